@@ -1,0 +1,413 @@
+"""The wire format: one reading, one dead letter; shared by the gateway and the Spark jobs.
+
+Pure: no I/O, no clock, standard library only. ``parse_reading`` is the one place that decides whether bytes are a
+reading, so the gateway and the pipeline can never disagree about it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+VERSION: Final = 1
+
+UNITS: Final[Mapping[str, str]] = {
+    "temperature": "Cel",
+    "humidity": "%RH",
+    "pressure": "kPa",
+    "wind_speed": "m/s",
+    "irradiance": "W/m2",
+    "co2": "ppm",
+    "location": "m",
+}
+"""Unit of each quantity we name (UCUM where it has one)."""
+
+RAW_TOPIC: Final = "mqtt.raw"
+DEAD_LETTER_TOPIC: Final = "gateway.dead-letter"
+READING_TOPIC_PREFIX: Final = "mqtt."
+
+GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING = 1, 2, 3, 4, 9
+"""QARTOD flags (US IOOS, Manual for Real-Time Quality Control)."""
+_QUALITIES: Final = frozenset({GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING})
+
+MAX_PAYLOAD_BYTES: Final = 1 << 20
+"""Larger messages are refused: Kafka brokers refuse them by default too (message.max.bytes)."""
+DEAD_LETTER_PAYLOAD_BYTES: Final = 64 << 10
+"""How much of a refused payload a dead letter carries."""
+
+OLDEST_TIME_US: Final = 946_684_800_000_000
+"""2000-01-01T00:00Z: anything earlier is a clock that was never set."""
+MAX_AHEAD_US: Final = 600_000_000
+"""A reading may be this far ahead of its receipt (10 minutes)."""
+
+_MAX_INT64: Final = (1 << 63) - 1
+_MAX_INT32: Final = (1 << 31) - 1
+_GATEWAY: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
+_CHANNEL: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\.[a-z0-9_]{1,64}", re.ASCII)
+_RUN: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+_REASON: Final = re.compile(r"[A-Z0-9_]{1,64}", re.ASCII)
+_RFC3339: Final = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
+)
+
+
+class InvalidReading(ValueError):
+    """Bytes that are not a reading: ``reason`` is a word for tables, ``detail`` a sentence for people."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Raw, value and quality of one channel over one period.
+
+    ``time_us`` is the start of the period, microseconds since 1970-01-01T00:00Z. ``extra`` holds fields this
+    version doesn't know. The identity is (gateway, channel, run, seq).
+    """
+
+    gateway: str
+    channel: str
+    quantity: str
+    unit: str
+    time_us: int
+    period_ms: int
+    value: float | None
+    raw: float | None
+    raw_unit: str | None
+    quality: int
+    reasons: tuple[str, ...]
+    run: str
+    seq: int
+    clock: str
+    cal: str | None
+    latitude: float | None = None
+    longitude: float | None = None
+    altitude_m: float | None = None
+    extra: Mapping[str, Any] | None = None
+
+    @property
+    def identity(self) -> tuple[str, str, str, int]:
+        """What makes a reading the same reading, however often it arrives."""
+        return (self.gateway, self.channel, self.run, self.seq)
+
+
+def reading_topic(template: str, quantity: str) -> str:
+    """Kafka topic of a quantity, e.g. ``mqtt.wind_speed`` from ``mqtt.{quantity}``."""
+    return template.replace("{quantity}", quantity)
+
+
+def reading_key(gateway: str, channel: str) -> bytes:
+    """Kafka key: one channel's readings stay in one partition."""
+    return f"{gateway}/{channel}".encode()
+
+
+def format_time(time_us: int) -> str:
+    """RFC 3339 in UTC with milliseconds (microseconds where there are any)."""
+    spec = "microseconds" if time_us % 1000 else "milliseconds"
+    moment = datetime.fromtimestamp(time_us // 1_000_000, UTC).replace(microsecond=time_us % 1_000_000)
+    return moment.isoformat(timespec=spec).replace("+00:00", "Z")
+
+
+def parse_time(text: str) -> int:
+    """Microseconds since the epoch of an RFC 3339 time with a zone. Raises ValueError."""
+    if _RFC3339.fullmatch(text) is None:
+        raise ValueError(f"{text[:40]!r} is not RFC 3339 with a time zone")
+    moment = datetime.fromisoformat(text.upper())
+    whole = moment.replace(microsecond=0)
+    return int(whole.timestamp()) * 1_000_000 + moment.microsecond
+
+
+def encode_reading(reading: Reading) -> bytes:
+    """The JSON bytes of a reading, the same on MQTT and Kafka."""
+    fields: dict[str, Any] = {
+        "v": VERSION,
+        "gateway": reading.gateway,
+        "channel": reading.channel,
+        "quantity": reading.quantity,
+        "unit": reading.unit,
+        "time": format_time(reading.time_us),
+        "period_ms": reading.period_ms,
+        "value": reading.value,
+        "raw": reading.raw,
+        "raw_unit": reading.raw_unit,
+        "quality": reading.quality,
+        "reasons": reading.reasons,
+        "run": reading.run,
+        "seq": reading.seq,
+        "clock": reading.clock,
+        "cal": reading.cal,
+    }
+    for name in ("latitude", "longitude", "altitude_m"):
+        position = getattr(reading, name)
+        if position is not None:
+            fields[name] = position
+    if reading.extra:
+        fields.update(reading.extra)
+    return json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _refuse_constant(name: str) -> float:
+    raise InvalidReading("NOT_FINITE", f"{name} is not a number JSON knows")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise InvalidReading("DUPLICATE_FIELD", "a field stands twice in one object")
+    return fields
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+
+
+def _load_object(payload: bytes) -> dict[str, Any]:
+    """Exactly one JSON object, or InvalidReading."""
+    if not payload.strip():
+        raise InvalidReading("EMPTY", "the payload is empty")
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise InvalidReading("TOO_LARGE", f"{len(payload)} bytes, at most {MAX_PAYLOAD_BYTES}")
+    try:
+        text = payload.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidReading("NOT_UTF8", f"byte {error.start} is not UTF-8") from error
+    try:
+        fields, end = _DECODER.raw_decode(text.lstrip())
+    except InvalidReading:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InvalidReading("NOT_JSON", str(error)) from error
+    rest = text.lstrip()[end:].strip()
+    if rest:
+        raise InvalidReading("TRAILING_BYTES", f"{rest[:20]!r} follows the object")
+    if not isinstance(fields, dict):
+        raise InvalidReading("NOT_AN_OBJECT", f"a JSON {type(fields).__name__} is not a reading")
+    return fields
+
+
+_ABSENT: Final = object()
+
+
+class _Fields:
+    """Takes typed fields out of a parsed object; what is left over is ``extra``."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._left = fields
+
+    def _take(self, name: str) -> Any:
+        value = self._left.pop(name, _ABSENT)
+        if value is _ABSENT:
+            raise InvalidReading("MISSING_FIELD", f"{name} is missing")
+        return value
+
+    def text(self, name: str, pattern: re.Pattern[str]) -> str:
+        value = self._take(name)
+        if not isinstance(value, str):
+            raise InvalidReading("WRONG_TYPE", f"{name} must be a string")
+        if pattern.fullmatch(value) is None:
+            raise InvalidReading("BAD_NAME", f"{name} {value[:40]!r} does not match {pattern.pattern}")
+        return value
+
+    def label(self, name: str) -> str | None:
+        """A short printable string, or null; absent counts as null."""
+        value = self._left.pop(name, None)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise InvalidReading("WRONG_TYPE", f"{name} must be a string")
+        if len(value) > 64 or not value.isprintable():
+            raise InvalidReading("BAD_NAME", f"{name} must be at most 64 printable characters")
+        return value
+
+    def integer(self, name: str, lowest: int, highest: int) -> int:
+        value = self._take(name)
+        if type(value) is not int:
+            raise InvalidReading("WRONG_TYPE", f"{name} must be a whole number")
+        if not lowest <= value <= highest:
+            raise InvalidReading("OUT_OF_RANGE", f"{name} {value} is outside {lowest} to {highest}")
+        return value
+
+    def number(self, name: str, *, required: bool = False) -> float | None:
+        value = self._take(name) if required else self._left.pop(name, None)
+        if value is None:
+            return None
+        if type(value) is not int and type(value) is not float:
+            raise InvalidReading("WRONG_TYPE", f"{name} must be a number or null")
+        try:
+            number = float(value)
+        except OverflowError as error:
+            raise InvalidReading("NOT_FINITE", f"{name} is too large for a double") from error
+        if not math.isfinite(number):
+            raise InvalidReading("NOT_FINITE", f"{name} is not finite")
+        return number
+
+    def reasons(self) -> tuple[str, ...]:
+        value = self._take("reasons")
+        if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+            raise InvalidReading("WRONG_TYPE", "reasons must be a list of words")
+        if len(value) > 32 or not all(_REASON.fullmatch(word) for word in value):
+            raise InvalidReading("BAD_NAME", f"reasons must be at most 32 words matching {_REASON.pattern}")
+        return tuple(value)
+
+    def time(self, received_us: int | None) -> int:
+        value = self._take("time")
+        if not isinstance(value, str):
+            raise InvalidReading("WRONG_TYPE", "time must be a string")
+        try:
+            time_us = parse_time(value)
+        except (ValueError, OverflowError) as error:
+            raise InvalidReading("BAD_TIME", str(error)) from error
+        if time_us < OLDEST_TIME_US:
+            raise InvalidReading("TIME_TOO_OLD", f"{value} is before 2000")
+        if received_us is not None and time_us > received_us + MAX_AHEAD_US:
+            raise InvalidReading("TIME_IN_FUTURE", f"{value} is over 10 minutes ahead of its receipt")
+        return time_us
+
+    def rest(self) -> Mapping[str, Any] | None:
+        return self._left or None
+
+
+def parse_reading(payload: bytes, received_us: int | None = None) -> Reading:
+    """The reading in a payload.
+
+    ``received_us`` is when it was received, microseconds since the epoch (Kafka's timestamp in the pipeline);
+    without it the future isn't checked. Raises InvalidReading with the first problem found.
+    """
+    fields = _Fields(_load_object(payload))
+    fields.integer("v", VERSION, VERSION)
+    gateway = fields.text("gateway", _GATEWAY)
+    channel = fields.text("channel", _CHANNEL)
+    quantity = channel.partition(".")[2]
+    if fields.label("quantity") != quantity:
+        raise InvalidReading("INCONSISTENT", f"quantity must be {quantity!r}, the end of channel {channel!r}")
+    unit = fields.label("unit")
+    if not unit:
+        raise InvalidReading("MISSING_FIELD", "unit is missing")
+    if UNITS.get(quantity, unit) != unit:
+        raise InvalidReading("WRONG_UNIT", f"{quantity} is in {UNITS[quantity]}, not {unit}")
+    time_us = fields.time(received_us)
+    period_ms = fields.integer("period_ms", 1, _MAX_INT32)
+    value = fields.number("value", required=True)
+    raw = fields.number("raw")
+    raw_unit = fields.label("raw_unit")
+    quality = fields.integer("quality", GOOD, MISSING)
+    if quality not in _QUALITIES:
+        raise InvalidReading("OUT_OF_RANGE", f"quality {quality} is not a QARTOD flag (1, 2, 3, 4, 9)")
+    if (value is None) != (quality == MISSING):
+        raise InvalidReading("INCONSISTENT", "value is null exactly when quality is 9 (missing)")
+    reasons = fields.reasons()
+    run = fields.text("run", _RUN)
+    seq = fields.integer("seq", 1, _MAX_INT64)
+    clock = fields.label("clock")
+    if clock not in ("synced", "unsynced"):
+        raise InvalidReading("BAD_NAME", "clock must be 'synced' or 'unsynced'")
+    cal = fields.label("cal")
+    latitude, longitude = fields.number("latitude"), fields.number("longitude")
+    if abs(latitude or 0.0) > 90 or abs(longitude or 0.0) > 180:
+        raise InvalidReading("OUT_OF_RANGE", f"no place on Earth is at {latitude}, {longitude}")
+    altitude_m = fields.number("altitude_m")
+    return Reading(
+        gateway,
+        channel,
+        quantity,
+        unit,
+        time_us,
+        period_ms,
+        value,
+        raw,
+        raw_unit,
+        quality,
+        reasons,
+        run,
+        seq,
+        clock,
+        cal,
+        latitude,
+        longitude,
+        altitude_m,
+        fields.rest(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that can't be forwarded as what it claims to be, kept with its reason.
+
+    ``payload`` is the first 64 KiB; ``payload_bytes`` and ``sha256`` (hex) are of the whole.
+    """
+
+    gateway: str
+    reason: str
+    detail: str
+    source: str
+    received_us: int
+    payload: bytes
+    payload_bytes: int
+    sha256: str
+    run: str
+    seq: int
+
+
+def dead_letter(
+    gateway: str, run: str, seq: int, reason: str, detail: str, source: str, received_us: int, payload: bytes
+) -> DeadLetter:
+    """The dead letter of a whole payload; ``source`` is its MQTT topic."""
+    return DeadLetter(
+        gateway,
+        reason,
+        detail,
+        source,
+        received_us,
+        payload[:DEAD_LETTER_PAYLOAD_BYTES],
+        len(payload),
+        hashlib.sha256(payload).hexdigest(),
+        run,
+        seq,
+    )
+
+
+def encode_dead_letter(letter: DeadLetter) -> bytes:
+    """JSON with the payload in base64: it may be any bytes at all."""
+    fields = {
+        "v": VERSION,
+        "gateway": letter.gateway,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "source": letter.source,
+        "received_at": format_time(letter.received_us),
+        "payload": base64.b64encode(letter.payload).decode(),
+        "payload_bytes": letter.payload_bytes,
+        "sha256": letter.sha256,
+        "run": letter.run,
+        "seq": letter.seq,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def parse_dead_letter(value: bytes) -> DeadLetter:
+    """The dead letter in a Kafka record. Raises InvalidReading."""
+    fields = _load_object(value)
+    try:
+        return DeadLetter(
+            gateway=str(fields["gateway"]),
+            reason=str(fields["reason"]),
+            detail=str(fields["detail"]),
+            source=str(fields["source"]),
+            received_us=parse_time(fields["received_at"]),
+            payload=base64.b64decode(fields["payload"], validate=True),
+            payload_bytes=int(fields["payload_bytes"]),
+            sha256=str(fields["sha256"]),
+            run=str(fields["run"]),
+            seq=int(fields["seq"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidReading("BAD_DEAD_LETTER", f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,202 @@
+"""What a driver is, what it runs on and how it fails."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class DriverError(Exception):
+    """Root of everything a driver or a board raises on purpose."""
+
+
+class ReadError(DriverError):
+    """The sensor gave no usable answer this time; the next read may succeed."""
+
+
+class ChecksumError(ReadError):
+    """The sensor answered, and the answer is damaged."""
+
+
+class BoardError(DriverError):
+    """The board can't be opened or has no such bus, pin or file; says what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One quantity of a sensor: its unit, the raw unit beneath it and the sensor's own range (in ``unit``)."""
+
+    quantity: str
+    unit: str
+    raw_unit: str
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a driver read of one channel: raw as the sensor gave it, value in the channel's unit; never clamped.
+
+    ``position`` is (latitude, longitude, altitude in metres or None) where the channel is a location.
+    """
+
+    quantity: str
+    value: float
+    raw: float
+    position: tuple[float, float, float | None] | None = None
+
+
+class Driver(Protocol):
+    """One sensor. Constructors touch no hardware; ``start`` does, and may be called again after ``stop``."""
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The channels every read answers for, in order."""
+
+    @property
+    def accumulates(self) -> bool:
+        """True where a reading covers the time since the one before (pulses), so it is read at a period's end."""
+
+    def start(self) -> None:
+        """Claim pins and buses. Raises BoardError."""
+
+    def read(self) -> tuple[Measurement, ...]:
+        """One measurement for each channel. Raises ReadError, ChecksumError."""
+
+    def stop(self) -> None:
+        """Release what ``start`` claimed; safe to call twice."""
+
+
+class Clock(Protocol):
+    """The board's time. Samplers join before they start and leave when they end."""
+
+    @property
+    def synced(self) -> bool:
+        """True once event time can be trusted."""
+
+    def now_ns(self) -> int:
+        """Event time, nanoseconds since 1970-01-01T00:00Z."""
+
+    def monotonic(self) -> float:
+        """Seconds that only grow, on the time base the sensors live in: what drivers divide pulses by."""
+
+    def join(self) -> None:
+        """Count one more sampler: a stepped clock moves only when all of them wait."""
+
+    def leave(self) -> None:
+        """Count one sampler less."""
+
+    def covers(self, start_ns: int, end_ns: int) -> bool:
+        """False where the period reaches beyond the end of a replay."""
+
+    def wait_until(self, time_ns: int) -> bool:
+        """Block until event time has come; False when it never will (stopped, or beyond the end)."""
+
+    def stop(self) -> None:
+        """Wake every waiter with False."""
+
+
+class Gpio(Protocol):
+    """The part of the RPi.GPIO interface the drivers use; rpi-lgpio offers the same."""
+
+    BCM: Any
+    IN: Any
+    PUD_UP: Any
+    FALLING: Any
+
+    def setmode(self, mode: Any) -> None:
+        """Choose the pin numbering."""
+
+    def setup(self, channel: int, direction: Any, pull_up_down: Any = ...) -> None:
+        """Make a pin an input."""
+
+    def add_event_detect(
+        self, channel: int, edge: Any, callback: Callable[[int], None] | None = None
+    ) -> None:
+        """Call back on each edge, from a thread of the library's own."""
+
+    def remove_event_detect(self, channel: int) -> None:
+        """Stop calling back."""
+
+    def cleanup(self, channel: int) -> None:
+        """Give the pin back."""
+
+
+class I2cBus(Protocol):
+    """busio.I2C, as far as the Adafruit drivers use it."""
+
+    def try_lock(self) -> bool:
+        """Take the bus."""
+
+    def unlock(self) -> None:
+        """Give the bus back."""
+
+    def writeto(self, address: int, buffer: Any, *, start: int = 0, end: int | None = None) -> None:
+        """Write bytes to a device. Raises OSError where none answers."""
+
+    def readfrom_into(self, address: int, buffer: Any, *, start: int = 0, end: int | None = None) -> None:
+        """Read bytes from a device. Raises OSError where none answers."""
+
+    def writeto_then_readfrom(
+        self,
+        address: int,
+        out_buffer: Any,
+        in_buffer: Any,
+        *,
+        out_start: int = 0,
+        out_end: int | None = None,
+        in_start: int = 0,
+        in_end: int | None = None,
+    ) -> None:
+        """Write, then read without giving the bus back."""
+
+
+class LineStream(Protocol):
+    """A connection that gives lines (gpsd)."""
+
+    def write(self, line: bytes) -> None:
+        """Send one line."""
+
+    def readline(self, timeout_s: float) -> bytes:
+        """The next line, empty at the end. Raises TimeoutError."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+class Board(Protocol):
+    """The hardware a driver is given. Emulated boards stand beneath the same libraries as the real one."""
+
+    @property
+    def clock(self) -> Clock | None:
+        """The board's own clock, or None where the machine's is right."""
+
+    def monotonic(self) -> float:
+        """The clock's monotonic seconds, or the machine's."""
+
+    def gpio(self) -> Gpio:
+        """The RPi.GPIO module or its emulation."""
+
+    def i2c(self) -> I2cBus:
+        """The I2C bus with the sensors."""
+
+    def dht_edges(self, pin: int) -> Callable[[], array[int]] | None:
+        """What replaces adafruit_dht's edge timing (81 durations in µs, starting low); None on a real pin."""
+
+    def connect_gpsd(self, host: str, port: int) -> LineStream:
+        """A connection to gpsd. Raises ReadError."""
+
+    def close(self) -> None:
+        """Release the buses."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedSensor:
+    """A sensor as wired to a board: what an emulated board needs to drive it. ``options`` is the driver's own."""
+
+    name: str
+    driver: str
+    options: Any
+    channels: tuple[Channel, ...] = field(default=())

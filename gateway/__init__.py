@@ -1,0 +1,1 @@
+"""The daemon on the mast: samples, publishes, forwards, and keeps what the cloud has not confirmed."""

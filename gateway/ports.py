@@ -1,0 +1,61 @@
+"""What the gateway needs of the packages it wires, stated as Protocols so that none of them imports back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from drivers.interface import Clock, Driver
+
+__all__ = ["Clock", "Driver", "Outbox", "OutboxFull", "Record", "Sink"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One Kafka record, as it will be sent."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...]
+
+
+class OutboxFull(Exception):  # noqa: N818
+    """There is no room to store more, and nothing may be dropped to make it."""
+
+
+class Outbox(Protocol):
+    """A durable queue of opaque records, oldest first. One thread uses it."""
+
+    def append(self, records: Sequence[bytes]) -> list[int]:
+        """Store all of them or none, durably when it returns; their numbers, growing, never used again."""
+
+    def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
+        """The oldest records with numbers above ``after``: at most ``limit``, and ``max_bytes`` unless one alone is larger."""
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Forget records; unknown numbers are ignored. Durable when it returns."""
+
+    def __len__(self) -> int:
+        """How many records are stored."""
+
+    def size_bytes(self) -> int:
+        """Bytes on disk, write-ahead log included."""
+
+    def close(self) -> None:
+        """Release the file; safe to call twice."""
+
+
+class Sink(Protocol):
+    """Where records go. ``send`` never blocks; the outcome comes to the callback, from a thread of the sink's own."""
+
+    def send(self, record: Record, done: Callable[[str | None], None]) -> bool:
+        """Hand over a record; False when the sink's queue is full. ``done(None)`` once it is stored for good,
+        ``done(problem)`` when it was given up."""
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait for outcomes; how many are still open."""
+
+    def close(self) -> None:
+        """Give up what is open and end."""
