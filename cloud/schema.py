@@ -1,7 +1,7 @@
 """The wire format: one reading, one dead letter; shared by the gateway and the Spark jobs.
 
-Pure: no I/O, no clock, standard library only. ``parse_reading`` is the one place that decides whether bytes are a
-reading, so the gateway and the pipeline can never disagree about it.
+Pure: no I/O, no clock, standard library only. ``parse_reading`` is the one place that decides whether bytes
+are a reading, so the gateway and the pipeline can never disagree about it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class BoardError(DriverError):
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One quantity of a sensor: its unit, the raw unit beneath it and the sensor's own range (in ``unit``)."""
+    """One quantity of a sensor: its unit, the raw unit beneath it, the sensor's own range in ``unit``."""
 
     quantity: str
     unit: str
@@ -37,7 +37,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a driver read of one channel: raw as the sensor gave it, value in the channel's unit; never clamped.
+    """One channel, read once: raw as the sensor gave it, value in the channel's unit; never clamped.
 
     ``position`` is (latitude, longitude, altitude in metres or None) where the channel is a location.
     """
@@ -49,7 +49,7 @@ class Measurement:
 
 
 class Driver(Protocol):
-    """One sensor. Constructors touch no hardware; ``start`` does, and may be called again after ``stop``."""
+    """One sensor. Its constructor touches no hardware; ``start`` does, again after ``stop`` too."""
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -194,7 +194,7 @@ class Board(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FittedSensor:
-    """A sensor as wired to a board: what an emulated board needs to drive it. ``options`` is the driver's own."""
+    """A sensor as wired to a board: what an emulated board needs. ``options`` is the driver's own."""
 
     name: str
     driver: str

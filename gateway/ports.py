@@ -21,7 +21,7 @@ class Record:
     headers: tuple[tuple[str, bytes], ...]
 
 
-class OutboxFull(Exception):  # noqa: N818
+class OutboxFull(Exception):
     """There is no room to store more, and nothing may be dropped to make it."""
 
 
@@ -32,7 +32,10 @@ class Outbox(Protocol):
         """Store all of them or none, durably when it returns; their numbers, growing, never used again."""
 
     def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
-        """The oldest records with numbers above ``after``: at most ``limit``, and ``max_bytes`` unless one alone is larger."""
+        """The oldest records with numbers above ``after``.
+
+        At most ``limit`` of them and ``max_bytes``, but always one where there is one.
+        """
 
     def remove(self, numbers: Iterable[int]) -> None:
         """Forget records; unknown numbers are ignored. Durable when it returns."""
@@ -48,11 +51,13 @@ class Outbox(Protocol):
 
 
 class Sink(Protocol):
-    """Where records go. ``send`` never blocks; the outcome comes to the callback, from a thread of the sink's own."""
+    """Where records go. ``send`` never blocks; its outcome comes from a thread of the sink's own."""
 
     def send(self, record: Record, done: Callable[[str | None], None]) -> bool:
-        """Hand over a record; False when the sink's queue is full. ``done(None)`` once it is stored for good,
-        ``done(problem)`` when it was given up."""
+        """Hand over a record; False when the sink's queue is full.
+
+        ``done(None)`` once it is stored for good, ``done(problem)`` when it was given up.
+        """
 
     def flush(self, timeout_s: float) -> int:
         """Wait for outcomes; how many are still open."""

@@ -1,0 +1,1 @@
+"""The boards drivers run on: the Raspberry Pi and its emulations."""
