@@ -1,0 +1,63 @@
+# make run: the whole path on a simulated mast.   make test: gates and tests.   Both install what they need.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MVN_COPY := mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime
+
+.PHONY: help setup packages jars run test test-full lint lock clean
+
+help:
+	@echo 'make run        install what is missing, then the demo: mast, brokers, Spark jobs, live view'
+	@echo 'make test       install what is missing, then lint, types, architecture and all tests'
+	@echo 'make test-full  the long versions of the tests too'
+	@echo 'make setup      only install: Debian packages, virtual environment, jars'
+	@echo 'make lint       only the gates; make lock renews requirements.lock; make clean removes what setup made'
+
+setup: packages $(VENV)/.installed jars
+
+packages:
+	@.ci/install-packages
+
+# --no-deps: the lock is the only source of versions.
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@echo 'Installing the Python packages of requirements.lock into $(VENV) (about 700 MB)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps -e .
+	@touch $@
+
+jars: .jars/kafka/.complete .jars/spark/.complete
+
+.jars/kafka/.complete: cloud/broker.pom.xml
+	@echo "Fetching the jars of the local Kafka broker into $(@D)"
+	@rm -rf $(@D) && $(MVN_COPY) -f $< -DoutputDirectory=$(CURDIR)/$(@D) && touch $@
+
+.jars/spark/.complete: spark_jobs/spark.pom.xml
+	@echo "Fetching Spark's Kafka and Delta jars into $(@D)"
+	@rm -rf $(@D) && $(MVN_COPY) -f $< -DoutputDirectory=$(CURDIR)/$(@D) && touch $@
+
+run: setup
+	@$(BIN)/fieldgate demo $(ARGS)
+
+lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: setup lint
+	$(BIN)/pytest $(ARGS)
+
+test-full: setup lint
+	$(BIN)/pytest --full $(ARGS)
+
+lock:
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+	  --extra pi --extra spark --extra analyst --extra dev --custom-compile-command 'make lock' \
+	  pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .jars
