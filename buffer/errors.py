@@ -1,0 +1,35 @@
+"""What can go wrong with an outbox, told apart by what the caller can do about it."""
+
+from __future__ import annotations
+
+
+class OutboxError(Exception):
+    """Root of everything an outbox raises on purpose; says what to do about it."""
+
+
+class _RetryableError(OutboxError):
+    """The store is as it was before the call, and the same call may succeed later."""
+
+
+class OutboxLocked(_RetryableError):
+    """Another process, or another outbox of this one, uses the file."""
+
+
+class OutboxDiskFull(_RetryableError):
+    """The file system has no room for what was to be written; nothing was."""
+
+
+class OutboxUnusable(_RetryableError):
+    """The disk or directory can't be read or written now (missing, read-only, failing); never corrupt."""
+
+
+class OutboxCorrupt(OutboxError):
+    """The file is damaged, or no outbox at all. It is left as it is."""
+
+
+class OutboxVersionError(OutboxError):
+    """The file was written by a newer version than this one. It is left as it is."""
+
+
+class OutboxClosed(OutboxError):
+    """The outbox was used after ``close``."""
