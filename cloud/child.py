@@ -1,0 +1,138 @@
+"""Child processes that never outlive the program that started them.
+
+The kernel signals a child when the *thread* that started it ends (prctl(2), PR_SET_PDEATHSIG), so start them
+from a thread that lives as long as they should: usually the main one. The signal is armed by a small launcher
+that then becomes the program, so ``pid`` is the program's own and no Python code runs between fork and exec.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+_LAUNCHER: Final = """
+import ctypes, os, sys
+if ctypes.CDLL(None, use_errno=True).prctl(1, int(sys.argv[1]), 0, 0, 0):
+    sys.exit("prctl: " + os.strerror(ctypes.get_errno()))
+if os.getppid() != int(sys.argv[2]):
+    sys.exit("the parent ended first")
+try:
+    os.execvp(sys.argv[3], sys.argv[3:])
+except OSError as error:
+    sys.exit(f"{sys.argv[3]}: {error.strerror}")
+"""
+
+_LOWEST_PORT, _HIGHEST_PORT = 20_000, 32_000
+"""Below Linux' ephemeral range (from 32768): a client that retries a closed ephemeral port on loopback can
+connect to itself and so keep the server from ever coming back."""
+
+
+def free_port() -> int:
+    """A TCP port nobody listens on at 127.0.0.1; random, so that two programs hardly pick the same."""
+    for _ in range(200):
+        port = random.randint(_LOWEST_PORT, _HIGHEST_PORT)  # noqa: S311
+        with socket.socket() as probe:
+            # As servers do: a port whose last connections linger in TIME_WAIT is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise OSError(f"no free TCP port from {_LOWEST_PORT} to {_HIGHEST_PORT} on 127.0.0.1")
+
+
+def listening(port: int) -> bool:
+    """True when something accepts connections on this port of 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float, poll_s: float = 0.05) -> bool:
+    """Poll until the condition holds (True) or the time is over (False)."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(poll_s)
+    return True
+
+
+class Child:
+    """One program in its own process group, its output appended to ``log``; dies with the starting thread.
+
+    The own process group keeps Ctrl-C at the terminal from reaching it: whoever started it decides the order
+    in which things stop.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        parent_death_signal: signal.Signals = signal.SIGKILL,
+    ) -> None:
+        self.command = tuple(command)
+        self.log = log
+        launcher = (
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _LAUNCHER,
+            str(int(parent_death_signal)),
+            str(os.getpid()),
+        )
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                (*launcher, *command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if environment is None else {**os.environ, **environment},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The program's process id."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; the negative signal number when a signal ended it."""
+        return self._process.poll()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; nothing happens when the program has ended."""
+        self._process.send_signal(number)
+
+    def stop(self, timeout_s: float) -> int:
+        """SIGTERM, SIGKILL to its whole process group past the timeout; the exit code."""
+        self._process.terminate()
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            return self._process.wait()
+
+
+def last_lines(log: Path, count: int = 12) -> str:
+    """The end of a log file, for an error message; empty when there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 64 * 1024))
+            lines = file.read().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    return "\n".join(line[:400] for line in lines[-count:])

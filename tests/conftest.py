@@ -1,0 +1,49 @@
+"""Real servers as fixtures: one Kafka broker for the whole session, a Mosquitto for each test that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from cloud.broker import LocalBroker
+from cloud.child import free_port as choose_port
+from gateway.demo.mosquitto import LocalMosquitto
+from tests.servers import unique_name
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """A running broker, shared by the session: use topics of your own (``kafka_topic``) and never stop it."""
+    with LocalBroker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_topic(kafka: LocalBroker) -> Callable[..., str]:
+    """Creates a topic no other test uses: ``kafka_topic("stem", partitions=1)`` gives its name."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+
+    def create(stem: str = "topic", partitions: int = 1, config: dict[str, str] | None = None) -> str:
+        name = unique_name(stem)
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
+        admin.create_topics([topic])[name].result(timeout=20)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[LocalMosquitto]:
+    """A running Mosquitto of the test's own."""
+    with LocalMosquitto(tmp_path / "mosquitto") as broker:
+        yield broker
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 nobody listens on."""
+    return choose_port()

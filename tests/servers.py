@@ -1,0 +1,56 @@
+"""Waiting, names and places for tests that run against real servers."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def eventually(
+    probe: Callable[[], T],
+    deadline_s: float = 10.0,
+    *,
+    until: Callable[[T], bool] = bool,
+    poll_s: float = 0.05,
+) -> T:
+    """Poll until ``until(probe())`` holds and return that value; fail with the last value past the deadline.
+
+    An AssertionError of the probe counts as "not yet"; the last one is raised at the deadline.
+    """
+    end = time.monotonic() + deadline_s
+    while True:
+        failure: AssertionError | None = None
+        try:
+            value = probe()
+        except AssertionError as error:
+            failure = error
+        else:
+            if until(value):
+                return value
+        if time.monotonic() >= end:
+            if failure is not None:
+                raise AssertionError(f"still failing after {deadline_s:g} s: {failure}") from failure
+            raise AssertionError(f"not reached within {deadline_s:g} s; last value: {value!r}")
+        time.sleep(poll_s)
+
+
+def unique_name(stem: str) -> str:
+    """A topic, group or client name no other test uses."""
+    return f"{stem}-{uuid.uuid4().hex[:12]}"
+
+
+def shared_data(name: str) -> Path | None:
+    """A file of real mast data: in $FIELDGATE_SHARED, or in shared/ beside the project; None without one."""
+    root = os.environ.get("FIELDGATE_SHARED")
+    places = [Path(root)] if root else [Path(__file__).resolve().parents[2] / "shared"]
+    for place in places:
+        for path in (place / "data" / name, place / name):
+            if path.is_file():
+                return path
+    return None
