@@ -38,7 +38,9 @@ GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING = 1, 2, 3, 4, 9
 _QUALITIES: Final = frozenset({GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING})
 
 MAX_PAYLOAD_BYTES: Final = 1 << 20
-"""Larger messages are refused: Kafka brokers refuse them by default too (message.max.bytes)."""
+"""Larger messages are refused unread: Kafka brokers refuse them by default too (message.max.bytes)."""
+MAX_READING_BYTES: Final = 64 << 10
+"""A reading is some 350 bytes; one with more unknown fields than fit here is a fault."""
 DEAD_LETTER_PAYLOAD_BYTES: Final = 64 << 10
 """How much of a refused payload a dead letter carries."""
 
@@ -174,8 +176,6 @@ def _load_object(payload: bytes) -> dict[str, Any]:
     """Exactly one JSON object, or InvalidReading."""
     if not payload.strip():
         raise InvalidReading("EMPTY", "the payload is empty")
-    if len(payload) > MAX_PAYLOAD_BYTES:
-        raise InvalidReading("TOO_LARGE", f"{len(payload)} bytes, at most {MAX_PAYLOAD_BYTES}")
     try:
         text = payload.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -282,6 +282,8 @@ def parse_reading(payload: bytes, received_us: int | None = None) -> Reading:
     ``received_us`` is when it was received, microseconds since the epoch (Kafka's timestamp in the pipeline);
     without it the future isn't checked. Raises InvalidReading with the first problem found.
     """
+    if len(payload) > MAX_READING_BYTES:
+        raise InvalidReading("TOO_LARGE", f"{len(payload)} bytes, at most {MAX_READING_BYTES}")
     fields = _Fields(_load_object(payload))
     fields.integer("v", VERSION, VERSION)
     gateway = fields.text("gateway", _GATEWAY)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from drivers.interface import Clock, Driver
 
-__all__ = ["Clock", "Driver", "Outbox", "OutboxFull", "Record", "Sink"]
+__all__ = ["Clock", "Done", "Driver", "Outbox", "Record", "Sink", "Undelivered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,6 @@ class Record:
     key: bytes
     value: bytes
     headers: tuple[tuple[str, bytes], ...]
-
-
-class OutboxFull(Exception):
-    """There is no room to store more, and nothing may be dropped to make it."""
 
 
 class Outbox(Protocol):
@@ -50,17 +46,30 @@ class Outbox(Protocol):
         """Release the file; safe to call twice."""
 
 
+class Undelivered(Protocol):
+    """Why a sink gave a record up."""
+
+    @property
+    def problem(self) -> str:
+        """In words, with the error's name."""
+
+    @property
+    def record_at_fault(self) -> bool:
+        """True where trying again can't help."""
+
+
+Done = Callable[[Undelivered | None], None]
+"""Told the outcome of one record: None once it is stored for good."""
+
+
 class Sink(Protocol):
     """Where records go. ``send`` never blocks; its outcome comes from a thread of the sink's own."""
 
-    def send(self, record: Record, done: Callable[[str | None], None]) -> bool:
-        """Hand over a record; False when the sink's queue is full.
-
-        ``done(None)`` once it is stored for good, ``done(problem)`` when it was given up.
-        """
+    def send(self, record: Record, done: Done) -> bool:
+        """Hand over a record; False when the sink's queue is full, and then ``done`` is not called."""
 
     def flush(self, timeout_s: float) -> int:
-        """Wait for outcomes; how many are still open."""
+        """Wait for outcomes; how many records are still open."""
 
     def close(self) -> None:
         """Give up what is open and end."""

@@ -1,0 +1,142 @@
+"""The Kafka producer: idempotent, acks=all; each record's outcome is told exactly once.
+
+Invariants: ``send`` never blocks; ``done`` runs on the poll thread or inside ``send`` and must only enqueue.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+log = logging.getLogger(__name__)
+
+_POLL_S: Final = 0.1
+_REFUSED_FOR_GOOD: Final = frozenset(
+    {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD, KafkaError._BAD_MSG}
+)
+"""Faults of the record itself: trying again gives the same answer."""
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    "acks": "all",
+    "enable.idempotence": "true",
+    # Java's default partitioner: the same key goes to the same partition whoever produces it.
+    "partitioner": "murmur2_random",
+    "linger.ms": "5",
+    "compression.type": "zstd",
+    # A record that is in the outbox anyway needn't be held for librdkafka's five minutes.
+    "delivery.timeout.ms": "120000",
+    # The default of 10 s would keep a returned broker waiting.
+    "reconnect.backoff.max.ms": "1000",
+    "queue.buffering.max.kbytes": "32768",
+    "message.max.bytes": "1048576",
+}
+
+
+class _Record(Protocol):
+    @property
+    def topic(self) -> str: ...
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def value(self) -> bytes: ...
+    @property
+    def headers(self) -> tuple[tuple[str, bytes], ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """Why a record was given up; ``record_at_fault`` where trying again can't help."""
+
+    problem: str
+    record_at_fault: bool
+
+
+class KafkaSink:
+    """Sends records to Kafka.
+
+    A fatal error of the idempotent producer ends that producer: its open records are told as undelivered and a
+    new one takes over with the next record.
+    """
+
+    def __init__(self, bootstrap_servers: str, client_id: str, properties: Mapping[str, str]) -> None:
+        self._config = {
+            **DEFAULTS,
+            **properties,
+            "bootstrap.servers": bootstrap_servers,
+            "client.id": client_id,
+        }
+        self._lock = threading.Lock()
+        self._broken = False
+        self._closing = threading.Event()
+        self._producer = self._make()
+        self._poller = threading.Thread(target=self._poll, name="kafka-poll", daemon=True)
+        self._poller.start()
+
+    def send(self, record: _Record, done: Callable[[Undelivered | None], None]) -> bool:
+        """Hand over a record; False when the queue is full, and then ``done`` is not called."""
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            done(None if error is None else _undelivered(error))
+
+        with self._lock:
+            if self._broken:
+                return False
+            try:
+                self._producer.produce(
+                    record.topic,
+                    key=record.key,
+                    value=record.value,
+                    headers=list(record.headers),
+                    on_delivery=delivered,
+                )
+            except BufferError:
+                return False
+            except KafkaException as problem:
+                error = problem.args[0]
+                if error.fatal():
+                    self._broken = True
+                done(_undelivered(error))
+        return True
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait for outcomes; how many records are still open."""
+        return int(self._producer.flush(timeout_s))
+
+    def close(self) -> None:
+        """Give up what is open (each is told so) and end."""
+        self._closing.set()
+        self._poller.join()
+        self._give_up(self._producer)
+
+    def _make(self) -> Producer:
+        return Producer({**self._config, "error_cb": self._on_error})
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._broken = True
+            log.error("event=kafka.fatal error=%s remedy=new_producer", error)
+        else:
+            log.debug("event=kafka.error error=%s", error)
+
+    def _poll(self) -> None:
+        while not self._closing.is_set():
+            self._producer.poll(_POLL_S)
+            if self._broken:
+                with self._lock:
+                    old, self._producer = self._producer, self._make()
+                    self._broken = False
+                self._give_up(old)
+
+    @staticmethod
+    def _give_up(producer: Producer) -> None:
+        producer.purge()
+        producer.flush(1.0)
+
+
+def _undelivered(error: KafkaError) -> Undelivered:
+    return Undelivered(f"{error.name()}: {error.str()}", error.code() in _REFUSED_FOR_GOOD)

@@ -1,0 +1,47 @@
+"""Who a reading is: the run of this daemon, and the one place that issues sequence numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import threading
+from collections import defaultdict
+
+
+def new_run() -> str:
+    """A run id, new at every daemon start: 12 hexadecimal digits."""
+    return secrets.token_hex(6)
+
+
+class Sequences:
+    """Counts from 1 for each channel of one run. Any thread may draw; numbers are never given twice.
+
+    Outlives drivers and sampler threads, so a restarted one goes on where it stopped.
+    """
+
+    def __init__(self) -> None:
+        self._last: defaultdict[str, int] = defaultdict(int)
+        self._lock = threading.Lock()
+
+    def draw(self, channel: str) -> int:
+        """The channel's next number."""
+        with self._lock:
+            self._last[channel] += 1
+            return self._last[channel]
+
+    def last(self, channel: str) -> int:
+        """The highest number drawn for a channel, 0 before the first."""
+        with self._lock:
+            return self._last.get(channel, 0)
+
+    def snapshot(self) -> dict[str, int]:
+        """The highest number drawn, for each channel."""
+        with self._lock:
+            return dict(self._last)
+
+
+def calibration_id(record: dict[str, object]) -> str:
+    """Name of a calibration record: 8 hexadecimal digits that change when anything in it does."""
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,0 +1,173 @@
+"""Where every message stands, from its first receipt to its durable end.
+
+    WAITING ──> PRODUCED ──> confirmed by Kafka          (leaves the ledger)
+       └───────────┴──────> STORING ──> row of the outbox (leaves the ledger)
+
+Invariants:
+
+- An entry leaves only when Kafka has confirmed it or the outbox has it on disk; its PUBACKs are due then,
+  never earlier.
+- A row whose copy the sink still holds is *held*: it is not drained before the sink tells that copy's
+  outcome, and a late delivery deletes it.
+
+Pure bookkeeping: no I/O, no clock. One thread (the forwarder's) owns it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from gateway.ports import Record
+
+
+class Stage(Enum):
+    """How far an entry has come."""
+
+    WAITING = auto()
+    PRODUCED = auto()
+    STORING = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """A PUBACK owed to the broker; void once ``connection`` is no longer the current one."""
+
+    connection: int
+    message_id: int
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One message. ``entered_s`` is monotonic; ``at_sink`` while the sink owes us its outcome."""
+
+    record: Record
+    entered_s: float
+    own: bool
+    acks: list[Ack] = field(default_factory=list)
+    stage: Stage = Stage.WAITING
+    at_sink: bool = False
+    delivered: bool = False
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What falls due when entries reach their durable end: PUBACKs, and outbox rows no longer needed."""
+
+    acks: tuple[Ack, ...] = ()
+    rows: tuple[int, ...] = ()
+
+
+class Ledger:
+    """The open entries, oldest first, and the held rows."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[Entry, None] = OrderedDict()
+        self._awaiting_echo: dict[bytes, Entry] = {}
+        self._held: dict[int, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def held(self) -> int:
+        """How many outbox rows are held because the sink has a copy of them."""
+        return len(self._held)
+
+    def is_held(self, number: int) -> bool:
+        """Whether an outbox row must not be drained yet."""
+        return number in self._held
+
+    def enter(self, record: Record, now_s: float, *, own: bool, ack: Ack | None = None) -> Entry:
+        """Open an entry; one of our own readings will be known again by its bytes."""
+        entry = Entry(record, now_s, own, [] if ack is None else [ack])
+        self._open[entry] = None
+        if own:
+            self._awaiting_echo[record.value] = entry
+        return entry
+
+    def echoed(self, payload: bytes, ack: Ack | None) -> Entry | None:
+        """The open entry with these bytes, now owing a PUBACK; None where there is none."""
+        entry = self._awaiting_echo.get(payload)
+        if entry is not None and ack is not None:
+            entry.acks.append(ack)
+        return entry
+
+    def produced(self, entry: Entry) -> None:
+        """The sink has taken the entry."""
+        entry.stage = Stage.PRODUCED
+        entry.at_sink = True
+
+    def delivered(self, entry: Entry) -> Settled:
+        """Kafka has confirmed the entry, early or late."""
+        entry.at_sink = False
+        if entry.number is not None:
+            self._held.pop(entry.number, None)
+            return Settled(rows=(entry.number,))
+        entry.delivered = True
+        if entry.stage is Stage.STORING:
+            return Settled()
+        return self._close(entry)
+
+    def undelivered(self, entry: Entry) -> None:
+        """The sink has given the entry up: a stored one may be drained, an open one waits to be stored."""
+        entry.at_sink = False
+        if entry.number is not None:
+            self._held.pop(entry.number, None)
+        elif entry.stage is Stage.PRODUCED:
+            entry.stage = Stage.WAITING
+
+    def replace(self, entry: Entry, record: Record) -> None:
+        """Send another record (its dead letter) in the entry's place; PUBACKs and deadline stay."""
+        self._forget_bytes(entry)
+        entry.record = record
+
+    def oldest_unstored(self) -> Entry | None:
+        """The entry that has waited longest without being on its way to the disk."""
+        return next((entry for entry in self._open if entry.stage is not Stage.STORING), None)
+
+    def take_for_storing(self, entered_before_s: float) -> list[Entry]:
+        """The entries that entered before a moment and are not on their way to the disk; now they are."""
+        taken: list[Entry] = []
+        for entry in self._open:
+            if entry.entered_s > entered_before_s:
+                break
+            if entry.stage is not Stage.STORING:
+                entry.stage = Stage.STORING
+                taken.append(entry)
+        return taken
+
+    def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> Settled:
+        """The outbox has entries on disk under these numbers."""
+        acks: list[Ack] = []
+        delivered_meanwhile: list[int] = []
+        for entry, number in zip(entries, numbers, strict=True):
+            entry.number = number
+            acks += self._close(entry).acks
+            if entry.delivered:
+                delivered_meanwhile.append(number)
+            elif entry.at_sink:
+                self._held[number] = entry
+        return Settled(tuple(acks), tuple(delivered_meanwhile))
+
+    def not_stored(self, entries: Sequence[Entry]) -> Settled:
+        """The outbox refused entries: they stay, but for those Kafka confirmed meanwhile."""
+        acks: list[Ack] = []
+        for entry in entries:
+            entry.stage = Stage.PRODUCED if entry.at_sink else Stage.WAITING
+            if entry.delivered:
+                acks += self._close(entry).acks
+        return Settled(tuple(acks))
+
+    def _close(self, entry: Entry) -> Settled:
+        self._open.pop(entry, None)
+        self._forget_bytes(entry)
+        acks, entry.acks = tuple(entry.acks), []
+        return Settled(acks)
+
+    def _forget_bytes(self, entry: Entry) -> None:
+        if self._awaiting_echo.get(entry.record.value) is entry:
+            del self._awaiting_echo[entry.record.value]

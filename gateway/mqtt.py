@@ -1,0 +1,164 @@
+"""The connection to the local Mosquitto: publishes readings, hands subscribed messages to the forwarder.
+
+The client's network thread only enqueues. A PUBACK belongs to one connection: after a reconnect the broker's
+message ids begin anew, so an ack of an earlier connection is void.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from gateway.ledger import Ack
+
+log = logging.getLogger(__name__)
+
+_FIRST_RETRY_S: Final = 0.1
+_LONGEST_RETRY_S: Final = 2.0
+_SESSION_TAKEN_OVER: Final = 142
+_TAKEN_OVER_RETRY_S: Final = 30.0
+_SESSION_EXPIRY_S: Final = 7 * 86400
+# Above about 100 paho gets slower, not faster.
+_IN_FLIGHT: Final = 100
+_QUEUED: Final = 10_000
+
+
+class MqttLink:
+    """One MQTT 5 session with manual acknowledgement; reconnects for ever."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        filters: Iterable[str],
+        arrived: Callable[[str, bytes, Ack | None], None],
+        will: tuple[str, bytes],
+        keepalive_s: int = 30,
+    ) -> None:
+        self._address = (host, port, keepalive_s)
+        self._filters = tuple(filters)
+        self._arrived = arrived
+        self._connection = 0
+        self._stopping = threading.Event()
+        self._retry_s = _FIRST_RETRY_S
+        self._greeting: tuple[str, bytes] | None = None
+        self.ready = threading.Event()
+        client = Client(
+            CallbackAPIVersion.VERSION2,
+            client_id,
+            protocol=MQTTProtocolVersion.MQTTv5,
+            reconnect_on_failure=False,
+            manual_ack=True,
+        )
+        client.max_inflight_messages_set(_IN_FLIGHT)
+        client.max_queued_messages_set(_QUEUED)
+        client.will_set(will[0], will[1], qos=1, retain=True)
+        client.on_connect = self._on_connect
+        client.on_subscribe = self._on_subscribe
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        self._client = client
+        self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
+
+    def greet(self, topic: str, payload: bytes) -> None:
+        """Publish this, retained, at every connect."""
+        self._greeting = (topic, payload)
+
+    def start(self) -> None:
+        """Start connecting; ``ready`` is set while connected and subscribed."""
+        self._thread.start()
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> bool:
+        """Publish at QoS 1; False while not subscribed (what is published then would not come back to us)."""
+        if not self.ready.is_set():
+            return False
+        return self._client.publish(topic, payload, qos=1, retain=retain).rc == MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    def acknowledge(self, ack: Ack) -> None:
+        """Send a PUBACK, unless its connection is gone."""
+        if ack.connection == self._connection and self.ready.is_set():
+            self._client.ack(ack.message_id, 1)
+
+    def stop(self, farewell: tuple[str, bytes] | None = None) -> None:
+        """Publish a last retained message where there is one, disconnect and end."""
+        self._stopping.set()
+        if farewell is not None and self.ready.is_set():
+            published = self._client.publish(*farewell, qos=1, retain=True)
+            if published.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
+                published.wait_for_publish(2.0)
+        self._client.disconnect()
+        self._thread.join()
+
+    def _run(self) -> None:
+        host, port, keepalive_s = self._address
+        session = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        session.SessionExpiryInterval = _SESSION_EXPIRY_S
+        while not self._stopping.is_set():
+            try:
+                self._client.connect(host, port, keepalive_s, clean_start=False, properties=session)
+                self._client.loop_forever()
+            except OSError as error:
+                level = logging.WARNING if self._retry_s == _FIRST_RETRY_S else logging.DEBUG
+                log.log(level, "event=mqtt.unreachable address=%s:%d error=%s", host, port, error)
+            self.ready.clear()
+            self._stopping.wait(self._retry_s)
+            self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
+
+    def _on_connect(
+        self,
+        client: Client,
+        _data: Any,
+        _flags: ConnectFlags,
+        reason: ReasonCode,
+        _properties: Properties | None,
+    ) -> None:
+        if reason.is_failure:
+            log.error("event=mqtt.refused reason=%s", reason)
+            return
+        self._connection += 1
+        # retainHandling=1: a retained value comes with a new subscription, not at every reconnect.
+        options = SubscribeOptions(qos=1, retainHandling=1)
+        client.subscribe([(topic_filter, options) for topic_filter in self._filters])
+
+    def _on_subscribe(
+        self, client: Client, _data: Any, _id: int, reasons: list[ReasonCode], _properties: Properties | None
+    ) -> None:
+        refused = [str(reason) for reason in reasons if reason.is_failure]
+        if refused:
+            log.error("event=mqtt.subscription_refused reasons=%s remedy=check_the_broker_acl", refused)
+            client.disconnect()
+            return
+        self._retry_s = _FIRST_RETRY_S
+        self.ready.set()
+        log.info("event=mqtt.subscribed filters=%s", ",".join(self._filters))
+        if self._greeting is not None:
+            client.publish(*self._greeting, qos=1, retain=True)
+
+    def _on_disconnect(
+        self,
+        _client: Client,
+        _data: Any,
+        _flags: DisconnectFlags,
+        reason: ReasonCode,
+        _properties: Properties | None,
+    ) -> None:
+        self.ready.clear()
+        if reason.value == _SESSION_TAKEN_OVER:
+            log.error("event=mqtt.session_taken_over remedy=is_a_second_daemon_running_with_this_gateway_id")
+            self._retry_s = _TAKEN_OVER_RETRY_S
+        elif not self._stopping.is_set():
+            log.warning("event=mqtt.disconnected reason=%s", reason)
+
+    def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
+        ack = Ack(self._connection, message.mid) if message.qos else None
+        self._arrived(message.topic, bytes(message.payload), ack)

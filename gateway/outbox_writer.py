@@ -1,0 +1,116 @@
+"""The one thread that touches the outbox. An fsync may take a second on an SD card: nobody else waits for it.
+
+Tasks are done in order; each answer goes to ``report``, which must only enqueue.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from buffer.errors import OutboxError
+from gateway import outbox_records
+from gateway.drain import BATCH_BYTES, BATCH_RECORDS
+from gateway.ledger import Entry
+from gateway.ports import Outbox
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Entries are on disk under these numbers."""
+
+    entries: Sequence[Entry]
+    numbers: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class NotStored:
+    """The disk refused entries."""
+
+    entries: Sequence[Entry]
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The oldest rows after the number asked for."""
+
+    rows: Sequence[tuple[int, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class NotFetched:
+    """Rows could not be read."""
+
+    problem: str
+
+
+Answer = Stored | NotStored | Fetched | NotFetched
+
+
+class OutboxWriter:
+    """Stores, fetches and removes rows on its own thread."""
+
+    def __init__(self, outbox: Outbox, report: Callable[[Answer], None]) -> None:
+        self._outbox = outbox
+        self._report = report
+        self._tasks: SimpleQueue[Callable[[], Answer | None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="outbox-writer", daemon=True)
+        self.records = len(outbox)
+        self.size_bytes = outbox.size_bytes()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def store(self, entries: Sequence[Entry]) -> None:
+        """Put entries on disk; answered by Stored or NotStored."""
+        self._tasks.put(lambda: self._store(entries))
+
+    def fetch(self, after: int) -> None:
+        """Read the next batch of rows; answered by Fetched or NotFetched."""
+        self._tasks.put(lambda: self._fetch(after))
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Forget rows. One that can't be removed is sent again later, and counted once by its identity."""
+        doomed = tuple(numbers)
+        self._tasks.put(lambda: self._remove(doomed))
+
+    def stop(self) -> None:
+        """Finish the tasks given so far, close the outbox and end."""
+        self._tasks.put(None)
+        self._thread.join()
+        self._outbox.close()
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            answer = task()
+            self.records = len(self._outbox)
+            self.size_bytes = self._outbox.size_bytes()
+            if answer is not None:
+                self._report(answer)
+
+    def _store(self, entries: Sequence[Entry]) -> Answer:
+        try:
+            numbers = self._outbox.append([outbox_records.to_bytes(entry.record) for entry in entries])
+        except (OutboxError, sqlite3.Error, OSError) as error:
+            return NotStored(entries, str(error))
+        return Stored(entries, numbers)
+
+    def _fetch(self, after: int) -> Answer:
+        try:
+            return Fetched(self._outbox.peek(after, BATCH_RECORDS, BATCH_BYTES))
+        except (OutboxError, sqlite3.Error, OSError) as error:
+            return NotFetched(str(error))
+
+    def _remove(self, numbers: tuple[int, ...]) -> None:
+        try:
+            self._outbox.remove(numbers)
+        except (OutboxError, sqlite3.Error, OSError) as error:
+            log.warning("event=outbox.remove_failed rows=%d error=%s", len(numbers), error)

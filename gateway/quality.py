@@ -1,0 +1,36 @@
+"""QARTOD flags from reasons. Pure.
+
+Source: US IOOS QARTOD manuals (flags 1, 2, 3, 4, 9; roll-up: the worst flag wins, missing stands alone).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from cloud.schema import FAIL, GOOD, MISSING, SUSPECT
+from drivers.interface import Channel
+
+REASON_FLAGS: Final[Mapping[str, int]] = {
+    "UNDER_RANGE": FAIL,
+    "OVER_RANGE": FAIL,
+    "READ_ERROR": MISSING,
+    "CHECKSUM": MISSING,
+    "CLOCK_UNSYNCED": SUSPECT,
+}
+"""The flag each reason leads to. Ranges are the sensor's own."""
+
+
+def range_reasons(value: float, channel: Channel) -> tuple[str, ...]:
+    """Gross range test against the sensor's range (in the channel's unit); the value is never changed."""
+    if value < channel.lower:
+        return ("UNDER_RANGE",)
+    if value > channel.upper:
+        return ("OVER_RANGE",)
+    return ()
+
+
+def flag(reasons: Iterable[str]) -> int:
+    """The QARTOD flag of a tested value; raises KeyError for a reason that has none."""
+    flags = [REASON_FLAGS[reason] for reason in reasons]
+    return max(flags, default=GOOD)
