@@ -1,0 +1,1 @@
+"""Wiring: which source goes through which transforms into which sink."""

@@ -1,0 +1,62 @@
+"""``ingest``: Kafka records to ``readings`` and ``quarantine``, each once. No watermark: late is normal."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_jobs.settings import Settings
+from spark_jobs.sinks.ingested import IngestSink
+from spark_jobs.sources.kafka import kafka_records
+from spark_jobs.transforms.validate import validated
+
+log = logging.getLogger("fieldgate.jobs.ingest")
+
+
+class IngestJob:
+    """One run of the query; after a failure, make a new one."""
+
+    name = "ingest"
+
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._sink = IngestSink(spark, settings)
+        self._cores = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+
+    def start(self) -> StreamingQuery:
+        """Starts the query."""
+        writer = (
+            kafka_records(self._spark, self._settings)
+            .writeStream.queryName(self.name)
+            .option("checkpointLocation", self._settings.checkpoint(self.name))
+            .foreachBatch(self._batch)
+        )
+        if self._settings.once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{self._settings.trigger_s} seconds").start()
+
+    def _batch(self, records: DataFrame, batch: int) -> None:
+        started = time.monotonic()
+        generation = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        # Many topics, few records each: as many tasks as cores, not one per partition.
+        parsed = validated(records.coalesce(self._cores), self._settings.dead_letter_topic)
+        counts = self._sink.write(parsed, f"ingest-{generation}", batch)
+        log.info(
+            "event=ingest.batch batch=%d records=%d readings=%d quarantined=%d repeated=%d seconds=%.2f",
+            batch,
+            counts.records,
+            counts.readings,
+            counts.quarantined,
+            counts.repeated,
+            time.monotonic() - started,
+        )
+
+    def tick(self) -> None:
+        """Nothing is due without records."""
+
+    def finish(self) -> None:
+        """Nothing is left to do after the last record."""

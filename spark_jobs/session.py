@@ -1,0 +1,89 @@
+"""The Spark session all jobs share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.errors import SettingsError
+from spark_jobs.settings import Settings
+
+_PACKAGE: Final = Path(__file__).resolve().parent
+_PROJECT: Final = _PACKAGE.parent
+
+
+def find_jars() -> list[Path]:
+    """The jars Spark needs beyond its own: in FIELDGATE_JARS, or in .jars/spark beside the packages.
+
+    Raises SettingsError where there are none.
+    """
+    named = os.environ.get("FIELDGATE_JARS")
+    folders = [Path(named) / "spark", Path(named)] if named else [_PROJECT / ".jars" / "spark"]
+    for folder in folders:
+        jars = sorted(folder.glob("*.jar"))
+        if any(jar.name.startswith("delta-spark") for jar in jars):
+            return jars
+    raise SettingsError(
+        f"no Spark jars in {folders[-1]}: run `make jars`, or set FIELDGATE_JARS to their folder"
+    )
+
+
+def _cores(master: str) -> int:
+    """Tasks that can run at once: local[N]; elsewhere what the cluster gives is not known here."""
+    inside = master.partition("[")[2].rstrip("]").split(",")
+    if master.startswith("local") and inside[0].isdigit():
+        return int(inside[0])
+    if master.startswith("local-cluster") and len(inside) > 1:
+        return int(inside[0]) * int(inside[1])
+    return os.cpu_count() or 2
+
+
+def _environment() -> None:
+    # Workers run in the driver's interpreter and find our packages wherever the driver was started.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    paths = [str(_PROJECT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+
+
+def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
+    """Starts Spark, or joins the session of this process. Raises SettingsError without jars."""
+    _environment()
+    cores = _cores(settings.master)
+    local = settings.master.startswith("local[") or settings.master == "local"
+    jars = find_jars()
+    builder = SparkSession.builder.appName(app).master(settings.master)
+    options = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(cores),
+        # Batches are small and alike: re-planning each of them costs more than it saves.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.stopTimeout": "30s",
+        # How often an idle query without a trigger interval looks for news; the default of 10 ms burns a
+        # core.
+        "spark.sql.streaming.pollingDelay": "200ms",
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        "spark.ui.enabled": str(settings.ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_PACKAGE / 'log4j2.properties'}",
+    }
+    if local:
+        # On the class path no executor has to fetch them, which makes the start a second faster.
+        options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
+    else:
+        options["spark.jars"] = ",".join(map(str, jars))
+    if settings.master.startswith("local"):
+        options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    for key, value in (options | dict(settings.conf)).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,140 @@
+"""Settings of a run, from the command line, once."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cloud.schema import DEAD_LETTER_TOPIC
+from spark_jobs.errors import SettingsError
+
+JOB_NAMES: Final = ("ingest", "statistics")
+"""In the order data flows, which is the order ``--once`` runs them in."""
+
+TOPIC_PATTERN: Final = r"mqtt\.(?!raw$).+|" + re.escape(DEAD_LETTER_TOPIC)
+"""Topics that hold readings, and the dead letters (a Java regular expression)."""
+
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DAY_S: Final = 86_400
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run of one or more jobs.
+
+    ``lake`` and ``checkpoints`` are directories or URIs Spark can write; ``interval_s`` divides a day;
+    ``trigger_s`` is the least time between two batches of ``ingest``, in seconds; ``max_records`` bounds one
+    batch.
+    """
+
+    jobs: tuple[str, ...]
+    bootstrap_servers: str
+    lake: str
+    checkpoints: str
+    interval_s: int = 600
+    trigger_s: float = 2.0
+    master: str = "local[2]"
+    once: bool = False
+    topic_pattern: str = TOPIC_PATTERN
+    dead_letter_topic: str = DEAD_LETTER_TOPIC
+    max_records: int = 500_000
+    fail_on_data_loss: bool = True
+    ui: bool = False
+    conf: tuple[tuple[str, str], ...] = ()
+
+    def table(self, name: str) -> str:
+        """Location of a table."""
+        return f"{self.lake.rstrip('/')}/{name}"
+
+    def checkpoint(self, query: str) -> str:
+        """Location of a query's checkpoint; the version goes up when an older one can't be read on."""
+        return f"{self.checkpoints.rstrip('/')}/{query}/v1"
+
+
+def duration_s(text: str) -> float:
+    """Seconds in ``500ms``, ``2s``, ``1m``, ``1h``. Raises SettingsError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text.strip())
+    if match is None:
+        raise SettingsError(f"{text!r} is not a duration such as 500ms, 2s, 10m or 1h")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def interval_s(text: str) -> int:
+    """Whole seconds of a statistics interval, which divides a day. Raises SettingsError."""
+    seconds = duration_s(text)
+    if seconds < 1 or seconds != int(seconds) or _DAY_S % int(seconds):
+        raise SettingsError(f"an interval of {text} does not divide a day into whole seconds")
+    return int(seconds)
+
+
+def _location(text: str) -> str:
+    """Relative paths are made absolute: Spark's driver and workers may have other working directories."""
+    return text if "://" in text or text.startswith("file:") else str(Path(text).resolve())
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise SettingsError(f"--conf {text!r} is not KEY=VALUE")
+    return key, value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m spark_jobs", description="fieldgate's Spark jobs")
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run jobs until SIGTERM (or --once)")
+    run.add_argument("jobs", nargs="+", metavar="NAME", help=f"{', '.join(JOB_NAMES)} or all")
+    run.add_argument("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT")
+    run.add_argument("--lake", default="./lake", metavar="URI", help="root of the tables")
+    run.add_argument("--checkpoints", metavar="URI", help="default: LAKE with -checkpoints appended")
+    run.add_argument("--interval", default="10m", help="interval of the statistics, e.g. 1m")
+    run.add_argument("--trigger", default="2s", help="least time between two batches")
+    run.add_argument("--master", default="local[2]", help="Spark master")
+    run.add_argument("--once", action="store_true", help="process what is there, then exit")
+    run.add_argument(
+        "--max-records", type=int, default=500_000, metavar="N", help="records in one batch, at most"
+    )
+    run.add_argument(
+        "--accept-data-loss",
+        action="store_true",
+        help="go on when Kafka no longer has what the checkpoint expects (default: fail and say so)",
+    )
+    run.add_argument("--topics", default=TOPIC_PATTERN, metavar="REGEX", help="Kafka topics to ingest")
+    run.add_argument("--dead-letter-topic", default=DEAD_LETTER_TOPIC, metavar="NAME")
+    run.add_argument("--ui", action="store_true", help="Spark's web interface")
+    run.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark configuration")
+    return parser
+
+
+def parse_settings(argv: Sequence[str]) -> Settings:
+    """Settings from command-line arguments. Raises SettingsError; argparse exits on unknown options."""
+    options = _parser().parse_args(argv)
+    names = tuple(JOB_NAMES if "all" in options.jobs else dict.fromkeys(options.jobs))
+    unknown = [name for name in names if name not in JOB_NAMES]
+    if unknown:
+        raise SettingsError(f"no job is named {unknown[0]!r}; there are {', '.join(JOB_NAMES)} and all")
+    if options.max_records < 1:
+        raise SettingsError("--max-records must be at least 1")
+    lake = _location(options.lake)
+    return Settings(
+        jobs=tuple(name for name in JOB_NAMES if name in names),
+        bootstrap_servers=options.bootstrap_servers,
+        lake=lake,
+        checkpoints=_location(options.checkpoints)
+        if options.checkpoints
+        else f"{lake.rstrip('/')}-checkpoints",
+        interval_s=interval_s(options.interval),
+        trigger_s=duration_s(options.trigger),
+        master=options.master,
+        once=options.once,
+        topic_pattern=options.topics,
+        dead_letter_topic=options.dead_letter_topic,
+        max_records=options.max_records,
+        fail_on_data_loss=not options.accept_data_loss,
+        ui=options.ui,
+        conf=tuple(_pair(text) for text in options.conf),
+    )

@@ -1,0 +1,49 @@
+"""Delta tables: creation, appends that happen once, versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.schemas import Table
+from spark_jobs.settings import Settings
+
+
+def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
+    """Creates the table where there is none, and gives its location."""
+    location = settings.table(table.name)
+    if DeltaTable.isDeltaTable(spark, location):
+        return location
+    builder = (
+        DeltaTable.createIfNotExists(spark)
+        .location(location)
+        .addColumns(table.schema)
+        # Other readers (delta-rs, DuckDB) don't all know deletion vectors.
+        .property("delta.enableDeletionVectors", "false")
+        .property("delta.enableChangeDataFeed", str(table.change_feed).lower())
+        .property("delta.checkpointInterval", "50")
+    )
+    if table.partitioned_by_date:
+        builder = builder.partitionedBy("date")
+    builder.execute()
+    return location
+
+
+def table_version(spark: SparkSession, location: str) -> int:
+    """Version this process last read or wrote: at least that of its own latest commit."""
+    jvm: Any = spark._jvm
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
+    return int(log.unsafeVolatileSnapshot().version())
+
+
+def write_once(frame: DataFrame, location: str, app: str, batch: int, mode: str = "append") -> None:
+    """Writes a batch; Delta skips it when the same app has written this batch (or a later one) before."""
+    (
+        frame.write.format("delta")
+        .mode(mode)
+        .option("txnAppId", app)
+        .option("txnVersion", batch)
+        .save(location)
+    )

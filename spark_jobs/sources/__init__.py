@@ -1,0 +1,1 @@
+"""Streams the jobs read."""

@@ -1,0 +1,1 @@
+"""What a job remembers between batches, beyond its checkpoint."""

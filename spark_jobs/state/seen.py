@@ -1,0 +1,73 @@
+"""Which readings are in the table already: ranges of ``seq`` per (gateway, channel, run).
+
+``seq`` is dense, so a run of readings is one range however long it gets, and a repeat is found without
+looking at the big table. Invariant: after a batch the ranges are those of ``readings``. They are written
+after the readings; ``load`` therefore takes up what a crash between the two writes left out, from the
+readings themselves. Owned by the one thread that runs the batches of ``ingest``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Identity = tuple[str, str, str]
+"""gateway, channel, run."""
+Range = tuple[int, int]
+"""First and last seq, both inside."""
+
+
+def ranges_of(seqs: Any) -> tuple[list[Range], bool]:
+    """The ranges that hold exactly these numbers, ascending, and whether one of them stands there twice."""
+    ordered = np.sort(np.asarray(seqs, dtype=np.int64))
+    steps = np.diff(ordered)
+    ends = np.flatnonzero(steps > 1)
+    firsts = ordered[np.concatenate(([0], ends + 1))] if ordered.size else ordered
+    lasts = ordered[np.concatenate((ends, [ordered.size - 1]))] if ordered.size else ordered
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True)), bool((steps == 0).any())
+
+
+@dataclass
+class SeenRanges:
+    """Disjoint, ascending, non-adjacent ranges per (gateway, channel, run)."""
+
+    _ranges: dict[Identity, list[Range]] = field(default_factory=dict)
+
+    def of(self, key: Identity) -> tuple[Range, ...]:
+        """The ranges seen, ascending."""
+        return tuple(self._ranges.get(key, ()))
+
+    def count(self, key: Identity) -> int:
+        """How many readings were seen."""
+        return sum(last - first + 1 for first, last in self._ranges.get(key, ()))
+
+    def overlaps(self, key: Identity, first: int, last: int) -> bool:
+        """Whether any of first…last was seen."""
+        ranges = self._ranges.get(key)
+        if not ranges:
+            return False
+        at = bisect_right(ranges, last, key=lambda seen: seen[0])
+        return at > 0 and ranges[at - 1][1] >= first
+
+    def add(self, key: Identity, first: int, last: int) -> None:
+        """Marks first…last as seen; joins ranges that touch."""
+        ranges = self._ranges.setdefault(key, [])
+        left = bisect_left(ranges, first - 1, key=lambda seen: seen[1])
+        right = bisect_right(ranges, last + 1, key=lambda seen: seen[0])
+        if left < right:
+            first, last = min(first, ranges[left][0]), max(last, ranges[right - 1][1])
+        ranges[left:right] = [(first, last)]
+
+    def add_all(self, rows: Iterable[tuple[Identity, Range]]) -> None:
+        """Marks many ranges as seen."""
+        for key, (first, last) in rows:
+            self.add(key, first, last)
+
+    def __iter__(self) -> Iterator[tuple[Identity, Range]]:
+        for key, ranges in self._ranges.items():
+            for seen in ranges:
+                yield key, seen

@@ -1,0 +1,1 @@
+"""Pure DataFrame to DataFrame functions: no I/O, no clock."""
