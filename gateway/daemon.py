@@ -1,0 +1,236 @@
+"""The daemon: the only place that constructs and wires. Startup, main loop, shutdown stand in that order."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from buffer.errors import OutboxError
+from buffer.sqlite_outbox import SqliteOutbox
+from cloud.producer import KafkaSink
+from cloud.schema import VERSION, Reading
+from drivers.boards import open_board
+from drivers.interface import BoardError, FittedSensor
+from drivers.registry import driver_type
+from gateway.clock import SystemClock
+from gateway.config import Config, ConfigError, load
+from gateway.forwarder import Forwarder
+from gateway.identity import Sequences, new_run
+from gateway.intake import Intake
+from gateway.last_readings import LastReadings
+from gateway.mqtt import MqttLink
+from gateway.notify import notify
+from gateway.outbox_writer import OutboxWriter
+from gateway.sampler import Mast, Sampler
+from gateway.status import StatusServer
+from gateway.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+_TICK_S: Final = 1.0
+_KAFKA_GRACE_S: Final = 5.0
+
+
+def run(path: Path, overrides: Mapping[str, object], seconds: float | None) -> int:
+    """Run until SIGTERM or SIGINT; the exit code. ``seconds`` ends the sampling, not the forwarding."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s level=%(levelname)s %(name)s %(message)s"
+    )
+    try:
+        config = load(path, overrides)
+        daemon = Daemon(config)
+    except ConfigError as error:
+        for problem in error.problems:
+            log.error("%s", problem)
+        return 1
+    except (BoardError, OutboxError) as error:
+        log.error("event=daemon.cannot_start error=%s", error)
+        return 1
+    return daemon.run(seconds)
+
+
+class Daemon:
+    """One run of the gateway."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._run_id = new_run()
+        self._started = datetime.now(UTC)
+        self._stop = threading.Event()
+        self._last = LastReadings()
+        self._sequences = Sequences()
+        machine_clock = SystemClock(config.clock.trust)
+        outbox = SqliteOutbox(config.outbox.path)
+        try:
+            self._board = open_board(
+                config.board.kind,
+                config.board.options,
+                fitted_sensors(config),
+                config.base_dir,
+                config.gateway,
+            )
+        except BoardError:
+            outbox.close()
+            raise
+        self._clock = self._board.clock or machine_clock
+        root = f"{config.mqtt.topic_root}/{config.gateway.id}"
+        self._topics = {name: f"{root}/{name}" for name in ("status", "run")}
+        self._reading_topic = root + "/{sensor}/{quantity}"
+        self._intake = Intake(
+            config.gateway.id, self._run_id, self._sequences, config.kafka.topic, machine_clock
+        )
+        self._link = MqttLink(
+            config.mqtt.host,
+            config.mqtt.port,
+            f"fieldgate-{config.gateway.id}",
+            [f"{root}/+/+", *(forward.filter for forward in config.forwards)],
+            lambda topic, payload, ack: self._forwarder.arrived(topic, payload, ack),
+            (self._topics["status"], self._announcement("offline")),
+            config.mqtt.keepalive_s,
+        )
+        self._link.greet(self._topics["status"], self._announcement("online"))
+        self._sink = KafkaSink(
+            config.kafka.bootstrap_servers, f"{config.gateway.id}-live", config.kafka.properties
+        )
+        self._forwarder = Forwarder(
+            self._intake,
+            self._sink,
+            lambda report: OutboxWriter(outbox, report),
+            self._link.acknowledge,
+            config.outbox.commit_interval_s,
+        )
+        mast = Mast(config.gateway.id, self._run_id, self._clock, self._sequences, self._emit)
+        self._supervisor = Supervisor(
+            [
+                Sampler(sensor, driver_type(sensor.driver).make(self._board, sensor.options), mast)
+                for sensor in config.sensors
+            ],
+            self._clock,
+        )
+        self._status = self._open_status()
+
+    def run(self, seconds: float | None) -> int:
+        """Startup, main loop, shutdown."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop.set())
+        self._startup()
+        failed = self._main_loop(None if seconds is None else time.monotonic() + seconds)
+        self._shutdown()
+        return 1 if failed else 0
+
+    def _startup(self) -> None:
+        log.info("event=daemon.start gateway=%s run=%s", self._config.gateway.id, self._run_id)
+        self._forwarder.start()
+        self._link.start()
+        if self._status is not None:
+            self._status.start()
+        self._supervisor.start()
+        notify("READY=1")
+
+    def _main_loop(self, sample_until_s: float | None) -> bool:
+        """Until told to stop; True when the forwarder died, which only a new process can mend."""
+        while not self._stop.wait(_TICK_S):
+            if not self._forwarder.is_alive():
+                log.critical("event=forwarder.died remedy=restart")
+                return True
+            if sample_until_s is not None and time.monotonic() >= sample_until_s:
+                sample_until_s = None
+                self._supervisor.stop()
+            self._supervisor.check()
+            self._link.publish(self._topics["run"], self._run_record(), retain=True)
+            notify(
+                f"STATUS={self._forwarder.uplink}, {self._forwarder.outbox_records} readings in the outbox"
+            )
+        return False
+
+    def _shutdown(self) -> None:
+        """Ends in the order of the data's way, so that nothing is produced for a thread that is gone."""
+        notify("STOPPING=1")
+        self._supervisor.stop()
+        self._forwarder.stop(_KAFKA_GRACE_S)
+        self._link.publish(self._topics["run"], self._run_record(stopped=True), retain=True)
+        self._link.stop(farewell=(self._topics["status"], self._announcement("offline")))
+        self._sink.close()
+        if self._status is not None:
+            self._status.stop()
+        self._board.close()
+        log.info("event=daemon.stop run=%s outbox_records=%d", self._run_id, self._forwarder.outbox_records)
+
+    def _emit(self, reading: Reading, sensor: str) -> None:
+        """The ledger first: what the broker loses, the ledger still has."""
+        topic = self._reading_topic.format(sensor=sensor, quantity=reading.quantity)
+        record = self._intake.own(reading, topic)
+        self._forwarder.sampled(record)
+        self._link.publish(topic, record.value)
+        self._last.note(reading)
+
+    def _open_status(self) -> StatusServer | None:
+        if not self._config.status.enabled:
+            return None
+        try:
+            return StatusServer(self._config.status.host, self._config.status.port, self._snapshot)
+        except OSError as error:
+            # A taken port is no reason not to sample.
+            log.error("event=status.unavailable listen=%s error=%s", self._config.status.listen, error)
+            return None
+
+    def _announcement(self, state: str) -> bytes:
+        return json.dumps(
+            {"v": VERSION, "gateway": self._config.gateway.id, "state": state, "run": self._run_id}
+        ).encode()
+
+    def _run_record(self, *, stopped: bool = False) -> bytes:
+        state = "stopped" if stopped else "ended" if self._supervisor.ended else "running"
+        return json.dumps(
+            {
+                "v": VERSION,
+                "gateway": self._config.gateway.id,
+                "run": self._run_id,
+                "started": self._started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "state": state,
+                "last_seq": self._sequences.snapshot(),
+                "in_flight": self._forwarder.in_flight,
+                "outbox_records": self._forwarder.outbox_records,
+            }
+        ).encode()
+
+    def _snapshot(self) -> dict[str, Any]:
+        stopping = self._stop.is_set()
+        forwarder, counters = self._forwarder, self._forwarder.counters
+        return {
+            "gateway": self._config.gateway.id,
+            "run": self._run_id,
+            "state": "stopping" if stopping else "ended" if self._supervisor.ended else "sampling",
+            "uplink": forwarder.uplink,
+            "mqtt_connected": self._link.ready.is_set(),
+            "sampled": sum(self._sequences.snapshot().values()),
+            "received": counters.received,
+            "in_flight": forwarder.in_flight,
+            "confirmed": counters.confirmed,
+            "spilled": counters.stored,
+            "drained": counters.drained,
+            "dead_letters": counters.dead_letters,
+            "late_echoes": counters.late_echoes,
+            "sampler_restarts": self._supervisor.restarts,
+            "outbox_records": forwarder.outbox_records,
+            "outbox_bytes": forwarder.outbox_bytes,
+            "channels": self._last.snapshot(),
+        }
+
+
+def fitted_sensors(config: Config) -> list[FittedSensor]:
+    """The config's sensors as the board sees them."""
+    return [
+        FittedSensor(
+            sensor.name, sensor.driver, sensor.options, driver_type(sensor.driver).channels, sensor.height_m
+        )
+        for sensor in config.sensors
+    ]

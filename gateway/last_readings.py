@@ -1,0 +1,39 @@
+"""The last reading of each channel, for those who look at the mast now."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from cloud.schema import Reading, format_time
+
+
+class LastReadings:
+    """Written by samplers, read by status pages; any thread."""
+
+    def __init__(self) -> None:
+        self._readings: dict[str, Reading] = {}
+        self._lock = threading.Lock()
+
+    def note(self, reading: Reading) -> None:
+        """Remember a reading as its channel's last."""
+        with self._lock:
+            self._readings[reading.channel] = reading
+
+    def snapshot(self) -> dict[str, dict[str, Any]]:
+        """By channel: time, value, unit, raw, raw_unit, quality, reasons, seq."""
+        with self._lock:
+            readings = dict(self._readings)
+        return {
+            channel: {
+                "time": format_time(reading.time_us),
+                "value": reading.value,
+                "unit": reading.unit,
+                "raw": reading.raw,
+                "raw_unit": reading.raw_unit,
+                "quality": reading.quality,
+                "reasons": reading.reasons,
+                "seq": reading.seq,
+            }
+            for channel, reading in readings.items()
+        }
