@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from cloud.child import Child, free_port, last_lines, listening, wait_for
+from cloud.errors import CloudError
 
 _JARS_VARIABLE: Final = "FIELDGATE_JARS"
 _STOP_TIMEOUT_S: Final = 15.0
@@ -64,7 +65,7 @@ num.io.threads=4
 """
 
 
-class BrokerError(Exception):
+class BrokerError(CloudError):
     """The local broker can't be started; the message says what to do."""
 
 

@@ -15,6 +15,16 @@ from gateway.demo.mosquitto import LocalMosquitto
 from tests.servers import unique_name
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="run the long versions of the tests too")
+
+
+@pytest.fixture(scope="session")
+def full(pytestconfig: pytest.Config) -> bool:
+    """True where the stated counts are to be run, not the reduced ones."""
+    return bool(pytestconfig.getoption("--full"))
+
+
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """A running broker, shared by the session: use topics of your own (``kafka_topic``) and never stop it."""

@@ -1,0 +1,7 @@
+"""The root of everything the cloud side raises on purpose."""
+
+from __future__ import annotations
+
+
+class CloudError(Exception):
+    """Something the operator can act on; the message says what."""

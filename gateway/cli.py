@@ -1,0 +1,247 @@
+"""The command line. Each command's module is imported only when it is called, so that ``--help`` is quick.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+CONFIG_PATH: Final = Path("/etc/fieldgate/gateway.toml")
+
+_OK, _FAILED, _USAGE, _INTERRUPTED = 0, 1, 2, 130
+
+
+class _Version(argparse.Action):
+    """Prints the installed version; looking it up costs too much to do it for every call."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option: str | None = None,
+    ) -> None:
+        from importlib.metadata import version
+
+        _say(f"fieldgate {version('fieldgate')}")
+        parser.exit()
+
+
+def _override(text: str) -> tuple[str, object]:
+    """``key=value``: the value as TOML where it is that, else as a string."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    if "\n" in value:
+        return key, value
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+def _property(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fieldgate", description="Field gateway for met masts, and the streaming pipeline behind it."
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    run = commands.add_parser("run", help="the daemon on the mast")
+    _add_config(run)
+    run.add_argument(
+        "--set",
+        dest="overrides",
+        metavar="KEY=VALUE",
+        type=_override,
+        action="append",
+        default=[],
+        help="override a key of the file, e.g. mqtt.port=1884 (repeatable)",
+    )
+    run.add_argument(
+        "--seconds", type=_positive, metavar="N", help="stop sampling after N seconds; go on forwarding"
+    )
+    run.set_defaults(action=_run)
+
+    check = commands.add_parser("check", help="validate a config file: each problem with file, line and key")
+    _add_config(check)
+    check.add_argument("--json", action="store_true", help="problems as JSON")
+    check.set_defaults(action=_check)
+
+    status = commands.add_parser("status", help="what the running daemon does")
+    status.add_argument(
+        "-c",
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"where [status] listen stands (default: {CONFIG_PATH})",
+    )
+    status.add_argument("--json", action="store_true", help="the daemon's answer as it is")
+    status.set_defaults(action=_status)
+
+    provision = commands.add_parser(
+        "provision", help="create what Kafka needs; doing it again changes nothing"
+    )
+    what = provision.add_subparsers(dest="what", metavar="WHAT", required=True)
+    topics = what.add_parser("topics", help="the topics of readings, gateways and alerts")
+    topics.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
+    topics.add_argument(
+        "--partitions", type=_count, metavar="N", help="of new topics (default: the broker's)"
+    )
+    topics.add_argument(
+        "--replication", type=_count, metavar="N", help="of new topics (default: the broker's)"
+    )
+    topics.add_argument(
+        "--timeout", type=_positive, default=10.0, metavar="S", help="seconds to wait for Kafka (default: 10)"
+    )
+    topics.add_argument("--dry-run", action="store_true", help="only say what is missing")
+    topics.add_argument(
+        "--property",
+        dest="properties",
+        metavar="KEY=VALUE",
+        type=_property,
+        action="append",
+        default=[],
+        help="a librdkafka property, e.g. security.protocol=SSL (repeatable)",
+    )
+    topics.set_defaults(action=_provision_topics)
+
+    # Listed for --help; main() hands them on unparsed.
+    commands.add_parser("jobs", help="run the Spark jobs: jobs run ingest statistics …", add_help=False)
+    commands.add_parser("query", help="SQL over the tables of a lake", add_help=False)
+    commands.add_parser("demo", help="everything on this machine, with a live view", add_help=False)
+    return parser
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c", "--config", type=Path, default=CONFIG_PATH, metavar="FILE", help=f"default: {CONFIG_PATH}"
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from gateway import daemon
+
+    return daemon.run(arguments.config, dict(arguments.overrides), arguments.seconds)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from gateway import check
+
+    return check.run(arguments.config, json_output=arguments.json)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from gateway import status_table
+
+    return status_table.run(
+        arguments.config or CONFIG_PATH, json_output=arguments.json, chosen=arguments.config is not None
+    )
+
+
+def _provision_topics(arguments: argparse.Namespace) -> int:
+    from cloud.provision import BROKER_DEFAULT, ProvisionError, provision_topics
+
+    try:
+        done = provision_topics(
+            arguments.bootstrap_servers,
+            partitions=arguments.partitions or BROKER_DEFAULT,
+            replication=arguments.replication or BROKER_DEFAULT,
+            dry_run=arguments.dry_run,
+            properties=dict(arguments.properties),
+            timeout_s=arguments.timeout,
+        )
+    except ProvisionError as error:
+        return _fail(str(error))
+    for name in done.existing:
+        _say(f"exists   {name}")
+    for name in done.created:
+        _say(f"{'missing' if arguments.dry_run else 'created'}  {name}")
+    return _fail("\n".join(done.deviations)) if done.deviations else _OK
+
+
+def _jobs(arguments: Sequence[str]) -> int:
+    if find_spec("pyspark") is None:
+        return _fail("the Spark jobs need the extra 'spark': pip install 'fieldgate[spark]'")
+    sys.stdout.flush()
+    # In place of this process, so that signals and the exit code are the jobs' own.
+    return os.execv(sys.executable, (sys.executable, "-m", "spark_jobs", *arguments))  # noqa: S606
+
+
+def _query(arguments: Sequence[str]) -> int:
+    if find_spec("duckdb") is None or find_spec("deltalake") is None:
+        return _fail("queries need the extra 'analyst': pip install 'fieldgate[analyst]'")
+    from cloud import query
+
+    return query.run(list(arguments))
+
+
+def _demo(arguments: Sequence[str]) -> int:
+    from gateway.demo import command
+
+    return command.run(arguments)
+
+
+_HANDED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {"jobs": _jobs, "query": _query, "demo": _demo}
+"""Commands that parse their arguments themselves."""
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"fieldgate: {message}\n")
+    return _FAILED
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code. Wrong usage ends with SystemExit(2), as argparse does."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        if given and given[0] in _HANDED_ON:
+            return _HANDED_ON[given[0]](given[1:])
+        parsed = _parser().parse_args(given)
+        code: int = parsed.action(parsed)
+        return code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (… | head). Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Provisioning a real broker: what is there, what it does twice, what it says if it can't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined] # no __all__
+from confluent_kafka.cimpl import NewTopic
+
+from cloud.broker import LocalBroker
+from cloud.provision import TOPICS, Provisioned, ProvisionError, provision_topics
+from gateway.cli import main
+
+EXPECTED = (
+    *("mqtt.temperature", "mqtt.humidity", "mqtt.pressure", "mqtt.wind_speed", "mqtt.irradiance", "mqtt.co2"),
+    *("mqtt.location", "mqtt.raw", "gateway.events", "gateway.commands", "gateway.command-results"),
+    *("gateway.alerts", "gateway.dead-letter", "gateway.status", "gateway.runs", "gateway.channels"),
+)
+COMPACTED = {"gateway.status", "gateway.runs", "gateway.channels"}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[LocalBroker]:
+    with LocalBroker(tmp_path / "kafka") as empty:
+        yield empty
+
+
+def test_it_creates_every_topic_once_and_compares_what_exists(
+    broker: LocalBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers = broker.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": servers})
+    wrong = NewTopic("mqtt.co2", 2, 1, config={"message.timestamp.type": "CreateTime"})
+    admin.create_topics([wrong])["mqtt.co2"].result(timeout=20)
+    deviation = "mqtt.co2: message.timestamp.type is CreateTime, must be LogAppendTime"
+    others = tuple(name for name in EXPECTED if name != "mqtt.co2")
+
+    planned = provision_topics(servers, dry_run=True)
+    assert planned == Provisioned(created=others, existing=("mqtt.co2",), deviations=(deviation,))
+    assert set(admin.list_topics(timeout=10).topics) == {"mqtt.co2"}
+
+    assert provision_topics(servers, partitions=3, replication=1) == planned
+    topics = admin.list_topics(timeout=10).topics
+    assert set(EXPECTED) == set(topics) == set(TOPICS)
+    assert {name: len(topics[name].partitions) for name in EXPECTED} == {
+        name: 2 if name == "mqtt.co2" else 3 for name in EXPECTED
+    }
+    for name in others:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        settings = admin.describe_configs([resource])[resource].result(timeout=20)
+        assert settings["message.timestamp.type"].value == "LogAppendTime"
+        assert settings["cleanup.policy"].value == ("compact" if name in COMPACTED else "delete")
+
+    again = provision_topics(servers, partitions=5)
+    assert again == Provisioned(created=(), existing=EXPECTED, deviations=(deviation,))
+    assert len(admin.list_topics(timeout=10).topics["mqtt.humidity"].partitions) == 3
+
+    assert main(["provision", "topics", "--bootstrap-servers", servers]) == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [f"exists   {name}" for name in EXPECTED]
+    assert said.err == f"fieldgate: {deviation}\n"
+
+
+def test_the_command_creates_what_a_dry_run_names(
+    broker: LocalBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["provision", "topics", "--bootstrap-servers", broker.bootstrap_servers]
+    assert main([*command, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"missing  {name}" for name in EXPECTED]
+    assert main(command) == 0
+    assert capsys.readouterr().out.splitlines() == [f"created  {name}" for name in EXPECTED]
+
+
+def test_an_unreachable_broker_is_an_error_not_a_traceback(free_port: int) -> None:
+    with pytest.raises(ProvisionError, match=rf"^no answer from Kafka at 127.0.0.1:{free_port} within 1 s: "):
+        provision_topics(f"127.0.0.1:{free_port}", timeout_s=1)
+
+
+def test_a_refusal_names_the_topic_and_the_reason(broker: LocalBroker) -> None:
+    with pytest.raises(ProvisionError, match=r"refused to create .*mqtt\.co2: .*replication.factor"):
+        provision_topics(broker.bootstrap_servers, replication=2)

@@ -1,0 +1,259 @@
+"""The command line: what it hands to whom, what it says, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from gateway import cli
+
+STATUS: dict[str, Any] = {
+    "gateway": "mast-07",
+    "run": "9f3c21ab04de",
+    "version": "0.1.0",
+    "state": "sampling",
+    "uplink": "spilling",
+    "mqtt_connected": True,
+    "sampled": 1234,
+    "in_flight": 5,
+    "confirmed": 1200,
+    "spilled": 29,
+    "drained": 0,
+    "dead_letters": 2,
+    "outbox_records": 29,
+    "outbox_bytes": 40960,
+    "channels": {
+        "cup-50m-a.wind_speed": {
+            "time": "2026-11-21T07:35:00.000Z",
+            "value": 7.235,
+            "unit": "m/s",
+            "raw": 9.0,
+            "raw_unit": "Hz",
+            "quality": 1,
+            "reasons": [],
+            "seq": 600,
+        },
+        "dht.temperature": {
+            "time": "2026-11-21T07:34:58.000Z",
+            "value": None,
+            "unit": "Cel",
+            "raw": None,
+            "raw_unit": "Cel",
+            "quality": 9,
+            "reasons": ["CHECKSUM"],
+            "seq": 300,
+        },
+    },
+}
+
+
+def fieldgate(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        (sys.executable, "-m", "gateway.cli", *arguments),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+class _Answer(BaseHTTPRequestHandler):
+    """Answers like the daemon's status page."""
+
+    def do_GET(self) -> None:
+        found = self.path == "/api/status"
+        self.send_response(200 if found else 404)
+        self.end_headers()
+        if found:
+            self.wfile.write(json.dumps(STATUS).encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def daemon_port() -> Iterator[int]:
+    with HTTPServer(("127.0.0.1", 0), _Answer) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def test_help_is_quick_and_names_every_command() -> None:
+    times = []
+    for _ in range(3):
+        start = time.monotonic()
+        done = fieldgate("--help")
+        times.append(time.monotonic() - start)
+        assert done.returncode == 0
+        for command in ("run", "check", "status", "provision", "jobs", "query", "demo"):
+            assert re.search(rf"^    {command}\s", done.stdout, re.MULTILINE)
+    assert min(times) < 0.3
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, gateway.cli\n"
+        "try:\n    gateway.cli.main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print(sorted({'rich', 'confluent_kafka', 'paho', 'pydantic', 'duckdb'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_version() -> None:
+    from importlib.metadata import version
+
+    done = fieldgate("--version")
+    assert (done.returncode, done.stdout) == (0, f"fieldgate {version('fieldgate')}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "the following arguments are required: COMMAND"),
+        (("runn",), "invalid choice: 'runn'"),
+        (("run", "--seconds", "0"), "argument --seconds: '0' is not a number above 0"),
+        (("run", "--seconds", "nan"), "argument --seconds: 'nan' is not a number above 0"),
+        (("run", "--set", "mqtt.port"), "argument --set: 'mqtt.port' is not KEY=VALUE"),
+        (("provision", "topics"), "the following arguments are required: --bootstrap-servers"),
+        (
+            ("provision", "topics", "--bootstrap-servers", "x", "--partitions", "0"),
+            "argument --partitions: '0' is not a whole number above 0",
+        ),
+        (("demo", "--interval", "sometimes"), "argument --interval: 'sometimes'"),
+        (("demo", "--restart-after", "-1"), "argument --restart-after: '-1' is not a number"),
+    ],
+)
+def test_wrong_usage_ends_with_2(
+    arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        ("mqtt.port=1884", 1884),
+        ("outbox.commit_interval_s=0.5", 0.5),
+        ("sensor.0.enabled=true", True),
+        ("mqtt.host=127.0.0.1", "127.0.0.1"),
+        ("status.listen=127.0.0.1:8321", "127.0.0.1:8321"),
+        ("outbox.path=/var/lib/fieldgate/outbox.db", "/var/lib/fieldgate/outbox.db"),
+        ('kafka.topic="1"', "1"),
+        ("kafka.bootstrap_servers=a:1,b:2", "a:1,b:2"),
+        ("kafka.properties.x=a=b", "a=b"),
+        ("gateway.id=", ""),
+        ("gateway.id=x\nevil = 1", "x\nevil = 1"),
+    ],
+)
+def test_overrides_are_toml_values_or_strings(given: str, value: object) -> None:
+    parsed = cli._parser().parse_args(["run", "--set", given])
+    assert parsed.overrides == [(given.split("=")[0], value)]
+
+
+def test_jobs_become_the_spark_program(tmp_path: Path) -> None:
+    package = tmp_path / "spark_jobs"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "__main__.py").write_text("import os, sys\nprint(os.getpid(), sys.argv[1:])\nsys.exit(7)\n")
+    with subprocess.Popen(
+        (sys.executable, "-m", "gateway.cli", "jobs", "run", "ingest", "--lake", "/x"),
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    ) as process:
+        said, _ = process.communicate(timeout=30)
+    assert said == f"{process.pid} ['run', 'ingest', '--lake', '/x']\n"
+    assert process.returncode == 7
+
+
+def test_an_unreachable_kafka_ends_with_1(free_port: int) -> None:
+    servers = f"127.0.0.1:{free_port}"
+    done = fieldgate("provision", "topics", "--bootstrap-servers", servers, "--timeout", "0.5")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"fieldgate: no answer from Kafka at {servers} within 0.5 s")
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_quietly_with_130() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        servers = f"127.0.0.1:{deaf.getsockname()[1]}"
+        deaf.settimeout(20)
+        with subprocess.Popen(
+            (sys.executable, "-m", "gateway.cli", "provision", "topics", "--bootstrap-servers", servers),
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            waiting, _ = deaf.accept()
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=20)
+            waiting.close()
+    assert (process.returncode, said) == (130, "")
+
+
+def test_status_shows_every_channel(
+    tmp_path: Path, daemon_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    config = tmp_path / "gateway.toml"
+    config.write_text(f'[status]\nlisten = "0.0.0.0:{daemon_port}"\n')
+    assert cli.main(["status", "-c", str(config)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].strip() == "mast-07 run 9f3c21ab04de: sampling, uplink spilling, local broker connected"
+    assert "sampled 1234" in lines[1]
+    assert "outbox 29 records, 40960 bytes" in lines[1]
+    rows = {line.split()[0]: line.split() for line in lines[3:]}
+    assert rows["cup-50m-a.wind_speed"][1:5] == ["7.235", "m/s", "good", "07:35:00"]
+    assert rows["dht.temperature"][1:5] == ["–", "Cel", "missing", "07:34:58"]
+    assert rows["dht.temperature"][-1] == "CHECKSUM"
+
+
+def test_status_json_is_the_daemons_answer(
+    tmp_path: Path, daemon_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text(f'[status]\nlisten = "127.0.0.1:{daemon_port}"\n')
+    assert cli.main(["status", "--json", "-c", str(config)]) == 0
+    assert json.loads(capsys.readouterr().out) == STATUS
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[status]\nlisten = "127.0.0.1:PORT"\n', "no daemon answers at http://127.0.0.1:PORT/api/status: "),
+        ('[status]\nlisten = "somewhere"\n', "status.listen 'somewhere' is not HOST"),
+        ("[status]\nlisten = 8321\n", "gateway.toml: status.listen must be a string"),
+        ("[status\n", "gateway.toml: Expected ']'"),
+        (None, "gateway.toml: No such file or directory"),
+    ],
+)
+def test_status_says_why_it_cant(
+    tmp_path: Path, free_port: int, text: str | None, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "gateway.toml"
+    if text is not None:
+        config.write_text(text.replace("PORT", str(free_port)))
+    assert cli.main(["status", "-c", str(config)]) == 1
+    said = capsys.readouterr()
+    assert complaint.replace("PORT", str(free_port)) in said.err
+    assert said.out == ""
