@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 class DriverError(Exception):
@@ -57,7 +57,7 @@ class Driver(Protocol):
 
     @property
     def accumulates(self) -> bool:
-        """True where a reading covers the time since the one before (pulses), so it is read at a period's end."""
+        """True where a reading covers the time since the one before (pulses): read at a period's end."""
 
     def start(self) -> None:
         """Claim pins and buses. Raises BoardError."""
@@ -122,6 +122,14 @@ class Gpio(Protocol):
 
     def cleanup(self, channel: int) -> None:
         """Give the pin back."""
+
+
+@runtime_checkable
+class CountsLosses(Protocol):
+    """What a Gpio offers where it knows that edges of a pin went missing."""
+
+    def losses(self, channel: int) -> int:
+        """How often edges of this pin have gone missing so far; only grows."""
 
 
 class I2cBus(Protocol):
@@ -200,3 +208,4 @@ class FittedSensor:
     driver: str
     options: Any
     channels: tuple[Channel, ...] = field(default=())
+    height_m: float | None = None

@@ -1,1 +1,1 @@
-"""The boards drivers run on: the Raspberry Pi and its emulations."""
+"""Boards: the real one, simulated weather, replayed files."""

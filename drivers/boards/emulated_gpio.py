@@ -1,0 +1,80 @@
+"""The RPi.GPIO interface over emulated pins: edges call back what a driver registered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from drivers.interface import BoardError
+
+
+class EmulatedGpio:
+    """Input pins whose falling edges a world makes. Constants have RPi.GPIO's values."""
+
+    BCM: Any = 11
+    IN: Any = 1
+    PUD_UP: Any = 22
+    FALLING: Any = 32
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._mode: Any = None
+        self._inputs: set[int] = set()
+        self._callbacks: dict[int, Callable[[int], None]] = {}
+        self._losses: dict[int, int] = {}
+
+    def setmode(self, mode: Any) -> None:
+        """Choose the pin numbering. Raises BoardError unless it is BCM."""
+        if mode != self.BCM:
+            raise BoardError("emulated pins are numbered BCM")
+        self._mode = mode
+
+    def setup(self, channel: int, direction: Any, pull_up_down: Any = None) -> None:
+        """Make a pin an input. Raises BoardError before setmode, without a pull-up and on outputs."""
+        if self._mode is None:
+            raise BoardError("choose the pin numbering first (setmode)")
+        if direction != self.IN or pull_up_down != self.PUD_UP:
+            raise BoardError(f"pin {channel}: an open-collector switch needs an input with pull-up")
+        with self._lock:
+            self._inputs.add(channel)
+
+    def add_event_detect(
+        self, channel: int, edge: Any, callback: Callable[[int], None] | None = None
+    ) -> None:
+        """Call back on each falling edge. Raises BoardError where the pin is no input or is taken."""
+        with self._lock:
+            if channel not in self._inputs:
+                raise BoardError(f"pin {channel} isn't set up as an input")
+            if channel in self._callbacks:
+                raise BoardError(f"pin {channel} has edge detection already")
+            if edge != self.FALLING or callback is None:
+                raise BoardError(f"pin {channel}: only falling edges with a callback are emulated")
+            self._callbacks[channel] = callback
+
+    def remove_event_detect(self, channel: int) -> None:
+        """Stop calling back."""
+        with self._lock:
+            self._callbacks.pop(channel, None)
+
+    def cleanup(self, channel: int) -> None:
+        """Give the pin back."""
+        with self._lock:
+            self._callbacks.pop(channel, None)
+            self._inputs.discard(channel)
+
+    def losses(self, channel: int) -> int:
+        """How often the world knew nothing of this pin's edges."""
+        return self._losses.get(channel, 0)
+
+    def fall(self, channel: int, times: int) -> None:
+        """Make edges: each calls back, if anyone listens."""
+        with self._lock:
+            callback = self._callbacks.get(channel)
+        if callback is not None:
+            for _ in range(times):
+                callback(channel)
+
+    def lose(self, channel: int) -> None:
+        """Note that edges are unknown for a while."""
+        self._losses[channel] = self._losses.get(channel, 0) + 1

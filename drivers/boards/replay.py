@@ -1,0 +1,211 @@
+"""A mast from a CSV file: a row holds for the period that begins at its timestamp; event time is the file's.
+
+A cell that is empty or ``NaN`` is a value the logger hadn't, and so are rows left out: the sensor doesn't
+answer then, and a cup's pulses count as lost, so that a gap is never read as calm.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Final, Protocol
+
+from annotated_types import Ge, Gt, Le
+
+from drivers.boards.emulated_board import EmulatedBoard
+from drivers.boards.stepped_clock import SteppedClock
+from drivers.boards.world import SECOND_NS
+from drivers.interface import BoardError, FittedSensor
+
+_HOLD_FACTOR: Final = 1.5
+"""A row holds until the next one unless that is later than this many usual periods: then rows are missing."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayColumn:
+    """A CSV column and how its figures turn into the channel's unit: value = scale·figure + offset."""
+
+    column: str
+    scale: float = 1.0
+    offset: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """The file, its columns by sensor or ``sensor.quantity``, and the speed over real time it may reach.
+
+    Timestamps (``timestamp_column``, the first one unless named) are RFC 3339. For those without a zone
+    ``utc_offset_h`` says theirs.
+    """
+
+    file: str
+    columns: Mapping[str, str | ReplayColumn] = field(default_factory=dict)
+    speed: Annotated[float, Gt(0), Le(1_000_000)] = 1.0
+    timestamp_column: str | None = None
+    utc_offset_h: Annotated[float, Ge(-14), Le(14)] | None = None
+
+
+class CsvRows(Protocol):
+    """What csv.reader returns, whose type has no public name."""
+
+    line_num: int
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """The rows."""
+
+    def __next__(self) -> list[str]:
+        """The next row."""
+
+
+class RecordedWorld:
+    """A file's rows, in memory: times in ns, and one column of figures for each channel (NaN: no value)."""
+
+    def __init__(self, times_ns: array[int], values: Mapping[str, array[float]]) -> None:
+        self._times_ns = times_ns
+        self._values = values
+        steps_ns = sorted(later - earlier for earlier, later in pairwise(times_ns))
+        self._period_ns = steps_ns[len(steps_ns) // 2] if steps_ns else SECOND_NS
+
+    @property
+    def start_ns(self) -> int:
+        """The first row's timestamp."""
+        return self._times_ns[0]
+
+    @property
+    def end_ns(self) -> int:
+        """One usual period after the last row's timestamp."""
+        return self._times_ns[-1] + self._period_ns
+
+    def piece(self, time_ns: int) -> tuple[int, int]:
+        """The row's time, or the gap after it."""
+        row = max(0, bisect_right(self._times_ns, time_ns) - 1)
+        start_ns, held_until_ns, next_ns = self._times_ns[row], self._held_until_ns(row), self._next_ns(row)
+        return (start_ns, held_until_ns) if time_ns < held_until_ns else (held_until_ns, next_ns)
+
+    def value(self, channel: str, time_ns: int) -> float | None:
+        """The figure of the row that holds; None in a gap, at an empty cell and outside the file."""
+        row = bisect_right(self._times_ns, time_ns) - 1
+        if row < 0 or time_ns >= self._held_until_ns(row):
+            return None
+        value = self._values[channel][row]
+        return None if math.isnan(value) else value
+
+    def _next_ns(self, row: int) -> int:
+        return self._times_ns[row + 1] if row + 1 < len(self._times_ns) else self.end_ns
+
+    def _held_until_ns(self, row: int) -> int:
+        next_ns = self._next_ns(row)
+        whole = next_ns - self._times_ns[row] <= self._period_ns * _HOLD_FACTOR
+        return next_ns if whole else self._times_ns[row] + self._period_ns
+
+
+def channel_columns(options: ReplayOptions, sensors: Sequence[FittedSensor]) -> dict[str, ReplayColumn]:
+    """The column of each channel. Raises BoardError naming every channel that has none."""
+    found: dict[str, ReplayColumn] = {}
+    missing = []
+    for sensor in sensors:
+        for channel in sensor.channels:
+            name = f"{sensor.name}.{channel.quantity}"
+            column = options.columns.get(name)
+            if column is None and len(sensor.channels) == 1:
+                column = options.columns.get(sensor.name)
+            if column is None:
+                missing.append(name)
+            else:
+                found[name] = ReplayColumn(column) if isinstance(column, str) else column
+    if missing:
+        raise BoardError(
+            f"no column of {options.file} is mapped to {', '.join(missing)}: add it to [board] columns"
+            f" (mapped are {', '.join(options.columns) or 'none'})"
+        )
+    return found
+
+
+def read_world(path: Path, options: ReplayOptions, columns: Mapping[str, ReplayColumn]) -> RecordedWorld:
+    """Read a file. Raises BoardError naming file, line and column of the first thing wrong."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return _read_rows(str(path), csv.reader(file), options, columns)
+    except OSError as error:
+        raise BoardError(f"{path}: can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BoardError(f"{path}: isn't UTF-8 text: {error}") from error
+
+
+def _read_rows(
+    path: str, rows: CsvRows, options: ReplayOptions, columns: Mapping[str, ReplayColumn]
+) -> RecordedWorld:
+    header = [name.strip() for name in next(rows, [])]
+    if not header:
+        raise BoardError(f"{path}: line 1: no header")
+
+    def position(name: str) -> int:
+        if name not in header:
+            raise BoardError(f"{path}: line 1: no column {name!r}; there are {', '.join(header)}")
+        return header.index(name)
+
+    time_at = position(options.timestamp_column) if options.timestamp_column is not None else 0
+    wanted = [(position(column.column), column, array("d")) for column in columns.values()]
+    times_ns = array("q")
+    for row in rows:
+        if not row:
+            continue
+        where = f"{path}: line {rows.line_num}"
+        if len(row) != len(header):
+            raise BoardError(f"{where}: {len(row)} cells where the header has {len(header)}")
+        time_ns = _time_ns(row[time_at], options.utc_offset_h, f"{where}: column {header[time_at]!r}")
+        if times_ns and time_ns <= times_ns[-1]:
+            raise BoardError(
+                f"{where}: column {header[time_at]!r}: {row[time_at]!r} isn't after the row before"
+            )
+        times_ns.append(time_ns)
+        for at, column, figures in wanted:
+            figures.append(_figure(row[at], column, where))
+    if not times_ns:
+        raise BoardError(f"{path}: no rows")
+    return RecordedWorld(times_ns, dict(zip(columns, (figures for _, _, figures in wanted), strict=True)))
+
+
+def _time_ns(cell: str, utc_offset_h: float | None, where: str) -> int:
+    try:
+        moment = datetime.fromisoformat(cell.strip())
+    except ValueError as error:
+        raise BoardError(f"{where}: {cell!r} isn't an RFC 3339 time") from error
+    if moment.tzinfo is None:
+        if utc_offset_h is None:
+            raise BoardError(f"{where}: {cell!r} has no time zone: set [board] utc_offset_h")
+        moment = moment.replace(tzinfo=timezone(timedelta(hours=utc_offset_h)))
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * SECOND_NS + since.microseconds * 1000
+
+
+def _figure(cell: str, column: ReplayColumn, where: str) -> float:
+    text = cell.strip()
+    if not text:
+        return math.nan
+    try:
+        figure = float(text)
+    except ValueError as error:
+        raise BoardError(f"{where}: column {column.column!r}: {cell!r} is no number") from error
+    if math.isinf(figure):
+        raise BoardError(f"{where}: column {column.column!r}: {cell!r} isn't finite")
+    return column.scale * figure + column.offset
+
+
+def open_replay(options: ReplayOptions, sensors: Sequence[FittedSensor], base_dir: Path) -> EmulatedBoard:
+    """A board that replays a file (relative to ``base_dir``). Raises BoardError."""
+    columns = channel_columns(options, sensors)
+    world = read_world(base_dir / options.file, options, columns)
+    return EmulatedBoard(
+        world,
+        sensors,
+        lambda crossing: SteppedClock(world.start_ns, world.end_ns, options.speed, crossing),
+    )

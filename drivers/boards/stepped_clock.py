@@ -1,0 +1,142 @@
+"""A clock that moves in lock-step with its samplers.
+
+Event time stands still while any joined sampler works. Once all of them wait, it moves to the earliest
+instant waited for, and what happens in the world on the way (pulses) happens before anyone wakes. So elapsed
+time is exact, and no reading depends on how the threads are scheduled. One lock guards everything; a waiting
+thread makes the step.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+Crossing = Callable[[int, int], None]
+"""Told (t0, t1) before event time moves across [t0, t1)."""
+
+
+class SteppedClock:
+    """Event time from ``start_ns`` to ``end_ns`` (for ever if None), at most ``speed`` times real time.
+
+    The schedule is absolute, from ``anchor`` (``time.monotonic()``) or the first step on: time lost to slow
+    samplers is caught up. With ``now_ns`` (real time) event time never runs ahead of it: nothing can be
+    sampled in the future.
+    """
+
+    def __init__(
+        self,
+        start_ns: int,
+        end_ns: int | None,
+        speed: float,
+        crossing: Crossing,
+        now_ns: Callable[[], int] | None = None,
+        anchor: float | None = None,
+    ) -> None:
+        self._start_ns: Final = start_ns
+        self._end_ns: Final = end_ns
+        self._speed: Final = speed
+        self._crossing: Final = crossing
+        self._real_now_ns: Final = now_ns
+        self._event_ns = start_ns
+        self._anchor = anchor
+        self._changed = threading.Condition()
+        self._joined = 0
+        self._waiting: dict[object, int] = {}
+        self._pacing = False
+        self._stopped = False
+        self._refused = False
+
+    @property
+    def synced(self) -> bool:
+        """Always: the board owns this time."""
+        return True
+
+    @property
+    def ended(self) -> bool:
+        """True once the world is over and every sampler has left."""
+        with self._changed:
+            over = self._end_ns is not None and (self._refused or self._event_ns >= self._end_ns)
+            return over and self._joined == 0
+
+    def now_ns(self) -> int:
+        """Event time."""
+        return self._event_ns
+
+    def monotonic(self) -> float:
+        """Event seconds since the start."""
+        return (self._event_ns - self._start_ns) / 1e9
+
+    def join(self) -> None:
+        """Count one more sampler."""
+        with self._changed:
+            self._joined += 1
+
+    def leave(self) -> None:
+        """Count one sampler less; the others may go on without it."""
+        with self._changed:
+            self._joined -= 1
+            self._changed.notify_all()
+
+    def covers(self, start_ns: int, end_ns: int) -> bool:
+        """Whether the world has all of [start_ns, end_ns)."""
+        if self._end_ns is None or end_ns <= self._end_ns:
+            return True
+        self._refused = True
+        return False
+
+    def wait_until(self, time_ns: int) -> bool:
+        """Block until event time has come. False when stopped, and at once beyond the world's end."""
+        with self._changed:
+            if not self.covers(time_ns, time_ns):
+                return False
+            if time_ns > self._event_ns:
+                self._await_release(time_ns)
+            return not self._stopped
+
+    def stop(self) -> None:
+        """Wake every waiter with False, for good."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def _await_release(self, time_ns: int) -> None:
+        me = object()
+        self._waiting[me] = time_ns
+        if self._pacing:
+            # This instant may be earlier than the one paced for.
+            self._changed.notify_all()
+        try:
+            while me in self._waiting and not self._stopped:
+                if self._pacing or len(self._waiting) < self._joined:
+                    self._changed.wait()
+                else:
+                    self._pace_or_step()
+        finally:
+            self._waiting.pop(me, None)
+
+    def _pace_or_step(self) -> None:
+        target_ns = min(self._waiting.values())
+        delay_s = self._delay_s(target_ns)
+        if delay_s > 0:
+            self._pacing = True
+            try:
+                self._changed.wait(delay_s)
+            finally:
+                self._pacing = False
+            return
+        self._crossing(self._event_ns, target_ns)
+        self._event_ns = target_ns
+        for waiter in [waiter for waiter, until_ns in self._waiting.items() if until_ns <= target_ns]:
+            del self._waiting[waiter]
+        self._changed.notify_all()
+
+    def _delay_s(self, target_ns: int) -> float:
+        now = time.monotonic()
+        if self._anchor is None:
+            self._anchor = now
+        delay_s = self._anchor + (target_ns - self._start_ns) / 1e9 / self._speed - now
+        if self._real_now_ns is not None:
+            delay_s = max(delay_s, (target_ns - self._real_now_ns()) / 1e9)
+        return delay_s

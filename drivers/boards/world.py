@@ -1,0 +1,38 @@
+"""What the emulated sensors stand in: physical values, piece by piece of constant weather."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+SECOND_NS = 1_000_000_000
+
+
+class World(Protocol):
+    """Physical values over event time (nanoseconds since 1970-01-01T00:00Z).
+
+    Values are constant within a piece; None where the world has none: the sensor then doesn't answer.
+    """
+
+    @property
+    def start_ns(self) -> int:
+        """Where event time begins."""
+
+    @property
+    def end_ns(self) -> int | None:
+        """Where the last piece ends; None for a world without end."""
+
+    def piece(self, time_ns: int) -> tuple[int, int]:
+        """Begin and end of the piece that holds this instant."""
+
+    def value(self, channel: str, time_ns: int) -> float | None:
+        """Physical value of ``sensor.quantity``, in the channel's unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a mast stands: degrees (WGS 84), metres above sea level."""
+
+    latitude: float = 27.7
+    longitude: float = 85.5
+    elevation_m: float = 2100.0

@@ -1,0 +1,146 @@
+"""Position from gpsd: JSON lines on TCP 2947, ``?WATCH`` and TPV reports (gpsd_json(5)).
+
+Only a report that came since the previous reading counts, so a dead receiver's last fix is never read again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeGuard
+
+from annotated_types import Ge, Le
+
+from drivers.driver_type import DriverType
+from drivers.interface import Board, BoardError, Channel, LineStream, Measurement, ReadError
+
+EARTH_RADIUS_M: Final = 6_371_008.8
+"""Mean radius R1 of GRS 80."""
+CHANNEL = Channel("location", "m", "m", 0.0, math.ceil(math.pi * EARTH_RADIUS_M))
+
+_WATCH: Final = b'?WATCH={"enable":true,"json":true}\n'
+_WAIT_S: Final = 2.5
+"""Receivers report each second; two reports missing is a fault."""
+_KEEP_OPEN_S: Final = 10.0
+"""Read less often than this, the connection is closed between reads: gpsd would fill the socket meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpsdOptions:
+    """Where gpsd listens, and the position distances count from (the gateway's, unless given here)."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Ge(1), Le(65535)] = 2947
+    latitude: Annotated[float, Ge(-90), Le(90)] | None = None
+    longitude: Annotated[float, Ge(-180), Le(180)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A position in degrees (WGS 84), altitude in metres above mean sea level where known."""
+
+    latitude: float
+    longitude: float
+    altitude_m: float | None
+
+
+def distance_m(latitude: float, longitude: float, other_latitude: float, other_longitude: float) -> float:
+    """Great-circle distance in metres between two positions in degrees (haversine formula, mean radius)."""
+    phi, other_phi = math.radians(latitude), math.radians(other_latitude)
+    half_phi, half_lambda = (other_phi - phi) / 2, math.radians(other_longitude - longitude) / 2
+    chord = math.sin(half_phi) ** 2 + math.cos(phi) * math.cos(other_phi) * math.sin(half_lambda) ** 2
+    return 2 * EARTH_RADIUS_M * math.asin(min(1.0, math.sqrt(chord)))
+
+
+def parse_report(line: bytes) -> Mapping[str, Any] | None:
+    """The TPV report in a line, or None for gpsd's other classes. Raises ReadError on what isn't JSON."""
+    try:
+        report = json.loads(line)
+    except ValueError as error:
+        raise ReadError(f"gpsd sent a line that isn't JSON: {line[:60]!r}") from error
+    return report if isinstance(report, dict) and report.get("class") == "TPV" else None
+
+
+def report_fix(report: Mapping[str, Any]) -> Fix:
+    """The position of a TPV report. Raises ReadError where the receiver has no fix (mode below 2)."""
+    mode, latitude, longitude = report.get("mode", 0), report.get("lat"), report.get("lon")
+    if mode not in (2, 3) or not _is_number(latitude) or not _is_number(longitude):
+        raise ReadError("the receiver has no fix")
+    altitude = report.get("altMSL", report.get("alt")) if mode == 3 else None
+    return Fix(float(latitude), float(longitude), float(altitude) if _is_number(altitude) else None)
+
+
+def _is_number(field: object) -> TypeGuard[float]:
+    return isinstance(field, int | float) and not isinstance(field, bool) and math.isfinite(field)
+
+
+class Gpsd:
+    """A receiver behind gpsd; value and raw are metres from the configured position."""
+
+    channels = (CHANNEL,)
+    accumulates = False
+
+    def __init__(self, board: Board, options: GpsdOptions) -> None:
+        self._board = board
+        self._options = options
+        self._stream: LineStream | None = None
+        self._read_at: float | None = None
+
+    def start(self) -> None:
+        """Check the configured position; gpsd is connected at the first read. Raises BoardError."""
+        if self._options.latitude is None or self._options.longitude is None:
+            raise BoardError("gpsd needs a position to measure from: set latitude and longitude")
+
+    def read(self) -> tuple[Measurement, ...]:
+        """The newest fix since the previous read, waiting for one if need be. Raises ReadError."""
+        latitude, longitude = self._options.latitude, self._options.longitude
+        if latitude is None or longitude is None:
+            raise ReadError("no position is configured")
+        now = self._board.monotonic()
+        seldom = self._read_at is not None and now - self._read_at > _KEEP_OPEN_S
+        self._read_at = now
+        try:
+            if seldom:
+                self.stop()
+            fix = report_fix(self._newest_report(self._connected()))
+        except OSError as error:
+            self.stop()
+            raise ReadError(f"gpsd at {self._options.host}:{self._options.port}: {error}") from error
+        if seldom:
+            self.stop()
+        metres = distance_m(latitude, longitude, fix.latitude, fix.longitude)
+        position = (fix.latitude, fix.longitude, fix.altitude_m)
+        return (Measurement(CHANNEL.quantity, metres, metres, position),)
+
+    def stop(self) -> None:
+        """Close the connection."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+    def _connected(self) -> LineStream:
+        if self._stream is None:
+            self._stream = self._board.connect_gpsd(self._options.host, self._options.port)
+            self._stream.write(_WATCH)
+        return self._stream
+
+    def _newest_report(self, stream: LineStream) -> Mapping[str, Any]:
+        newest: Mapping[str, Any] | None = None
+        deadline = self._board.monotonic() + _WAIT_S
+        while True:
+            patience_s = 0.0 if newest is not None else max(0.0, deadline - self._board.monotonic())
+            try:
+                line = stream.readline(patience_s)
+            except TimeoutError as error:
+                if newest is not None:
+                    return newest
+                raise ReadError("gpsd has no new report: is a receiver connected?") from error
+            if not line:
+                self.stop()
+                raise ReadError("gpsd closed the connection")
+            newest = parse_report(line) or newest
+
+
+TYPE = DriverType("gpsd", GpsdOptions, (CHANNEL,), 1.0, Gpsd)

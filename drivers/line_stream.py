@@ -1,0 +1,46 @@
+"""Lines over TCP."""
+
+from __future__ import annotations
+
+import socket
+
+from drivers.interface import ReadError
+
+_CONNECT_TIMEOUT_S = 3.0
+_MAX_LINE_BYTES = 1 << 16
+
+
+class TcpLines:
+    """A TCP connection that gives lines; what has come of an unfinished line is kept across a timeout."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Connect. Raises ReadError."""
+        try:
+            self._socket = socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S)
+        except OSError as error:
+            raise ReadError(f"nothing answers at {host}:{port} ({error}): is the service running?") from error
+        self._buffer = bytearray()
+
+    def write(self, line: bytes) -> None:
+        """Send one line. Raises OSError."""
+        self._socket.settimeout(_CONNECT_TIMEOUT_S)
+        self._socket.sendall(line)
+
+    def readline(self, timeout_s: float) -> bytes:
+        """The next line with its end, empty once the other side has closed. Raises TimeoutError, OSError."""
+        while b"\n" not in self._buffer:
+            if len(self._buffer) > _MAX_LINE_BYTES:
+                raise OSError(f"a line of over {_MAX_LINE_BYTES} bytes")
+            # 0 would mean "don't block", whose BlockingIOError isn't a TimeoutError.
+            self._socket.settimeout(max(timeout_s, 1e-3))
+            received = self._socket.recv(1 << 14)
+            if not received:
+                return b""
+            self._buffer += received
+        line, _, rest = self._buffer.partition(b"\n")
+        self._buffer = rest
+        return bytes(line) + b"\n"
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()

@@ -1,0 +1,65 @@
+"""Silicon pyranometer: 10 µV per W/m², 0 to 2 kW/m², on a differential ADS1115 input.
+
+At ±0.256 V a converter step is 7.8 µV, that is 0.78 W/m².
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Le
+
+from drivers.ads1115 import AdcInput, AdcOptions
+from drivers.driver_type import DriverType
+from drivers.interface import Board, Channel, Measurement, ReadError
+
+CHANNEL = Channel("irradiance", "W/m2", "V", -10.0, 2000.0)
+"""A few W/m² below zero are normal at night: the sensor then radiates to the sky."""
+
+
+@dataclass(frozen=True, slots=True)
+class PyranometerOptions:
+    """Wiring and transfer function E = slope·V + offset (W/m² per V, W/m²)."""
+
+    adc: AdcOptions = field(default_factory=lambda: AdcOptions(input="2-3", gain="0.256V"))
+    slope: Annotated[float, Gt(0), Le(10_000_000)] = 100_000.0
+    offset: Annotated[float, Ge(-100), Le(100)] = 0.0
+
+
+def irradiance_wm2(sensor_v: float, options: PyranometerOptions) -> float:
+    """Global irradiance in W/m² from the sensor's output in V; never clamped to 0-2000.
+
+    Source: datasheet, 0.1 mV per mW/cm².
+    """
+    return options.slope * sensor_v + options.offset
+
+
+class Pyranometer:
+    """A pyranometer on one converter input; raw is its output voltage."""
+
+    channels = (CHANNEL,)
+    accumulates = False
+
+    def __init__(self, board: Board, options: PyranometerOptions) -> None:
+        self._board = board
+        self._options = options
+        self._input: AdcInput | None = None
+
+    def start(self) -> None:
+        """Find the converter. Raises BoardError."""
+        self._input = AdcInput(self._board, self._options.adc)
+
+    def read(self) -> tuple[Measurement, ...]:
+        """The irradiance now. Raises ReadError."""
+        if self._input is None:
+            raise ReadError("the pyranometer isn't started")
+        sensor_v = self._input.volts()
+        return (Measurement(CHANNEL.quantity, irradiance_wm2(sensor_v, self._options), sensor_v),)
+
+    def stop(self) -> None:
+        """Forget the converter; it needs no release."""
+        self._input = None
+
+
+TYPE = DriverType("pyranometer", PyranometerOptions, (CHANNEL,), 0.1, Pyranometer)
