@@ -1,0 +1,62 @@
+"""The config file: its schema, its validation and what it means.
+
+``load`` and ``check`` take pydantic in only when they are called, so that the command line starts quickly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from gateway.config.model import (
+    BoardConfig,
+    ClockConfig,
+    Config,
+    ForwardConfig,
+    GatewayConfig,
+    KafkaConfig,
+    MqttConfig,
+    OutboxConfig,
+    SensorConfig,
+    StatusConfig,
+    UplinkConfig,
+)
+from gateway.config.problems import ConfigError, Problem
+
+__all__ = [
+    "BoardConfig",
+    "ClockConfig",
+    "Config",
+    "ConfigError",
+    "ForwardConfig",
+    "GatewayConfig",
+    "KafkaConfig",
+    "MqttConfig",
+    "OutboxConfig",
+    "Problem",
+    "SensorConfig",
+    "StatusConfig",
+    "UplinkConfig",
+    "check",
+    "load",
+]
+
+_NO_OVERRIDES: Final[Mapping[str, object]] = {}
+
+
+def load(path: Path, overrides: Mapping[str, object] = _NO_OVERRIDES) -> Config:
+    """The config of a file, with ``overrides`` (dotted keys) put over it. Raises ConfigError."""
+    config, problems = check(path, overrides)
+    if config is None:
+        raise ConfigError(problems)
+    return config
+
+
+def check(
+    path: Path, overrides: Mapping[str, object] = _NO_OVERRIDES
+) -> tuple[Config | None, tuple[Problem, ...]]:
+    """The config of a file, None where it has errors; and its problems, warnings included. Never raises."""
+    from gateway.config.assemble import assemble
+
+    return assemble(path, overrides)

@@ -1,0 +1,158 @@
+"""From a file to a Config: every problem at once, in the order of the lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from gateway.config import kafka_keys, sensors
+from gateway.config.board import check_replay, read_board
+from gateway.config.forwards import read_forwards
+from gateway.config.model import (
+    ClockConfig,
+    Config,
+    GatewayConfig,
+    KafkaConfig,
+    MqttConfig,
+    OutboxConfig,
+    StatusConfig,
+    UplinkConfig,
+)
+from gateway.config.problems import Problem
+from gateway.config.source import Source
+from gateway.config.topic_filters import topic_root_problem
+from gateway.config.units import parse_listen, parse_size
+from gateway.config.validate import nearest, validate
+
+_T = TypeVar("_T")
+
+SECTIONS: Final = (
+    "gateway",
+    "mqtt",
+    "kafka",
+    "uplink",
+    "outbox",
+    "clock",
+    "status",
+    "board",
+    "sensor",
+    "forward",
+)
+
+
+def assemble(path: Path, overrides: Mapping[str, object]) -> tuple[Config | None, tuple[Problem, ...]]:
+    """The config of a file, None where it has errors; and its problems, warnings included. Never raises."""
+    source = Source(path)
+    config = _build(source, path.absolute().parent, overrides) if source.usable else None
+    problems = sorted(source.problems, key=lambda problem: (problem.line is None, problem.line or 0))
+    if any(problem.severity == "error" for problem in problems):
+        config = None
+    return config, tuple(problems)
+
+
+def _build(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Config | None:
+    source.override(overrides)
+    for key in source.raw:
+        if key not in SECTIONS:
+            source.error((key,), "is not a known section", nearest(key, SECTIONS))
+
+    gateway = _section(source, "gateway", GatewayConfig, _gateway_problems)
+    mqtt = _section(source, "mqtt", MqttConfig, _mqtt_problems)
+    kafka = _section(source, "kafka", KafkaConfig, kafka_keys.prepare)
+    uplink = _section(source, "uplink", UplinkConfig, _uplink_problems)
+    outbox = _section(source, "outbox", OutboxConfig, _outbox_sizes)
+    status = _section(source, "status", StatusConfig, _status_address)
+    board = read_board(source)
+    on_pi = board is not None and board.kind == "raspberry-pi"
+    clock = _section(source, "clock", ClockConfig, _default_trust("kernel" if on_pi else "always"))
+    fitted = sensors.read_sensors(source, gateway)
+    forwards = read_forwards(source, mqtt, gateway)
+    if board is not None and fitted is not None:
+        check_replay(source, board, fitted, base_dir)
+
+    if not (gateway and mqtt and kafka and uplink and outbox and status and board and clock):
+        return None
+    if fitted is None or forwards is None:
+        return None
+    outbox = OutboxConfig(
+        base_dir / outbox.path, outbox.max_bytes, outbox.min_free_disk, outbox.commit_interval_s
+    )
+    return Config(base_dir, gateway, mqtt, kafka, uplink, outbox, clock, status, board, fitted, forwards)
+
+
+def _section(
+    source: Source, name: str, kind: type[_T], prepare: Callable[[Source, dict[str, Any]], None]
+) -> _T | None:
+    """One ``[section]``; ``prepare`` checks and rewrites what TOML spells differently from the dataclass."""
+    raw = source.raw.get(name, {})
+    if not isinstance(raw, dict):
+        source.error((name,), f"must be a table: [{name}]")
+        return None
+    rewritten = dict(raw)
+    before = len(source.problems)
+    prepare(source, rewritten)
+    section = validate(kind, rewritten, (name,), source.error)
+    return section if len(source.problems) == before else None
+
+
+def _gateway_problems(source: Source, raw: dict[str, Any]) -> None:
+    name = raw.get("id")
+    if isinstance(name, str):
+        problem = sensors.gateway_id_problem(name)
+        if problem is not None:
+            source.error(("gateway", "id"), problem)
+    for given, absent in (("latitude", "longitude"), ("longitude", "latitude")):
+        if given in raw and absent not in raw:
+            source.error(("gateway", given), f"needs {absent} too")
+
+
+def _mqtt_problems(source: Source, raw: dict[str, Any]) -> None:
+    root = raw.get("topic_root")
+    if isinstance(root, str):
+        problem = topic_root_problem(root)
+        if problem is not None:
+            source.error(("mqtt", "topic_root"), problem)
+    if raw.get("host") == "":
+        source.error(("mqtt", "host"), "must not be empty")
+
+
+def _uplink_problems(source: Source, raw: dict[str, Any]) -> None:
+    if raw.get("mode") == "metered":
+        source.error(("uplink", "mode"), '"metered" comes with a later version; this one knows "live"')
+        del raw["mode"]
+
+
+def _outbox_sizes(source: Source, raw: dict[str, Any]) -> None:
+    for key in ("max_bytes", "min_free_disk"):
+        size = raw.get(key)
+        if isinstance(size, str):
+            try:
+                raw[key] = parse_size(size)
+            except ValueError as error:
+                source.error(("outbox", key), f"{error}")
+                del raw[key]
+    if raw.get("path") == "":
+        source.error(("outbox", "path"), "must not be empty")
+
+
+def _status_address(source: Source, raw: dict[str, Any]) -> None:
+    # In the file there is only ``listen``; host and port are what becomes of it.
+    for key in ("host", "port"):
+        if key in raw:
+            source.error(("status", key), "is not a known key", "listen")
+            del raw[key]
+    listen = raw.pop("listen", None)
+    if listen == "":
+        raw |= {"host": "", "port": 0}
+    elif isinstance(listen, str):
+        try:
+            raw["host"], raw["port"] = parse_listen(listen)
+        except ValueError as error:
+            source.error(("status", "listen"), str(error))
+    elif listen is not None:
+        source.error(("status", "listen"), 'must be a string, in "quotes"')
+
+
+def _default_trust(trust: str) -> Callable[[Source, dict[str, Any]], None]:
+    return lambda source, raw: raw.setdefault("trust", trust) and None

@@ -1,0 +1,79 @@
+"""The ``[board]`` section: what the sensors are wired to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from drivers.boards.opener import BOARDS, board_options
+from drivers.boards.replay import ReplayOptions
+from drivers.boards.simulated import SimulatedOptions
+from drivers.registry import driver_type
+from gateway.config.model import BoardConfig, SensorConfig
+from gateway.config.problems import quote
+from gateway.config.source import Source
+from gateway.config.validate import nearest, validate
+
+DEFAULT_KIND = "raspberry-pi"
+
+
+def read_board(source: Source) -> BoardConfig | None:
+    """The board and its options. None on errors."""
+    raw = source.raw.get("board", {})
+    if not isinstance(raw, dict):
+        source.error(("board",), "must be a table: [board]")
+        return None
+    kind = raw.get("kind", DEFAULT_KIND)
+    if not isinstance(kind, str) or kind not in BOARDS:
+        guess = nearest(kind, BOARDS) if isinstance(kind, str) else None
+        words = ", ".join(quote(word) for word in BOARDS)
+        source.error(("board", "kind"), f"must be one of {words}, not {quote(kind)}", guess)
+        return None
+    options_type: type[Any] = board_options(kind)
+    given = {key: value for key, value in raw.items() if key != "kind"}
+    options = validate(options_type, given, ("board",), source.error)
+    if isinstance(options, SimulatedOptions) and options.start is not None:
+        problem = _start_problem(options.start)
+        if problem is not None:
+            source.error(("board", "start"), problem)
+            return None
+    return BoardConfig(kind, options) if options is not None else None
+
+
+def check_replay(source: Source, board: BoardConfig, sensors: Sequence[SensorConfig], base_dir: Path) -> None:
+    """A replayed file is there and has a column for every channel."""
+    options = board.options
+    if not isinstance(options, ReplayOptions):
+        return
+    if not (base_dir / options.file).is_file():
+        source.warn(("board", "file"), f"there is no file {base_dir / options.file}")
+    unused = dict.fromkeys(options.columns)
+    missing: list[str] = []
+    for sensor in sensors:
+        channels = driver_type(sensor.driver).channels
+        names = [f"{sensor.name}.{channel.quantity}" for channel in channels]
+        alone = len(names) == 1 and sensor.name in options.columns
+        missing += [name for name in names if name not in options.columns and not alone]
+        for name in [*names, sensor.name] if alone else names:
+            unused.pop(name, None)
+    for name in missing:
+        guess = nearest(name, unused) or nearest(name.partition(".")[0], unused)
+        hint = f"; {quote(guess)} is no channel" if guess is not None else ""
+        source.error(("board", "columns"), f"no column is mapped to {name}{hint}")
+    if not missing:
+        for name in unused:
+            source.warn(("board", "columns", name), "no sensor has this channel; the column isn't used")
+
+
+def _start_problem(start: str) -> str | None:
+    try:
+        moment = datetime.fromisoformat(start)
+    except ValueError:
+        return f"must be an RFC 3339 time, as in 2026-06-01T00:00:00Z, not {quote(start)}"
+    if moment.tzinfo is None:
+        return f"needs a time zone, as in 2026-06-01T00:00:00Z, not {quote(start)}"
+    if moment > datetime.now(UTC):
+        return f"must not lie in the future: {quote(start)}"
+    return None

@@ -1,0 +1,151 @@
+"""The config as the daemon sees it, and its schema: names, types, defaults and bounds, once, as data.
+
+Sections are frozen dataclasses; ``annotated_types`` bounds are checked when a file is loaded. A sensor's and
+the board's own options are the dataclasses of their drivers. Imports nothing but the standard library and the
+bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+Port = Annotated[int, Ge(1), Le(65535)]
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """Who and where this gateway is; degrees (WGS 84) and metres above sea level."""
+
+    id: str
+    latitude: Annotated[float, Ge(-90), Le(90)] | None = None
+    longitude: Annotated[float, Ge(-180), Le(180)] | None = None
+    elevation_m: Annotated[float, Ge(-500), Le(9000)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MqttConfig:
+    """The local broker. Topics are ``{topic_root}/{gateway}/{sensor}/{quantity}``."""
+
+    host: str = "127.0.0.1"
+    port: Port = 1883
+    topic_root: str = "fieldgate"
+    keepalive_s: Annotated[int, Ge(5), Le(65535)] = 30
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConfig:
+    """The cluster. ``properties`` are librdkafka's own, by their dotted names."""
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    topic: str = "mqtt.{quantity}"
+    format: Literal["json"] = "json"
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UplinkConfig:
+    """How readings leave: each as soon as it is there (live)."""
+
+    mode: Literal["live"] = "live"
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxConfig:
+    """Where readings wait for the cloud. Bytes; a relative path is relative to the config's directory."""
+
+    path: Path = Path("/var/lib/fieldgate/outbox.db")
+    max_bytes: Annotated[int, Ge(16 * MIB), Le(1 << 50)] = GIB
+    min_free_disk: Annotated[int, Ge(0), Le(1 << 50)] = 512 * MIB
+    commit_interval_s: Annotated[float, Ge(0.1), Le(60)] = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClockConfig:
+    """Whose word the time is: the kernel's synchronisation flag, or the clock as it stands."""
+
+    trust: Literal["kernel", "always"] = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class StatusConfig:
+    """Where the status page listens; ``enabled`` is False where ``listen`` is empty."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Ge(0), Le(65535)] = 8321
+
+    @property
+    def enabled(self) -> bool:
+        """False: no status page."""
+        return self.host != ""
+
+    @property
+    def listen(self) -> str:
+        """``host:port``, or empty."""
+        if not self.enabled:
+            return ""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class BoardConfig:
+    """What the sensors are wired to; ``options`` is the board's own dataclass."""
+
+    kind: str
+    options: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SensorCommon:
+    """What every sensor has, whatever its driver. Height in m above ground, boom in degrees from north."""
+
+    name: str
+    driver: str
+    interval_s: Annotated[float, Ge(0.1), Le(3600)] = 1.0
+    height_m: Annotated[float, Ge(-10), Le(500)] | None = None
+    boom_deg: Annotated[float, Ge(0), Le(360)] | None = None
+    model: str | None = None
+    serial: str | None = None
+    pair: str | None = None
+    lab: str | None = None
+    calibrated: date | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SensorConfig(SensorCommon):
+    """One sensor; ``options`` is the driver's own dataclass."""
+
+    options: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardConfig:
+    """Messages of other devices on the local broker that are forwarded, by MQTT topic filter."""
+
+    filter: str
+    payload: Literal["reading"] = "reading"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A whole, checked config. ``base_dir`` is the directory of its file."""
+
+    base_dir: Path
+    gateway: GatewayConfig
+    mqtt: MqttConfig
+    kafka: KafkaConfig
+    uplink: UplinkConfig
+    outbox: OutboxConfig
+    clock: ClockConfig
+    status: StatusConfig
+    board: BoardConfig
+    sensors: tuple[SensorConfig, ...]
+    forwards: tuple[ForwardConfig, ...]

@@ -1,0 +1,65 @@
+"""What is wrong with a config: every problem with its place, all at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+KeyPath = tuple[str | int, ...]
+"""Where a value stands: table keys, and positions in arrays counted from 0."""
+
+OVERRIDES: Final = "--set"
+"""What stands for the file where a value came from the command line."""
+
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong (error) or looks wrong (warning); ``line`` is None for overrides."""
+
+    file: str
+    line: int | None
+    key: str
+    message: str
+    suggestion: str | None = None
+    severity: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        key = f" {self.key}:" if self.key else ""
+        guess = f" (did you mean {quote(self.suggestion)}?)" if self.suggestion is not None else ""
+        return f"{place}:{key} {self.message}{guess}"
+
+
+class ConfigError(Exception):
+    """The config can't be used; ``problems`` are all its errors and warnings, in the order of their lines."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+def quote(value: object) -> str:
+    """A value as it could stand in the file, on one line, at most 60 characters."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def key_text(path: KeyPath, sensor_names: tuple[str | None, ...] = ()) -> str:
+    """``sensor["cup-50m-a"].slope``; a sensor without a name of its own by its position, counted from 1."""
+    text = ""
+    for depth, part in enumerate(path):
+        if isinstance(part, int):
+            name = (
+                sensor_names[part]
+                if depth == 1 and path[0] == "sensor" and part < len(sensor_names)
+                else None
+            )
+            text += f"[{quote(name) if name is not None else part + 1}]"
+        else:
+            text += ("." if text else "") + (part if _BARE_KEY.fullmatch(part) else quote(part))
+    return text

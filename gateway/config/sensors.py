@@ -1,0 +1,137 @@
+"""The ``[[sensor]]`` tables, each checked against its driver's options, then against one another."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any, Final
+
+from drivers.registry import DRIVERS, driver_type
+from gateway.config.model import GatewayConfig, SensorCommon, SensorConfig
+from gateway.config.plausibility import warn_of_sensor
+from gateway.config.problems import KeyPath, quote
+from gateway.config.source import Source
+from gateway.config.validate import field_names, nearest, validate
+from gateway.config.wiring import check_pairs, check_pins, check_wiring
+
+_GATEWAY_ID: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
+_SENSOR_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_DEFAULT_INTERVAL_S: Final = 1.0
+
+
+def gateway_id_problem(name: str) -> str | None:
+    """What is wrong with a gateway's id, or None."""
+    if _GATEWAY_ID.fullmatch(name) is None:
+        return f"must be 1 to 63 small letters, digits and hyphens, not {quote(name)}"
+    return None
+
+
+def read_sensors(source: Source, gateway: GatewayConfig | None) -> tuple[SensorConfig, ...] | None:
+    """The sensors in the file's order, or None where one has an error."""
+    tables = source.raw.get("sensor", [])
+    if not isinstance(tables, list):
+        source.error(("sensor",), "must be an array of tables: [[sensor]]")
+        return None
+    before = len(source.problems)
+    sensors: list[tuple[KeyPath, SensorConfig]] = []
+    first_line: dict[str, int | None] = {}
+    for position, raw in enumerate(tables):
+        path: KeyPath = ("sensor", position)
+        if not isinstance(raw, dict):
+            source.error(path, "must be a table: [[sensor]]")
+            continue
+        _check_name(source, path, raw.get("name"), first_line)
+        sensor = _read_sensor(source, path, raw, gateway)
+        if sensor is not None:
+            sensors.append((path, sensor))
+    check_pairs(source, sensors, list(first_line))
+    check_pins(source, tables)
+    check_wiring(source, sensors)
+    errors = [problem for problem in source.problems[before:] if problem.severity == "error"]
+    for path, sensor in sensors:
+        warn_of_sensor(source, path, sensor)
+    return None if errors else tuple(sensor for _, sensor in sensors)
+
+
+def _check_name(source: Source, path: KeyPath, name: object, first_line: dict[str, int | None]) -> None:
+    if not isinstance(name, str):
+        return
+    if _SENSOR_NAME.fullmatch(name) is None:
+        source.error(
+            (*path, "name"),
+            f"must be 1 to 64 letters, digits, underscores and hyphens, not {quote(name)}",
+        )
+    if name in first_line:
+        line = first_line[name]
+        source.error((*path, "name"), f"{quote(name)} is a second sensor's name (the first: line {line})")
+    first_line.setdefault(name, source.line((*path, "name")))
+
+
+def _read_sensor(
+    source: Source, path: KeyPath, raw: dict[str, Any], gateway: GatewayConfig | None
+) -> SensorConfig | None:
+    driver = raw.get("driver")
+    if not isinstance(driver, str) or driver not in DRIVERS:
+        # Its own keys can't be judged; the common ones can.
+        common = {key: value for key, value in raw.items() if key in field_names(SensorCommon)}
+        if isinstance(driver, str):
+            names = ", ".join(DRIVERS)
+            source.error(
+                (*path, "driver"),
+                f"{quote(driver)} is no driver; there are {names}",
+                nearest(driver, DRIVERS),
+            )
+        validate(SensorCommon, common, path, source.error)
+        return None
+    known = driver_type(driver)
+    common_names = field_names(SensorCommon)
+    option_names = field_names(known.options)
+    before = len(source.problems)
+    for key in raw:
+        if key not in common_names and key not in option_names:
+            guess = nearest(key, (*common_names, *option_names))
+            source.error((*path, key), f"is not a known key of {driver}", guess)
+    common = {"interval_s": max(_DEFAULT_INTERVAL_S, known.min_interval_s)}
+    common |= {key: value for key, value in raw.items() if key in common_names}
+    base = validate(SensorCommon, common, path, source.error)
+    own = {key: value for key, value in raw.items() if key in option_names}
+    options = validate(known.options, own, path, source.error)
+    if base is not None:
+        _check_interval(source, path, base, known.min_interval_s)
+    if options is not None and driver == "gpsd":
+        options = _placed(source, path, options, gateway)
+    if base is None or options is None or len(source.problems) != before:
+        return None
+    values = {name: getattr(base, name) for name in common_names}
+    return SensorConfig(**values, options=options)
+
+
+def _check_interval(source: Source, path: KeyPath, sensor: SensorCommon, min_interval_s: float) -> None:
+    key = (*path, "interval_s")
+    if sensor.interval_s < min_interval_s:
+        source.error(
+            key, f"must be at least {min_interval_s:g} for {sensor.driver}, not {sensor.interval_s:g}"
+        )
+    # Readings carry their period in milliseconds.
+    milliseconds = sensor.interval_s * 1000
+    if abs(milliseconds - round(milliseconds)) > 1e-6:
+        source.error(key, f"must be whole milliseconds, not {sensor.interval_s}")
+
+
+def _placed(source: Source, path: KeyPath, options: Any, gateway: GatewayConfig | None) -> Any:
+    """Gpsd's options with the gateway's position where they have none of their own."""
+    if options.latitude is not None and options.longitude is not None:
+        return options
+    if (options.latitude is None) != (options.longitude is None):
+        given, absent = ("longitude", "latitude") if options.latitude is None else ("latitude", "longitude")
+        source.error((*path, given), f"needs {absent} too")
+        return None
+    if gateway is None:
+        return options
+    if gateway.latitude is None:
+        source.error(
+            (*path, "driver"),
+            "gpsd needs a position to measure from: set latitude and longitude in [gateway]",
+        )
+        return None
+    return dataclasses.replace(options, latitude=gateway.latitude, longitude=gateway.longitude)

@@ -1,0 +1,154 @@
+"""A config file and its overrides, merged into one raw table that still knows where each value came from."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from gateway.config.lines import Lines, split_key
+from gateway.config.problems import OVERRIDES, KeyPath, Problem, key_text, quote
+from gateway.config.validate import nearest, unstorable
+
+MAX_BYTES: Final = 1 << 20
+"""A config is a few kilobytes; a larger file is not one."""
+
+_TOML_PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
+
+
+class Source:
+    """One file's raw values, the overrides put over them, and the problems found so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.raw: dict[str, Any] = {}
+        self.problems: list[Problem] = []
+        self.usable = True
+        self._file = str(path)
+        self._lines = Lines("")
+        self._overridden: set[KeyPath] = set()
+        text = self._read(path)
+        if text is not None:
+            self._parse(text)
+
+    def error(self, path: KeyPath, message: str, suggestion: str | None = None) -> None:
+        """Note an error at a key."""
+        self.problems.append(self._problem(path, message, suggestion, warning=False))
+
+    def warn(self, path: KeyPath, message: str) -> None:
+        """Note what is allowed and looks wrong."""
+        self.problems.append(self._problem(path, message, None, warning=True))
+
+    def line(self, path: KeyPath) -> int | None:
+        """The line of a key, or None where it came from the command line."""
+        if any(path[: len(over)] == over for over in self._overridden):
+            return None
+        return self._lines.of(path)
+
+    def sensor_names(self) -> tuple[str | None, ...]:
+        """Each sensor's name where it is one and nobody else's."""
+        sensors = self.raw.get("sensor")
+        names = [
+            sensor.get("name") if isinstance(sensor, dict) else None
+            for sensor in (sensors if isinstance(sensors, list) else ())
+        ]
+        return tuple(name if isinstance(name, str) and names.count(name) == 1 else None for name in names)
+
+    def override(self, overrides: Mapping[str, object]) -> None:
+        """Put values over the file's, by dotted key; sensors go by name: ``sensor.cup-50m-a.slope``."""
+        for key, value in overrides.items():
+            try:
+                parts = split_key(key)
+            except ValueError:
+                self._refuse_override(key, "is not a dotted key such as mqtt.port")
+                continue
+            problem = next(iter(unstorable(value)), None)
+            if problem is not None:
+                self._refuse_override(key, problem[1])
+            else:
+                self._put(key, parts, value)
+
+    def _put(self, key: str, parts: tuple[str, ...], value: object) -> None:
+        table: Any = self.raw
+        path: KeyPath = ()
+        for part in parts[:-1]:
+            if isinstance(table, list):
+                names = self.sensor_names() if path == ("sensor",) else ()
+                position = names.index(part) if part in names else None
+                if position is None or not isinstance(table[position], dict):
+                    guess = nearest(part, [name for name in names if name is not None])
+                    self._refuse_override(key, f"there is no {path[-1]} {quote(part)}", guess)
+                    return
+                path, table = (*path, position), table[position]
+                continue
+            path = (*path, part)
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict | list):
+                self._refuse_override(key, f"{key_text(path)} is not a table")
+                return
+        if isinstance(table, list):
+            self._refuse_override(key, f"{key_text(path)} is a list: name the one that is meant, and its key")
+            return
+        table[parts[-1]] = value
+        self._overridden.add((*path, parts[-1]))
+
+    def _refuse_override(self, key: str, message: str, suggestion: str | None = None) -> None:
+        key = key if key.isprintable() else quote(key)
+        self.problems.append(Problem(OVERRIDES, None, key, message, suggestion))
+
+    def _problem(self, path: KeyPath, message: str, suggestion: str | None, *, warning: bool) -> Problem:
+        line = self.line(path)
+        return Problem(
+            OVERRIDES if line is None else self._file,
+            line,
+            key_text(path, self.sensor_names()),
+            message,
+            suggestion,
+            "warning" if warning else "error",
+        )
+
+    def _fail(self, message: str, line: int = 1) -> None:
+        """The file can't be understood at all."""
+        self.usable = False
+        self.problems.append(Problem(self._file, line, "", message))
+
+    def _read(self, path: Path) -> str | None:
+        try:
+            with path.open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            self._fail("there is no such file")
+            return None
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            self._fail(f"can't be read: {reason}")
+            return None
+        if len(content) > MAX_BYTES:
+            self._fail(f"is larger than {MAX_BYTES} bytes: not a config")
+            return None
+        try:
+            # Editors on Windows begin a file with a byte order mark.
+            return content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            self._fail(f"is not UTF-8 (byte 0x{content[error.start]:02x}); save it as UTF-8", line)
+            return None
+
+    def _parse(self, text: str) -> None:
+        try:
+            self.raw = tomllib.loads(text)
+        except RecursionError:
+            self._fail("is nested too deeply")
+            return
+        except ValueError as error:
+            place = _TOML_PLACE.search(str(error))
+            end = text.rstrip().count("\n") + 1
+            line = int(place[1]) if place and place[1] else end if place else 1
+            message = str(error)[: place.start()] if place else str(error)
+            self._fail(f"is not valid TOML: {message[:1].lower()}{message[1:]}", line)
+            return
+        self._lines = Lines(text)
+        for path, message in unstorable(self.raw):
+            self.usable = False
+            self.error(path, message)
