@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.errors import JobError
 from spark_jobs.jobs.ingest import IngestJob
+from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.session import spark_session
 from spark_jobs.settings import Settings
 
@@ -43,7 +44,10 @@ class Job(Protocol):
         """Called after a ``--once`` query has ended."""
 
 
-_JOBS: Final[dict[str, Callable[[SparkSession, Settings], Job]]] = {"ingest": IngestJob}
+_JOBS: Final[dict[str, Callable[[SparkSession, Settings], Job]]] = {
+    "ingest": IngestJob,
+    "statistics": StatisticsJob,
+}
 
 
 class QueryFailedError(JobError):

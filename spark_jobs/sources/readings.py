@@ -1,0 +1,78 @@
+"""Readings as they enter the table, and the readings of given intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+
+from spark_jobs.schemas import READINGS
+from spark_jobs.settings import Settings
+from spark_jobs.state.intervals import Channel
+from spark_jobs.transforms.statistics import interval_start
+
+_US: Final = 1_000_000
+_MAX_SPANS: Final = 32
+"""Above so many separate stretches of time the files are pruned by date alone."""
+_MAX_GATEWAYS: Final = 64
+
+
+def new_readings(spark: SparkSession, settings: Settings) -> DataFrame:
+    """A stream of the changes of ``readings``, beginning with what is there.
+
+    The change feed rather than the table itself: a plain stream ends with an error at the first repair.
+    """
+    return (
+        spark.readStream.format("delta")
+        .option("readChangeFeed", "true")
+        .option("maxFilesPerTrigger", "2000")
+        .load(settings.table(READINGS.name))
+    )
+
+
+def _spans(starts_us: Iterable[int], length_us: int) -> Iterator[tuple[int, int]]:
+    """The stretches of time the intervals make up: first and end in microseconds, ascending."""
+    first = end = None
+    for start_us in sorted(set(starts_us)):
+        if start_us != end:
+            if first is not None and end is not None:
+                yield first, end
+            first = start_us
+        end = start_us + length_us
+    if first is not None and end is not None:
+        yield first, end
+
+
+def _moment(micros: int) -> datetime:
+    return datetime.fromtimestamp(micros // _US, UTC)
+
+
+def readings_in(
+    spark: SparkSession, settings: Settings, wanted: Collection[tuple[Channel, int]], keys: DataFrame
+) -> DataFrame:
+    """All readings of the wanted intervals (``keys`` are the same as a frame), with ``interval_start``.
+
+    Reads the dates they lie in, within them only files that can hold their times.
+    """
+    spans = list(_spans((start_us for _, start_us in wanted), settings.interval_s * _US))
+    time = F.col("time")
+    readings = spark.read.format("delta").load(settings.table(READINGS.name))
+    readings = readings.where(
+        F.col("date").isin(sorted({_moment(start_us).date() for _, start_us in wanted}))
+    )
+    if len(spans) <= _MAX_SPANS:
+        inside: list[Column] = [(time >= _moment(first)) & (time < _moment(end)) for first, end in spans]
+        readings = readings.where(reduce(or_, inside))
+    gateways = {channel[0] for channel, _ in wanted}
+    if len(gateways) <= _MAX_GATEWAYS:
+        readings = readings.where(F.col("gateway").isin(sorted(gateways)))
+    return (
+        readings.where(F.col("clock") == "synced")
+        .withColumn("interval_start", interval_start(time, settings.interval_s))
+        .join(F.broadcast(keys), ["gateway", "channel", "interval_start"], "left_semi")
+    )
