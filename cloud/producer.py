@@ -14,6 +14,9 @@ from typing import Final, Protocol
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 log = logging.getLogger(__name__)
+# librdkafka repeats each failed connect every second; ``_on_error`` says it once per outage.
+_librdkafka_log = log.getChild("librdkafka")
+_librdkafka_log.setLevel(logging.CRITICAL)
 
 _POLL_S: Final = 0.1
 _REFUSED_FOR_GOOD: Final = frozenset(
@@ -59,8 +62,8 @@ class Undelivered:
 class KafkaSink:
     """Sends records to Kafka.
 
-    A fatal error of the idempotent producer ends that producer: its open records are told as undelivered and a
-    new one takes over with the next record.
+    A fatal error of the idempotent producer ends that producer: its open records are told as undelivered and
+    a new one takes over with the next record.
     """
 
     def __init__(self, bootstrap_servers: str, client_id: str, properties: Mapping[str, str]) -> None:
@@ -72,6 +75,7 @@ class KafkaSink:
         }
         self._lock = threading.Lock()
         self._broken = False
+        self._complained = False
         self._closing = threading.Event()
         self._producer = self._make()
         self._poller = threading.Thread(target=self._poll, name="kafka-poll", daemon=True)
@@ -81,6 +85,7 @@ class KafkaSink:
         """Hand over a record; False when the queue is full, and then ``done`` is not called."""
 
         def delivered(error: KafkaError | None, _message: Message) -> None:
+            self._complained = self._complained and error is not None
             done(None if error is None else _undelivered(error))
 
         with self._lock:
@@ -114,14 +119,17 @@ class KafkaSink:
         self._give_up(self._producer)
 
     def _make(self) -> Producer:
-        return Producer({**self._config, "error_cb": self._on_error})
+        return Producer({**self._config, "error_cb": self._on_error}, logger=_librdkafka_log)
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
             self._broken = True
             log.error("event=kafka.fatal error=%s remedy=new_producer", error)
         else:
-            log.debug("event=kafka.error error=%s", error)
+            log.log(
+                logging.DEBUG if self._complained else logging.WARNING, "event=kafka.error error=%s", error
+            )
+            self._complained = True
 
     def _poll(self) -> None:
         while not self._closing.is_set():

@@ -1,0 +1,197 @@
+"""The forwarder between a real Kafka and a real outbox file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from buffer.sqlite_outbox import SqliteOutbox
+from cloud.broker import LocalBroker
+from cloud.producer import KafkaSink
+from cloud.provision import provision_topics
+from cloud.schema import Reading, encode_reading, parse_dead_letter, parse_reading
+from gateway.clock import SystemClock
+from gateway.forwarder import Forwarder
+from gateway.identity import Sequences
+from gateway.intake import Intake
+from gateway.ledger import Ack
+from gateway.outbox_records import from_bytes
+from gateway.outbox_writer import OutboxWriter
+from tests.servers import eventually
+
+COMMIT_INTERVAL_S = 0.4
+
+
+def reading(seq: int, *, gateway: str = "device-1", run: str = "devicerun") -> Reading:
+    return Reading(
+        gateway=gateway, channel="cup.wind_speed", quantity="wind_speed", unit="m/s",
+        time_us=1_763_710_500_000_000 + seq * 1_000_000, period_ms=1000, value=7.5, raw=9.0, raw_unit="Hz",
+        quality=1, reasons=(), run=run, seq=seq, clock="synced", cal=None,
+    )  # fmt: skip
+
+
+class Station:
+    """A forwarder with its surroundings; ``acks`` is what it acknowledged."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, outbox: Path) -> None:
+        self.acks: list[Ack] = []
+        self.sequences = Sequences()
+        self.intake = Intake("mast-07", "thisrun", self.sequences, topic, SystemClock("always"))
+        self.sink = KafkaSink(bootstrap_servers, "mast-07-live", {"delivery.timeout.ms": "8000"})
+        self.forwarder = Forwarder(
+            self.intake,
+            self.sink,
+            lambda report: OutboxWriter(SqliteOutbox(outbox), report),
+            self.acks.append,
+            COMMIT_INTERVAL_S,
+        )
+
+    def warm_up(self) -> None:
+        """Send reading 1: a fresh producer takes its time to get its id, so it may go through the outbox."""
+        self.receive(range(1, 2))
+        eventually(lambda: self.forwarder.counters.confirmed + self.forwarder.counters.drained, 20)
+        eventually(lambda: self.forwarder.uplink, until=lambda uplink: uplink == "healthy")
+
+    def receive(self, seqs: range) -> None:
+        for seq in seqs:
+            self.forwarder.arrived("sensors/cup", encode_reading(reading(seq)), Ack(1, seq))
+
+
+@contextmanager
+def running(bootstrap_servers: str, topic: str, outbox: Path) -> Iterator[Station]:
+    station = Station(bootstrap_servers, topic, outbox)
+    station.forwarder.start()
+    try:
+        yield station
+    finally:
+        station.forwarder.stop(grace_s=0.2)
+        station.sink.close()
+
+
+def records(bootstrap_servers: str, topic: str) -> list[Message]:
+    """Everything in partition 0 of a topic."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "test"})
+    try:
+        partition = TopicPartition(topic, 0, 0)
+        _, end = consumer.get_watermark_offsets(partition, timeout=20)
+        consumer.assign([partition])
+        found: list[Message] = []
+        while len(found) < end:
+            found += [message for message in consumer.consume(1000, timeout=1.0) if message.error() is None]
+        return found
+    finally:
+        consumer.close()
+
+
+def headers(message: Message) -> list[tuple[str, bytes]]:
+    return cast(list[tuple[str, bytes]], message.headers() or [])
+
+
+def seqs(messages: list[Message]) -> Counter[int]:
+    return Counter(parse_reading(message.value() or b"").seq for message in messages)
+
+
+def test_while_kafka_answers_nothing_touches_the_disk(
+    kafka: LocalBroker, kafka_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = kafka_topic()
+    with running(kafka.bootstrap_servers, topic, tmp_path / "outbox.db") as station:
+        station.warm_up()
+        stored = station.forwarder.counters.stored
+        station.receive(range(2, 1001))
+        eventually(lambda: len(station.acks), until=lambda acks: acks == 1000)
+        assert (station.forwarder.counters.stored, station.forwarder.outbox_records) == (stored, 0)
+    assert {ack.message_id for ack in station.acks} == set(range(1, 1001))
+    found = records(kafka.bootstrap_servers, topic)
+    assert seqs(found) == dict.fromkeys(range(1, 1001), 1)
+    assert found[-1].key() == b"device-1/cup.wind_speed"
+    assert sorted(name for name, _ in headers(found[-1])) == ["mqtt-topic", "received-at"]
+
+
+def test_a_reading_that_never_comes_back_from_the_broker_goes_through_the_outbox(
+    kafka: LocalBroker, kafka_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = kafka_topic()
+    with running(kafka.bootstrap_servers, topic, tmp_path / "outbox.db") as station:
+        for seq in range(1, 6):
+            station.sequences.draw("cup.wind_speed")
+            station.forwarder.sampled(
+                station.intake.own(reading(seq, gateway="mast-07", run="thisrun"), "fieldgate/mast-07/cup")
+            )
+        eventually(lambda: station.forwarder.counters.drained, until=lambda drained: drained == 5)
+        # The echoes come at last: acknowledged, and not sent again.
+        for seq in range(1, 6):
+            echo = encode_reading(reading(seq, gateway="mast-07", run="thisrun"))
+            station.forwarder.arrived("fieldgate/mast-07/cup", echo, Ack(1, seq))
+        eventually(lambda: len(station.acks), until=lambda acks: acks == 5)
+    found = records(kafka.bootstrap_servers, topic)
+    assert seqs(found) == dict.fromkeys(range(1, 6), 1)
+    assert all(("replayed", b"1") in headers(message) for message in found)
+
+
+def test_what_is_refused_reaches_the_dead_letters(
+    kafka: LocalBroker, kafka_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead_letters = kafka_topic("dead-letter")
+    monkeypatch.setattr("cloud.schema.DEAD_LETTER_TOPIC", dead_letters)
+    with running(kafka.bootstrap_servers, kafka_topic(), tmp_path / "outbox.db") as station:
+        station.forwarder.arrived("sensors/x", b"nonsense", Ack(1, 1))
+        station.forwarder.arrived("sensors/x", b"\x00" * 2_000_000, Ack(1, 2))
+        eventually(lambda: len(station.acks), until=lambda acks: acks == 2)
+    letters = [
+        parse_dead_letter(found.value() or b"") for found in records(kafka.bootstrap_servers, dead_letters)
+    ]
+    assert [(letter.reason, letter.payload_bytes) for letter in letters] == [
+        ("NOT_JSON", 8),
+        ("TOO_LARGE", 2_000_000),
+    ]
+
+
+def test_an_outage_is_stored_and_drained_and_everything_is_there_once(tmp_path: Path) -> None:
+    topic = "mqtt.wind_speed"
+    with LocalBroker(tmp_path / "kafka") as kafka:
+        provision_topics(kafka.bootstrap_servers, partitions=1, replication=1)
+        with running(kafka.bootstrap_servers, topic, tmp_path / "outbox.db") as station:
+            station.warm_up()
+            station.receive(range(2, 101))
+            eventually(lambda: len(station.acks), until=lambda acks: acks == 100)
+            kafka.stop()
+            station.receive(range(101, 1201))
+            # PUBACKed because it is on disk: Kafka is away.
+            eventually(lambda: len(station.acks), until=lambda acks: acks == 1200)
+            assert station.forwarder.uplink == "spilling"
+            assert station.forwarder.outbox_records == 1100
+            kafka.start()
+            eventually(lambda: station.forwarder.uplink, 60, until=lambda uplink: uplink == "healthy")
+            station.receive(range(1201, 1301))
+            eventually(lambda: len(station.acks), until=lambda acks: acks == 1300)
+        # The wire may repeat after a fault; nothing may be missing.
+        assert set(seqs(records(kafka.bootstrap_servers, topic))) == set(range(1, 1301))
+
+
+def test_stopping_without_kafka_leaves_everything_in_the_outbox(tmp_path: Path, free_port: int) -> None:
+    path = tmp_path / "outbox.db"
+    with running(f"127.0.0.1:{free_port}", "mqtt.wind_speed", path) as station:
+        station.receive(range(1, 51))
+    assert len(station.acks) == 50
+    outbox = SqliteOutbox(path)
+    rows = outbox.peek(0, 1000, 1 << 20)
+    outbox.close()
+    assert [parse_reading(from_bytes(stored).value).seq for _, stored in rows] == list(range(1, 51))
+
+
+def test_the_next_start_sends_what_the_last_one_left(
+    kafka: LocalBroker, kafka_topic: Callable[..., str], tmp_path: Path, free_port: int
+) -> None:
+    topic, path = kafka_topic(), tmp_path / "outbox.db"
+    with running(f"127.0.0.1:{free_port}", topic, path) as station:
+        station.receive(range(1, 51))
+    with running(kafka.bootstrap_servers, topic, path) as station:
+        eventually(lambda: station.forwarder.outbox_records, until=lambda left: left == 0)
+    assert seqs(records(kafka.bootstrap_servers, topic)) == dict.fromkeys(range(1, 51), 1)

@@ -1,0 +1,154 @@
+"""The ledger against a plain model: a PUBACK is due exactly when its message is durable, never earlier."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from gateway.ledger import Ack, Entry, Ledger, Settled, Stage
+from gateway.ports import Record
+
+
+def record(value: bytes) -> Record:
+    return Record("mqtt.wind_speed", b"mast-07/cup.wind_speed", value, ())
+
+
+def test_an_echo_is_known_by_its_bytes_until_it_is_confirmed() -> None:
+    ledger = Ledger()
+    entry = ledger.enter(record(b"one"), 0.0, own=True)
+    assert ledger.echoed(b"two", Ack(1, 7)) is None
+    assert ledger.echoed(b"one", Ack(1, 8)) is entry
+    ledger.produced(entry)
+    assert ledger.delivered(entry) == Settled(acks=(Ack(1, 8),))
+    assert ledger.echoed(b"one", Ack(1, 9)) is None
+    assert len(ledger) == 0
+
+
+def test_a_foreign_message_is_no_echo() -> None:
+    ledger = Ledger()
+    ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
+    assert ledger.echoed(b"one", Ack(1, 2)) is None
+
+
+def test_a_stored_row_is_held_while_the_sink_has_its_copy_and_deleted_by_a_late_delivery() -> None:
+    ledger = Ledger()
+    entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
+    ledger.produced(entry)
+    assert ledger.take_for_storing(1.0) == [entry]
+    assert ledger.stored([entry], [41]) == Settled(acks=(Ack(1, 1),))
+    assert ledger.is_held(41)
+    assert ledger.delivered(entry) == Settled(rows=(41,))
+    assert not ledger.is_held(41)
+
+
+def test_a_delivery_during_the_commit_deletes_the_row_as_soon_as_it_is_there() -> None:
+    ledger = Ledger()
+    entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
+    ledger.produced(entry)
+    ledger.take_for_storing(1.0)
+    assert ledger.delivered(entry) == Settled()
+    assert ledger.stored([entry], [41]) == Settled(acks=(Ack(1, 1),), rows=(41,))
+    assert not ledger.is_held(41)
+
+
+def test_a_refused_commit_leaves_the_entry_open_and_unacknowledged() -> None:
+    ledger = Ledger()
+    entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
+    ledger.take_for_storing(1.0)
+    assert ledger.not_stored([entry]) == Settled()
+    assert ledger.oldest_unstored() is entry
+    assert ledger.take_for_storing(1.0) == [entry]
+
+
+def test_only_what_entered_before_the_moment_is_stored() -> None:
+    ledger = Ledger()
+    early = ledger.enter(record(b"early"), 1.0, own=True)
+    ledger.enter(record(b"late"), 2.0, own=True)
+    assert ledger.take_for_storing(1.5) == [early]
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Random interleavings of what threads may tell the ledger."""
+
+    entries = Bundle("entries")
+    at_sink = Bundle("at_sink")
+    commits = Bundle("commits")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger()
+        self.now_s = 0.0
+        self.count = 0
+        self.row = 0
+        self.owed: dict[Ack, Entry] = {}
+        self.paid: set[Ack] = set()
+        self.durable: set[Entry] = set()
+        self.rows: dict[int, Entry] = {}
+
+    def settle(self, settled: Settled) -> None:
+        for ack in settled.acks:
+            assert ack not in self.paid, "paid twice"
+            assert self.owed[ack] in self.durable, "paid before its message was durable"
+            self.paid.add(ack)
+        for number in settled.rows:
+            del self.rows[number]
+
+    @rule(target=entries, own=st.booleans())
+    def enter(self, own: bool) -> Entry:
+        self.count += 1
+        self.now_s += 1.0
+        payload = b"%d" % self.count
+        ack = Ack(1, self.count)
+        entry = self.ledger.enter(record(payload), self.now_s, own=own, ack=None if own else ack)
+        self.owed[ack] = entry
+        if own:
+            assert self.ledger.echoed(payload, ack) is entry
+        return entry
+
+    @rule(target=at_sink, entry=entries)
+    def produce(self, entry: Entry) -> object:
+        if entry.stage is not Stage.WAITING or entry in self.durable:
+            return multiple()
+        self.ledger.produced(entry)
+        return entry
+
+    @rule(entry=consumes(at_sink))
+    def deliver(self, entry: Entry) -> None:
+        self.durable.add(entry)
+        self.settle(self.ledger.delivered(entry))
+
+    @rule(entry=consumes(at_sink))
+    def give_up(self, entry: Entry) -> None:
+        self.ledger.undelivered(entry)
+
+    @rule(target=commits, age_s=st.integers(0, 5))
+    def begin_commit(self, age_s: int) -> object:
+        taken = self.ledger.take_for_storing(self.now_s - age_s)
+        return tuple(taken) if taken else multiple()
+
+    @rule(commit=consumes(commits))
+    def end_commit(self, commit: tuple[Entry, ...]) -> None:
+        numbers = range(self.row + 1, self.row + 1 + len(commit))
+        self.row += len(commit)
+        self.rows.update(zip(numbers, commit, strict=True))
+        self.durable.update(commit)
+        self.settle(self.ledger.stored(commit, numbers))
+
+    @rule(commit=consumes(commits))
+    def fail_commit(self, commit: tuple[Entry, ...]) -> None:
+        self.settle(self.ledger.not_stored(commit))
+
+    @invariant()
+    def what_is_open_is_not_paid_and_what_left_is_durable(self) -> None:
+        unpaid = {entry for ack, entry in self.owed.items() if ack not in self.paid}
+        assert len(self.ledger) == len(unpaid)
+        assert all(entry in self.durable for ack, entry in self.owed.items() if ack in self.paid)
+
+    @invariant()
+    def a_row_is_held_exactly_while_the_sink_has_its_copy(self) -> None:
+        for number, entry in self.rows.items():
+            assert self.ledger.is_held(number) == entry.at_sink
+        assert self.ledger.held == sum(entry.at_sink for entry in self.rows.values())
+
+
+TestLedgerMachine = LedgerMachine.TestCase
