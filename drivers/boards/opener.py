@@ -9,7 +9,7 @@ from typing import Any, Final
 from drivers.boards.pi import PiBoard, PiOptions
 from drivers.boards.replay import ReplayOptions, open_replay
 from drivers.boards.simulated import SimulatedOptions, open_simulated
-from drivers.boards.world import Site
+from drivers.boards.world import Located, Site
 from drivers.interface import Board, BoardError, FittedSensor
 
 BOARDS: Final[dict[str, type[Any]]] = {
@@ -28,7 +28,7 @@ def board_options(kind: str) -> type[Any]:
 
 
 def open_board(
-    kind: str, options: Any, sensors: Sequence[FittedSensor], base_dir: Path, site: Site | None = None
+    kind: str, options: Any, sensors: Sequence[FittedSensor], base_dir: Path, site: Located | None = None
 ) -> Board:
     """Open a board for its sensors. Raises BoardError.
 
@@ -42,6 +42,6 @@ def open_board(
         case ReplayOptions():
             return open_replay(options, sensors, base_dir)
         case SimulatedOptions():
-            return open_simulated(options, sensors, site or Site())
+            return open_simulated(options, sensors, Site.of(site))
         case _:
             return PiBoard()

@@ -29,6 +29,22 @@ class World(Protocol):
         """Physical value of ``sensor.quantity``, in the channel's unit."""
 
 
+class Located(Protocol):
+    """Where a gateway stands, as far as its configuration says."""
+
+    @property
+    def latitude(self) -> float | None:
+        """Degrees north."""
+
+    @property
+    def longitude(self) -> float | None:
+        """Degrees east."""
+
+    @property
+    def elevation_m(self) -> float | None:
+        """Metres above sea level."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where a mast stands: degrees (WGS 84), metres above sea level."""
@@ -36,3 +52,10 @@ class Site:
     latitude: float = 27.7
     longitude: float = 85.5
     elevation_m: float = 2100.0
+
+    @classmethod
+    def of(cls, located: Located | None) -> Site:
+        """The configured place, at sea level unless it says otherwise; a hill site where none is configured."""
+        if located is None or located.latitude is None or located.longitude is None:
+            return cls()
+        return cls(located.latitude, located.longitude, located.elevation_m or 0.0)
