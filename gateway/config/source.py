@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -25,7 +26,8 @@ class Source:
         self.raw: dict[str, Any] = {}
         self.problems: list[Problem] = []
         self.usable = True
-        self._file = str(path)
+        # A name that isn't UTF-8 must not keep its problems from being printed.
+        self._file = os.fsencode(path).decode(errors="replace")
         self._lines = Lines("")
         self._overridden: set[KeyPath] = set()
         text = self._read(path)

@@ -183,10 +183,8 @@ def _explain(details: ErrorDetails, kind: type[Any]) -> tuple[str, str | None]:
     if error in _BOUNDS:
         name, words = _BOUNDS[error]
         as_hex = details["loc"][-1:] == ("address",) and isinstance(given, int)
-        bound, value = (
-            (f"0x{context[name]:02x}", f"0x{given:02x}") if as_hex else (context[name], quote(given))
-        )
-        return f"must be {words} {bound}, not {value}", None
+        show = hex if as_hex else quote
+        return f"must be {words} {show(context[name])}, not {show(given)}", None
     if error in _TYPES:
         return f"must be {_TYPES[error]}, not {quote(given)}", None
     if error == "literal_error":
