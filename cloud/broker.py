@@ -137,6 +137,7 @@ class LocalBroker:
         """Start the process, formatting new storage first, without waiting for it to answer."""
         if self._child is not None and self._child.exit_code is None:
             return
+        self.stop()
         if listening(self.port):
             raise BrokerError(f"something else listens on 127.0.0.1:{self.port} already")
         if shutil.which("java") is None:
@@ -164,6 +165,11 @@ class LocalBroker:
         if self._child is not None:
             self._child.stop(timeout_s)
 
+    def kill(self) -> None:
+        """SIGKILL at once."""
+        if self._child is not None:
+            self._child.kill()
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -190,8 +196,15 @@ class LocalBroker:
         return ("java", "-cp", classpath, log4j, "-XX:TieredStopAtLevel=1", "-Xshare:auto", *arguments)
 
     def _format(self, classpath: str, properties: Path) -> None:
+        # Joined by "=": an id that begins with a dash would be taken for an option.
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        tool = ("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config", str(properties))
+        tool = (
+            "kafka.tools.StorageTool",
+            "format",
+            f"--cluster-id={cluster_id}",
+            "--config",
+            str(properties),
+        )
         try:
             done = subprocess.run(
                 self._java(classpath, *tool),
