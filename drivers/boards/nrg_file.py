@@ -1,6 +1,6 @@
 """Writes what a logger with NRG cups would have written of simulated weather: one row a second.
 
-Speeds are whole pulses through the cups' transfer functions, so a replay counts exactly the same pulses; a cup
+Speeds are whole pulses through the cups' transfer functions: a replay counts exactly the same pulses. A cup
 at rest stands at its offset, as NRG's loggers report it.
 """
 

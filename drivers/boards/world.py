@@ -55,7 +55,7 @@ class Site:
 
     @classmethod
     def of(cls, located: Located | None) -> Site:
-        """The configured place, at sea level unless it says otherwise; a hill site where none is configured."""
+        """The configured place, at sea level unless it says otherwise; a hill site where there is none."""
         if located is None or located.latitude is None or located.longitude is None:
             return cls()
         return cls(located.latitude, located.longitude, located.elevation_m or 0.0)

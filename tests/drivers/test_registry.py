@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pydantic
+import pytest
+
+from drivers.boards import BOARDS, board_options
+from drivers.interface import BoardError
+from drivers.registry import DRIVERS, UnknownDriverError, driver_type
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_a_type_says_its_registered_name(name: str) -> None:
+    assert driver_type(name).name == name
+    assert dataclasses.is_dataclass(driver_type(name).options)
+
+
+def test_shortest_intervals_are_the_datasheets() -> None:
+    assert driver_type("dht11").min_interval_s == 2
+    assert driver_type("scd4x").min_interval_s == 5
+
+
+def test_sensor_ranges() -> None:
+    ranges = {
+        f"{name}.{channel.quantity}": (channel.lower, channel.upper, channel.unit)
+        for name in DRIVERS
+        for channel in driver_type(name).channels
+        if name != "gpsd"
+    }
+    assert ranges == {
+        "bp20.pressure": (15, 115, "kPa"),
+        "dht11.temperature": (0, 50, "Cel"),
+        "dht11.humidity": (20, 90, "%RH"),
+        "hall-anemometer.wind_speed": (0, 75, "m/s"),
+        "pyranometer.irradiance": (-10, 2000, "W/m2"),
+        "scd4x.co2": (400, 5000, "ppm"),
+    }
+
+
+def test_an_unknown_driver_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownDriverError, match=r"no driver 'bp2'; there are bp20, dht11"):
+        driver_type("bp2")
+
+
+def test_an_unknown_board_lists_the_known_ones() -> None:
+    with pytest.raises(BoardError, match=r"no board 'pi'; there are raspberry-pi, simulated, replay"):
+        board_options("pi")
+
+
+def validated(options: type[Any], given: dict[str, object]) -> Any:
+    return pydantic.TypeAdapter(options).validate_python(given)
+
+
+def test_options_are_validated_from_their_annotations() -> None:
+    bp20 = driver_type("bp20").options
+    options = validated(bp20, {"adc": {"address": 0x49, "input": 3, "gain": "4.096V"}})
+    assert (options.adc.address, options.adc.input, options.adc.gain) == (0x49, 3, "4.096V")
+    assert (options.slope, options.offset, options.divider) == (21.79, 10.55, 1.0)
+    sun = validated(driver_type("pyranometer").options, {})
+    assert (sun.adc.input, sun.adc.gain) == ("2-3", "0.256V")
+    cup = validated(driver_type("hall-anemometer").options, {"pin": 17, "slope": 0.765, "offset": 0.35})
+    assert cup.at_rest == "zero"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "where"),
+    [
+        ("bp20", {"adc": {"address": 0x47}}, ("adc", "address")),
+        ("bp20", {"adc": {"gain": "5V"}}, ("adc", "gain")),
+        ("bp20", {"adc": {"input": 4}}, ("adc", "input")),
+        ("hall-anemometer", {"pin": 28, "slope": 0.765}, ("pin",)),
+        ("hall-anemometer", {"pin": 17, "slope": 0}, ("slope",)),
+        ("hall-anemometer", {"pin": 17}, ("slope",)),
+        ("hall-anemometer", {"pin": 17, "slope": 1, "at_rest": "still"}, ("at_rest",)),
+        ("dht11", {"pin": -1}, ("pin",)),
+        ("gpsd", {"port": 0}, ("port",)),
+    ],
+)
+def test_values_out_of_bounds_are_refused(
+    name: str, given: dict[str, object], where: tuple[str, ...]
+) -> None:
+    with pytest.raises(pydantic.ValidationError) as caught:
+        validated(driver_type(name).options, given)
+    # A union names its branches behind the key.
+    assert all(problem["loc"][: len(where)] == where for problem in caught.value.errors())
+
+
+def test_board_options_are_validated_from_their_annotations() -> None:
+    replay = validated(
+        BOARDS["replay"],
+        {"file": "mast.csv", "speed": 60, "columns": {"a": "x", "b": {"column": "y", "scale": 0.1}}},
+    )
+    assert replay.speed == 60
+    assert replay.columns["a"] == "x"
+    assert (replay.columns["b"].column, replay.columns["b"].scale, replay.columns["b"].offset) == (
+        "y",
+        0.1,
+        0,
+    )
+    with pytest.raises(pydantic.ValidationError):
+        validated(BOARDS["replay"], {"file": "mast.csv", "speed": 0})
+    assert validated(BOARDS["simulated"], {}).speed == 1
