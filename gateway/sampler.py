@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from cloud.schema import MISSING, Reading
-from drivers.interface import Channel, ChecksumError, DriverError, Measurement
+from drivers.interface import Channel, ChecksumError, DriverError, Measurement, ReadError
 from gateway.config import SensorConfig
 from gateway.identity import Sequences, calibration_id
 from gateway.ports import Clock, Driver
@@ -60,9 +60,9 @@ class Sampler:
         clock, period_ns = self._mast.clock, self._period_ns
         begin_ns = -(-clock.now_ns() // period_ns) * period_ns
         try:
-            if self._driver.accumulates and clock.wait_until(begin_ns):
-                # The first count begins on the grid, not whenever this thread happened to start.
-                self._read()
+            # A first count begins on the grid, not whenever this thread happened to start.
+            if clock.wait_until(begin_ns):
+                self._start_now()
             while clock.covers(begin_ns, begin_ns + period_ns):
                 due_ns = begin_ns + period_ns if self._driver.accumulates else begin_ns
                 if not clock.wait_until(due_ns):
@@ -102,10 +102,18 @@ class Sampler:
             return
         now_s = self._mast.clock.monotonic()
         if now_s < self._start_again_s:
-            raise DriverError("the sensor could not be started and is tried again soon")
+            raise ReadError("the sensor could not be started and is tried again soon")
         self._start_again_s = now_s + _RESTART_AFTER_S
         self._driver.start()
         self._started = True
+        self._start_again_s = float("-inf")
+
+    def _start_now(self) -> None:
+        """Start the driver; one that won't is tried again while its readings say READ_ERROR."""
+        try:
+            self._start()
+        except (DriverError, OSError) as error:
+            self._failed(error)
 
     def _failed(self, error: Exception) -> None:
         # The first failure is news, its repetitions are not: the readings say READ_ERROR each time.
