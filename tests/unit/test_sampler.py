@@ -187,7 +187,7 @@ def test_a_sampler_that_dies_is_replaced_and_its_numbers_go_on() -> None:
     clock = SteppingClock(T0_NS, T0_NS + 4 * SECOND_NS)
     readings: list[Reading] = []
     now_s = 0.0
-    driver = ScriptedDriver(clock, [answer(1.0), failure(ZeroDivisionError()), answer(3.0), answer(4.0)])
+    driver = ScriptedDriver(clock, [answer(1.0), failure(ZeroDivisionError()), *map(answer, (3.0, 4.0, 5.0))])
     supervisor = Supervisor([sampler(driver, readings)], clock, monotonic=lambda: now_s)
     supervisor.start()
     eventually(lambda: clock.joined, until=lambda joined: joined == 0)
@@ -198,5 +198,10 @@ def test_a_sampler_that_dies_is_replaced_and_its_numbers_go_on() -> None:
     supervisor.check()
     eventually(lambda: supervisor.ended)
     assert supervisor.restarts == 1
-    assert [(reading.value, reading.seq) for reading in readings] == [(1.0, 1), (3.0, 2), (4.0, 3)]
+    assert [(reading.value, reading.seq) for reading in readings] == [
+        (1.0, 1),
+        (3.0, 2),
+        (4.0, 3),
+        (5.0, 4),
+    ]
     assert clock.joined == 0
