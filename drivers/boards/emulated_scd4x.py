@@ -67,7 +67,7 @@ class EmulatedScd4x:
         if command == _STOP:
             self._started_ns = None
         elif command == _DATA_READY:
-            self._reply = _words(_READY_WORD if self._tick_ns() != self._measured_ns else _NOT_READY_WORD)
+            self._reply = _words(_NOT_READY_WORD if self._new_tick_ns() is None else _READY_WORD)
         elif command == _READ:
             self._reply = self._measurement()
         elif self._started_ns is not None:
@@ -85,16 +85,17 @@ class EmulatedScd4x:
             raise OSError(121, "the sensor has nothing to say")
         return self._reply[:count]
 
-    def _tick_ns(self) -> int | None:
-        """When the latest measurement ended."""
+    def _new_tick_ns(self) -> int | None:
+        """When the latest measurement ended, unless it has been read."""
         if self._started_ns is None:
             return None
         elapsed_ns = self._now_ns() - self._started_ns
-        return self._started_ns + elapsed_ns // _PERIOD_NS * _PERIOD_NS
+        tick_ns = self._started_ns + elapsed_ns // _PERIOD_NS * _PERIOD_NS
+        return None if tick_ns == self._measured_ns else tick_ns
 
     def _measurement(self) -> bytes:
-        tick_ns = self._tick_ns()
-        if tick_ns is None or tick_ns == self._measured_ns:
+        tick_ns = self._new_tick_ns()
+        if tick_ns is None:
             return b""
         air = self._breathe(tick_ns)
         if air is None:

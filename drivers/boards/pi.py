@@ -58,7 +58,7 @@ class PiBoard:
                 pins, busio = quiet_import("board", _I2C_REMEDY), quiet_import("busio", _I2C_REMEDY)
                 try:
                     self._i2c = busio.I2C(pins.SCL, pins.SDA)
-                except (AttributeError, ValueError, RuntimeError, NotImplementedError, OSError) as error:
+                except (ImportError, AttributeError, ValueError, RuntimeError, OSError) as error:
                     raise BoardError(f"the I2C bus can't be opened ({error}): {_I2C_REMEDY}") from error
             return cast(I2cBus, self._i2c)
 
