@@ -23,7 +23,7 @@ from gateway.config.problems import Problem
 from gateway.config.source import Source
 from gateway.config.topic_filters import topic_root_problem
 from gateway.config.units import parse_listen, parse_size
-from gateway.config.validate import nearest, validate
+from gateway.config.validate import unknown_key, validate
 
 _T = TypeVar("_T")
 
@@ -55,7 +55,8 @@ def _build(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> C
     source.override(overrides)
     for key in source.raw:
         if key not in SECTIONS:
-            source.error((key,), "is not a known section", nearest(key, SECTIONS))
+            message, guess = unknown_key(key, SECTIONS)
+            source.error((key,), message.replace("key", "section", 1), guess)
 
     gateway = _section(source, "gateway", GatewayConfig, _gateway_problems)
     mqtt = _section(source, "mqtt", MqttConfig, _mqtt_problems)
@@ -75,6 +76,8 @@ def _build(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> C
         return None
     if fitted is None or forwards is None:
         return None
+    if not fitted and not forwards:
+        source.warn(("sensor",), "there is no [[sensor]] and no [[forward]]: nothing will be sent")
     outbox = OutboxConfig(
         base_dir / outbox.path, outbox.max_bytes, outbox.min_free_disk, outbox.commit_interval_s
     )
@@ -138,10 +141,9 @@ def _outbox_sizes(source: Source, raw: dict[str, Any]) -> None:
 
 def _status_address(source: Source, raw: dict[str, Any]) -> None:
     # In the file there is only ``listen``; host and port are what becomes of it.
-    for key in ("host", "port"):
-        if key in raw:
-            source.error(("status", key), "is not a known key", "listen")
-            del raw[key]
+    for key in [key for key in raw if key != "listen"]:
+        source.error(("status", key), *unknown_key(key, ("listen",)))
+        del raw[key]
     listen = raw.pop("listen", None)
     if listen == "":
         raw |= {"host": "", "port": 0}

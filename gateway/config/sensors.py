@@ -11,7 +11,7 @@ from gateway.config.model import GatewayConfig, SensorCommon, SensorConfig
 from gateway.config.plausibility import warn_of_sensor
 from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
-from gateway.config.validate import field_names, nearest, validate
+from gateway.config.validate import field_names, nearest, unknown_key, validate
 from gateway.config.wiring import check_pairs, check_pins, check_wiring
 
 _GATEWAY_ID: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
@@ -89,8 +89,7 @@ def _read_sensor(
     before = len(source.problems)
     for key in raw:
         if key not in common_names and key not in option_names:
-            guess = nearest(key, (*common_names, *option_names))
-            source.error((*path, key), f"is not a known key of {driver}", guess)
+            source.error((*path, key), *unknown_key(key, (*option_names, *common_names), driver))
     common = {"interval_s": max(_DEFAULT_INTERVAL_S, known.min_interval_s)}
     common |= {key: value for key, value in raw.items() if key in common_names}
     base = validate(SensorCommon, common, path, source.error)

@@ -85,7 +85,10 @@ class Source:
                 path, table = (*path, position), table[position]
                 continue
             path = (*path, part)
-            table = table.setdefault(part, {})
+            if part not in table:
+                table[part] = {}
+                self._overridden.add(path)
+            table = table[part]
             if not isinstance(table, dict | list):
                 self._refuse_override(key, f"{key_text(path)} is not a table")
                 return

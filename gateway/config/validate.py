@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, time
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -40,8 +40,14 @@ def validate(kind: type[_T], raw: Mapping[str, Any], path: KeyPath, report: Repo
         # As JSON: in strict mode that allows a path or a date to come as a string, a tuple as a list.
         instance = _adapter(kind).validate_json(json.dumps(known, default=_as_text), strict=True)
     except ValidationError as error:
-        for details in error.errors(include_url=False, include_context=True):
-            found = path + _place(known, details)
+        all_details = error.errors(include_url=False, include_context=True)
+        places = [_place(known, details) for details in all_details]
+        for details, place in zip(all_details, places, strict=True):
+            # Where text or a table may stand and a table does, that it is no text says nothing.
+            deeper = any(len(other) > len(place) and other[: len(place)] == place for other in places)
+            if deeper and isinstance(details["input"], Mapping):
+                continue
+            found = path + place
             message, suggestion = _explain(details, kind)
             if (found, message, suggestion) not in problems:
                 problems.append((found, message, suggestion))
@@ -60,6 +66,13 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     by_lower = {candidate.lower(): candidate for candidate in words}
     found = difflib.get_close_matches(word.lower()[:100], by_lower, n=1, cutoff=0.6)
     return by_lower[found[0]] if found else None
+
+
+def unknown_key(key: str, names: Sequence[str], owner: str = "") -> tuple[str, str | None]:
+    """What to say of a key that isn't one of ``names``: the one most like it, or else all of them."""
+    guess = nearest(key, names)
+    message = f"is not a known key of {owner}" if owner else "is not a known key"
+    return (message if guess is not None else f"{message}; there are {', '.join(names) or 'none'}"), guess
 
 
 def unstorable(value: object, path: KeyPath = ()) -> Iterable[tuple[KeyPath, str]]:
@@ -103,7 +116,7 @@ def _unknown_keys(
     hints = get_type_hints(kind)
     for key, value in raw.items():
         if key not in field_names(kind):
-            problems.append(((*path, key), "is not a known key", nearest(key, field_names(kind))))
+            problems.append(((*path, key), *unknown_key(key, field_names(kind))))
         elif isinstance(value, Mapping):
             problems += _unknown_nested(hints[key], value, (*path, key))
     return problems

@@ -21,7 +21,8 @@ def check_pairs(source: Source, sensors: Fitted, names: Collection[str]) -> None
         if sensor.pair == sensor.name:
             source.error((*path, "pair"), "names the sensor itself; it must name its redundant twin")
         elif sensor.pair not in names:
-            guess = difflib.get_close_matches(sensor.pair, names, n=1)
+            others = [name for name in names if name != sensor.name]
+            guess = difflib.get_close_matches(sensor.pair, others, n=1)
             source.error(
                 (*path, "pair"), f"there is no sensor {quote(sensor.pair)}", guess[0] if guess else None
             )

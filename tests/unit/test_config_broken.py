@@ -1,0 +1,219 @@
+"""Broken configs: each problem names file, line and key, and all of them come at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.config import ConfigError, check, load
+
+CONFIGS = Path(__file__).parents[1] / "fixtures" / "configs"
+
+# (line, key, a part of the message, suggestion); all problems of a file, in their order.
+EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
+    "syntax_error": [(4, "", "is not valid TOML: expected newline", None)],
+    "missing_id": [(2, "gateway.id", "is required", None)],
+    "no_gateway": [(1, "gateway.id", "is required", None)],
+    "unknown_keys": [
+        (4, "mqqt", "is not a known section", "mqtt"),
+        (8, "outbox.max_size", "there are path, max_bytes, min_free_disk, commit_interval_s", None),
+        (9, "outbox.Path", "is not a known key", "path"),
+        (16, 'sensor["cup-50m-a"].ofset', "is not a known key of hall-anemometer", "offset"),
+    ],
+    "wrong_types": [
+        (2, "gateway.id", 'must be a string, in "quotes", not 7', None),
+        (3, "gateway.latitude", 'must be a number, not "27.7 N"', None),
+        (7, "mqtt.port", "must be a whole number, not 1883.5", None),
+        (8, "mqtt.keepalive_s", "must be a whole number, not true", None),
+        (11, "kafka.bootstrap_servers", 'must be a string, in "quotes", not ["a:9092"]', None),
+        (14, "outbox.commit_interval_s", 'must be a number, not "1"', None),
+        (17, "board.kind", 'must be one of "raspberry-pi", "simulated", "replay", not 3', None),
+    ],
+    "out_of_range": [
+        (2, "gateway.id", "must be 1 to 63 small letters, digits and hyphens", None),
+        (3, "gateway.latitude", "must be at most 90.0, not 127.7", None),
+        (7, "mqtt.port", "must be at most 65535, not 70000", None),
+        (8, "mqtt.topic_root", "wildcards", None),
+        (11, "outbox.max_bytes", 'must be a size such as "512MiB"', None),
+        (12, "outbox.min_free_disk", "must be at least 0, not -1", None),
+        (13, "outbox.commit_interval_s", "must be at least 0.1, not 0", None),
+        (16, "status.listen", 'must be "host:port"', None),
+    ],
+    "later_versions": [
+        (4, "kafka.format", '"avro" comes with a later version', None),
+        (6, "uplink.mode", '"metered" comes with a later version', None),
+        (9, "forward[1].payload", '"number" comes with a later version', None),
+        (12, "forward[2].payload", '"raw" comes with a later version', None),
+        (15, "forward[3].payload", 'must be "reading", not "text"', None),
+    ],
+    "kafka_properties": [
+        (4, "kafka.topic", "knows {quantity} only, not {channel}", None),
+        (6, "kafka.properties.acks", "lost or stored twice", None),
+        (7, "kafka.properties.enable.idempotence", "lost or stored twice", None),
+        (8, "kafka.properties.partitioner", "murmur2_random", None),
+        (9, "kafka.properties.bootstrap.servers", "belongs into kafka.bootstrap_servers", None),
+        (11, 'kafka.properties."linger.ms"', "given twice", None),
+        (12, "kafka.properties.sasl.oauthbearer", "not [1]", None),
+    ],
+    "drivers": [
+        (6, 'sensor["cup-50m-a"].driver', "there are bp20, dht11, gpsd", "hall-anemometer"),
+        (12, 'sensor["dht"].pin', "must be at most 27, not 28", None),
+        (13, 'sensor["dht"].interval_s', "must be at least 2 for dht11, not 1", None),
+        (15, 'sensor["cup 30m"].slope', "is required", None),
+        (16, 'sensor["cup 30m"].name', "must be 1 to 64 letters", None),
+        (19, 'sensor["cup 30m"].at_rest', 'must be one of "zero", "offset"', "offset"),
+        (21, "sensor[4].name", "is required", None),
+        (22, "sensor[4].driver", "set latitude and longitude in [gateway]", None),
+        (27, 'sensor["baro"].interval_s', "must be whole milliseconds, not 0.2505", None),
+        (28, 'sensor["baro"].adc.gian', "is not a known key", "gain"),
+        (28, 'sensor["baro"].adc.address', "must be at most 0x4b, not 0x50", None),
+        (28, 'sensor["baro"].adc.input', 'must be one of 0, 1, 2, 3, "0-1"', None),
+    ],
+    "wiring": [
+        (9, "sensor[1].pair", 'there is no sensor "cup-50m-b"', "cup-30m-a"),
+        (14, 'sensor["cup-30m-a"].pin', 'BCM pin 17 is "cup-50m-a"\'s (line 7) already', None),
+        (16, 'sensor["cup-30m-a"].pair', "names the sensor itself", None),
+        (26, 'sensor["sun"].adc', 'input 3 of converter 0x48 is "baro"\'s (line 21) already', None),
+        (29, "sensor[5].name", "second sensor's name (the first: line 5)", None),
+        (37, 'sensor["co2-b"].address', 'I2C address 0x62 is "co2-a"\'s (line 33) already', None),
+    ],
+    "forwards": [
+        (8, "forward[2].filter", 'overlaps with "sensors/+/temperature" (line 5)', None),
+        (11, "forward[3].filter", 'overlaps with "fieldgate/mast-07/#" (the gateway\'s own topics)', None),
+        (14, "forward[4].filter", '"#" must stand alone', None),
+        (17, "forward[5].filter", '"+" must stand alone', None),
+        (20, "forward[6].filter", "shared subscriptions", None),
+        (22, "forward[7].filter", "is required", None),
+    ],
+    "replay_columns": [
+        (6, "board.columns", 'no column is mapped to dht.temperature; "dht" is no channel', None),
+        (6, "board.columns", 'no column is mapped to dht.humidity; "dht" is no channel', None),
+    ],
+    "replay_mapping": [
+        (7, "board.columns.baro.colum", "is not a known key", "column"),
+        (7, "board.columns.baro.column", "is required", None),
+        (7, "board.columns.baro.scale", 'must be a number, not "0.1"', None),
+    ],
+    "board": [(4, "board.kind", 'not "raspbery-pi"', "raspberry-pi")],
+    "simulated_start": [(5, "board.start", "needs a time zone", None)],
+    "not_tables": [
+        (1, "gateway", "must be a table: [gateway]", None),
+        (2, "sensor", "must be an array of tables: [[sensor]]", None),
+        (3, "forward[1]", "must be a table", None),
+        (4, "mqtt", "must be a table: [mqtt]", None),
+    ],
+    "far_values": [
+        (3, "gateway.latitude", "must be a finite number, not nan", None),
+        (4, "gateway.longitude", "must be a finite number, not inf", None),
+        (6, "mqtt.port", "is beyond 64 bits", None),
+    ],
+}
+
+
+def test_every_fixture_is_expected() -> None:
+    assert sorted(path.stem for path in CONFIGS.glob("*.toml")) == sorted([*EXPECTED, "warnings"])
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_problems_have_file_line_and_key(name: str) -> None:
+    path = CONFIGS / f"{name}.toml"
+    config, problems = check(path)
+    assert config is None
+    expected = EXPECTED[name]
+    assert [(problem.line, problem.key, problem.suggestion) for problem in problems] == [
+        (line, key, suggestion) for line, key, _, suggestion in expected
+    ]
+    for problem, (_, _, message, _) in zip(problems, expected, strict=True):
+        assert message in problem.message
+        assert problem.file == str(path)
+        assert problem.severity == "error"
+        assert "\n" not in str(problem)
+
+
+def test_load_raises_all_problems() -> None:
+    path = CONFIGS / "unknown_keys.toml"
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert caught.value.problems == check(path)[1]
+    assert f'{path}:16: sensor["cup-50m-a"].ofset: is not a known key' in str(caught.value)
+
+
+def test_a_problem_reads_file_line_key_message_guess() -> None:
+    path = CONFIGS / "board.toml"
+    _, (problem,) = check(path)
+    assert str(problem) == (
+        f'{path}:4: board.kind: must be one of "raspberry-pi", "simulated", "replay", not "raspbery-pi"'
+        ' (did you mean "raspberry-pi"?)'
+    )
+
+
+def test_warnings_leave_a_config() -> None:
+    config, problems = check(CONFIGS / "warnings.toml")
+    assert config is not None
+    assert len(config.sensors) == 3
+    assert [(problem.severity, problem.line, problem.key) for problem in problems] == [
+        ("warning", 9, 'sensor["cup-50m-a"].slope'),
+        ("warning", 18, 'sensor["cup-50m-b"].offset'),
+        ("warning", 23, 'sensor["sun"].adc'),
+    ]
+    assert problems[0].message.startswith("0.0462 m/s per Hz is far from NRG #40's 0.765")
+
+
+def _problem_of(tmp_path: Path, content: bytes) -> tuple[int | None, str, str]:
+    path = tmp_path / "gateway.toml"
+    path.write_bytes(content)
+    config, (problem,) = check(path)
+    assert config is None
+    return problem.line, problem.key, problem.message
+
+
+def test_file_that_is_not_there(tmp_path: Path) -> None:
+    config, (problem,) = check(tmp_path / "gateway.toml")
+    assert config is None
+    assert str(problem) == f"{tmp_path / 'gateway.toml'}:1: there is no such file"
+
+
+def test_file_that_is_a_directory(tmp_path: Path) -> None:
+    _, (problem,) = check(tmp_path)
+    assert problem.message == "can't be read: Is a directory"
+
+
+def test_file_that_is_not_utf8(tmp_path: Path) -> None:
+    line, _, message = _problem_of(tmp_path, b'[gateway]\nid = "m"\n# \xe9t\xe9\n')
+    assert (line, message) == (3, "is not UTF-8 (byte 0xe9); save it as UTF-8")
+
+
+def test_syntax_error_at_the_end_of_the_file(tmp_path: Path) -> None:
+    line, _, message = _problem_of(tmp_path, b'[gateway]\nid = "m"\nlatitude =\n\n')
+    assert line == 3
+    assert message.startswith("is not valid TOML")
+
+
+def test_key_given_twice_is_a_syntax_error_on_its_line(tmp_path: Path) -> None:
+    line, _, message = _problem_of(tmp_path, b'[gateway]\nid = "m"\nid = "n"\n')
+    assert line == 3
+    assert "overwrite" in message
+
+
+def test_file_too_large(tmp_path: Path) -> None:
+    assert "larger than 1048576 bytes" in _problem_of(tmp_path, b"#" * (1 << 20) + b"#")[2]
+
+
+def test_file_nested_without_end(tmp_path: Path) -> None:
+    assert _problem_of(tmp_path, b"a = " + b"[" * 50_000)[2] == "is nested too deeply"
+    assert _problem_of(tmp_path, b"a = " + b"[" * 100 + b"]" * 100)[2] == "is nested too deeply"
+
+
+def test_number_with_thousands_of_digits(tmp_path: Path) -> None:
+    assert _problem_of(tmp_path, b"a = " + b"9" * 5000)[0] == 1
+    assert _problem_of(tmp_path, b"\na = 0x" + b"f" * 5000) == (2, "a", "is beyond 64 bits")
+
+
+def test_byte_order_mark_and_windows_line_ends_are_fine(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_bytes(b'\xef\xbb\xbf[gateway]\r\nid = "m"\r\nlatitud = 1\r\n')
+    _, problems = check(path)
+    assert [(problem.line, problem.key) for problem in problems if problem.severity == "error"] == [
+        (3, "gateway.latitud")
+    ]
