@@ -1,0 +1,220 @@
+"""The daemon as installers run it: a process, with a real Mosquitto and a real Kafka, on a simulated mast."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from paho.mqtt import subscribe
+
+from cloud.broker import LocalBroker
+from cloud.child import free_port
+from cloud.provision import provision_topics
+from cloud.schema import parse_reading
+from gateway.demo.mosquitto import LocalMosquitto
+from tests.servers import eventually, unique_name
+
+TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity"]
+
+CONFIG = """
+[gateway]
+id = "{gateway}"
+[outbox]
+path = "outbox.db"
+commit_interval_s = 0.5
+[board]
+kind = "simulated"
+start = "2026-01-01T00:00:00Z"
+speed = {speed}
+[[sensor]]
+name = "cup"
+driver = "hall-anemometer"
+pin = 17
+slope = 0.765
+offset = 0.35
+[[sensor]]
+name = "dht"
+driver = "dht11"
+pin = 4
+interval_s = 2
+"""
+
+
+@dataclass
+class Gateway:
+    """A running daemon."""
+
+    id: str
+    process: subprocess.Popen[bytes]
+    status_port: int
+    mosquitto: LocalMosquitto
+    log: Path
+
+    def status(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.status_port}/api/status", timeout=5) as answer:
+            status: dict[str, Any] = json.load(answer)
+        return status
+
+    def sampled(self) -> int:
+        try:
+            return int(self.status()["sampled"])
+        except OSError:
+            return 0
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+    def run_record(self) -> dict[str, Any]:
+        """The retained run record on the broker."""
+        message = subscribe.simple(  # type: ignore[no-untyped-call]
+            f"fieldgate/{self.id}/run", hostname=self.mosquitto.host, port=self.mosquitto.port
+        )
+        record: dict[str, Any] = json.loads(message.payload)
+        return record
+
+
+@contextmanager
+def gateway(directory: Path, kafka: str, mosquitto: LocalMosquitto, speed: float = 50) -> Iterator[Gateway]:
+    name, port = unique_name("mast"), free_port()
+    config = directory / "gateway.toml"
+    config.write_text(CONFIG.format(gateway=name, speed=speed))
+    command = [sys.executable, "-m", "gateway.cli", "run", "-c", str(config)]
+    for override in (
+        f"mqtt.port={mosquitto.port}",
+        f"kafka.bootstrap_servers={kafka}",
+        f"status.listen=127.0.0.1:{port}",
+    ):
+        command += ["--set", override]
+    log = directory / "gateway.log"
+    with log.open("wb") as stderr, subprocess.Popen(command, stderr=stderr) as process:
+        try:
+            yield Gateway(name, process, port, mosquitto, log)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def identities(kafka: str, gateway: str) -> Counter[tuple[str, int]]:
+    """How often each (channel, seq) of a gateway is in Kafka."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": unique_name("test")})
+    found: Counter[tuple[str, int]] = Counter()
+    try:
+        for topic in TOPICS:
+            for partition in consumer.list_topics(topic, timeout=20).topics[topic].partitions:
+                place = TopicPartition(topic, partition, 0)
+                start, end = consumer.get_watermark_offsets(place, timeout=20)
+                consumer.assign([place])
+                left = end - start
+                while left:
+                    for message in consumer.consume(left, timeout=1.0):
+                        left -= 1
+                        reading = parse_reading(message.value() or b"")
+                        if reading.gateway == gateway:
+                            found[reading.channel, reading.seq] += 1
+    finally:
+        consumer.close()
+    return found
+
+
+def expected(last_seq: dict[str, int]) -> set[tuple[str, int]]:
+    return {(channel, seq) for channel, last in last_seq.items() for seq in range(1, last + 1)}
+
+
+@pytest.fixture(scope="module")
+def provisioned(kafka: LocalBroker) -> str:
+    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
+    return kafka.bootstrap_servers
+
+
+def test_every_sampled_reading_is_in_kafka_after_a_clean_stop(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    with gateway(tmp_path, provisioned, mosquitto) as mast:
+        eventually(mast.sampled, 30, until=lambda sampled: sampled > 300)
+        status = mast.status()
+        assert set(status["channels"]) == {"cup.wind_speed", "dht.temperature", "dht.humidity"}
+        assert status["channels"]["cup.wind_speed"]["unit"] == "m/s"
+        assert status["state"] == "sampling"
+        eventually(lambda: mast.run_record()["state"], until=lambda state: state == "running")
+        assert mast.stop() == 0
+        record = mast.run_record()
+    assert record["state"] == "stopped"
+    assert record["in_flight"] == 0
+    assert sum(record["last_seq"].values()) >= 300
+    stored = record["outbox_records"]
+    found = identities(provisioned, mast.id)
+    assert set(found) <= expected(record["last_seq"])
+    assert len(expected(record["last_seq"]) - set(found)) == stored
+
+
+def test_a_mosquitto_that_is_killed_and_comes_back_empty_changes_nothing(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    with gateway(tmp_path, provisioned, mosquitto) as mast:
+        eventually(mast.sampled, 30, until=lambda sampled: sampled > 100)
+        mosquitto.kill()
+        before = mast.sampled()
+        eventually(mast.sampled, 30, until=lambda sampled: sampled > before + 100)
+        mosquitto.start()
+        eventually(lambda: mast.status()["mqtt_connected"], 30)
+        before = mast.sampled()
+        eventually(mast.sampled, 30, until=lambda sampled: sampled > before + 100)
+        mast.process.send_signal(signal.SIGTERM)
+        assert mast.process.wait(20) == 0
+        record = mast.run_record()
+    missing = expected(record["last_seq"]) - set(identities(provisioned, mast.id))
+    assert len(missing) == record["outbox_records"]
+
+
+def test_without_mosquitto_readings_reach_kafka_all_the_same(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    mosquitto.kill()
+    with gateway(tmp_path, provisioned, mosquitto) as mast:
+        eventually(mast.sampled, 30, until=lambda sampled: sampled > 100)
+        eventually(lambda: mast.status()["drained"], 30, until=lambda drained: drained > 100)
+        assert mast.status()["mqtt_connected"] is False
+        assert mast.stop() == 0
+    assert len(identities(provisioned, mast.id)) > 100
+
+
+def test_a_broken_config_is_refused_with_file_line_and_key(tmp_path: Path) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text('[gateway]\nid = "Mast 7"\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway.cli", "run", "-c", str(config)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert f"{config}:2: gateway.id" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_second_daemon_on_the_same_outbox_refuses(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    with gateway(tmp_path, provisioned, mosquitto, speed=1) as mast:
+        eventually(mast.sampled, 30)
+        done = subprocess.run(
+            [sys.executable, "-m", "gateway.cli", "run", "-c", str(tmp_path / "gateway.toml")],
+            capture_output=True, text=True, timeout=60, env=os.environ,
+        )  # fmt: skip
+        assert mast.stop() == 0
+    assert done.returncode == 1
+    assert "outbox.db" in done.stderr
+    assert "Traceback" not in done.stderr
