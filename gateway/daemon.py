@@ -18,7 +18,6 @@ from buffer.sqlite_outbox import SqliteOutbox
 from cloud.producer import KafkaSink
 from cloud.schema import VERSION, Reading
 from drivers.boards.opener import open_board
-from drivers.boards.world import Site
 from drivers.interface import BoardError, FittedSensor
 from drivers.registry import driver_type
 from gateway.clock import SystemClock
@@ -76,7 +75,7 @@ class Daemon:
                 config.board.options,
                 fitted_sensors(config),
                 config.base_dir,
-                site(config),
+                config.gateway,
             )
         except BoardError:
             outbox.close()
@@ -225,14 +224,6 @@ class Daemon:
             "outbox_bytes": forwarder.outbox_bytes,
             "channels": self._last.snapshot(),
         }
-
-
-def site(config: Config) -> Site | None:
-    """Where the simulated weather happens; None where the config doesn't say."""
-    place = config.gateway
-    if place.latitude is None or place.longitude is None:
-        return None
-    return Site(place.latitude, place.longitude, place.elevation_m or 0.0)
 
 
 def fitted_sensors(config: Config) -> list[FittedSensor]:
