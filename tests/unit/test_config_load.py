@@ -302,11 +302,11 @@ def test_examples_are_the_masts_they_say(path: Path) -> None:
     ]
 
 
-_WORDS = """gateway mqtt kafka properties sensor forward board columns id name driver pin slope adc input kind
-    file filter listen port path pair interval_s x"""
-_VALUES = """1 -1 1.5 nan -inf 1e300 true "" "x" "é" "replay" "simulated" "dht11" "bp20" "gpsd" "hall-anemometer"
-    2026-01-01 2026-01-01T00:00:00Z 07:32:00 [] [1] {} {x=1} [{name=1}] {column="a"} {input=1} "#/+" "1GiB" "a:1"
-    "\\u0000" 'a"b'"""
+_WORDS = """gateway mqtt kafka properties sensor forward board columns id name driver pin slope adc input
+    kind file filter listen port path pair interval_s x"""
+_VALUES = """1 -1 1.5 nan -inf 1e300 true "" "x" "é" "replay" "simulated" "dht11" "bp20" "gpsd"
+    "hall-anemometer" 2026-01-01 2026-01-01T00:00:00Z 07:32:00 [] [1] {} {x=1} [{name=1}]
+    {column="a"} {input=1} "#/+" "1GiB" "a:1" "\\u0000" 'a"b'"""
 _words = st.sampled_from(_WORDS.split())
 _values = st.sampled_from(_VALUES.split())
 _lines = st.one_of(
