@@ -7,6 +7,7 @@ that then becomes the program, so ``pid`` is the program's own and no Python cod
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -14,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -68,10 +69,10 @@ def wait_for(condition: Callable[[], bool], timeout_s: float, poll_s: float = 0.
 
 
 class Child:
-    """One program in its own process group, its output appended to ``log``; dies with the starting thread.
+    """One program in a session of its own, its output appended to ``log``; dies with the starting thread.
 
-    The own process group keeps Ctrl-C at the terminal from reaching it: whoever started it decides the order
-    in which things stop.
+    The session keeps Ctrl-C at the terminal from reaching it: whoever started it decides the order in which
+    things stop. It also tells what the program started itself.
     """
 
     def __init__(
@@ -118,13 +119,45 @@ class Child:
         self._process.send_signal(number)
 
     def stop(self, timeout_s: float) -> int:
-        """SIGTERM, SIGKILL to its whole process group past the timeout; the exit code."""
+        """SIGTERM to the program, SIGKILL past the timeout; then whatever it started is ended too.
+
+        Returns the program's exit code.
+        """
+        deadline = time.monotonic() + timeout_s
         self._process.terminate()
         try:
-            return self._process.wait(timeout_s)
+            code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            return self._process.wait()
+            self._process.kill()
+            code = self._process.wait()
+        # A JVM ends a moment after the program that owned it.
+        if not wait_for(lambda: not self._left_over(), max(deadline - time.monotonic(), 1.0)):
+            self.kill()
+        return code
+
+    def kill(self) -> None:
+        """SIGKILL to the program and to everything it started."""
+        for pid in (*self._left_over(), *(() if self._process.poll() is not None else (self.pid,))):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _left_over(self) -> list[int]:
+        """Living processes of the program's session, itself excepted."""
+        return [pid for pid in _session(self.pid) if pid != self.pid]
+
+
+def _session(leader: int) -> Iterator[int]:
+    """Processes of a session, zombies excepted."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            # The name, in brackets, may hold anything; state, parent, group and session follow it.
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == leader and fields[0] not in "ZX":
+            yield int(entry.name)
 
 
 def last_lines(log: Path, count: int = 12) -> str:

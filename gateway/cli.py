@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tomllib
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+
+from gateway.cli_types import count, override, pair, positive
 
 CONFIG_PATH: Final = Path("/etc/fieldgate/gateway.toml")
 
@@ -35,42 +36,6 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _override(text: str) -> tuple[str, object]:
-    """``key=value``: the value as TOML where it is that, else as a string."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    if "\n" in value:
-        return key, value
-    try:
-        return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key, value
-
-
-def _property(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    return key, value
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fieldgate", description="Field gateway for met masts, and the streaming pipeline behind it."
@@ -84,13 +49,13 @@ def _parser() -> argparse.ArgumentParser:
         "--set",
         dest="overrides",
         metavar="KEY=VALUE",
-        type=_override,
+        type=override,
         action="append",
         default=[],
         help="override a key of the file, e.g. mqtt.port=1884 (repeatable)",
     )
     run.add_argument(
-        "--seconds", type=_positive, metavar="N", help="stop sampling after N seconds; go on forwarding"
+        "--seconds", type=positive, metavar="N", help="stop sampling after N seconds; go on forwarding"
     )
     run.set_defaults(action=_run)
 
@@ -116,21 +81,19 @@ def _parser() -> argparse.ArgumentParser:
     what = provision.add_subparsers(dest="what", metavar="WHAT", required=True)
     topics = what.add_parser("topics", help="the topics of readings, gateways and alerts")
     topics.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
+    topics.add_argument("--partitions", type=count, metavar="N", help="of new topics (default: the broker's)")
     topics.add_argument(
-        "--partitions", type=_count, metavar="N", help="of new topics (default: the broker's)"
+        "--replication", type=count, metavar="N", help="of new topics (default: the broker's)"
     )
     topics.add_argument(
-        "--replication", type=_count, metavar="N", help="of new topics (default: the broker's)"
-    )
-    topics.add_argument(
-        "--timeout", type=_positive, default=10.0, metavar="S", help="seconds to wait for Kafka (default: 10)"
+        "--timeout", type=positive, default=10.0, metavar="S", help="seconds to wait for Kafka (default: 10)"
     )
     topics.add_argument("--dry-run", action="store_true", help="only say what is missing")
     topics.add_argument(
         "--property",
         dest="properties",
         metavar="KEY=VALUE",
-        type=_property,
+        type=pair,
         action="append",
         default=[],
         help="a librdkafka property, e.g. security.protocol=SSL (repeatable)",

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from cloud.child import Child, free_port, last_lines, listening, wait_for
+from gateway.demo.errors import DemoError
 
 _CONFIGURATION: Final = """\
 listener {port} 127.0.0.1
@@ -32,7 +33,7 @@ user root
 """
 
 
-class MosquittoError(Exception):
+class MosquittoError(DemoError):
     """The private Mosquitto can't be started; the message says what to do."""
 
 
@@ -83,6 +84,7 @@ class LocalMosquitto:
         """Start the process without waiting for it to listen."""
         if self._child is not None and self._child.exit_code is None:
             return
+        self.stop()
         if self.answers():
             raise MosquittoError(f"something else listens on {self.host}:{self.port} already")
         program = _program()
@@ -106,6 +108,11 @@ class LocalMosquitto:
         """Stop and start on the same port: sessions and retained messages are gone."""
         self.stop()
         self.start(timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL at once."""
+        if self._child is not None:
+            self._child.kill()
 
     def __enter__(self) -> Self:
         self.start()

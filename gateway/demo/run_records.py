@@ -1,0 +1,116 @@
+"""How far each run of the gateway got, as the gateway itself says: its retained run record on Mosquitto.
+
+A record comes every second and at the stop. The latest of each run is kept in memory and in a file, so that
+runs of a demo that is resumed are known too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from paho.mqtt.client import Client, ConnectFlags, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """The last word of one run: the highest seq of each channel, and what was not in Kafka yet."""
+
+    run: str
+    state: str
+    last_seq: Mapping[str, int]
+    in_flight: int
+    outbox_records: int
+
+    @classmethod
+    def from_json(cls, payload: bytes | str) -> Self:
+        """The record in a message. Raises ValueError."""
+        try:
+            fields = json.loads(payload)
+            return cls(
+                run=str(fields["run"]),
+                state=str(fields["state"]),
+                last_seq={str(channel): int(seq) for channel, seq in fields["last_seq"].items()},
+                in_flight=int(fields["in_flight"]),
+                outbox_records=int(fields["outbox_records"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a run record: {type(error).__name__} {error}") from error
+
+
+class RunRecords:
+    """Collects run records; readable from any thread."""
+
+    def __init__(self, host: str, port: int, topic: str, file: Path) -> None:
+        self._address = (host, port)
+        self._topic = topic
+        self._file = file
+        self._lock = threading.Lock()
+        self._records = _load(file)
+        self._latest: str | None = None
+        self._client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+        self._client.reconnect_delay_set(1, 1)
+        self._client.on_connect = self._on_connect
+        self._client.on_message = self._on_message
+
+    def start(self) -> None:
+        """Connect now or as soon as the broker is there."""
+        self._client.connect_async(*self._address)
+        self._client.loop_start()
+
+    def stop(self) -> None:
+        """Disconnect."""
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def all(self) -> dict[str, RunRecord]:
+        """The latest record of each run, by run."""
+        with self._lock:
+            return dict(self._records)
+
+    @property
+    def current(self) -> RunRecord | None:
+        """The run that spoke last since we started."""
+        with self._lock:
+            return None if self._latest is None else self._records[self._latest]
+
+    def _on_connect(
+        self, client: Client, _data: Any, _flags: ConnectFlags, _reason: ReasonCode, _more: Properties | None
+    ) -> None:
+        client.subscribe(self._topic, qos=1)
+
+    def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
+        try:
+            record = RunRecord.from_json(bytes(message.payload))
+        except ValueError as error:
+            # Anyone may publish on the broker; a forged topic must not end the demo.
+            log.warning("event=demo.bad_run_record error=%s", error)
+            return
+        with self._lock:
+            self._records[record.run] = record
+            self._latest = record.run
+            _store(self._file, self._records)
+
+
+def _load(file: Path) -> dict[str, RunRecord]:
+    try:
+        stored = json.loads(file.read_text())
+    except FileNotFoundError:
+        return {}
+    return {fields["run"]: RunRecord(**fields) for fields in stored}
+
+
+def _store(file: Path, records: Mapping[str, RunRecord]) -> None:
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps([asdict(record) for record in records.values()]))
+    new.replace(file)
