@@ -195,11 +195,12 @@ def test_lost_time_is_caught_up() -> None:
     clock.join()
     assert clock.wait_until(START + S // 10)
     begin = time.monotonic()
-    eventually(lambda: time.monotonic() - begin > 0.5)
+    eventually(lambda: time.monotonic() - begin > 1.0)
     caught_up = time.monotonic()
-    for tenth in range(2, 40):
+    for tenth in range(2, 90):
         assert clock.wait_until(START + tenth * S // 10)
-    assert time.monotonic() - caught_up < 0.3
+    # Paced from one step to the next it would take 0.88 s.
+    assert time.monotonic() - caught_up < 0.6
 
 
 def test_event_time_never_runs_ahead_of_real_time() -> None:
