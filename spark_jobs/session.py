@@ -72,10 +72,18 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         "spark.sql.streaming.pollingDelay": "200ms",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.databricks.delta.snapshotPartitions": "2",
+        # What we merge are rows in the driver's memory: reading them twice gives the same.
+        "spark.databricks.delta.merge.materializeSource": "none",
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.ui.enabled": str(settings.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_PACKAGE / 'log4j2.properties'}",
+        "spark.driver.extraJavaOptions": " ".join(
+            [
+                # Spark matches a stopped query's whole error text against a recursive regular expression.
+                "-Xss4m",
+                f"-Dlog4j2.configurationFile=file:{_PACKAGE / 'log4j2.properties'}",
+            ]
+        ),
     }
     if local:
         # On the class path no executor has to fetch them, which makes the start a second faster.

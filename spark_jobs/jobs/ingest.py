@@ -8,6 +8,7 @@ import time
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spark_jobs.jobs.gate import Gate
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.ingested import IngestSink
 from spark_jobs.sources.kafka import kafka_records
@@ -21,7 +22,8 @@ class IngestJob:
 
     name = "ingest"
 
-    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, gate: Gate) -> None:
+        self._gate = gate
         self._spark = spark
         self._settings = settings
         self._sink = IngestSink(spark, settings)
@@ -33,7 +35,7 @@ class IngestJob:
             kafka_records(self._spark, self._settings)
             .writeStream.queryName(self.name)
             .option("checkpointLocation", self._settings.checkpoint(self.name))
-            .foreachBatch(self._batch)
+            .foreachBatch(self._gate.guard(self._batch))
         )
         if self._settings.once:
             return writer.trigger(availableNow=True).start()

@@ -7,7 +7,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Final, Protocol
 
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.errors import JobError
+from spark_jobs.jobs.gate import Gate
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.session import spark_session
@@ -44,7 +46,7 @@ class Job(Protocol):
         """Called after a ``--once`` query has ended."""
 
 
-_JOBS: Final[dict[str, Callable[[SparkSession, Settings], Job]]] = {
+_JOBS: Final[dict[str, Callable[[SparkSession, Settings, Gate], Job]]] = {
     "ingest": IngestJob,
     "statistics": StatisticsJob,
 }
@@ -66,8 +68,9 @@ def _reason(error: BaseException | None) -> str:
 class _Running:
     """One job under supervision."""
 
-    make: Callable[[], Job]
+    make: Callable[[Gate], Job]
     name: str
+    gate: Gate = field(default_factory=Gate)
     job: Job | None = None
     query: StreamingQuery | None = None
     failures: int = 0
@@ -75,7 +78,8 @@ class _Running:
     retry_at: float = 0.0
 
     def start(self) -> None:
-        self.job = self.make()
+        self.gate = Gate()
+        self.job = self.make(self.gate)
         self.query = self.job.start()
         self.started_at = time.monotonic()
         log.info("event=query.start query=%s id=%s", self.name, self.query.id)
@@ -95,6 +99,12 @@ class _Running:
             "event=query.failed query=%s attempt=%d wait_s=%g %s", self.name, self.failures, wait_s, reason
         )
 
+    def stop(self) -> None:
+        """Ends the query between two batches, or within one that takes too long."""
+        if self.query is not None:
+            self.gate.close()
+            self.query.stop()
+
     def supervise(self) -> None:
         if self.query is None:
             if time.monotonic() >= self.retry_at:
@@ -108,18 +118,19 @@ class _Running:
         try:
             step()
         except PySparkException as error:
-            if self.query is not None:
-                self.query.stop()
+            self.stop()
             self.fail(error)
 
 
 def _run_once(spark: SparkSession, settings: Settings, stopping: threading.Event) -> None:
     for name in settings.jobs:
-        job = _JOBS[name](spark, settings)
+        gate = Gate()
+        job = _JOBS[name](spark, settings, gate)
         query = job.start()
         while query.isActive and not stopping.is_set():
             query.awaitTermination(1)
         if stopping.is_set():
+            gate.close()
             query.stop()
             return
         if error := query.exception():
@@ -128,19 +139,18 @@ def _run_once(spark: SparkSession, settings: Settings, stopping: threading.Event
 
 
 def _run_until_stopped(spark: SparkSession, settings: Settings, stopping: threading.Event) -> None:
-    running = [
-        _Running(lambda make=_JOBS[name]: make(spark, settings), name)  # type: ignore[misc]
-        for name in settings.jobs
-    ]
+    running = [_Running(partial(_JOBS[name], spark, settings), name) for name in settings.jobs]
     try:
         while not stopping.is_set():
             for job in running:
                 job.supervise()
             stopping.wait(1.0)
     finally:
+        # Side by side, so that the wait for the batches under way is that of the longest.
         for job in running:
-            if job.query is not None:
-                job.query.stop()
+            job.gate.shut()
+        for job in running:
+            job.stop()
 
 
 def run(settings: Settings) -> None:

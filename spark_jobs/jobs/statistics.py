@@ -1,7 +1,7 @@
 """``statistics``: readings to interval statistics.
 
-New readings say which intervals to compute again; these are computed whole, from the table, and no others. So late
-readings correct what they touch, and a batch that runs twice computes the same.
+New readings say which intervals to compute again; these are computed whole, from the table, and no others.
+So late readings correct what they touch, and a batch that runs twice computes the same.
 """
 
 from __future__ import annotations
@@ -9,20 +9,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from datetime import UTC, datetime
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spark_jobs.jobs.gate import Gate
 from spark_jobs.schemas import READINGS, STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.statistics import merge_statistics
-from spark_jobs.sources.readings import new_readings, readings_in
-from spark_jobs.state.intervals import Channel, OpenIntervals
+from spark_jobs.sources.readings import interval_frame, new_readings, readings_in
+from spark_jobs.state.intervals import Interval, OpenIntervals
 from spark_jobs.transforms.statistics import interval_statistics, touched_intervals
 
 log = logging.getLogger("fieldgate.jobs.statistics")
@@ -30,13 +29,15 @@ log = logging.getLogger("fieldgate.jobs.statistics")
 _TRIGGER_S: Final = 0.5
 """Looks for new readings so often at most: it follows ``ingest``, which sets the pace."""
 _TICK_S: Final = 5.0
-_UTC: Final = pa.timestamp("us", tz="UTC")
+_PART: Final = 50_000
+"""Intervals computed and merged at a time."""
 
 
 class StatisticsJob:
     """One run of the query; after a failure, make a new one."""
 
-    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, gate: Gate) -> None:
+        self._gate = gate
         self.name = f"statistics-{settings.interval_s}s"
         self._spark = spark
         self._settings = settings
@@ -53,7 +54,7 @@ class StatisticsJob:
             new_readings(self._spark, self._settings)
             .writeStream.queryName(self.name)
             .option("checkpointLocation", self._settings.checkpoint(self.name))
-            .foreachBatch(self._batch)
+            .foreachBatch(self._gate.guard(self._batch))
         )
         if self._settings.once:
             return writer.trigger(availableNow=True).start()
@@ -92,48 +93,28 @@ class StatisticsJob:
 
     def _batch(self, changes: DataFrame, batch: int) -> None:
         touched = touched_intervals(changes, self._settings.interval_s)
-        found = [
-            ((row.gateway, row.channel), row.start_us)
-            for row in touched.select(
-                "gateway", "channel", F.unix_micros("interval_start").alias("start_us")
-            ).collect()
-        ]
+        starts = touched.select("gateway", "channel", F.unix_micros("interval_start").alias("start_us"))
+        found = [((row.gateway, row.channel), row.start_us) for row in starts.collect()]
         with self._lock:
             self._compute(self._intervals.touch(found, time.monotonic()), f"batch={batch}")
 
-    def _compute(self, due: dict[tuple[Channel, int], bool], cause: str) -> None:
+    def _compute(self, due: dict[Interval, bool], cause: str) -> None:
+        """Computes these intervals; the value says whether one is closed by now."""
         if not due:
             return
         started = time.monotonic()
-        keys = self._keys(due)
-        readings = readings_in(self._spark, self._settings, due, keys)
-        computed = interval_statistics(readings, self._settings.interval_s).join(
-            F.broadcast(keys), ["gateway", "channel", "interval_start"]
-        )
-        computed = computed.persist()
-        try:
-            dates = sorted({datetime.fromtimestamp(start_us // 1_000_000, UTC).date() for _, start_us in due})
-            merge_statistics(self._spark, self._location, computed, dates)
-        finally:
-            computed.unpersist()
+        # In the order of time, so that a part touches few dates; in parts, because results pass the driver.
+        in_order = sorted(due, key=lambda interval: interval[1])
+        for at in range(0, len(in_order), _PART):
+            part = in_order[at : at + _PART]
+            keys = interval_frame(self._spark, part)
+            readings = readings_in(self._spark, self._settings, part, keys)
+            rows = interval_statistics(readings, self._settings.interval_s).toArrow()
+            merge_statistics(self._spark, self._location, rows, due)
         log.info(
-            "event=statistics.%s intervals=%d closed=%d seconds=%.2f",
-            cause.replace("=", " batch=") if cause.startswith("batch") else cause,
+            "event=statistics.computed cause=%s intervals=%d closed=%d seconds=%.2f",
+            cause,
             len(due),
             sum(due.values()),
             time.monotonic() - started,
-        )
-
-    def _keys(self, due: dict[tuple[Channel, int], bool]) -> DataFrame:
-        rows = [(*channel, start_us, closed) for (channel, start_us), closed in due.items()]
-        gateways, channels, starts, closed = zip(*rows, strict=True)
-        return self._spark.createDataFrame(
-            pa.table(
-                {
-                    "gateway": pa.array(gateways, pa.string()),
-                    "channel": pa.array(channels, pa.string()),
-                    "interval_start": pa.array(starts, pa.int64()).cast(_UTC),
-                    "closed": pa.array(closed, pa.bool_()),
-                }
-            )
         )

@@ -8,12 +8,13 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.schemas import READINGS
 from spark_jobs.settings import Settings
-from spark_jobs.state.intervals import Channel
+from spark_jobs.state.intervals import Interval
 from spark_jobs.transforms.statistics import interval_start
 
 _US: Final = 1_000_000
@@ -52,8 +53,20 @@ def _moment(micros: int) -> datetime:
     return datetime.fromtimestamp(micros // _US, UTC)
 
 
+def interval_frame(spark: SparkSession, intervals: Iterable[Interval]) -> DataFrame:
+    """The intervals as a frame: gateway, channel, interval_start."""
+    rows = [(*channel, start_us) for channel, start_us in intervals]
+    gateways, channels, starts = zip(*rows, strict=True)
+    columns = {
+        "gateway": pa.array(gateways, pa.string()),
+        "channel": pa.array(channels, pa.string()),
+        "interval_start": pa.array(starts, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+    }
+    return spark.createDataFrame(pa.table(columns))
+
+
 def readings_in(
-    spark: SparkSession, settings: Settings, wanted: Collection[tuple[Channel, int]], keys: DataFrame
+    spark: SparkSession, settings: Settings, wanted: Collection[Interval], keys: DataFrame
 ) -> DataFrame:
     """All readings of the wanted intervals (``keys`` are the same as a frame), with ``interval_start``.
 

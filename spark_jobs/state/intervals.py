@@ -13,6 +13,8 @@ from typing import Final
 
 Channel = tuple[str, str]
 """gateway, channel."""
+Interval = tuple[Channel, int]
+"""Channel and start, microseconds since the epoch."""
 
 SILENCE_S: Final = 60.0
 _US: Final = 1_000_000
@@ -32,9 +34,7 @@ class OpenIntervals:
         if is_open:
             self._open.setdefault(channel, {})[start_us] = now_s
 
-    def touch(
-        self, intervals: Iterable[tuple[Channel, int]], now_s: float
-    ) -> dict[tuple[Channel, int], bool]:
+    def touch(self, intervals: Iterable[Interval], now_s: float) -> dict[Interval, bool]:
         """Takes up new readings' intervals: what is to be computed, and whether each is closed by now.
 
         Besides the intervals touched these are the open ones that a newer reading of their channel closes.
@@ -43,7 +43,7 @@ class OpenIntervals:
         for channel, start_us in touched:
             self._newest_us[channel] = max(start_us, self._newest_us.get(channel, start_us))
             self._open.setdefault(channel, {})[start_us] = now_s
-        due: dict[tuple[Channel, int], bool] = dict.fromkeys(touched, False)
+        due: dict[Interval, bool] = dict.fromkeys(touched, False)
         for channel in {channel for channel, _ in touched}:
             for start_us in list(self._open[channel]):
                 if start_us < self._newest_us[channel]:
@@ -51,7 +51,7 @@ class OpenIntervals:
                     del self._open[channel][start_us]
         return due
 
-    def silent(self, wall_us: int, now_s: float) -> dict[tuple[Channel, int], bool]:
+    def silent(self, wall_us: int, now_s: float) -> dict[Interval, bool]:
         """Open intervals whose end and whose last reading are 60 s ago; they count as closed from here."""
         latest_us = wall_us - int((self.interval_s + SILENCE_S) * _US)
         return self._close(
@@ -61,11 +61,11 @@ class OpenIntervals:
             if start_us <= latest_us and now_s - touched_s >= SILENCE_S
         )
 
-    def all(self) -> dict[tuple[Channel, int], bool]:
+    def all(self) -> dict[Interval, bool]:
         """Every open interval; they count as closed from here."""
         return self._close((channel, start) for channel, starts in self._open.items() for start in starts)
 
-    def _close(self, items: Iterable[tuple[Channel, int]]) -> dict[tuple[Channel, int], bool]:
+    def _close(self, items: Iterable[Interval]) -> dict[Interval, bool]:
         closing = dict.fromkeys(items, True)
         for channel, start_us in closing:
             del self._open[channel][start_us]
