@@ -114,6 +114,7 @@ class Forwarder:
         self._room.set()
         self._thread = threading.Thread(target=self._run, name="forwarder", daemon=True)
         self.counters = Counters()
+        self.turned_s = monotonic()
 
     # Called from any thread.
 
@@ -141,6 +142,10 @@ class Forwarder:
         """Whether the thread runs."""
         return self._thread.is_alive()
 
+    def is_stuck(self) -> bool:
+        """Whether the thread has not come round for ten times its longest wait."""
+        return self._monotonic() - self.turned_s > 10 * _IDLE_S
+
     @property
     def uplink(self) -> Uplink:
         """Whether Kafka answers, and whether a backlog is on its way."""
@@ -167,6 +172,7 @@ class Forwarder:
 
     def _run(self) -> None:
         while not self._finished():
+            self.turned_s = self._monotonic()
             try:
                 event: _Event | None = self._events.get(timeout=self._patience())
             except Empty:
