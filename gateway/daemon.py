@@ -146,6 +146,8 @@ class Daemon:
                 self._supervisor.stop()
             self._supervisor.check()
             self._link.publish(self._topics["run"], self._run_record(), retain=True)
+            if not self._forwarder.is_stuck():
+                notify("WATCHDOG=1")
             notify(
                 f"STATUS={self._forwarder.uplink}, {self._forwarder.outbox_records} readings in the outbox"
             )
