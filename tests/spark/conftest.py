@@ -1,0 +1,42 @@
+"""One Spark session for all tests here; a lake and checkpoints of its own for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.session import spark_session
+from spark_jobs.settings import Settings
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+_SETTINGS = Settings(
+    jobs=("ingest", "statistics"),
+    bootstrap_servers="127.0.0.1:1",
+    lake="unset",
+    checkpoints="unset",
+    interval_s=60,
+    trigger_s=0.1,
+    once=True,
+)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = spark_session(_SETTINGS, app="fieldgate-tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return replace(_SETTINGS, lake=str(tmp_path / "lake"), checkpoints=str(tmp_path / "checkpoints"))

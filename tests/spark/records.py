@@ -1,0 +1,120 @@
+"""Readings and Kafka records made for the tests, and the tables read back without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from cloud.schema import Reading, encode_reading
+from spark_jobs.settings import Settings
+
+START_US = 1_780_000_020_000_000
+"""2026-05-28T20:27:00Z: the beginning of a minute."""
+KAFKA_US = START_US + 3_600_000_000
+
+
+def reading(
+    seq: int,
+    value: float | None = 7.25,
+    *,
+    gateway: str = "mast-07",
+    channel: str = "cup.wind_speed",
+    run: str = "run-1",
+    at_us: int | None = None,
+    period_ms: int = 1000,
+    quality: int = 1,
+    clock: str = "synced",
+    extra: dict[str, Any] | None = None,
+) -> Reading:
+    quantity = channel.partition(".")[2]
+    units = {"wind_speed": "m/s", "temperature": "Cel", "wind_direction": "deg"}
+    return Reading(
+        gateway=gateway,
+        channel=channel,
+        quantity=quantity,
+        unit=units[quantity],
+        time_us=START_US + (seq - 1) * period_ms * 1000 if at_us is None else at_us,
+        period_ms=period_ms,
+        value=None if quality == 9 else value,
+        raw=9.5,
+        raw_unit="Hz",
+        quality=quality,
+        reasons=("READ_ERROR",) if quality == 9 else (),
+        run=run,
+        seq=seq,
+        clock=clock,
+        cal="5d1c0a7e",
+        extra=extra,
+    )
+
+
+_KAFKA = pa.schema(
+    [
+        ("value", pa.binary()),
+        ("key", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+def kafka_frame(
+    spark: SparkSession,
+    values: Sequence[bytes | None],
+    *,
+    first_offset: int = 0,
+    topic: str = "mqtt.wind_speed",
+    kafka_us: int = KAFKA_US,
+    headers: list[dict[str, Any]] | None = None,
+    key: bytes | None = b"mast-07/cup.wind_speed",
+) -> DataFrame:
+    """Records as the Kafka source gives them, in one partition."""
+    rows = [
+        {
+            "value": value,
+            "key": key,
+            "topic": topic,
+            "partition": 0,
+            "offset": first_offset + at,
+            "timestamp": kafka_us,
+            "headers": headers,
+        }
+        for at, value in enumerate(values)
+    ]
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=_KAFKA))
+
+
+def encoded(readings: Iterable[Reading]) -> list[bytes]:
+    return [encode_reading(item) for item in readings]
+
+
+def rows_of(settings: Settings, table: str) -> list[dict[str, Any]]:
+    """A table's rows, in no order."""
+    rows: list[dict[str, Any]] = DeltaTable(settings.table(table)).to_pyarrow_table().to_pylist()
+    return rows
+
+
+def identities(settings: Settings) -> list[tuple[str, str, str, int]]:
+    """Identities in ``readings``, ascending, repeats kept."""
+    return sorted(
+        (row["gateway"], row["channel"], row["run"], row["seq"]) for row in rows_of(settings, "readings")
+    )
+
+
+_ARRIVAL = ("kafka_", "ingested_at", "updated_at", "replayed", "version")
+
+
+def contents(settings: Settings, table: str) -> list[dict[str, Any]]:
+    """A table without the columns that say how and when rows arrived, in a fixed order."""
+    rows = [
+        {name: value for name, value in row.items() if not name.startswith(_ARRIVAL)}
+        for row in rows_of(settings, table)
+    ]
+    return sorted(rows, key=repr)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.errors import SettingsError
+from spark_jobs.settings import TOPIC_PATTERN, duration_s, interval_s, parse_settings
+
+
+def test_all_options_arrive(tmp_path: Path) -> None:
+    settings = parse_settings(
+        "run statistics ingest --bootstrap-servers h:1 --interval 1m --trigger 500ms --once --accept-data-loss "
+        f"--conf spark.a=b=c --lake {tmp_path}/l --checkpoints s3a://bucket/c --master local[3]".split()
+    )
+    assert settings.jobs == ("ingest", "statistics")
+    assert (settings.interval_s, settings.trigger_s, settings.once) == (60, 0.5, True)
+    assert settings.fail_on_data_loss is False
+    assert settings.conf == (("spark.a", "b=c"),)
+    assert settings.table("readings") == f"{tmp_path}/l/readings"
+    assert settings.checkpoint("ingest") == "s3a://bucket/c/ingest/v1"
+
+
+def test_defaults_keep_data_safe() -> None:
+    settings = parse_settings(["run", "all"])
+    assert settings.fail_on_data_loss is True
+    assert settings.interval_s == 600
+    assert settings.checkpoints == settings.lake + "-checkpoints"
+
+
+@pytest.mark.parametrize("text", ["7m", "0.5s", "0s", "2d", "1", "", "25h"])
+def test_an_interval_divides_a_day(text: str) -> None:
+    with pytest.raises(SettingsError):
+        interval_s(text)
+
+
+def test_durations() -> None:
+    assert [duration_s(text) for text in ("250ms", "1.5s", "10m", "2h")] == [0.25, 1.5, 600.0, 7200.0]
+
+
+def test_an_unknown_job_is_named() -> None:
+    with pytest.raises(SettingsError, match="'ingets'"):
+        parse_settings(["run", "ingets"])
+
+
+@pytest.mark.parametrize(
+    ("topic", "taken"),
+    [
+        ("mqtt.wind_speed", True),
+        ("mqtt.raw", False),
+        ("mqtt.raw_count", True),
+        ("gateway.dead-letter", True),
+        ("gateway.status", False),
+        ("other.mqtt.co2", False),
+    ],
+)
+def test_topics(topic: str, taken: bool) -> None:
+    # Kafka matches the whole name, and this expression means the same in Java and Python.
+    assert bool(re.fullmatch(TOPIC_PATTERN, topic)) is taken
