@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import duckdb
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.schema import DEAD_LETTER_TOPIC, READING_TOPIC_PREFIX, InvalidReading, parse_reading
+from cloud.tables import LakeError, open_lake, table_locations
 from gateway.demo.run_records import RunRecord
 from gateway.outbox_records import from_bytes
 
@@ -62,9 +62,8 @@ class Lake:
 
     def count(self, runs: Iterable[RunRecord]) -> TableCounts:
         """Counts over all tables; ``runs`` says which identities are the gateway's own."""
-        with duckdb.connect() as connection:
-            names = ("readings", "quarantine", "statistics")
-            present = {name for name in names if self._attach(connection, name)}
+        connection, present = self._open()
+        with connection:
             _attach_sampled(connection, runs)
             rows = distinct = synced = own = 0
             if "readings" in present:
@@ -108,8 +107,9 @@ class Lake:
         runs = tuple(runs)
         found = set(elsewhere)
         names = tuple(run.run for run in runs)
-        with duckdb.connect() as connection:
-            if names and self._attach(connection, "readings"):
+        connection, present = self._open()
+        with connection:
+            if names and "readings" in present:
                 query = (
                     "SELECT DISTINCT channel, run, seq FROM readings "
                     "WHERE gateway = ? AND list_contains(?, run)"
@@ -120,8 +120,9 @@ class Lake:
     def quarantined(self, runs: Iterable[RunRecord]) -> set[Identity]:
         """Sampled identities that a payload in the quarantine carries."""
         last_seq = {run.run: run.last_seq for run in runs}
-        with duckdb.connect() as connection:
-            if not self._attach(connection, "quarantine"):
+        connection, present = self._open()
+        with connection:
+            if "quarantine" not in present:
                 return set()
             payloads = connection.execute("SELECT payload FROM quarantine").fetchall()
         found = (_identity(payload, self._gateway) for (payload,) in payloads)
@@ -133,22 +134,22 @@ class Lake:
 
     def glance(self) -> TableCounts:
         """Rows only, from the tables' logs, without reading data."""
-        return TableCounts(
-            rows=self._rows("readings"),
-            statistics_rows=self._rows("statistics"),
-            quarantined=self._rows("quarantine"),
-        )
-
-    def _rows(self, name: str) -> int:
         try:
-            return DeltaTable(str(self._root / name)).count()
-        except TableNotFoundError:
-            return 0
+            locations = table_locations(self._root)
+        except LakeError:
+            return TableCounts()
+        rows = {name: DeltaTable(location).count() for name, location in locations.items()}
+        return TableCounts(
+            rows=rows.get("readings", 0),
+            statistics_rows=rows.get("statistics", 0),
+            quarantined=rows.get("quarantine", 0),
+        )
 
     def furthest(self, runs: Iterable[RunRecord]) -> list[RunRecord]:
         """The runs as far as the tables know them: a killed run's last record is up to a second old."""
-        with duckdb.connect() as connection:
-            if not self._attach(connection, "readings"):
+        connection, present = self._open()
+        with connection:
+            if "readings" not in present:
                 return list(runs)
             query = "SELECT run, channel, max(seq) FROM readings WHERE gateway = ? GROUP BY ALL"
             highest = connection.execute(query, [self._gateway]).fetchall()
@@ -159,19 +160,19 @@ class Lake:
 
     def rows_per_channel(self) -> dict[str, int]:
         """Rows of each of the gateway's channels."""
-        with duckdb.connect() as connection:
-            if not self._attach(connection, "readings"):
+        connection, present = self._open()
+        with connection:
+            if "readings" not in present:
                 return {}
             query = "SELECT channel, count(*) FROM readings WHERE gateway = ? GROUP BY 1 ORDER BY 1"
             return dict(connection.execute(query, [self._gateway]).fetchall())
 
-    def _attach(self, connection: duckdb.DuckDBPyConnection, name: str) -> bool:
+    def _open(self) -> tuple[duckdb.DuckDBPyConnection, frozenset[str]]:
+        """A connection and the tables there are."""
         try:
-            table = DeltaTable(str(self._root / name))
-        except TableNotFoundError:
-            return False
-        connection.register(name, table.to_pyarrow_dataset())
-        return True
+            return open_lake(self._root), frozenset(table_locations(self._root))
+        except LakeError:
+            return duckdb.connect(), frozenset()
 
 
 def in_outbox(path: Path, gateway: str) -> set[Identity]:

@@ -20,6 +20,8 @@ from gateway.demo.program import Program
 from gateway.demo.supervision import Part, Stack
 
 _JOBS: Final = ("ingest", "statistics")
+_QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
+"""The JIT's first stage only: Spark is up after 16 instead of 28 CPU seconds (measured, two cores)."""
 _STOP_ORDER: Final = ("gateway", "jobs", "kafka", "mosquitto")
 """Against the flow of the data, so that nothing is produced for one that is gone."""
 
@@ -89,18 +91,21 @@ class Layout:
             lambda: self.jobs_command(options),
             self.workdir / "jobs.log",
             lambda log: log.count("event=query.start") >= len(_JOBS),
+            {"JDK_JAVA_OPTIONS": _QUICK_JVM},
         )
         gateway = Program(
             lambda: self.gateway_command(options, seconds_left),
             self.workdir / "gateway.log",
             lambda _log: listening(self.status_port),
         )
+        # Who watches wants to see readings soon; who tests wants all up while the mast is sampled.
+        needs = ("mosquitto", "kafka", "jobs") if options.unattended else ("mosquitto", "kafka")
         return Stack(
             [
                 Part("jobs", jobs, start_timeout_s=180.0, stop_timeout_s=45.0),
                 Part("mosquitto", self.mosquitto),
                 Part("kafka", self.kafka, stop_timeout_s=15.0, prepare=self._provision),
-                Part("gateway", gateway, needs=("mosquitto", "kafka"), stop_timeout_s=15.0),
+                Part("gateway", gateway, needs=needs, stop_timeout_s=15.0),
             ],
             _STOP_ORDER,
             options.restart_after_s,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cloud.child import Child
@@ -15,8 +15,15 @@ class Program:
     The command is made anew for each start, so that a restart can differ from the first one.
     """
 
-    def __init__(self, command: Callable[[], Sequence[str]], log: Path, ready: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        command: Callable[[], Sequence[str]],
+        log: Path,
+        ready: Callable[[str], bool],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.log = log
+        self._environment = environment
         self._command = command
         self._ready = ready
         self._child: Child | None = None
@@ -37,7 +44,12 @@ class Program:
         self.stop(5.0)
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         # SIGTERM: whoever kills the demo still gets what is in memory stored.
-        self._child = Child(self._command(), self.log, parent_death_signal=signal.SIGTERM)
+        self._child = Child(
+            self._command(),
+            self.log,
+            environment=self._environment,
+            parent_death_signal=signal.SIGTERM,
+        )
 
     def answers(self) -> bool:
         """True when it is up."""

@@ -20,7 +20,7 @@ from gateway.status_table import channel_table
 
 _LINE_EVERY_S: Final = 5.0
 _FRAME_S: Final = 0.5
-_LINES_AROUND_CHANNELS: Final = 11
+_LINES_AROUND_CHANNELS: Final = 10
 _STYLE: Final = {
     State.WAITING: "dim",
     State.STARTING: "yellow",
@@ -64,6 +64,7 @@ class LiveView:
         self._console = console or Console()
         self._live = Live(console=self._console, auto_refresh=False, screen=False, vertical_overflow="crop")
         self._drawn_s = -_FRAME_S
+        self._phase = ""
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -75,8 +76,9 @@ class LiveView:
         self._live.stop()
 
     def show(self, picture: Picture) -> None:
-        """Redraw, unless it was done a moment ago."""
-        if picture.elapsed_s - self._drawn_s >= _FRAME_S:
+        """Redraw, unless it was done a moment ago and the phase is the same."""
+        if picture.phase != self._phase or picture.elapsed_s - self._drawn_s >= _FRAME_S:
+            self._phase = picture.phase
             self._drawn_s = picture.elapsed_s
             self._live.update(render(picture, self._console.height, datetime.now(UTC)), refresh=True)
 
@@ -129,7 +131,7 @@ def render(picture: Picture, height: int, now: datetime) -> RenderableType:
     else:
         body.append(Text("No readings yet.", style="dim"))
     if left_out:
-        body.append(Text(f"… and {left_out} channels more", style="dim"))
+        body.append(Text(f"… and {left_out} more", style="dim"))
     body += [Text(), *(Text(hint, style="dim") for hint in picture.hints)]
     return Group(*body)
 

@@ -1,0 +1,97 @@
+"""Runs ``fieldgate demo`` as a user does, and says what it said."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psutil
+
+from cloud.tables import open_lake
+from tests.servers import eventually
+
+UP_S = 180.0
+"""Until all components are up, on two busy cores."""
+
+
+@dataclass(frozen=True)
+class RunningDemo:
+    """A demo under way in ``workdir``."""
+
+    process: subprocess.Popen[str]
+    workdir: Path
+
+    def told(self) -> dict[str, Any]:
+        """demo.json, once it is there."""
+        file = self.workdir / "demo.json"
+
+        def read() -> dict[str, Any] | None:
+            assert self.process.poll() is None, f"the demo ended early:\n{self.errors()}"
+            return json.loads(file.read_text()) if file.exists() else None
+
+        told = eventually(read, UP_S, until=lambda found: found is not None)
+        assert told is not None
+        return told
+
+    def component(self, name: str) -> psutil.Process:
+        """The process of a component that is up now."""
+        return psutil.Process(self.told()[name]["pid"])
+
+    def errors(self) -> str:
+        """What it wrote to stderr so far."""
+        return (self.workdir.parent / "demo.err").read_text()
+
+    def result(self, deadline_s: float) -> dict[str, Any]:
+        """The JSON object it ends with; fails where it doesn't end well."""
+        out, _ = self.process.communicate(timeout=deadline_s)
+        assert self.process.returncode == 0, f"exit {self.process.returncode}: {out}\n{self.errors()}"
+        return dict(json.loads(out))
+
+    def lake(self) -> duckdb.DuckDBPyConnection:
+        """The tables."""
+        return open_lake(self.workdir / "lake")
+
+
+@contextlib.contextmanager
+def running_demo(directory: Path, *arguments: str) -> Iterator[RunningDemo]:
+    """``fieldgate demo --json`` with these arguments; stopped at the end, and nothing of it is left."""
+    workdir = directory / "demo"
+    with (directory / "demo.err").open("w") as errors:
+        process = subprocess.Popen(
+            (sys.executable, "-m", "gateway.cli", "demo", "--workdir", str(workdir), "--json", *arguments),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    demo = RunningDemo(process, workdir)
+    try:
+        yield demo
+        assert left_over(workdir) == [], "something was left running"
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def left_over(workdir: Path) -> list[str]:
+    """Command lines of living processes that name this directory."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        command = " ".join(process.info["cmdline"] or ())
+        if str(workdir) in command and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(command)
+    return found

@@ -1,0 +1,111 @@
+"""From a sensor to a table: a recorded mast through pulses, brokers and Spark, against the file itself."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import signal
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from drivers.boards.nrg_file import write_nrg_csv
+from tests.integration import nrg_oracle
+from tests.integration.demo_runs import RunningDemo, running_demo
+from tests.servers import eventually, shared_data
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
+
+PROJECT = Path(__file__).resolve().parents[2]
+REAL_FILE = "mast_1s_20min.csv"
+
+
+def nrg_config(directory: Path, source: str, seconds: int) -> Path:
+    """The documented replay config; beside it the real file, or ``seconds`` of the simulated mast."""
+    config = directory / "replay-nrg.toml"
+    shutil.copy(PROJECT / "docs" / "examples" / "replay-nrg.toml", config)
+    file = directory / "mast_1s.csv"
+    if source == "generated":
+        start = datetime(2024, 1, 11, 9, 0, tzinfo=UTC)
+        write_nrg_csv(file, start, seconds, seed=40, calms=((70, 92), (200, 24)))
+    else:
+        real = shared_data(source)
+        if real is None:
+            pytest.skip(f"no shared data: {source}")
+        shutil.copy(real, file)
+    return config
+
+
+def check_counts(result: dict[str, Any], seconds: int) -> None:
+    """One row for each reading of a file of so many seconds."""
+    sampled = {
+        channel: math.ceil(seconds / column.period_s) for channel, column in nrg_oracle.COLUMNS.items()
+    }
+    assert result["channels"] == {
+        channel: {"sampled": count, "table_rows": count} for channel, count in sampled.items()
+    }
+    total = sum(sampled.values())
+    assert (result["sampled"], result["table_rows"]) == (total, total)
+    assert (result["unaccounted"], result["duplicates"], result["outbox_records"]) == (0, 0, 0)
+    assert (result["quarantined"], result["dead_letters"]) == (0, 0)
+    assert result["kafka_records"] >= total
+    assert result["missing"] == []
+
+
+def check_statistics(demo: RunningDemo, file: Path) -> None:
+    """The statistics table against the file."""
+    with demo.lake() as lake:
+        table = lake.execute("SELECT * FROM statistics WHERE interval_s = 60").df()
+    assert set(table["channel"]) == set(nrg_oracle.COLUMNS)
+    for channel, values in nrg_oracle.samples(file).items():
+        column = nrg_oracle.COLUMNS[channel]
+        expected = nrg_oracle.statistics(values, "1min")
+        found = table[table["channel"] == channel].set_index("interval_start").sort_index()
+        assert list(pd.DatetimeIndex(found.index).tz_convert("UTC")) == list(expected.index), channel
+        assert list(found["count"]) == list(expected["count"]), channel
+        for figure in ("avg", "min", "max", "sd"):
+            # An error of at most half a step in each value moves the deviation by n/(n−1) of that at most.
+            limit = column.tolerance * (math.sqrt(60 / 59) if figure == "sd" else 1.0) + 1e-9
+            assert_close(found[figure], expected[figure], limit, f"{figure} of {channel}")
+        if column.period_s == 1:
+            assert_close(found["gust"], expected["gust"], column.tolerance + 1e-9, f"gust of {channel}")
+        else:
+            assert found["gust"].isna().all()
+
+
+def assert_close(found: pd.Series[float], expected: pd.Series[float], limit: float, what: str) -> None:
+    worst = max(abs(a - b) for a, b in zip(found, expected, strict=True))
+    assert worst <= limit, f"{what} is off by {worst}"
+
+
+@pytest.mark.parametrize(("source", "seconds"), [("generated", 300), (REAL_FILE, 1200)])
+def test_statistics_are_those_of_the_file(tmp_path: Path, source: str, seconds: int) -> None:
+    config = nrg_config(tmp_path, source, seconds)
+    with running_demo(tmp_path, "-c", str(config), "--interval", "1m") as demo:
+        result = demo.result(300)
+        check_counts(result, seconds)
+        assert set(result["restarts"].values()) == {0}
+        check_statistics(demo, tmp_path / "mast_1s.csv")
+
+
+@pytest.mark.parametrize(("source", "seconds", "outage_s"), [("generated", 300, 5), (REAL_FILE, 1200, 20)])
+def test_an_outage_of_kafka_loses_nothing(tmp_path: Path, source: str, seconds: int, outage_s: int) -> None:
+    config = nrg_config(tmp_path, source, seconds)
+    arguments = ("-c", str(config), "--set", "board.speed=20", "--restart-after", str(outage_s))
+    with running_demo(tmp_path, *arguments) as demo:
+        kafka = demo.component("kafka")
+        kafka.send_signal(signal.SIGTERM)
+        told = eventually(demo.told, outage_s + 60, until=lambda now: now["kafka"]["restarts"] == 1)
+        assert told["kafka"]["pid"] != kafka.pid
+        result = demo.result(300)
+        assert result["restarts"]["kafka"] == 1
+        check_counts(result, seconds)
+        check_statistics(demo, tmp_path / "mast_1s.csv")
+        with demo.lake() as lake:
+            replayed = lake.execute("SELECT count(*) FROM readings WHERE replayed").fetchone()
+        assert replayed is not None
+        # What the outage held up came from the outbox.
+        assert replayed[0] >= outage_s
