@@ -119,7 +119,7 @@ def sample(
         driver.start()
         clock.join()
     threads = [
-        threading.Thread(target=run, args=(sensor, driver), name=sensor.name)
+        threading.Thread(target=run, args=(sensor, driver), name=sensor.name, daemon=True)
         for sensor, driver in zip(sensors, drivers, strict=True)
     ]
     for thread in threads:

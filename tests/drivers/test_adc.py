@@ -93,22 +93,45 @@ def test_a_chip_that_never_gets_ready_is_a_read_error_not_a_hang() -> None:
         adc.volts()
 
 
+class NosyBus(EmulatedI2c):
+    """Lets someone else at the bus after each of the first user's transactions."""
+
+    def __init__(self, wires: Wires) -> None:
+        super().__init__({0x48: wires.chip})
+        self.user: threading.Thread | None = None
+        self.between = threading.Event()
+        self.other_read = threading.Event()
+
+    def unlock(self) -> None:
+        super().unlock()
+        if threading.current_thread() is self.user and not self.between.is_set():
+            self.between.set()
+            self.other_read.wait(0.3)
+
+
 def test_two_threads_on_one_chip_never_get_each_others_conversion() -> None:
     wires = Wires()
+    bus = wires.bus = NosyBus(wires)
     wires.volts[0], wires.volts["2-3"] = 1.0, 3.0
-    wrong: list[float] = []
+    mine, others = opened(wires, 0), opened(wires, "2-3")
+    read: dict[str, float] = {}
 
-    def read(adc_input: AdcPins, expected: float) -> None:
-        adc = opened(wires, adc_input)
-        wrong.extend(volts for _ in range(300) if abs((volts := adc.volts()) - expected) > 1e-3)
+    def read_mine() -> None:
+        bus.user = threading.current_thread()
+        read["mine"] = mine.volts()
 
-    threads = [threading.Thread(target=read, args=pair) for pair in ((0, 1.0), ("2-3", 3.0))]
+    def read_others() -> None:
+        bus.between.wait(10)
+        read["others"] = others.volts()
+        bus.other_read.set()
+
+    threads = [threading.Thread(target=target, daemon=True) for target in (read_mine, read_others)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
-    assert wrong == []
+    assert {name: round(volts, 2) for name, volts in read.items()} == {"mine": 1.0, "others": 3.0}
 
 
 def test_a_divider_is_multiplied_back() -> None:

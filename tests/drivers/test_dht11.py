@@ -59,14 +59,11 @@ def test_where_the_library_decodes_right_we_agree_with_it(temperature_tenths: in
     assert mine == (sensor._sensor._temperature, sensor._sensor._humidity)
 
 
-@given(st.integers(-400, 800), st.integers(0, 1000), st.lists(st.integers(0, 39), min_size=1, max_size=1))
-def test_a_flipped_bit_is_a_checksum_error(
-    temperature_tenths: int, humidity_tenths: int, flips: list[int]
-) -> None:
+@given(st.integers(-400, 800), st.integers(0, 1000), st.integers(0, 39))
+def test_a_flipped_bit_is_a_checksum_error(temperature_tenths: int, humidity_tenths: int, bit: int) -> None:
     line, sensor = started()
     frame = bytearray(dht11_frame(temperature_tenths / 10, humidity_tenths / 10))
-    for bit in flips:
-        frame[bit // 8] ^= 0x80 >> bit % 8
+    frame[bit // 8] ^= 0x80 >> bit % 8
     line.answer = frame_edges(bytes(frame))
     with pytest.raises(ChecksumError):
         sensor.read()

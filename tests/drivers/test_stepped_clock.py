@@ -36,7 +36,7 @@ class Waiter(threading.Thread):
     """Waits for one instant in a thread of its own."""
 
     def __init__(self, clock: SteppedClock, second: float) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self.clock, self.time_ns = clock, START + round(second * S)
         self.came: bool | None = None
         self.start()
@@ -124,7 +124,7 @@ def test_many_samplers_see_exactly_their_own_grid() -> None:
             at_s += period_s
         clock.leave()
 
-    threads = [threading.Thread(target=run, args=(period_s,)) for period_s in (1, 2, 3, 5, 7)]
+    threads = [threading.Thread(target=run, args=(period_s,), daemon=True) for period_s in (1, 2, 3, 5, 7)]
     for _ in threads:
         clock.join()
     for thread in threads:
