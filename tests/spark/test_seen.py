@@ -18,7 +18,9 @@ def test_ranges_hold_exactly_the_numbers_given() -> None:
 def test_seen_ranges_are_a_set_of_numbers(spans: list[tuple[int, int]], probe: int) -> None:
     seen, model = SeenRanges(), set[int]()
     for first, length in spans:
-        assert seen.overlaps(KEY, first, first + length) == bool(model & set(range(first, first + length + 1)))
+        assert seen.overlaps(KEY, first, first + length) == bool(
+            model & set(range(first, first + length + 1))
+        )
         seen.add(KEY, first, first + length)
         model |= set(range(first, first + length + 1))
         assert list(seen.of(KEY)) == ranges_of(sorted(model))[0]

@@ -11,8 +11,8 @@ from spark_jobs.settings import TOPIC_PATTERN, duration_s, interval_s, parse_set
 
 def test_all_options_arrive(tmp_path: Path) -> None:
     settings = parse_settings(
-        "run statistics ingest --bootstrap-servers h:1 --interval 1m --trigger 500ms --once --accept-data-loss "
-        f"--conf spark.a=b=c --lake {tmp_path}/l --checkpoints s3a://bucket/c --master local[3]".split()
+        "run statistics ingest --bootstrap-servers h:1 --interval 1m --trigger 500ms --once "
+        f"--accept-data-loss --conf spark.a=b=c --lake {tmp_path}/l --checkpoints s3a://bucket/c --master local[3]".split()
     )
     assert settings.jobs == ("ingest", "statistics")
     assert (settings.interval_s, settings.trigger_s, settings.once) == (60, 0.5, True)

@@ -1,0 +1,145 @@
+"""Each record once, whatever is repeated, lost or interrupted."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.settings import Settings
+from spark_jobs.sinks import ingested
+from spark_jobs.sinks.ingested import BatchCounts, IngestSink
+from spark_jobs.transforms.validate import validated
+from tests.spark.records import KAFKA_US, encoded, identities, kafka_frame, reading, rows_of
+
+DEAD = "gateway.dead-letter"
+
+
+def feed(
+    sink: IngestSink,
+    spark: SparkSession,
+    values: Sequence[bytes | None],
+    batch: int,
+    *,
+    app: str = "ingest-a",
+    offset: int = 0,
+    kafka_us: int = KAFKA_US,
+) -> BatchCounts:
+    frame = kafka_frame(spark, values, first_offset=offset, kafka_us=kafka_us)
+    return sink.write(validated(frame, DEAD), app, batch)
+
+
+def expected(*seqs: int) -> list[tuple[str, str, str, int]]:
+    return [("mast-07", "cup.wind_speed", "run-1", seq) for seq in seqs]
+
+
+def test_good_and_bad_go_their_ways(spark: SparkSession, settings: Settings) -> None:
+    sink = IngestSink(spark, settings)
+    counts = feed(sink, spark, [*encoded([reading(1), reading(2)]), b"bad", None], 0)
+    assert counts == BatchCounts(records=4, readings=2, quarantined=2, repeated=0)
+    assert identities(settings) == expected(1, 2)
+    assert sorted((row["kafka_offset"], row["reason"]) for row in rows_of(settings, "quarantine")) == [
+        (2, "NOT_JSON"),
+        (3, "EMPTY"),
+    ]
+    assert {str(row["date"]) for row in rows_of(settings, "readings")} == {"2026-05-28"}
+
+
+def test_repeats_within_and_across_batches_are_left_out(spark: SparkSession, settings: Settings) -> None:
+    sink = IngestSink(spark, settings)
+    feed(sink, spark, encoded([reading(1), reading(2), reading(2), reading(5)]), 0)
+    counts = feed(sink, spark, encoded(reading(seq) for seq in (2, 3, 3, 4, 5, 6)), 1, offset=4)
+    assert counts == BatchCounts(records=6, readings=3, quarantined=0, repeated=3)
+    assert identities(settings) == expected(1, 2, 3, 4, 5, 6)
+    # Of copies in one batch the first that Kafka took is kept.
+    offsets = {row["seq"]: row["kafka_offset"] for row in rows_of(settings, "readings")}
+    assert offsets == {1: 0, 2: 1, 5: 3, 3: 5, 4: 7, 6: 9}
+
+
+def test_another_run_or_channel_may_use_the_same_seq(spark: SparkSession, settings: Settings) -> None:
+    sink = IngestSink(spark, settings)
+    feed(sink, spark, encoded([reading(1)]), 0)
+    other = [reading(1, run="run-2"), reading(1, channel="dht.temperature"), reading(1, gateway="mast-08")]
+    assert feed(sink, spark, encoded(other), 1, offset=1).readings == 3
+    assert len(identities(settings)) == 4
+
+
+def test_a_restarted_job_remembers(spark: SparkSession, settings: Settings) -> None:
+    values = [*encoded(reading(seq) for seq in range(1, 6)), b"bad"]
+    feed(IngestSink(spark, settings), spark, values, 0)
+    before = rows_of(settings, "readings"), rows_of(settings, "quarantine")
+    # The same batch again (killed before its commit), then a lost checkpoint: batches count from 0 anew.
+    for app in ("ingest-a", "ingest-b"):
+        counts = feed(IngestSink(spark, settings), spark, values, 0, app=app)
+        assert counts == BatchCounts(records=6, readings=0, quarantined=0, repeated=6)
+    assert (rows_of(settings, "readings"), rows_of(settings, "quarantine")) == before
+
+
+def test_killed_between_the_writes_and_the_checkpoint_lost_too(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    feed(IngestSink(spark, settings), spark, encoded([reading(1)]), 0)
+    shutil.copytree(settings.table("_seen"), tmp_path / "seen-before")
+    values = [*encoded(reading(seq) for seq in (2, 3)), b"bad"]
+    feed(IngestSink(spark, settings), spark, values, 1, offset=1)
+    # As a kill leaves it: readings of batch 1 stored, its ranges not.
+    shutil.rmtree(settings.table("_seen"))
+    shutil.copytree(tmp_path / "seen-before", settings.table("_seen"))
+    forget(spark)
+    all_values = [*encoded([reading(1)]), *values, *encoded([reading(4)])]
+    counts = feed(IngestSink(spark, settings), spark, all_values, 0, app="ingest-b")
+    assert counts == BatchCounts(records=5, readings=1, quarantined=0, repeated=4)
+    assert identities(settings) == expected(1, 2, 3, 4)
+    assert len(rows_of(settings, "quarantine")) == 1
+
+
+def test_lost_ranges_are_rebuilt_from_the_readings(spark: SparkSession, settings: Settings) -> None:
+    values = encoded(reading(seq) for seq in (1, 2, 5))
+    feed(IngestSink(spark, settings), spark, values, 0)
+    shutil.rmtree(settings.table("_seen"))
+    forget(spark)
+    assert feed(IngestSink(spark, settings), spark, values, 0, app="ingest-b").readings == 0
+    assert identities(settings) == expected(1, 2, 5)
+
+
+def test_the_log_of_ranges_is_compacted(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingested, "_COMPACT_EVERY", 3)
+    sink = IngestSink(spark, settings)
+    for batch in range(3):
+        feed(sink, spark, encoded([reading(batch * 2 + 1), reading(batch * 2 + 2)]), batch, offset=batch * 2)
+    rows = rows_of(settings, "_seen")
+    assert [(row["first_seq"], row["last_seq"]) for row in rows] == [(1, 6)]
+    assert (
+        feed(IngestSink(spark, settings), spark, encoded([reading(6), reading(7)]), 3, offset=6).readings == 1
+    )
+
+
+def test_a_topic_created_anew_begins_its_offsets_again(spark: SparkSession, settings: Settings) -> None:
+    feed(IngestSink(spark, settings), spark, [b"old", b"old"], 0, kafka_us=1_780_000_000_000_000)
+    counts = feed(
+        IngestSink(spark, settings), spark, [b"new"], 0, app="ingest-b", kafka_us=1_780_000_900_000_000
+    )
+    assert counts.quarantined == 1
+    assert sorted(row["payload"] for row in rows_of(settings, "quarantine")) == [b"new", b"old", b"old"]
+
+
+def test_the_order_of_arrival_changes_nothing(spark: SparkSession, settings: Settings) -> None:
+    values = encoded(reading(seq, value=float(seq)) for seq in range(1, 31))
+    sink = IngestSink(spark, settings)
+    feed(sink, spark, values[20:] + values[:5], 0)
+    feed(sink, spark, values[2:22], 1, offset=15)
+    feed(sink, spark, values[::-1], 2, offset=35)
+    assert identities(settings) == expected(*range(1, 31))
+    assert sorted(row["value"] for row in rows_of(settings, "readings")) == [
+        float(seq) for seq in range(1, 31)
+    ]
+
+
+def forget(spark: SparkSession) -> None:
+    """Delta's cache of tables, which a new process would not have."""
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]

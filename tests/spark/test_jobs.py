@@ -1,0 +1,246 @@
+"""The jobs end to end: from a real Kafka to the answer of a query."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyspark.sql import SparkSession
+
+from cloud.broker import LocalBroker
+from cloud.query import run as run_query
+from cloud.schema import Reading, encode_reading, reading_key
+from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.ingest import IngestJob
+from spark_jobs.jobs.statistics import StatisticsJob
+from spark_jobs.settings import Settings
+from spark_jobs.sinks.ingested import IngestSink
+from spark_jobs.transforms.validate import validated
+from tests.servers import unique_name
+from tests.spark.records import START_US, contents, encoded, identities, kafka_frame, reading, rows_of
+
+M = 60_000_000
+
+
+def store(spark: SparkSession, settings: Settings, readings: Iterable[Reading], batch: int) -> None:
+    frame = kafka_frame(spark, encoded(readings), first_offset=batch * 1000)
+    IngestSink(spark, settings).write(validated(frame, "dead"), "ingest-test", batch)
+
+
+def compute(spark: SparkSession, settings: Settings) -> StatisticsJob:
+    """Statistics of what is new in ``readings``; nothing is closed at the end."""
+    job = StatisticsJob(spark, settings, Gate())
+    query = job.start()
+    query.processAllAvailable()
+    query.stop()
+    assert query.exception() is None
+    return job
+
+
+def rows(settings: Settings) -> dict[int, tuple[int, int, float | None]]:
+    """Version, count and average by minute after START_US."""
+    return {
+        (round(row["interval_start"].timestamp() * 1e6) - START_US) // M: (
+            row["version"],
+            row["count"],
+            row["avg"],
+        )
+        for row in rows_of(settings, "statistics")
+    }
+
+
+def test_versions_tell_open_closed_and_corrected(spark: SparkSession, settings: Settings) -> None:
+    settings = replace(settings, once=False)
+    store(spark, settings, [reading(1, 4.0), reading(2, 6.0)], 0)
+    compute(spark, settings)
+    assert rows(settings) == {0: (0, 2, 5.0)}
+
+    store(spark, settings, [reading(3, 8.0), reading(121, 1.0)], 1)
+    compute(spark, settings)
+    assert rows(settings) == {0: (1, 3, 6.0), 2: (0, 1, 1.0)}
+
+    # Late: its interval is corrected, nothing else is touched. A flagged reading changes a count, hence the row.
+    store(spark, settings, [reading(4, 2.0), reading(5, 99.0, quality=4)], 2)
+    untouched = [row for row in rows_of(settings, "statistics") if row["version"] == 0]
+    job = compute(spark, settings)
+    assert rows(settings) == {0: (2, 4, 5.0), 2: (0, 1, 1.0)}
+    assert [row for row in rows_of(settings, "statistics") if row["version"] == 0] == untouched
+
+    # A first reading of an interval that is over: closed at once.
+    store(spark, settings, [reading(61, 3.0)], 3)
+    job = compute(spark, settings)
+    assert rows(settings)[1] == (1, 1, 3.0)
+
+    job.finish()
+    assert rows(settings) == {0: (2, 4, 5.0), 1: (1, 1, 3.0), 2: (1, 1, 1.0)}
+    before = rows_of(settings, "statistics")
+    compute(spark, replace(settings, checkpoints=settings.checkpoints + "-lost"))
+    assert sorted(map(repr, rows_of(settings, "statistics"))) == sorted(map(repr, before))
+
+
+@pytest.fixture
+def topics(kafka: LocalBroker) -> Iterator[tuple[str, str]]:
+    """Names of a reading topic and a dead-letter topic that nobody else uses; they don't exist yet."""
+    name = unique_name("jobs")
+    yield f"{name}.wind_speed", f"{name}.dead"
+    AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).delete_topics(
+        [f"{name}.wind_speed", f"{name}.dead"]
+    )
+
+
+def create(kafka: LocalBroker, *names: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    created = admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1) for name in names])
+    for future in created.values():
+        future.result(30)
+
+
+def produce(kafka: LocalBroker, topic: str, records: Iterable[Reading | bytes | None]) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "acks": "all"})
+    for item in records:
+        if isinstance(item, Reading):
+            producer.produce(topic, encode_reading(item), reading_key(item.gateway, item.channel))
+        else:
+            producer.produce(topic, item, b"any")
+    assert producer.flush(30) == 0
+
+
+def with_topics(settings: Settings, kafka: LocalBroker, topics: tuple[str, str]) -> Settings:
+    prefix = topics[0].removesuffix(".wind_speed")
+    return replace(
+        settings,
+        bootstrap_servers=kafka.bootstrap_servers,
+        topic_pattern=f"{prefix}\\..+",
+        dead_letter_topic=topics[1],
+    )
+
+
+def run_once(spark: SparkSession, settings: Settings) -> None:
+    for make in (IngestJob, StatisticsJob):
+        job = make(spark, settings, Gate())
+        query = job.start()
+        query.awaitTermination()
+        assert query.exception() is None
+        job.finish()
+
+
+def test_from_kafka_to_a_query(
+    spark: SparkSession,
+    settings: Settings,
+    kafka: LocalBroker,
+    topics: tuple[str, str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings = with_topics(settings, kafka, topics)
+    # Nothing to read yet: not an error.
+    ingest = IngestJob(spark, settings, Gate()).start()
+    ingest.awaitTermination()
+    assert ingest.exception() is None
+
+    create(kafka, *topics)
+    readings = [
+        reading(seq, float(seq), channel=channel)
+        for channel in ("cup.wind_speed", "twin.wind_speed")
+        for seq in range(1, 91)
+    ]
+    produce(kafka, topics[0], [*readings, None, b"bad", *readings[50:70]])
+    produce(kafka, topics[1], [b"broken"])
+    run_once(spark, settings)
+    # The whole topic once more, and every checkpoint lost.
+    produce(kafka, topics[0], readings)
+    tables = {name: contents(settings, name) for name in ("readings", "quarantine", "statistics")}
+    run_once(spark, replace(settings, checkpoints=settings.checkpoints + "-lost"))
+    assert {name: contents(settings, name) for name in tables} == tables
+    assert identities(settings) == sorted(item.identity for item in readings)
+
+    sql = "SELECT channel, interval_start, avg, gust, count, recovery, version FROM statistics ORDER BY 1, 2"
+    assert run_query([sql, "--lake", settings.lake, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer[:2] == [
+        {
+            "channel": "cup.wind_speed",
+            "interval_start": "2026-05-28T20:27:00.000Z",
+            "avg": 30.5,
+            "gust": 59.0,
+            "count": 60,
+            "recovery": 1.0,
+            "version": 1,
+        },
+        {
+            "channel": "cup.wind_speed",
+            "interval_start": "2026-05-28T20:28:00.000Z",
+            "avg": 75.5,
+            "gust": 89.0,
+            "count": 30,
+            "recovery": 0.5,
+            "version": 1,
+        },
+    ]
+    assert len(answer) == 4
+    assert run_query(["SELECT reason FROM quarantine ORDER BY 1", "--lake", settings.lake, "--csv"]) == 0
+    assert capsys.readouterr().out.split() == ["reason", "BAD_DEAD_LETTER", "EMPTY", "NOT_JSON"]
+
+
+def test_the_program_follows_new_topics_and_stops_on_sigterm(
+    settings: Settings, kafka: LocalBroker, topics: tuple[str, str], tmp_path: Path
+) -> None:
+    settings = with_topics(settings, kafka, topics)
+    command = [sys.executable, "-m", "spark_jobs", "run", "all", "--interval", "1m", "--trigger", "500ms"]
+    command += ["--bootstrap-servers", kafka.bootstrap_servers, "--topics", settings.topic_pattern]
+    command += ["--lake", settings.lake, "--checkpoints", settings.checkpoints]
+    command += ["--dead-letter-topic", topics[1]]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=Path.cwd(), env=os.environ) as jobs:
+        assert jobs.stderr is not None
+        lines: list[str] = []
+
+        def until(text: str) -> str:
+            """The next line of the program's log that holds the text; the test's timeout is the deadline."""
+            for line in jobs.stderr or ():
+                lines.append(line)
+                if text in line:
+                    return line
+            raise AssertionError(f"the jobs ended without saying {text!r}: {''.join(lines)}")
+
+        try:
+            until("event=query.start query=statistics")
+            create(kafka, *topics)
+            produce(kafka, topics[0], [reading(seq) for seq in range(1, 61)])
+            produce(kafka, topics[0], [b"bad"])
+            until("event=statistics.computed")
+            os.kill(jobs.pid, signal.SIGTERM)
+            until("event=jobs.stop reason=signal")
+            assert jobs.wait(30) == 0
+        finally:
+            jobs.kill()
+    assert not [line for line in lines if "Exception" in line or " ERROR " in line or line.startswith("\tat")]
+    assert rows(settings)[0][1] > 0
+
+
+def test_wrong_usage_says_what_is_wrong(tmp_path: Path) -> None:
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "spark_jobs", "run", *arguments]
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env={**os.environ, **environment},
+            timeout=60,
+            check=False,
+        )
+
+    unknown = run("ingets")
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
+    assert "no job is named 'ingets'" in unknown.stderr
+    no_jars = run("ingest", "--lake", str(tmp_path), FIELDGATE_JARS=str(tmp_path))
+    assert no_jars.returncode == 1
+    assert "make jars" in no_jars.stderr
