@@ -183,36 +183,46 @@ def nmea(body: str) -> bytes:
     return f"${body}*{checksum:02X}\r\n".encode()
 
 
+def fixes(connection: socket.socket, stopped: threading.Event) -> None:
+    """One position, five times a second, as NMEA 0183, until the other side or the test has enough."""
+    fix = "2742.0000,N,08530.0600,E"
+    while not stopped.wait(0.2):
+        now = time.gmtime()
+        utc, date = time.strftime("%H%M%S", now), time.strftime("%d%m%y", now)
+        try:
+            connection.sendall(
+                nmea(f"GPGGA,{utc}.00,{fix},1,08,0.9,2101.5,M,-40.0,M,,")
+                + nmea("GPGSA,A,3,01,02,03,04,05,06,07,08,,,,,1.5,0.9,1.2")
+                + nmea(f"GPRMC,{utc}.00,A,{fix},0.0,0.0,{date},,,A")
+            )
+        except OSError:
+            return
+
+
 @contextmanager
 def receiver() -> Iterator[int]:
-    """A GPS receiver on a TCP port: one position, five times a second, as NMEA 0183."""
+    """A GPS receiver on a TCP port, for as many connections as gpsd makes, one after the other."""
     stopped = threading.Event()
     server = socket.create_server(("127.0.0.1", 0))
+    server.settimeout(0.1)
 
-    def feed() -> None:
-        connection, _ = server.accept()
-        with connection:
-            while not stopped.wait(0.2):
-                utc = time.strftime("%H%M%S", time.gmtime())
-                date = time.strftime("%d%m%y", time.gmtime())
-                fix = "2742.0000,N,08530.0600,E"
-                try:
-                    connection.sendall(
-                        nmea(f"GPGGA,{utc}.00,{fix},1,08,0.9,2101.5,M,-40.0,M,,")
-                        + nmea("GPGSA,A,3,01,02,03,04,05,06,07,08,,,,,1.5,0.9,1.2")
-                        + nmea(f"GPRMC,{utc}.00,A,{fix},0.0,0.0,{date},,,A")
-                    )
-                except OSError:
-                    return
+    def serve() -> None:
+        while not stopped.is_set():
+            try:
+                connection, _ = server.accept()
+            except TimeoutError:
+                continue
+            with connection:
+                fixes(connection, stopped)
 
-    thread = threading.Thread(target=feed, daemon=True)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     try:
         yield int(server.getsockname()[1])
     finally:
         stopped.set()
-        server.close()
         thread.join(10)
+        server.close()
 
 
 @pytest.mark.skipif(shutil.which("gpsd", path="/usr/sbin:/usr/bin") is None, reason="gpsd isn't installed")

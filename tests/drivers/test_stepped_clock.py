@@ -99,17 +99,31 @@ def test_a_leaving_sampler_lets_the_others_go_on() -> None:
 
 
 def test_a_sampler_that_joins_while_time_is_paced_is_waited_for() -> None:
-    clock, crossed = clock_of(speed=20.0)
+    clock, crossed = clock_of(end_s=None, speed=10.0)
     clock.join()
-    late = Waiter(clock, 10)
+    late = Waiter(clock, 1000)
     eventually(lambda: clock._pacing)
     clock.join()
-    early = Waiter(clock, 1)
-    assert early.ended() is True
+    # The pace is now the earlier instant's: it doesn't come with the later one, in a hundred seconds.
+    assert Waiter(clock, 1).ended() is True
     assert clock.now_ns() == START + S
     assert crossed == [(0, 1)]
+    clock.stop()
+    assert late.ended() is False
+
+
+def test_only_those_whose_instant_has_come_wake() -> None:
+    clock, _ = clock_of()
+    clock.join()
+    clock.join()
+    later = Waiter(clock, 3.000_000_001)
+    eventually(lambda: len(clock._waiting) == 1)
+    assert clock.wait_until(START + 3 * S)
+    assert clock.now_ns() == START + 3 * S
+    assert len(clock._waiting) == 1
     clock.leave()
-    assert late.ended() is True
+    assert later.ended() is True
+    assert clock.now_ns() == START + 3 * S + 1
 
 
 def test_many_samplers_see_exactly_their_own_grid() -> None:
