@@ -41,7 +41,12 @@ def _run(options: Options) -> int:
         options.workdir or Path(tempfile.mkdtemp(prefix="fieldgate-demo-")), resume=options.resume
     )
     layout = Layout.at(workdir)
-    config: Config = load(options.config, layout.gateway_overrides(options))
+    try:
+        config: Config = load(options.config, layout.gateway_overrides(options))
+    except ConfigError:
+        if options.workdir is None:
+            workdir.rmdir()
+        raise
     logging.basicConfig(filename=workdir / "demo.log", level=logging.INFO, format=_FORMAT, force=True)
     sys.stderr.write(f"fieldgate: demo in {workdir}\n")
     view: View = LiveView() if sys.stdout.isatty() and not options.json else LineView()

@@ -41,6 +41,10 @@ class RunningDemo:
         assert told is not None
         return told
 
+    def told_last(self) -> dict[str, Any]:
+        """demo.json as the demo left it."""
+        return dict(json.loads((self.workdir / "demo.json").read_text()))
+
     def component(self, name: str) -> psutil.Process:
         """The process of a component that is up now."""
         return psutil.Process(self.told()[name]["pid"])

@@ -1,0 +1,130 @@
+"""The demo as a program: what it refuses, how it ends, what it survives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gateway.demo.options import MAST
+from tests.integration.demo_runs import left_over, running_demo
+from tests.servers import eventually
+
+PROJECT = Path(__file__).resolve().parents[2]
+CONFIG = """
+[gateway]
+id = "small"
+
+[board]
+kind = "simulated"
+seed = 5
+
+[[sensor]]
+name = "cup"
+driver = "hall-anemometer"
+pin = 17
+slope = 0.765
+offset = 0.35
+
+[[sensor]]
+name = "baro"
+driver = "bp20"
+adc = { address = 0x48, input = 0, gain = "6.144V" }
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "small.toml"
+    file.write_text(CONFIG)
+    return file
+
+
+def refused(*arguments: str, **environment: str) -> str:
+    """What a demo that can't start says on stderr."""
+    done = subprocess.run(
+        (sys.executable, "-m", "gateway.cli", "demo", *arguments),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_the_packaged_mast_is_the_documented_one() -> None:
+    assert MAST.read_text() == (PROJECT / "docs" / "examples" / "simulated.toml").read_text()
+
+
+def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("keep")
+    said = refused("--workdir", str(tmp_path))
+    assert said == (
+        f"fieldgate: {tmp_path} is not empty: name another --workdir, or go on in it with --resume\n"
+    )
+
+
+def test_a_broken_config_is_refused_with_its_line(tmp_path: Path, config: Path) -> None:
+    config.write_text(CONFIG.replace("slope = 0.765", "slpoe = 0.765"))
+    said = refused("-c", str(config), "--workdir", str(tmp_path / "demo"))
+    assert f"{config}:13: " in said
+    assert "slpoe" in said
+
+
+def test_without_jars_it_says_so_at_once(tmp_path: Path) -> None:
+    said = refused("--workdir", str(tmp_path / "demo"), FIELDGATE_JARS=str(tmp_path / "none"))
+    assert said.startswith(f"fieldgate: no jars in {tmp_path / 'none' / 'kafka'}: run `make setup`")
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.system
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_running(tmp_path: Path, config: Path, number: signal.Signals) -> None:
+    with running_demo(tmp_path, "-c", str(config), "--set", "gateway.id=ended") as demo:
+        started = psutil.Process(demo.process.pid)
+
+        def names() -> set[str]:
+            return {child.name() for child in started.children(recursive=True)}
+
+        eventually(names, 60, until=lambda found: found >= {"java", "mosquitto"})
+        demo.process.send_signal(number)
+        code = demo.process.wait(120)
+        if number is signal.SIGKILL:
+            assert code == -signal.SIGKILL
+            eventually(lambda: left_over(demo.workdir), 90, until=lambda left: left == [])
+        else:
+            assert code == 130
+            assert left_over(demo.workdir) == []
+
+
+@pytest.mark.system
+@pytest.mark.timeout(500)
+def test_killed_components_come_back_and_a_second_demo_goes_on(tmp_path: Path, config: Path) -> None:
+    arguments = ("-c", str(config), "--seconds", "20")
+    with running_demo(tmp_path, *arguments) as demo:
+        killed = {name: demo.component(name) for name in ("mosquitto", "jobs")}
+        for process in killed.values():
+            process.kill()
+        told = eventually(demo.told, 60, until=lambda now: all(now[name]["restarts"] == 1 for name in killed))
+        assert all(told[name]["pid"] != process.pid for name, process in killed.items())
+        first = demo.result(300)
+        assert first["restarts"] == {"jobs": 1, "mosquitto": 1, "kafka": 0, "gateway": 0}
+        assert first["unaccounted"] == first["duplicates"] == 0
+        assert first["table_rows"] == first["sampled"] >= 2 * 19
+        assert demo.told_last()["state"] == "stopped"
+
+    with running_demo(tmp_path, *arguments, "--resume") as demo:
+        second = demo.result(300)
+        assert len(second["runs"]) == 2
+        assert second["runs"][0] == first["runs"][0]
+        assert second["unaccounted"] == second["duplicates"] == 0
+        assert second["table_rows"] == second["sampled"] >= first["sampled"] + 2 * 19
