@@ -114,21 +114,21 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from gateway import daemon
+    from gateway.daemon import run
 
-    return daemon.run(arguments.config, dict(arguments.overrides), arguments.seconds)
+    return run(arguments.config, dict(arguments.overrides), arguments.seconds)
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from gateway import check
+    from gateway.check import run
 
-    return check.run(arguments.config, json_output=arguments.json)
+    return run(arguments.config, json_output=arguments.json)
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from gateway import status_table
+    from gateway.status_table import run
 
-    return status_table.run(
+    return run(
         arguments.config or CONFIG_PATH, json_output=arguments.json, chosen=arguments.config is not None
     )
 
@@ -159,21 +159,22 @@ def _jobs(arguments: Sequence[str]) -> int:
         return _fail("the Spark jobs need the extra 'spark': pip install 'fieldgate[spark]'")
     sys.stdout.flush()
     # In place of this process, so that signals and the exit code are the jobs' own.
-    return os.execv(sys.executable, (sys.executable, "-m", "spark_jobs", *arguments))  # noqa: S606
+    # -P: a folder here that happens to be called spark_jobs is not meant.
+    return os.execv(sys.executable, (sys.executable, "-P", "-m", "spark_jobs", *arguments))  # noqa: S606
 
 
 def _query(arguments: Sequence[str]) -> int:
     if find_spec("duckdb") is None or find_spec("deltalake") is None:
         return _fail("queries need the extra 'analyst': pip install 'fieldgate[analyst]'")
-    from cloud import query
+    from cloud.query import run
 
-    return query.run(list(arguments))
+    return run(list(arguments))
 
 
 def _demo(arguments: Sequence[str]) -> int:
-    from gateway.demo import command
+    from gateway.demo.command import run
 
-    return command.run(arguments)
+    return run(arguments)
 
 
 _HANDED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {"jobs": _jobs, "query": _query, "demo": _demo}

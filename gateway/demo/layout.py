@@ -19,6 +19,8 @@ from gateway.demo.options import Options
 from gateway.demo.program import Program
 from gateway.demo.supervision import Part, Stack
 
+_PYTHON: Final = (sys.executable, "-P", "-m")
+"""Runs a module of ours, whatever folders are where the demo is started."""
 _JOBS: Final = ("ingest", "statistics")
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
 """The JIT's first stage only: Spark is up after 16 instead of 28 CPU seconds (measured, two cores)."""
@@ -70,7 +72,7 @@ class Layout:
 
     def gateway_command(self, options: Options, seconds_left: Callable[[], float | None]) -> list[str]:
         """How the gateway is started now."""
-        command = [sys.executable, "-m", "gateway.cli", "run", "-c", str(options.config.absolute())]
+        command = [*_PYTHON, "gateway.cli", "run", "-c", str(options.config.absolute())]
         for key, value in self.gateway_overrides(options).items():
             command += ["--set", f"{key}={json.dumps(value, default=str)}"]
         seconds = seconds_left()
@@ -79,7 +81,7 @@ class Layout:
     def jobs_command(self, options: Options) -> list[str]:
         """How the Spark jobs are started."""
         return [
-            *(sys.executable, "-m", "spark_jobs", "run", *_JOBS),
+            *(*_PYTHON, "spark_jobs", "run", *_JOBS),
             *("--bootstrap-servers", self.kafka.bootstrap_servers),
             *("--lake", str(self.lake), "--checkpoints", str(self.workdir / "checkpoints")),
             *("--interval", options.interval),

@@ -180,7 +180,7 @@ def test_jobs_become_the_spark_program(tmp_path: Path) -> None:
         (sys.executable, "-m", "gateway.cli", "jobs", "run", "ingest", "--lake", "/x"),
         stdout=subprocess.PIPE,
         text=True,
-        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
     ) as process:
         said, _ = process.communicate(timeout=30)
     assert said == f"{process.pid} ['run', 'ingest', '--lake', '/x']\n"
