@@ -14,6 +14,7 @@ from spark_jobs.settings import Settings
 
 _PACKAGE: Final = Path(__file__).resolve().parent
 _PROJECT: Final = _PACKAGE.parent
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 def find_jars() -> list[Path]:
@@ -63,6 +64,9 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         "spark.sql.shuffle.partitions": str(cores),
         # Batches are small and alike: re-planning each of them costs more than it saves.
         "spark.sql.adaptive.enabled": "false",
+        # Every batch's plan has new literals and ids, so its generated projections are never found in the
+        # cache; compiling them was half the CPU of a small batch (4.0 s to 2.0 s for 12 intervals, measured).
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
@@ -77,7 +81,7 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.ui.enabled": str(settings.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": " ".join(
+        _JAVA_OPTIONS: " ".join(
             [
                 # Spark matches a stopped query's whole error text against a recursive regular expression.
                 "-Xss4m",
@@ -92,6 +96,9 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         options["spark.jars"] = ",".join(map(str, jars))
     if settings.master.startswith("local"):
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    for key, value in (options | dict(settings.conf)).items():
+    given = dict(settings.conf)
+    if _JAVA_OPTIONS in given:
+        given[_JAVA_OPTIONS] = f"{options[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"
+    for key, value in (options | given).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

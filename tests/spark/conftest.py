@@ -27,6 +27,8 @@ _SETTINGS = Settings(
     interval_s=60,
     trigger_s=0.1,
     once=True,
+    # A quick compiler rather than good code: the session lives for minutes.
+    conf=(("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1"),),
 )
 
 

@@ -32,19 +32,9 @@ from tests.spark.records import START_US, contents, encoded, identities, kafka_f
 M = 60_000_000
 
 
-def store(spark: SparkSession, settings: Settings, readings: Iterable[Reading], batch: int) -> None:
+def store(spark: SparkSession, sink: IngestSink, readings: Iterable[Reading], batch: int) -> None:
     frame = kafka_frame(spark, encoded(readings), first_offset=batch * 1000)
-    IngestSink(spark, settings).write(validated(frame, "dead"), "ingest-test", batch)
-
-
-def compute(spark: SparkSession, settings: Settings) -> StatisticsJob:
-    """Statistics of what is new in ``readings``; nothing is closed at the end."""
-    job = StatisticsJob(spark, settings, Gate())
-    query = job.start()
-    query.processAllAvailable()
-    query.stop()
-    assert query.exception() is None
-    return job
+    sink.write(validated(frame, "dead"), "ingest-test", batch)
 
 
 def rows(settings: Settings) -> dict[int, tuple[int, int, float | None]]:
@@ -61,30 +51,38 @@ def rows(settings: Settings) -> dict[int, tuple[int, int, float | None]]:
 
 def test_versions_tell_open_closed_and_corrected(spark: SparkSession, settings: Settings) -> None:
     settings = replace(settings, once=False)
-    store(spark, settings, [reading(1, 4.0), reading(2, 6.0)], 0)
-    compute(spark, settings)
-    assert rows(settings) == {0: (0, 2, 5.0)}
+    sink = IngestSink(spark, settings)
+    job = StatisticsJob(spark, settings, Gate())
+    query = job.start()
+    try:
+        store(spark, sink, [reading(1, 4.0), reading(2, 6.0)], 0)
+        query.processAllAvailable()
+        assert rows(settings) == {0: (0, 2, 5.0)}
 
-    store(spark, settings, [reading(3, 8.0), reading(121, 1.0)], 1)
-    compute(spark, settings)
-    assert rows(settings) == {0: (1, 3, 6.0), 2: (0, 1, 1.0)}
+        store(spark, sink, [reading(3, 8.0), reading(121, 1.0)], 1)
+        query.processAllAvailable()
+        assert rows(settings) == {0: (1, 3, 6.0), 2: (0, 1, 1.0)}
 
-    # Late: its interval is corrected, nothing else is touched. A flagged reading changes a count, hence the row.
-    store(spark, settings, [reading(4, 2.0), reading(5, 99.0, quality=4)], 2)
-    untouched = [row for row in rows_of(settings, "statistics") if row["version"] == 0]
-    job = compute(spark, settings)
-    assert rows(settings) == {0: (2, 4, 5.0), 2: (0, 1, 1.0)}
-    assert [row for row in rows_of(settings, "statistics") if row["version"] == 0] == untouched
-
-    # A first reading of an interval that is over: closed at once.
-    store(spark, settings, [reading(61, 3.0)], 3)
-    job = compute(spark, settings)
-    assert rows(settings)[1] == (1, 1, 3.0)
-
+        # Late: its interval is corrected, the others stay. A failed reading changes a count, hence the row;
+        # the first reading of an interval that is over closes it at once.
+        untouched = [row for row in rows_of(settings, "statistics") if row["version"] == 0]
+        late = [reading(4, 2.0), reading(5, 99.0, quality=4), reading(61, 3.0)]
+        store(spark, sink, late, 2)
+        query.processAllAvailable()
+        assert rows(settings) == {0: (2, 4, 5.0), 1: (1, 1, 3.0), 2: (0, 1, 1.0)}
+        assert [row for row in rows_of(settings, "statistics") if row["version"] == 0] == untouched
+    finally:
+        query.stop()
     job.finish()
     assert rows(settings) == {0: (2, 4, 5.0), 1: (1, 1, 3.0), 2: (1, 1, 1.0)}
+
+    # A lost checkpoint computes all of it again and writes nothing.
     before = rows_of(settings, "statistics")
-    compute(spark, replace(settings, checkpoints=settings.checkpoints + "-lost"))
+    query = StatisticsJob(
+        spark, replace(settings, once=True, checkpoints=settings.checkpoints + "-lost"), Gate()
+    ).start()
+    query.awaitTermination()
+    assert query.exception() is None
     assert sorted(map(repr, rows_of(settings, "statistics"))) == sorted(map(repr, before))
 
 
@@ -199,6 +197,7 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
     command += ["--bootstrap-servers", kafka.bootstrap_servers, "--topics", settings.topic_pattern]
     command += ["--lake", settings.lake, "--checkpoints", settings.checkpoints]
     command += ["--dead-letter-topic", topics[1]]
+    command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=Path.cwd(), env=os.environ) as jobs:
         assert jobs.stderr is not None
         lines: list[str] = []

@@ -10,10 +10,9 @@ from spark_jobs.settings import TOPIC_PATTERN, duration_s, interval_s, parse_set
 
 
 def test_all_options_arrive(tmp_path: Path) -> None:
-    settings = parse_settings(
-        "run statistics ingest --bootstrap-servers h:1 --interval 1m --trigger 500ms --once "
-        f"--accept-data-loss --conf spark.a=b=c --lake {tmp_path}/l --checkpoints s3a://bucket/c --master local[3]".split()
-    )
+    arguments = "run statistics ingest --bootstrap-servers h:1 --interval 1m --trigger 500ms --once"
+    arguments += f" --accept-data-loss --conf spark.a=b=c --lake {tmp_path}/l --checkpoints s3a://bucket/c"
+    settings = parse_settings([*arguments.split(), "--master", "local[3]"])
     assert settings.jobs == ("ingest", "statistics")
     assert (settings.interval_s, settings.trigger_s, settings.once) == (60, 0.5, True)
     assert settings.fail_on_data_loss is False
