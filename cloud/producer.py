@@ -23,6 +23,16 @@ _REFUSED_FOR_GOOD: Final = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD, KafkaError._BAD_MSG}
 )
 """Faults of the record itself: trying again gives the same answer."""
+_TOPIC_FAULTS: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+"""Missing, misnamed or forbidden: the operator's to mend."""
 
 DEFAULTS: Final[Mapping[str, str]] = {
     "acks": "all",
@@ -36,6 +46,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
     # The default of 10 s would keep a returned broker waiting.
     "reconnect.backoff.max.ms": "1000",
     "queue.buffering.max.kbytes": "32768",
+    # How long a topic may be unknown before its records come back to us; the default is 30 s.
+    "topic.metadata.propagation.max.ms": "5000",
     "message.max.bytes": "1048576",
 }
 
@@ -53,10 +65,14 @@ class _Record(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """Why a record was given up; ``record_at_fault`` where trying again can't help."""
+    """Why a record was given up.
+
+    ``record_at_fault`` where trying again can't help; ``topic_at_fault`` where a topic has to be mended.
+    """
 
     problem: str
     record_at_fault: bool
+    topic_at_fault: bool
 
 
 class KafkaSink:
@@ -147,4 +163,5 @@ class KafkaSink:
 
 
 def _undelivered(error: KafkaError) -> Undelivered:
-    return Undelivered(f"{error.name()}: {error.str()}", error.code() in _REFUSED_FOR_GOOD)
+    code = error.code()
+    return Undelivered(f"{error.name()}: {error.str()}", code in _REFUSED_FOR_GOOD, code in _TOPIC_FAULTS)

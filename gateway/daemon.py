@@ -97,12 +97,14 @@ class Daemon:
             config.mqtt.keepalive_s,
         )
         self._link.greet(self._topics["status"], self._announcement("online"))
-        self._sink = KafkaSink(
-            config.kafka.bootstrap_servers, f"{config.gateway.id}-live", config.kafka.properties
+        self._live, self._backlog = (
+            KafkaSink(config.kafka.bootstrap_servers, f"{config.gateway.id}-{role}", config.kafka.properties)
+            for role in ("live", "backlog")
         )
         self._forwarder = Forwarder(
             self._intake,
-            self._sink,
+            self._live,
+            self._backlog,
             lambda report: OutboxWriter(outbox, report),
             self._link.acknowledge,
             config.outbox.commit_interval_s,
@@ -160,7 +162,8 @@ class Daemon:
         self._forwarder.stop(_KAFKA_GRACE_S)
         self._link.publish(self._topics["run"], self._run_record(stopped=True), retain=True)
         self._link.stop(farewell=(self._topics["status"], self._announcement("offline")))
-        self._sink.close()
+        self._live.close()
+        self._backlog.close()
         if self._status is not None:
             self._status.stop()
         self._board.close()
@@ -218,10 +221,11 @@ class Daemon:
             "in_flight": forwarder.in_flight,
             "confirmed": counters.confirmed,
             "spilled": counters.stored,
-            "drained": counters.drained,
+            "drained": forwarder.drained,
             "dead_letters": counters.dead_letters,
             "late_echoes": counters.late_echoes,
             "sampler_restarts": self._supervisor.restarts,
+            "parked_topics": forwarder.parked_topics,
             "outbox_records": forwarder.outbox_records,
             "outbox_bytes": forwarder.outbox_bytes,
             "channels": self._last.snapshot(),

@@ -1,59 +1,100 @@
-"""Which rows of the outbox go to Kafka next: one batch at a time, oldest first.
+"""Which rows of the outbox go to Kafka next, oldest first.
 
-A row is removed only after Kafka has confirmed it; what a batch could not deliver stays and is fetched again.
-Pure bookkeeping, owned by the forwarder's thread.
+A row is removed only after Kafka has confirmed it; what could not be delivered stays and is fetched again.
+Rows at the sink and rows delivered but not yet removed are never sent a second time. Pure bookkeeping, owned
+by the forwarder's thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 256 << 10
+# Deleting costs a commit: often enough to give space back, seldom enough to spare the card.
+_REMOVE_EVERY_S: Final = 0.2
 
 
 class Drain:
-    """The batch under way, and where the next one begins."""
+    """The rows under way, and where the next fetch begins."""
 
     def __init__(self) -> None:
         self._after = 0
         self._fetching = False
+        self._fruitless = True
         self._open: set[int] = set()
-        self._delivered: list[int] = []
+        self._delivered: set[int] = set()
+        self._removed_since_fetch: set[int] = set()
+        self._remove_at_s = float("inf")
 
     @property
     def busy(self) -> bool:
-        """True while a batch is being fetched or is at the sink."""
-        return self._fetching or bool(self._open)
+        """True while rows are being fetched or a batch is at the sink."""
+        return self._fetching or len(self._open) >= BATCH_RECORDS
+
+    @property
+    def idle(self) -> bool:
+        """True when no row is under way."""
+        return not self._fetching and not self._open and not self._delivered
+
+    @property
+    def under_way(self) -> int:
+        """How many rows are at the sink or wait for their removal."""
+        return len(self._open) + len(self._delivered)
 
     def begin(self) -> int:
         """Start a fetch; the rows after the number it gives are wanted."""
         self._fetching = True
+        self._removed_since_fetch.clear()
         return self._after
 
-    def fetched(self, numbers: Iterable[int]) -> None:
-        """These rows were read; none at all means the end was reached and the next fetch starts over."""
+    def fetched(self, last: int | None) -> bool:
+        """Rows were read up to ``last``; None means the end, and the next fetch starts over.
+
+        False when a whole pass over the outbox found nothing to send: there is no hurry then.
+        """
         self._fetching = False
-        self._after = max(numbers, default=0)
+        if last is not None:
+            self._after = last
+            return True
+        fruitful, self._fruitless, self._after = not self._fruitless, True, 0
+        return fruitful
 
     def failed(self) -> None:
         """The rows could not be read this time."""
         self._fetching = False
 
+    def is_under_way(self, number: int) -> bool:
+        """Whether a fetched row is at the sink, or delivered, or removed since the fetch was asked for."""
+        return number in self._open or number in self._delivered or number in self._removed_since_fetch
+
     def sent(self, number: int) -> None:
         """The sink has taken a row."""
         self._open.add(number)
+        self._fruitless = False
 
-    def outcome(self, number: int, *, delivered: bool) -> tuple[int, ...]:
-        """The sink told a row's outcome; the rows to remove once the batch is complete."""
+    def undelivered(self, number: int) -> None:
+        """The sink has given a row up: it is fetched again, before anything newer."""
         self._open.discard(number)
-        if delivered:
-            self._delivered.append(number)
-        else:
-            # Fetch it again before anything newer.
-            self._after = min(self._after, number - 1)
-        if self._open:
-            return ()
-        rows, self._delivered = tuple(self._delivered), []
+        self._after = min(self._after, number - 1)
+
+    def delivered(self, number: int, now_s: float) -> None:
+        """Kafka has confirmed a row."""
+        self._open.discard(number)
+        self._delivered.add(number)
+        self._remove_at_s = min(self._remove_at_s, now_s + _REMOVE_EVERY_S)
+
+    def remove_at_s(self) -> float:
+        """When delivered rows are to be removed (monotonic), infinity without any."""
+        return float("-inf") if len(self._delivered) >= BATCH_RECORDS else self._remove_at_s
+
+    def take_delivered(self) -> tuple[int, ...]:
+        """The rows to remove now."""
+        rows = tuple(sorted(self._delivered))
+        self._delivered.clear()
+        self._remove_at_s = float("inf")
         return rows
+
+    def removed(self, rows: tuple[int, ...]) -> None:
+        """These rows are being removed: a fetch asked for before may still bring them."""
+        self._removed_since_fetch.update(rows)

@@ -13,28 +13,29 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
-from gateway.drain import Drain
+from gateway.backlog import Backlog, Drained
 from gateway.intake import Intake, Refusal
 from gateway.ledger import Ack, Entry, Ledger, Settled, Stage
-from gateway.outbox_records import from_bytes
 from gateway.outbox_writer import Answer, Fetched, NotFetched, NotStored, OutboxWriter, Stored
+from gateway.parking import Parking
 from gateway.ports import Record, Sink, Undelivered
 
 log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 1.0
 _RETRY_STORE_S: Final = 1.0
-_RETRY_DRAIN_S: Final = 0.25
+_TRY_LIVE_EVERY_S: Final = 20.0
 # Beyond this many open entries a sampler waits in ``sampled``; a mast at 12 readings/s never gets near it.
 _MAX_OPEN: Final = 50_000
+# The share of the commit interval that Kafka is given to confirm a message before it is stored.
+_PATIENCE: Final = 0.5
 # During an outage a commit waits this share of the interval, so that fsync comes within the interval.
 _OUTAGE_PATIENCE: Final = 0.9
-REPLAYED: Final = ("replayed", b"1")
 
 Uplink = Literal["healthy", "spilling", "draining"]
 
@@ -54,13 +55,7 @@ class _Arrived:
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     entry: Entry
-    undelivered: Undelivered | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Drained:
-    number: int
-    record: Record
+    sent_s: float
     undelivered: Undelivered | None
 
 
@@ -69,7 +64,7 @@ class _Stop:
     grace_s: float
 
 
-_Event = _Sampled | _Arrived | _Outcome | _Drained | _Stop | Answer
+_Event = _Sampled | _Arrived | _Outcome | Drained | _Stop | Answer
 
 
 @dataclass(slots=True)
@@ -80,35 +75,40 @@ class Counters:
     received: int = 0
     confirmed: int = 0
     stored: int = 0
-    drained: int = 0
     dead_letters: int = 0
     late_echoes: int = 0
 
 
 class Forwarder:
-    """The thread that owns the ledger. ``acknowledge`` sends a PUBACK and must not block."""
+    """The thread that owns the ledger. ``acknowledge`` sends a PUBACK and must not block.
+
+    New messages go through ``live``, the outbox through ``backlog``: a long backlog delays nothing new.
+    """
 
     def __init__(
         self,
         intake: Intake,
-        sink: Sink,
+        live: Sink,
+        backlog: Sink,
         writer: Callable[[Callable[[Answer], None]], OutboxWriter],
         acknowledge: Callable[[Ack], None],
         commit_interval_s: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._intake = intake
-        self._sink = sink
+        self._live = live
         self._acknowledge = acknowledge
         self._interval_s = commit_interval_s
         self._monotonic = monotonic
         self._events: SimpleQueue[_Event] = SimpleQueue()
         self._ledger = Ledger()
-        self._drain = Drain()
+        self._parking = Parking()
         self._writer = writer(self._events.put)
-        self._removed_since_fetch: set[int] = set()
+        self._backlog = Backlog(intake, backlog, self._writer, self._ledger, self._parking, self._events.put)
         self._answering = True
-        self._not_before_s = {"store": 0.0, "drain": 0.0}
+        self._prompt_s = float("-inf")
+        self._try_live_at_s = float("-inf")
+        self._store_not_before_s = float("-inf")
         self._stopping_until_s: float | None = None
         self._room = threading.Event()
         self._room.set()
@@ -168,6 +168,16 @@ class Forwarder:
         """Size of the outbox on disk, write-ahead log included."""
         return self._writer.size_bytes
 
+    @property
+    def drained(self) -> int:
+        """Rows of the outbox that Kafka has confirmed."""
+        return self._backlog.drained
+
+    @property
+    def parked_topics(self) -> tuple[str, ...]:
+        """Topics that take nothing for now; the operator's to mend."""
+        return self._parking.topics
+
     # The thread.
 
     def _run(self) -> None:
@@ -180,7 +190,8 @@ class Forwarder:
             if event is not None:
                 self._dispatch(event)
             self._store_overdue()
-            self._fetch_backlog()
+            self._try_live()
+            self._backlog.turn(self._monotonic(), fetch=self._stopping_until_s is None)
             if len(self._ledger) < _MAX_OPEN:
                 self._room.set()
             else:
@@ -193,23 +204,24 @@ class Forwarder:
                 self._ledger.enter(record, self._monotonic(), own=True)
             case _Arrived(topic, payload, ack):
                 self._receive(topic, payload, ack)
-            case _Outcome(entry, undelivered):
-                self._outcome(entry, undelivered)
-            case _Drained(number, record, undelivered):
-                self._drained(number, record, undelivered)
+            case _Outcome(entry, sent_s, undelivered):
+                self._outcome(entry, sent_s, undelivered)
+            case Drained():
+                self._backlog.told(event, self._monotonic())
+                if event.undelivered is None:
+                    self._kafka_told(event.record.topic, event.sent_s)
             case Stored(entries, numbers):
                 self.counters.stored += len(numbers)
                 self._settle(self._ledger.stored(entries, numbers))
             case NotStored(entries, problem):
                 log.error("event=outbox.store_failed records=%d error=%s", len(entries), problem)
-                self._not_before_s["store"] = self._monotonic() + _RETRY_STORE_S
+                self._store_not_before_s = self._monotonic() + _RETRY_STORE_S
                 self._settle(self._ledger.not_stored(entries))
             case Fetched(rows):
-                self._send_backlog(rows)
+                self._backlog.fetched(rows, self._monotonic())
             case NotFetched(problem):
                 log.error("event=outbox.fetch_failed error=%s", problem)
-                self._drain.failed()
-                self._not_before_s["drain"] = self._monotonic() + _RETRY_STORE_S
+                self._backlog.not_fetched(self._monotonic())
             case _Stop(grace_s):
                 self._stopping_until_s = self._monotonic() + grace_s
 
@@ -232,13 +244,18 @@ class Forwarder:
     def _produce(self, entry: Entry) -> None:
         if not self._answering or entry.stage is not Stage.WAITING:
             return
+        now_s = self._monotonic()
+        if not self._parking.may_send(entry.record.topic, now_s):
+            return
         self._ledger.produced(entry)
-        if not self._sink.send(entry.record, lambda problem: self._events.put(_Outcome(entry, problem))):
+        if not self._live.send(
+            entry.record, lambda problem: self._events.put(_Outcome(entry, now_s, problem))
+        ):
             self._ledger.undelivered(entry)
 
-    def _outcome(self, entry: Entry, undelivered: Undelivered | None) -> None:
+    def _outcome(self, entry: Entry, sent_s: float, undelivered: Undelivered | None) -> None:
         if undelivered is None:
-            self._kafka_answers()
+            self._kafka_told(entry.record.topic, sent_s)
             self.counters.confirmed += 1
             self._settle(self._ledger.delivered(entry))
             return
@@ -248,25 +265,21 @@ class Forwarder:
             refusal = self._intake.refuse(entry.record, undelivered.problem)
             self._ledger.replace(entry, refusal.record)
             self._produce(entry)
+        elif undelivered.topic_at_fault:
+            self._parking.park(entry.record.topic, self._monotonic(), undelivered.problem)
         else:
             log.debug("event=kafka.undelivered error=%s", undelivered.problem)
 
     def _settle(self, settled: Settled) -> None:
         for ack in settled.acks:
             self._acknowledge(ack)
-        self._remove(settled.rows)
-
-    def _remove(self, rows: Iterable[int]) -> None:
-        doomed = tuple(rows)
-        if doomed:
-            self._removed_since_fetch.update(doomed)
-            self._writer.remove(doomed)
+        self._backlog.remove(settled.rows)
 
     # Storing what is overdue.
 
     def _entered_before_s(self, now_s: float) -> float:
         """Entries that entered before this moment must be on their way to the disk now."""
-        patience = 0.5 if self._answering else _OUTAGE_PATIENCE
+        patience = _PATIENCE if self._answering else _OUTAGE_PATIENCE
         return now_s - patience * self._interval_s
 
     def _patience(self) -> float:
@@ -275,84 +288,67 @@ class Forwarder:
         oldest = self._ledger.oldest_unstored()
         if oldest is not None:
             overdue_s = oldest.entered_s + (now_s - self._entered_before_s(now_s))
-            until_s = min(until_s, max(overdue_s, self._not_before_s["store"]))
-        if self._backlog_wanted():
-            until_s = min(until_s, self._not_before_s["drain"])
-        if self._stopping_until_s is not None:
+            until_s = min(until_s, max(overdue_s, self._store_not_before_s))
+        if self._stopping_until_s is None:
+            until_s = min(until_s, self._backlog.wake_s())
+        else:
             until_s = min(until_s, self._stopping_until_s)
         return max(until_s - now_s, 0.0)
 
     def _store_overdue(self) -> None:
         now_s = self._monotonic()
         oldest = self._ledger.oldest_unstored()
-        if oldest is None or now_s < self._not_before_s["store"]:
+        if oldest is None or now_s < self._store_not_before_s:
             return
         stopping = self._stopping_until_s is not None
         if not stopping and oldest.entered_s > self._entered_before_s(now_s):
             return
         if oldest.at_sink and self._answering and not stopping:
-            self._answering = False
-            log.warning("event=kafka.silent action=store")
+            self._overdue_at_sink(oldest, now_s)
         # Once one is overdue because of Kafka, the others would be too: one commit for all of them.
         everything = stopping or not self._answering
         taken = self._ledger.take_for_storing(now_s if everything else self._entered_before_s(now_s))
         if taken:
             self._writer.store(taken)
 
-    # Draining the outbox.
+    # Whether Kafka answers.
 
-    def _kafka_answers(self) -> None:
+    def _overdue_at_sink(self, entry: Entry, now_s: float) -> None:
+        """Kafka is silent, unless it has answered others meanwhile: then it is the topic."""
+        if self._prompt_s > entry.entered_s:
+            self._parking.park(entry.record.topic, now_s, "no delivery report while others came")
+        else:
+            self._answering = False
+            log.warning("event=kafka.silent action=store")
+
+    def _kafka_told(self, topic: str, sent_s: float) -> None:
+        """A delivery report has come: a prompt one says that Kafka answers."""
+        now_s = self._monotonic()
+        self._parking.delivered(topic)
+        if now_s - sent_s <= _PATIENCE * self._interval_s:
+            self._prompt_s = now_s
+            self._go_live()
+
+    def _try_live(self) -> None:
+        """With nothing left to send there is no probe: the next message may go live, and be it to try.
+
+        Not too often: over a slow link every report is late, and each try would be stored as well.
+        """
+        if self._answering or len(self._ledger) or self._writer.records:
+            return
+        now_s = self._monotonic()
+        if now_s >= self._try_live_at_s:
+            self._try_live_at_s = now_s + _TRY_LIVE_EVERY_S
+            self._go_live()
+
+    def _go_live(self) -> None:
         if not self._answering:
             self._answering = True
             log.warning("event=kafka.answers outbox_records=%d", self._writer.records)
-
-    def _backlog_wanted(self) -> bool:
-        if self._drain.busy or self._stopping_until_s is not None:
-            return False
-        # While Kafka is silent, copies that the sink holds are probes enough.
-        probing = not self._answering and self._ledger.held > 0
-        return self._writer.records > self._ledger.held and not probing
-
-    def _fetch_backlog(self) -> None:
-        if self._backlog_wanted() and self._monotonic() >= self._not_before_s["drain"]:
-            self._removed_since_fetch.clear()
-            self._writer.fetch(self._drain.begin())
-
-    def _send_backlog(self, rows: Iterable[tuple[int, bytes]]) -> None:
-        rows = list(rows)
-        self._drain.fetched(number for number, _ in rows)
-        for number, stored in rows:
-            if self._ledger.is_held(number) or number in self._removed_since_fetch:
-                continue
-            try:
-                record = from_bytes(stored)
-            except ValueError as error:
-                record = self._intake.refuse_row(stored, str(error)).record
-                self.counters.dead_letters += 1
-            self._resend(number, Record(record.topic, record.key, record.value, (*record.headers, REPLAYED)))
-        if not self._drain.busy:
-            self._not_before_s["drain"] = self._monotonic() + _RETRY_DRAIN_S
-
-    def _resend(self, number: int, record: Record) -> None:
-        self._drain.sent(number)
-        if not self._sink.send(record, lambda problem: self._events.put(_Drained(number, record, problem))):
-            self._remove(self._drain.outcome(number, delivered=False))
-
-    def _drained(self, number: int, record: Record, undelivered: Undelivered | None) -> None:
-        if undelivered is not None and undelivered.record_at_fault:
-            self.counters.dead_letters += 1
-            self._resend(number, self._intake.refuse(record, undelivered.problem).record)
-            return
-        if undelivered is None:
-            self._kafka_answers()
-            self.counters.drained += 1
-        self._remove(self._drain.outcome(number, delivered=undelivered is None))
-        if undelivered is not None:
-            self._not_before_s["drain"] = self._monotonic() + _RETRY_DRAIN_S
 
     def _finished(self) -> bool:
         if self._stopping_until_s is None:
             return False
         if self._monotonic() >= self._stopping_until_s:
             return True
-        return not len(self._ledger) and not self._ledger.held and not self._drain.busy
+        return not len(self._ledger) and not self._ledger.held and self._backlog.idle

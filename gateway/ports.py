@@ -57,6 +57,10 @@ class Undelivered(Protocol):
     def record_at_fault(self) -> bool:
         """True where trying again can't help."""
 
+    @property
+    def topic_at_fault(self) -> bool:
+        """True where the topic is missing or forbidden: others may go on."""
+
 
 Done = Callable[[Undelivered | None], None]
 """Told the outcome of one record: None once it is stored for good."""

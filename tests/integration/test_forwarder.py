@@ -43,10 +43,14 @@ class Station:
         self.acks: list[Ack] = []
         self.sequences = Sequences()
         self.intake = Intake("mast-07", "thisrun", self.sequences, topic, SystemClock("always"))
-        self.sink = KafkaSink(bootstrap_servers, "mast-07-live", {"delivery.timeout.ms": "8000"})
+        self.live, self.backlog = (
+            KafkaSink(bootstrap_servers, f"mast-07-{role}", {"delivery.timeout.ms": "8000"})
+            for role in ("live", "backlog")
+        )
         self.forwarder = Forwarder(
             self.intake,
-            self.sink,
+            self.live,
+            self.backlog,
             lambda report: OutboxWriter(SqliteOutbox(outbox), report),
             self.acks.append,
             COMMIT_INTERVAL_S,
@@ -55,7 +59,7 @@ class Station:
     def warm_up(self) -> None:
         """Send reading 1: a fresh producer takes its time to get its id, so it may go through the outbox."""
         self.receive(range(1, 2))
-        eventually(lambda: self.forwarder.counters.confirmed + self.forwarder.counters.drained, 20)
+        eventually(lambda: self.forwarder.counters.confirmed + self.forwarder.drained, 20)
         eventually(lambda: self.forwarder.uplink, until=lambda uplink: uplink == "healthy")
 
     def receive(self, seqs: range) -> None:
@@ -71,7 +75,8 @@ def running(bootstrap_servers: str, topic: str, outbox: Path) -> Iterator[Statio
         yield station
     finally:
         station.forwarder.stop(grace_s=0.2)
-        station.sink.close()
+        station.live.close()
+        station.backlog.close()
 
 
 def records(bootstrap_servers: str, topic: str) -> list[Message]:
@@ -124,7 +129,7 @@ def test_a_reading_that_never_comes_back_from_the_broker_goes_through_the_outbox
             station.forwarder.sampled(
                 station.intake.own(reading(seq, gateway="mast-07", run="thisrun"), "fieldgate/mast-07/cup")
             )
-        eventually(lambda: station.forwarder.counters.drained, until=lambda drained: drained == 5)
+        eventually(lambda: station.forwarder.drained, until=lambda drained: drained == 5)
         # The echoes come at last: acknowledged, and not sent again.
         for seq in range(1, 6):
             echo = encode_reading(reading(seq, gateway="mast-07", run="thisrun"))

@@ -2,47 +2,82 @@
 
 from __future__ import annotations
 
-from gateway.drain import Drain
+from gateway.drain import BATCH_RECORDS, Drain
 
 
-def test_rows_are_removed_together_once_the_whole_batch_is_told() -> None:
+def test_rows_are_removed_after_their_delivery_together() -> None:
     drain = Drain()
     assert drain.begin() == 0
-    drain.fetched([1, 2])
+    drain.fetched(2)
     drain.sent(1)
     drain.sent(2)
-    assert drain.outcome(1, delivered=True) == ()
-    assert drain.busy
-    assert drain.outcome(2, delivered=True) == (1, 2)
-    assert not drain.busy
+    assert drain.remove_at_s() == float("inf")
+    drain.delivered(1, 10.0)
+    drain.delivered(2, 10.1)
+    assert drain.remove_at_s() == 10.2
+    assert drain.under_way == 2
+    assert drain.take_delivered() == (1, 2)
+    assert drain.under_way == 0
+    assert drain.remove_at_s() == float("inf")
     assert drain.begin() == 2
+
+
+def test_a_whole_batch_is_removed_at_once() -> None:
+    drain = Drain()
+    for number in range(1, BATCH_RECORDS + 1):
+        drain.sent(number)
+    assert drain.busy
+    for number in range(1, BATCH_RECORDS + 1):
+        drain.delivered(number, 10.0)
+    assert drain.remove_at_s() == float("-inf")
+    assert not drain.busy
 
 
 def test_what_was_not_delivered_stays_and_is_fetched_before_anything_newer() -> None:
     drain = Drain()
     drain.begin()
-    drain.fetched([4, 5, 6])
+    drain.fetched(6)
     for number in (4, 5, 6):
         drain.sent(number)
-    drain.outcome(4, delivered=True)
-    drain.outcome(5, delivered=False)
-    assert drain.outcome(6, delivered=True) == (4, 6)
+    drain.delivered(4, 1.0)
+    drain.undelivered(5)
+    drain.delivered(6, 1.0)
     assert drain.begin() == 4
+    assert drain.take_delivered() == (4, 6)
 
 
-def test_after_the_end_the_next_fetch_starts_over() -> None:
+def test_no_row_is_sent_twice() -> None:
     drain = Drain()
     drain.begin()
-    drain.fetched([9])
+    drain.fetched(3)
+    for number in (1, 2, 3):
+        drain.sent(number)
+    drain.delivered(1, 1.0)
+    drain.begin()
+    drain.delivered(2, 1.0)
+    drain.removed(drain.take_delivered())
+    assert [number for number in (1, 2, 3, 4) if drain.is_under_way(number)] == [1, 2, 3]
+    drain.begin()
+    assert [number for number in (1, 2, 3, 4) if drain.is_under_way(number)] == [3]
+
+
+def test_after_the_end_the_next_fetch_starts_over_and_a_fruitless_pass_says_so() -> None:
+    drain = Drain()
+    drain.begin()
+    assert drain.fetched(9)
+    drain.sent(9)
     assert drain.begin() == 9
-    drain.fetched([])
+    assert drain.fetched(None)
     assert drain.begin() == 0
+    assert drain.fetched(9)
+    assert drain.begin() == 9
+    assert not drain.fetched(None)
 
 
 def test_a_failed_fetch_is_asked_again_from_the_same_place() -> None:
     drain = Drain()
     drain.begin()
-    drain.fetched([9])
+    drain.fetched(9)
     drain.begin()
     drain.failed()
     assert not drain.busy

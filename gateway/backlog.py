@@ -1,0 +1,132 @@
+"""Sends the outbox's rows to Kafka beside the live messages, through a sink of its own.
+
+Owned by the forwarder's thread, which asks ``wake_s`` when to call ``turn`` next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.drain import Drain
+from gateway.intake import Intake
+from gateway.ledger import Ledger
+from gateway.outbox_records import from_bytes
+from gateway.outbox_writer import OutboxWriter
+from gateway.parking import Parking
+from gateway.ports import Record, Sink, Undelivered
+
+REPLAYED: Final = ("replayed", b"1")
+_RETRY_S: Final = 0.25
+_FRUITLESS_PAUSE_S: Final = 10.0
+_NEVER: Final = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """The sink told the outcome of a row."""
+
+    number: int
+    record: Record
+    sent_s: float
+    undelivered: Undelivered | None
+
+
+class Backlog:
+    """Fetches rows, sends them marked as replayed, removes what Kafka has confirmed."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        sink: Sink,
+        writer: OutboxWriter,
+        ledger: Ledger,
+        parking: Parking,
+        report: Callable[[Drained], None],
+    ) -> None:
+        self._intake = intake
+        self._sink = sink
+        self._writer = writer
+        self._ledger = ledger
+        self._parking = parking
+        self._report = report
+        self._drain = Drain()
+        self._not_before_s = float("-inf")
+        self.drained = 0
+        self.dead_letters = 0
+
+    @property
+    def idle(self) -> bool:
+        """True when no row is under way."""
+        return self._drain.idle
+
+    def wake_s(self) -> float:
+        """When ``turn`` has something to do (monotonic), infinity when only an event can change that."""
+        fetch_s = self._not_before_s if self._wanted() else _NEVER
+        return min(fetch_s, self._drain.remove_at_s())
+
+    def turn(self, now_s: float, *, fetch: bool) -> None:
+        """Remove delivered rows that are due, and fetch more where ``fetch`` allows."""
+        if now_s >= self._drain.remove_at_s() or not fetch:
+            self.remove(self._drain.take_delivered())
+        if fetch and self._wanted() and now_s >= self._not_before_s:
+            self._writer.fetch(self._drain.begin())
+
+    def fetched(self, rows: Sequence[tuple[int, bytes]], now_s: float) -> None:
+        """Send the rows that were read, but for those under way, held, or for a parked topic."""
+        if not self._drain.fetched(rows[-1][0] if rows else None):
+            pause_s = min(max(self._parking.again_s() - now_s, _RETRY_S), _FRUITLESS_PAUSE_S)
+            self._not_before_s = now_s + pause_s
+        for number, stored in rows:
+            if self._drain.is_under_way(number) or self._ledger.is_held(number):
+                continue
+            try:
+                record = from_bytes(stored)
+            except ValueError as error:
+                self.dead_letters += 1
+                record = self._intake.refuse_row(stored, str(error)).record
+            if self._parking.may_send(record.topic, now_s):
+                replayed = Record(record.topic, record.key, record.value, (*record.headers, REPLAYED))
+                self._send(number, replayed, now_s)
+
+    def not_fetched(self, now_s: float) -> None:
+        """The rows could not be read: try again soon."""
+        self._drain.failed()
+        self._not_before_s = now_s + _RETRY_S
+
+    def told(self, event: Drained, now_s: float) -> None:
+        """Take a row's outcome."""
+        undelivered = event.undelivered
+        if undelivered is None:
+            self.drained += 1
+            self._parking.delivered(event.record.topic)
+            self._drain.delivered(event.number, now_s)
+        elif undelivered.record_at_fault:
+            self.dead_letters += 1
+            self._send(event.number, self._intake.refuse(event.record, undelivered.problem).record, now_s)
+        else:
+            if undelivered.topic_at_fault:
+                self._parking.park(event.record.topic, now_s, undelivered.problem)
+            self._drain.undelivered(event.number)
+            self._not_before_s = now_s + _RETRY_S
+
+    def remove(self, rows: Iterable[int]) -> None:
+        """Forget rows that Kafka has."""
+        doomed = tuple(rows)
+        if doomed:
+            self._drain.removed(doomed)
+            self._writer.remove(doomed)
+
+    def _wanted(self) -> bool:
+        stored = self._writer.records
+        return not self._drain.busy and stored > self._ledger.held + self._drain.under_way
+
+    def _send(self, number: int, record: Record, now_s: float) -> None:
+        self._drain.sent(number)
+        taken = self._sink.send(
+            record, lambda undelivered: self._report(Drained(number, record, now_s, undelivered))
+        )
+        if not taken:
+            self._drain.undelivered(number)
+            self._not_before_s = now_s + _RETRY_S
