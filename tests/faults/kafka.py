@@ -1,0 +1,175 @@
+"""A broker to be hurt, and everything a mast has in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # no __all__
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from cloud.broker import LocalBroker
+from cloud.child import free_port
+from cloud.provision import provision_topics
+from cloud.schema import DEAD_LETTER_TOPIC, DeadLetter, InvalidReading, parse_dead_letter, parse_reading
+from tests.faults.uplink import Uplink
+from tests.servers import eventually, unique_name
+
+Identity = tuple[str, str, str, int]
+"""Gateway, channel, run, seq of a reading."""
+
+QUANTITIES: Final = ("wind_speed", "temperature", "humidity", "pressure")
+_PARTITIONS: Final = 2
+
+_MORE_PROPERTIES: Final = """
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,UPLINK:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=PLAINTEXT://127.0.0.1:{port},UPLINK://127.0.0.1:{inner},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},UPLINK://127.0.0.1:{uplink}
+inter.broker.listener.name=PLAINTEXT
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=true
+"""
+
+
+class HurtBroker(LocalBroker):
+    """A broker with a second listener that it announces at the uplink's port, and with ACLs."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.inner_port, self.uplink_port = free_port(), free_port()
+
+    def _configure(self) -> Path:
+        properties = super()._configure()
+        with properties.open("a") as file:
+            # Of a key that is given twice the last one counts.
+            file.write(
+                _MORE_PROPERTIES.format(
+                    port=self.port,
+                    inner=self.inner_port,
+                    uplink=self.uplink_port,
+                    controller_port=self.controller_port,
+                )
+            )
+        return properties
+
+
+@dataclass
+class Arrivals:
+    """What a gateway has in Kafka: how often each reading, and its dead letters."""
+
+    readings: Counter[Identity] = field(default_factory=Counter)
+    replayed: int = 0
+    dead_letters: list[DeadLetter] = field(default_factory=list)
+
+
+class Kafka:
+    """The broker, the uplink that leads to it, and the operator's hands on its topics."""
+
+    def __init__(self, broker: HurtBroker, uplink: Uplink) -> None:
+        self.broker = broker
+        self.uplink = uplink
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        provision_topics(broker.bootstrap_servers, partitions=_PARTITIONS, replication=1)
+
+    @property
+    def direct(self) -> str:
+        """The broker's own address."""
+        return self.broker.bootstrap_servers
+
+    @property
+    def by_uplink(self) -> str:
+        """The address through the uplink."""
+        return f"127.0.0.1:{self.uplink.port}"
+
+    def create(self, *topics: str) -> None:
+        """Create topics, and wait until the broker knows them."""
+        wanted = [NewTopic(topic, num_partitions=_PARTITIONS, replication_factor=1) for topic in topics]
+        for created in self._admin.create_topics(wanted).values():
+            created.result(timeout=20)
+        eventually(lambda: set(topics) <= set(self._admin.list_topics(timeout=10).topics), 20)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic, and wait until the broker has forgotten it."""
+        self._admin.delete_topics([topic])[topic].result(timeout=20)
+        eventually(lambda: topic not in self._admin.list_topics(timeout=10).topics, 20)
+
+    def forbid_writing(self, topic: str) -> None:
+        """Let everyone read a topic; with that, nobody may write it."""
+        self._admin.create_acls([_may_read(topic)]).popitem()[1].result(timeout=20)
+
+    def allow_writing(self, topic: str) -> None:
+        """Take the rule away again."""
+        rule = AclBindingFilter(
+            ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*",
+            AclOperation.ANY, AclPermissionType.ANY,
+        )  # fmt: skip
+        self._admin.delete_acls([rule]).popitem()[1].result(timeout=20)
+
+    def require_replicas(self, topic: str, count: int) -> None:
+        """Set how many replicas must have a record before it is acknowledged; there is one."""
+        entry = ConfigEntry("min.insync.replicas", str(count), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        self._admin.incremental_alter_configs([resource])[resource].result(timeout=20)
+
+    def messages(self, topics: Iterable[str]) -> Iterator[Message]:
+        """Every message of these topics; those that don't exist have none."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.direct, "group.id": unique_name("reckoning"), "log_level": 0}
+        )
+        try:
+            known = consumer.list_topics(timeout=20).topics
+            for topic in topics:
+                for partition in known[topic].partitions if topic in known else ():
+                    place = TopicPartition(topic, partition, 0)
+                    start, end = consumer.get_watermark_offsets(place, timeout=20)
+                    place.offset = start
+                    consumer.assign([place])
+                    while start < end:
+                        for message in consumer.consume(10_000, timeout=0.2):
+                            if message.error() is None:
+                                start = (message.offset() or 0) + 1
+                                yield message
+        finally:
+            consumer.close()
+
+    def arrivals(self, gateway: str, topics: Iterable[str]) -> Arrivals:
+        """Everything in a gateway's topics, and its dead letters."""
+        found = Arrivals()
+        for message in self.messages(topics):
+            found.readings[parse_reading(message.value() or b"").identity] += 1
+            found.replayed += ("replayed", b"1") in (message.headers() or [])
+        letters = (
+            parse_dead_letter(message.value() or b"") for message in self.messages([DEAD_LETTER_TOPIC])
+        )
+        found.dead_letters += [letter for letter in letters if letter.gateway == gateway]
+        return found
+
+
+def reading_in(letter: DeadLetter) -> Identity | None:
+    """The reading that a dead letter carries, if it carries one."""
+    try:
+        return parse_reading(letter.payload).identity
+    except InvalidReading:
+        return None
+
+
+def _may_read(topic: str) -> AclBinding:
+    return AclBinding(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*",
+        AclOperation.READ, AclPermissionType.ALLOW,
+    )  # fmt: skip

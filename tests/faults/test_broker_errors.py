@@ -1,0 +1,65 @@
+"""Topics that are missing, forbidden or short of replicas wait; every other one flows live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from tests.faults.kafka import Kafka
+from tests.faults.mast import Mast
+from tests.servers import eventually
+
+pytestmark = pytest.mark.system
+Tell = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What an operator can do to a topic, and how it is mended."""
+
+    hurt: Callable[[Kafka, str], None]
+    mend: Callable[[Kafka, str], None]
+    before_start: bool = False
+
+
+TROUBLES = {
+    # Before the start: deleting a topic deletes what has arrived in it.
+    "unknown topic": Trouble(Kafka.delete, Kafka.create, before_start=True),
+    "not authorized": Trouble(Kafka.forbid_writing, Kafka.allow_writing),
+    "not enough replicas": Trouble(
+        lambda cloud, topic: cloud.require_replicas(topic, 2),
+        lambda cloud, topic: cloud.require_replicas(topic, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_one_topic_takes_nothing(trouble: Trouble, mast: Mast, cloud: Kafka, tell: Tell) -> None:
+    sick, well = mast.topics["wind_speed"], mast.topics["pressure"]
+    if trouble.before_start:
+        trouble.hurt(cloud, sick)
+    mast.start()
+    mast.sample(100)
+    if not trouble.before_start:
+        mast.healthy()
+        trouble.hurt(cloud, sick)
+    eventually(lambda: mast.status()["outbox_records"], 20, until=lambda waiting: waiting >= 80)
+    live = mast.in_kafka("pressure")
+    mast.sample(300)
+    # Pressure is two readings in five: it went out meanwhile, and not through the outbox.
+    eventually(lambda: mast.in_kafka("pressure"), until=lambda now: now > live + 80)
+    arrived = sorted(cloud.messages([well]), key=lambda message: message.timestamp()[1])
+    recent = arrived[live + 20 :]
+    late = sum(("replayed", b"1") in (message.headers() or []) for message in recent)
+    assert late <= len(recent) // 10, f"{late} of {len(recent)} took the way through the outbox"
+    waiting = mast.status()["outbox_records"]
+    trouble.mend(cloud, sick)
+    mast.empty(90)
+    mast.sample(50)
+    mast.stop()
+    reckoning = mast.reckon()
+    reckoning.balance()
+    tell(reckoning.figures(), waiting=waiting)
+    assert not reckoning.refused

@@ -1,0 +1,138 @@
+"""The gateway itself dies: what it had for longer than a commit interval and an fsync is safe."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.demo.mosquitto import LocalMosquitto
+from tests.faults.kafka import Identity, Kafka
+from tests.faults.mast import COMMIT_INTERVAL_S, FSYNC_S, Mast, Reckoning
+from tests.servers import eventually
+
+pytestmark = pytest.mark.system
+Tell = Callable[..., None]
+
+RATE = 150
+
+
+@pytest.fixture
+def watched(tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto) -> Iterator[Mast]:
+    """A mast whose every reading is seen on the local broker, independently of the daemon's own account."""
+    with Mast(tmp_path, cloud, mosquitto, rate=RATE, watch_readings=True) as mast:
+        yield mast
+
+
+def weigh(mast: Mast, reckoning: Reckoning, killed_s: dict[str, float]) -> tuple[int, float]:
+    """How many readings the kills cost, and how old (s) the oldest of them was; fails past the promise."""
+    seen_s: dict[Identity, float] = {
+        (mast.id, channel, run, seq): at_s
+        for run, seen in mast.witness.runs.items()
+        for (channel, seq), at_s in seen.published.items()
+    }
+    ages_s = {lost: killed_s[lost[2]] - seen_s[lost] for lost in reckoning.lost if lost in seen_s}
+    # A reading the witness never saw was never published, or not yet: no older than the youngest it saw.
+    oldest_s = max(ages_s.values(), default=0.0)
+    limit_s = COMMIT_INTERVAL_S + FSYNC_S
+    assert oldest_s <= limit_s, f"lost {oldest_s:.2f} s after it was sampled: {reckoning.figures()}"
+    assert len(reckoning.lost) <= RATE * limit_s * len(killed_s)
+    # The last readings before a kill may have reached Kafka and no witness.
+    last = {
+        (run, channel): seq
+        for run, seen in mast.witness.runs.items()
+        for channel, seq in seen.last_seq().items()
+    }
+    for _, channel, run, seq in reckoning.invented:
+        assert run in killed_s
+        assert 0 < seq - last.get((run, channel), 0) <= RATE
+    return len(reckoning.lost), oldest_s
+
+
+def _let_pass(seconds: float) -> None:
+    end_s = time.monotonic() + seconds
+    eventually(time.monotonic, seconds + 5, until=lambda now_s: now_s >= end_s, poll_s=0.001)
+
+
+def test_gateway_killed_at_random_moments(watched: Mast, cloud: Kafka, tell: Tell, full: bool) -> None:
+    kills = 20 if full else 3
+    seed = random.randrange(1 << 32)
+    print("seed", seed)  # noqa: T201
+    moments = random.Random(seed)
+    killed_s: dict[str, float] = {}
+    for kill in range(kills):
+        run = watched.start(sampling=False)
+        # Every third run loses its uplink first, so that kills also hit commits.
+        if kill % 3 == 1:
+            cloud.uplink.close()
+        _let_pass(moments.uniform(0.0, 3.0))
+        killed_s[run] = watched.kill()
+        cloud.uplink.open()
+    watched.start()
+    watched.sample(50)
+    watched.healthy()
+    watched.stop()
+    reckoning = watched.reckon()
+    lost, oldest_s = weigh(watched, reckoning, killed_s)
+    tell(reckoning.figures(), kills=kills, seed=seed, oldest_lost_s=round(oldest_s, 3), lost=lost)
+    assert not reckoning.outbox
+
+
+def test_gateway_killed_while_it_drains(watched: Mast, cloud: Kafka, tell: Tell, full: bool) -> None:
+    kills = 10 if full else 2
+    killed_s: dict[str, float] = {}
+    for _ in range(kills):
+        cloud.uplink.close()
+        run = watched.start()
+        watched.spilling()
+        watched.sample(400)
+        cloud.uplink.open()
+        eventually(lambda: watched.status()["drained"], 30, poll_s=0.005)
+        killed_s[run] = watched.kill()
+    watched.start()
+    watched.healthy()
+    watched.stop()
+    reckoning = watched.reckon()
+    lost, oldest_s = weigh(watched, reckoning, killed_s)
+    tell(reckoning.figures(), kills=kills, oldest_lost_s=round(oldest_s, 3), lost=lost)
+    assert not reckoning.outbox
+
+
+def test_a_sampler_that_dies_is_replaced(
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
+) -> None:
+    # A pressure that no double can be turned into a converter's code for: the driver raises OverflowError.
+    rows = [
+        f"2026-01-01T{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}Z,7.5,{'1e308' if n == 60 else '90.0'},20,50"
+        for n in range(600)
+    ]
+    (tmp_path / "mast.csv").write_text("\n".join(["time,wind,pressure,celsius,percent", *rows, ""]))
+    board = """
+[board]
+kind = "replay"
+file = "mast.csv"
+speed = 60
+[board.columns]
+"cup-a" = "wind"
+"cup-b" = "wind"
+"baro-a" = "pressure"
+"baro-b" = { column = "wind", offset = 80 }
+"dht.temperature" = "celsius"
+"dht.humidity" = "percent"
+"""
+    with Mast(tmp_path, cloud, mosquitto, board=board) as mast:
+        mast.start()
+        eventually(lambda: mast.status()["sampler_restarts"], 30, until=lambda restarts: restarts == 1)
+        eventually(lambda: mast.status()["state"], 30, until=lambda state: state == "ended")
+        last_seq = {channel: last["seq"] for channel, last in mast.status()["channels"].items()}
+        mast.healthy()
+        mast.stop()
+        reckoning = mast.reckon()
+    reckoning.balance()
+    tell(reckoning.figures(), samples_missed=600 - last_seq["baro-a.pressure"])
+    # The others lost nothing; the dead one went on with its next number after a pause of a second or so.
+    assert last_seq["cup-a.wind_speed"] == last_seq["baro-b.pressure"] == 600
+    assert 300 < last_seq["baro-a.pressure"] < 599

@@ -1,0 +1,93 @@
+"""Kafka is killed, hangs, or is cut off: nothing sampled meanwhile is missing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.demo.mosquitto import LocalMosquitto
+from tests.faults.kafka import Kafka
+from tests.faults.mast import Mast
+from tests.servers import eventually
+
+pytestmark = pytest.mark.system
+Tell = Callable[..., None]
+
+
+def test_kafka_killed_and_back(mast: Mast, cloud: Kafka, tell: Tell) -> None:
+    mast.start()
+    mast.sample(200)
+    cloud.broker.kill()
+    mast.spilling()
+    mast.sample(300)
+    cloud.broker.start()
+    mast.healthy()
+    mast.sample(100)
+    mast.stop()
+    reckoning = mast.reckon()
+    reckoning.balance()
+    tell(reckoning.figures())
+    assert reckoning.replayed >= 300
+
+
+def test_kafka_hangs_without_refusing(mast: Mast, cloud: Kafka, tell: Tell, full: bool) -> None:
+    seconds = 60 if full else 10
+    mast.start()
+    mast.sample(200)
+    assert cloud.broker.pid is not None
+    os.kill(cloud.broker.pid, signal.SIGSTOP)
+    try:
+        mast.spilling()
+        mast.sample(150 * seconds, deadline_s=4 * seconds)
+    finally:
+        os.kill(cloud.broker.pid, signal.SIGCONT)
+    mast.healthy(60)
+    mast.sample(100)
+    mast.stop()
+    reckoning = mast.reckon()
+    reckoning.balance()
+    tell(reckoning.figures(), seconds=seconds)
+
+
+def test_connection_cut_in_the_middle_of_batches(mast: Mast, cloud: Kafka, tell: Tell, full: bool) -> None:
+    cuts = 40 if full else 6
+    mast.start()
+    mast.sample(100)
+    for cut in range(cuts):
+        if cut % 2:
+            cloud.uplink.break_before_answer()
+        else:
+            cloud.uplink.break_next_batch()
+        _wait_for_resets(cloud, cut + 1)
+        mast.sample(50)
+    mast.healthy()
+    mast.stop()
+    reckoning = mast.reckon()
+    reckoning.balance()
+    tell(reckoning.figures(), cuts=cuts)
+
+
+def test_uplink_of_64_kbit_and_2_s_round_trip(
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell, full: bool
+) -> None:
+    seconds = 120 if full else 15
+    cloud.uplink.delay_s, cloud.uplink.bytes_per_s = 1.0, 8000.0
+    with Mast(tmp_path, cloud, mosquitto, rate=12) as mast:
+        mast.start(seconds=seconds)
+        eventually(lambda: mast.status()["state"], 2 * seconds, until=lambda state: state == "ended")
+        # It has carried all of it soon after the last reading: the link is slow, not too narrow for a mast.
+        mast.empty(30)
+        carried = cloud.uplink.carried["up"]
+        mast.stop()
+        reckoning = mast.reckon()
+    reckoning.balance()
+    tell(reckoning.figures(), seconds=seconds, bytes_up_per_reading=round(carried / len(reckoning.sampled)))
+    assert not reckoning.outbox
+
+
+def _wait_for_resets(cloud: Kafka, count: int) -> None:
+    eventually(lambda: cloud.uplink.resets, until=lambda resets: resets >= count)

@@ -1,0 +1,105 @@
+"""Watches a gateway on its local broker all through a test: by it a killed run's last state is known."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from paho.mqtt.client import Client, ConnectFlags, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from gateway.demo.mosquitto import LocalMosquitto
+from tests.faults.kafka import Identity
+from tests.servers import unique_name
+
+
+@dataclass
+class Seen:
+    """What was seen of one run: its latest record, and the readings it published, by when (monotonic)."""
+
+    record: Mapping[str, Any] = field(default_factory=dict)
+    published: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    def last_seq(self) -> dict[str, int]:
+        """The highest seq of each channel that the run is known to have drawn."""
+        last: dict[str, int] = dict(self.record.get("last_seq", {}))
+        for channel, seq in self.published:
+            last[channel] = max(seq, last.get(channel, 0))
+        return last
+
+
+class Witness:
+    """A subscriber of run records and, where ``readings`` is set, of all readings. Reconnects by itself."""
+
+    def __init__(self, mosquitto: LocalMosquitto, gateway: str, *, readings: bool = False) -> None:
+        self.runs: dict[str, Seen] = {}
+        self._gateway = gateway
+        self._lock = threading.Lock()
+        self._subscribed = threading.Event()
+        self._filters = [f"fieldgate/{gateway}/run"] + ([f"fieldgate/{gateway}/+/+"] if readings else [])
+        self._client = Client(CallbackAPIVersion.VERSION2, unique_name("witness"))
+        self._client.reconnect_delay_set(1, 1)
+        self._client.on_connect = self._on_connect
+        self._client.on_subscribe = lambda *_: self._subscribed.set()
+        self._client.on_message = self._on_message
+        self._address = (mosquitto.host, mosquitto.port)
+
+    def __enter__(self) -> Self:
+        self._client.connect(*self._address)
+        self._client.loop_start()
+        assert self._subscribed.wait(10), "the witness could not subscribe"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def state(self, run: str) -> str | None:
+        """The state in a run's latest record."""
+        with self._lock:
+            seen = self.runs.get(run)
+            return None if seen is None else seen.record.get("state")
+
+    def sampled(self) -> set[Identity]:
+        """Every reading that is known to have been sampled; seq is dense."""
+        with self._lock:
+            return {
+                (self._gateway, channel, run, seq)
+                for run, seen in self.runs.items()
+                for channel, last in seen.last_seq().items()
+                for seq in range(1, last + 1)
+            }
+
+    def dropped(self) -> set[Identity]:
+        """What the run records announce as dropped: ranges by channel, both ends included."""
+        with self._lock:
+            return {
+                (self._gateway, ranges["channel"], str(ranges.get("run", run)), seq)
+                for run, seen in self.runs.items()
+                for ranges in seen.record.get("dropped", ())
+                for seq in range(ranges["first"], ranges["last"] + 1)
+            }
+
+    def _on_connect(
+        self, client: Client, _data: Any, _flags: ConnectFlags, _reason: ReasonCode, _more: Properties | None
+    ) -> None:
+        client.subscribe([(topic_filter, 1) for topic_filter in self._filters])
+
+    def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
+        now_s = time.monotonic()
+        fields = json.loads(message.payload)
+        with self._lock:
+            seen = self.runs.setdefault(fields["run"], Seen())
+            if "last_seq" in fields:
+                seen.record = fields
+            else:
+                seen.published.setdefault((fields["channel"], fields["seq"]), now_s)
