@@ -31,6 +31,7 @@ UNITS: Final[Mapping[str, str]] = {
 
 RAW_TOPIC: Final = "mqtt.raw"
 DEAD_LETTER_TOPIC: Final = "gateway.dead-letter"
+RUNS_TOPIC: Final = "gateway.runs"
 READING_TOPIC_PREFIX: Final = "mqtt."
 
 GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING = 1, 2, 3, 4, 9

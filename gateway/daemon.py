@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,10 +25,13 @@ from gateway.forwarder import Forwarder
 from gateway.identity import Sequences, new_run
 from gateway.intake import Intake
 from gateway.last_readings import LastReadings
+from gateway.ledger import Ack
 from gateway.mqtt import MqttLink
 from gateway.notify import notify
 from gateway.outbox_writer import OutboxWriter
+from gateway.run_ledger import ANNOUNCE_EVERY_S, RunLedger, State
 from gateway.sampler import Mast, Sampler
+from gateway.state_file import boot_id, replace_run
 from gateway.status import StatusServer
 from gateway.supervisor import Supervisor
 
@@ -63,7 +65,6 @@ class Daemon:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._run_id = new_run()
-        self._started = datetime.now(UTC)
         self._stop = threading.Event()
         self._last = LastReadings()
         self._sequences = Sequences()
@@ -92,7 +93,8 @@ class Daemon:
             config.mqtt.port,
             f"fieldgate-{config.gateway.id}",
             [f"{root}/+/+", *(forward.filter for forward in config.forwards)],
-            lambda topic, payload, ack: self._forwarder.arrived(topic, payload, ack),
+            self._topics["run"],
+            self._arrived,
             (self._topics["status"], self._announcement("offline")),
             config.mqtt.keepalive_s,
         )
@@ -108,6 +110,13 @@ class Daemon:
             lambda report: OutboxWriter(outbox, report),
             self._link.acknowledge,
             config.outbox.commit_interval_s,
+        )
+        self._runs = RunLedger(
+            config.gateway.id,
+            self._run_id,
+            boot_id(),
+            replace_run(config.outbox.path.with_name(config.outbox.path.name + ".run"), self._run_id),
+            self._counts,
         )
         mast = Mast(config.gateway.id, self._run_id, self._clock, self._sequences, self._emit)
         self._supervisor = Supervisor(
@@ -135,19 +144,27 @@ class Daemon:
         if self._status is not None:
             self._status.start()
         self._supervisor.start()
+        self._forwarder.announce(self._runs.record("running"))
         notify("READY=1")
 
     def _main_loop(self, sample_until_s: float | None) -> bool:
         """Until told to stop; True when the forwarder died, which only a new process can mend."""
+        announce_at_s = time.monotonic() + ANNOUNCE_EVERY_S
         while not self._stop.wait(_TICK_S):
             if not self._forwarder.is_alive():
                 log.critical("event=forwarder.died remedy=restart")
                 return True
-            if sample_until_s is not None and time.monotonic() >= sample_until_s:
+            now_s = time.monotonic()
+            if sample_until_s is not None and now_s >= sample_until_s:
                 sample_until_s = None
                 self._supervisor.stop()
             self._supervisor.check()
-            self._link.publish(self._topics["run"], self._run_record(), retain=True)
+            state: State = "ended" if self._supervisor.ended else "running"
+            self._link.publish(self._topics["run"], self._runs.payload(state), retain=True)
+            if now_s >= announce_at_s and self._forwarder.uplink != "spilling":
+                # During an outage each would be stored, and the last of them tells everything.
+                announce_at_s = now_s + ANNOUNCE_EVERY_S
+                self._forwarder.announce(self._runs.record(state))
             if not self._forwarder.is_stuck():
                 notify("WATCHDOG=1")
             notify(
@@ -159,8 +176,9 @@ class Daemon:
         """Ends in the order of the data's way, so that nothing is produced for a thread that is gone."""
         notify("STOPPING=1")
         self._supervisor.stop()
+        self._forwarder.announce(self._runs.record("stopped"))
         self._forwarder.stop(_KAFKA_GRACE_S)
-        self._link.publish(self._topics["run"], self._run_record(stopped=True), retain=True)
+        self._link.publish(self._topics["run"], self._runs.payload("stopped"), retain=True)
         self._link.stop(farewell=(self._topics["status"], self._announcement("offline")))
         self._live.close()
         self._backlog.close()
@@ -168,6 +186,17 @@ class Daemon:
             self._status.stop()
         self._board.close()
         log.info("event=daemon.stop run=%s outbox_records=%d", self._run_id, self._forwarder.outbox_records)
+
+    def _arrived(self, topic: str, payload: bytes, ack: Ack | None) -> None:
+        """Called by the broker's network thread: the previous run's last word, or a message to forward."""
+        if topic != self._topics["run"]:
+            self._forwarder.arrived(topic, payload, ack)
+            return
+        closing = self._runs.close_previous(payload)
+        if closing is not None:
+            self._forwarder.announce(closing)
+        if ack is not None:
+            self._link.acknowledge(ack)
 
     def _emit(self, reading: Reading, sensor: str) -> None:
         """The ledger first: what the broker loses, the ledger still has."""
@@ -192,20 +221,12 @@ class Daemon:
             {"v": VERSION, "gateway": self._config.gateway.id, "state": state, "run": self._run_id}
         ).encode()
 
-    def _run_record(self, *, stopped: bool = False) -> bytes:
-        state = "stopped" if stopped else "ended" if self._supervisor.ended else "running"
-        return json.dumps(
-            {
-                "v": VERSION,
-                "gateway": self._config.gateway.id,
-                "run": self._run_id,
-                "started": self._started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-                "state": state,
-                "last_seq": self._sequences.snapshot(),
-                "in_flight": self._forwarder.in_flight,
-                "outbox_records": self._forwarder.outbox_records,
-            }
-        ).encode()
+    def _counts(self) -> dict[str, Any]:
+        return {
+            "last_seq": self._sequences.snapshot(),
+            "in_flight": self._forwarder.in_flight,
+            "outbox_records": self._forwarder.outbox_records,
+        }
 
     def _snapshot(self) -> dict[str, Any]:
         stopping = self._stop.is_set()

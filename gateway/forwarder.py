@@ -46,6 +46,11 @@ class _Sampled:
 
 
 @dataclass(frozen=True, slots=True)
+class _Announced:
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
 class _Arrived:
     topic: str
     payload: bytes
@@ -64,7 +69,7 @@ class _Stop:
     grace_s: float
 
 
-_Event = _Sampled | _Arrived | _Outcome | Drained | _Stop | Answer
+_Event = _Sampled | _Announced | _Arrived | _Outcome | Drained | _Stop | Answer
 
 
 @dataclass(slots=True)
@@ -122,6 +127,10 @@ class Forwarder:
         """Enter one of our own readings, before it is published; waits while the ledger is full."""
         self._room.wait()
         self._events.put(_Sampled(record))
+
+    def announce(self, record: Record) -> None:
+        """Enter what the gateway has to say of itself; it is as durable as a reading."""
+        self._events.put(_Announced(record))
 
     def arrived(self, topic: str, payload: bytes, ack: Ack | None) -> None:
         """Take a message that came from the broker."""
@@ -202,6 +211,8 @@ class Forwarder:
             case _Sampled(record):
                 self.counters.sampled += 1
                 self._ledger.enter(record, self._monotonic(), own=True)
+            case _Announced(record):
+                self._produce(self._ledger.enter(record, self._monotonic(), own=False))
             case _Arrived(topic, payload, ack):
                 self._receive(topic, payload, ack)
             case _Outcome(entry, sent_s, undelivered):

@@ -33,7 +33,10 @@ _QUEUED: Final = 10_000
 
 
 class MqttLink:
-    """One MQTT 5 session with manual acknowledgement; reconnects for ever."""
+    """One MQTT 5 session with manual acknowledgement; reconnects for ever.
+
+    ``own_record`` is a topic whose retained value is wanted at every connect.
+    """
 
     def __init__(
         self,
@@ -41,12 +44,14 @@ class MqttLink:
         port: int,
         client_id: str,
         filters: Iterable[str],
+        own_record: str,
         arrived: Callable[[str, bytes, Ack | None], None],
         will: tuple[str, bytes],
         keepalive_s: int = 30,
     ) -> None:
         self._address = (host, port, keepalive_s)
         self._filters = tuple(filters)
+        self._own_record = own_record
         self._arrived = arrived
         self._connection = 0
         self._stopping = threading.Event()
@@ -126,9 +131,11 @@ class MqttLink:
             log.error("event=mqtt.refused reason=%s", reason)
             return
         self._connection += 1
-        # retainHandling=1: a retained value comes with a new subscription, not at every reconnect.
-        options = SubscribeOptions(qos=1, retainHandling=1)
-        client.subscribe([(topic_filter, options) for topic_filter in self._filters])
+        # A retained value comes with a new subscription only, not at every reconnect. But the session
+        # outlives a killed daemon, and the record on our own topic is what it left: that comes each time.
+        once = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
+        always = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE)
+        client.subscribe([(self._own_record, always), *((each, once) for each in self._filters)])
 
     def _on_subscribe(
         self, client: Client, _data: Any, _id: int, reasons: list[ReasonCode], _properties: Properties | None

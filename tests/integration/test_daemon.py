@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from paho.mqtt import subscribe
 
 from cloud.broker import LocalBroker
 from cloud.child import free_port
 from cloud.provision import provision_topics
 from cloud.schema import parse_reading
+from gateway.demo.accounting import in_outbox
 from gateway.demo.mosquitto import LocalMosquitto
 from tests.servers import eventually, unique_name
 
@@ -87,8 +88,10 @@ class Gateway:
 
 
 @contextmanager
-def gateway(directory: Path, kafka: str, mosquitto: LocalMosquitto, speed: float = 50) -> Iterator[Gateway]:
-    name, port = unique_name("mast"), free_port()
+def gateway(
+    directory: Path, kafka: str, mosquitto: LocalMosquitto, speed: float = 50, name: str | None = None
+) -> Iterator[Gateway]:
+    name, port = name or unique_name("mast"), free_port()
     config = directory / "gateway.toml"
     config.write_text(CONFIG.format(gateway=name, speed=speed))
     command = [sys.executable, "-m", "gateway.cli", "run", "-c", str(config)]
@@ -107,26 +110,36 @@ def gateway(directory: Path, kafka: str, mosquitto: LocalMosquitto, speed: float
                 process.kill()
 
 
-def identities(kafka: str, gateway: str) -> Counter[tuple[str, int]]:
-    """How often each (channel, seq) of a gateway is in Kafka."""
+def records(kafka: str, topics: list[str]) -> Iterator[Message]:
+    """Everything in these topics."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": unique_name("test")})
-    found: Counter[tuple[str, int]] = Counter()
     try:
-        for topic in TOPICS:
+        for topic in topics:
             for partition in consumer.list_topics(topic, timeout=20).topics[topic].partitions:
                 place = TopicPartition(topic, partition, 0)
                 start, end = consumer.get_watermark_offsets(place, timeout=20)
                 consumer.assign([place])
-                left = end - start
-                while left:
-                    for message in consumer.consume(left, timeout=1.0):
-                        left -= 1
-                        reading = parse_reading(message.value() or b"")
-                        if reading.gateway == gateway:
-                            found[reading.channel, reading.seq] += 1
+                while start < end and consumer.position([place])[0].offset < end:
+                    yield from consumer.consume(1000, timeout=0.2)
     finally:
         consumer.close()
-    return found
+
+
+def identities(kafka: str, gateway: str) -> Counter[tuple[str, int]]:
+    """How often each (channel, seq) of a gateway is in Kafka."""
+    readings = (parse_reading(message.value() or b"") for message in records(kafka, TOPICS))
+    return Counter((reading.channel, reading.seq) for reading in readings if reading.gateway == gateway)
+
+
+def run_records(kafka: str, gateway: str) -> dict[str, dict[str, Any]]:
+    """The last record of each of a gateway's runs."""
+    told = (json.loads(message.value() or b"") for message in records(kafka, ["gateway.runs"]))
+    return {record["run"]: record for record in told if record["gateway"] == gateway}
+
+
+def waiting(directory: Path, gateway: str) -> set[tuple[str, int]]:
+    """The (channel, seq) in the outbox of a gateway that has ended."""
+    return {(channel, seq) for channel, _, seq in in_outbox(directory / "outbox.db", gateway)}
 
 
 def expected(last_seq: dict[str, int]) -> set[tuple[str, int]]:
@@ -154,10 +167,12 @@ def test_every_sampled_reading_is_in_kafka_after_a_clean_stop(
     assert record["state"] == "stopped"
     assert record["in_flight"] == 0
     assert sum(record["last_seq"].values()) >= 300
-    stored = record["outbox_records"]
     found = identities(provisioned, mast.id)
     assert set(found) <= expected(record["last_seq"])
-    assert len(expected(record["last_seq"]) - set(found)) == stored
+    assert expected(record["last_seq"]) - set(found) == waiting(tmp_path, mast.id)
+    told = run_records(provisioned, mast.id)
+    assert told[record["run"]]["state"] == "stopped"
+    assert told[record["run"]]["last_seq"] == record["last_seq"]
 
 
 def test_a_mosquitto_that_is_killed_and_comes_back_empty_changes_nothing(
@@ -176,7 +191,27 @@ def test_a_mosquitto_that_is_killed_and_comes_back_empty_changes_nothing(
         assert mast.process.wait(20) == 0
         record = mast.run_record()
     missing = expected(record["last_seq"]) - set(identities(provisioned, mast.id))
-    assert len(missing) == record["outbox_records"]
+    assert missing == waiting(tmp_path, mast.id)
+
+
+def test_a_killed_run_is_closed_by_the_next_one(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    name = unique_name("mast")
+    with gateway(tmp_path, provisioned, mosquitto, name=name) as mast:
+        eventually(mast.sampled, 30, until=lambda sampled: sampled > 100)
+        killed = eventually(mast.run_record, until=lambda record: sum(record["last_seq"].values()) > 100)
+        mast.process.kill()
+        mast.process.wait(10)
+    with gateway(tmp_path, provisioned, mosquitto, name=name) as mast:
+        eventually(mast.sampled, 30)
+        eventually(mast.run_record, until=lambda record: record["run"] != killed["run"])
+        assert mast.stop() == 0
+        last = mast.run_record()
+    told = run_records(provisioned, name)
+    assert told[killed["run"]]["state"] == "killed"
+    assert sum(told[killed["run"]]["last_seq"].values()) >= sum(killed["last_seq"].values())
+    assert (told[last["run"]]["state"], told[last["run"]]["previous_run"]) == ("stopped", killed["run"])
 
 
 def test_without_mosquitto_readings_reach_kafka_all_the_same(

@@ -1,0 +1,72 @@
+"""What a run tells of itself, and how the next one closes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.run_ledger import Drop, RunLedger
+from gateway.state_file import replace_run
+
+
+def ledger() -> RunLedger:
+    return RunLedger("mast-07", "new", "boot-1", "old", lambda: {"last_seq": {"cup.wind_speed": 7}})
+
+
+def test_a_record_tells_the_run() -> None:
+    runs = ledger()
+    runs.dropped(Drop("OUTBOX_FULL", 3, ("cup.wind_speed 1-3",)))
+    record = runs.record("running")
+    assert (record.topic, record.key) == ("gateway.runs", b"mast-07/new")
+    fields = json.loads(record.value)
+    assert fields.pop("started").endswith("Z")
+    assert fields == {
+        "v": 1,
+        "gateway": "mast-07",
+        "run": "new",
+        "previous_run": "old",
+        "boot": "boot-1",
+        "state": "running",
+        "last_seq": {"cup.wind_speed": 7},
+        "dropped": [{"reason": "OUTBOX_FULL", "count": 3, "ranges": ["cup.wind_speed 1-3"]}],
+    }
+
+
+def test_an_earlier_run_that_never_ended_is_closed_as_killed() -> None:
+    earlier = {"run": "old", "state": "running", "last_seq": {"cup.wind_speed": 41}}
+    closing = ledger().close_previous(json.dumps(earlier).encode())
+    assert closing is not None
+    assert closing.key == b"mast-07/old"
+    assert json.loads(closing.value) == {**earlier, "state": "killed"}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"[]",
+        b"nonsense",
+        b'{"run": 7, "state": "running"}',
+        b'{"run": "old"}',
+        b'{"run": "old", "state": "stopped"}',
+        b'{"run": "old", "state": "killed"}',
+        b'{"run": "new", "state": "running"}',
+    ],
+)
+def test_nothing_else_is_closed(payload: bytes) -> None:
+    assert ledger().close_previous(payload) is None
+
+
+def test_each_start_learns_of_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db.run"
+    assert replace_run(path, "first") is None
+    assert replace_run(path, "second") == "first"
+    path.write_bytes(b"\x00" * 64)
+    assert replace_run(path, "third") is None
+    assert replace_run(path, "fourth") == "third"
+
+
+def test_a_state_that_cannot_be_written_is_no_reason_to_stop(tmp_path: Path) -> None:
+    assert replace_run(tmp_path / "missing" / "outbox.db.run", "first") is None
