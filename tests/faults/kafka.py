@@ -68,6 +68,30 @@ class HurtBroker(LocalBroker):
         return properties
 
 
+class _FormerBroker(LocalBroker):
+    """A second broker of the cluster: once it has been there, topics may count on it."""
+
+    def __init__(self, directory: Path, first: LocalBroker) -> None:
+        super().__init__(directory, controller_port=first.controller_port)
+        self._first = first
+
+    def _configure(self) -> Path:
+        meta = dict(
+            line.split("=", 1)
+            for line in (self._first.directory / "data" / "meta.properties").read_text().splitlines()
+            if "=" in line
+        )
+        data = self.directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        (data / "meta.properties").write_text(f"version=1\ncluster.id={meta['cluster.id']}\nnode.id=2\n")
+        properties = super()._configure()
+        with properties.open("a") as file:
+            file.write(f"process.roles=broker\nnode.id=2\nlisteners=PLAINTEXT://127.0.0.1:{self.port}\n")
+            file.write("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n")
+            file.write("allow.everyone.if.no.acl.found=true\n")
+        return properties
+
+
 @dataclass
 class Arrivals:
     """What a gateway has in Kafka: how often each reading, and its dead letters."""
@@ -110,7 +134,8 @@ class Kafka:
 
     def forbid_writing(self, topic: str) -> None:
         """Let everyone read a topic; with that, nobody may write it."""
-        self._admin.create_acls([_may_read(topic)]).popitem()[1].result(timeout=20)
+        rule = _may_read(topic)
+        self._admin.create_acls([rule])[rule].result(timeout=20)
 
     def allow_writing(self, topic: str) -> None:
         """Take the rule away again."""
@@ -118,10 +143,17 @@ class Kafka:
             ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*",
             AclOperation.ANY, AclPermissionType.ANY,
         )  # fmt: skip
-        self._admin.delete_acls([rule]).popitem()[1].result(timeout=20)
+        self._admin.delete_acls([rule])[rule].result(timeout=20)
+
+    def create_with_a_replica_that_is_down(self, topic: str) -> None:
+        """Create a topic whose second replica's broker has left the cluster: in sync is the first alone."""
+        with _FormerBroker(self.broker.directory.with_name("former-kafka"), self.broker):
+            pass
+        placed = NewTopic(topic, num_partitions=_PARTITIONS, replica_assignment=[[1, 2]] * _PARTITIONS)
+        self._admin.create_topics([placed])[topic].result(timeout=20)
 
     def require_replicas(self, topic: str, count: int) -> None:
-        """Set how many replicas must have a record before it is acknowledged; there is one."""
+        """Set how many replicas must have a record before it is acknowledged."""
         entry = ConfigEntry("min.insync.replicas", str(count), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         self._admin.incremental_alter_configs([resource])[resource].result(timeout=20)

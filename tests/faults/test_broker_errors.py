@@ -15,20 +15,29 @@ pytestmark = pytest.mark.system
 Tell = Callable[..., None]
 
 
+Act = Callable[[Kafka, str], None]
+
+
 @dataclass(frozen=True)
 class Trouble:
-    """What an operator can do to a topic, and how it is mended."""
+    """What happens to a topic before the start and in the midst of it, and how it is mended."""
 
-    hurt: Callable[[Kafka, str], None]
-    mend: Callable[[Kafka, str], None]
-    before_start: bool = False
+    before_start: Act | None
+    hurt: Act | None
+    mend: Act
+
+
+def _replicate(cloud: Kafka, topic: str) -> None:
+    cloud.delete(topic)
+    cloud.create_with_a_replica_that_is_down(topic)
 
 
 TROUBLES = {
     # Before the start: deleting a topic deletes what has arrived in it.
-    "unknown topic": Trouble(Kafka.delete, Kafka.create, before_start=True),
-    "not authorized": Trouble(Kafka.forbid_writing, Kafka.allow_writing),
+    "unknown topic": Trouble(Kafka.delete, None, Kafka.create),
+    "not authorized": Trouble(None, Kafka.forbid_writing, Kafka.allow_writing),
     "not enough replicas": Trouble(
+        _replicate,
         lambda cloud, topic: cloud.require_replicas(topic, 2),
         lambda cloud, topic: cloud.require_replicas(topic, 1),
     ),
@@ -38,11 +47,11 @@ TROUBLES = {
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
 def test_one_topic_takes_nothing(trouble: Trouble, mast: Mast, cloud: Kafka, tell: Tell) -> None:
     sick, well = mast.topics["wind_speed"], mast.topics["pressure"]
-    if trouble.before_start:
-        trouble.hurt(cloud, sick)
+    if trouble.before_start is not None:
+        trouble.before_start(cloud, sick)
     mast.start()
     mast.sample(100)
-    if not trouble.before_start:
+    if trouble.hurt is not None:
         mast.healthy()
         trouble.hurt(cloud, sick)
     eventually(lambda: mast.status()["outbox_records"], 20, until=lambda waiting: waiting >= 80)

@@ -1,0 +1,68 @@
+"""Small filesystems of a test's own, that can be filled, emptied, and fail to be written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import pytest
+
+_MIB: Final = 1 << 20
+
+
+class Disk:
+    """An ext4 filesystem in a file, mounted by a loop device. Skips the test where that isn't permitted."""
+
+    def __init__(self, directory: Path, size_mib: int) -> None:
+        self.path = directory / "disk"
+        self._image = directory / "disk.img"
+        self._size_bytes = size_mib * _MIB
+        self._filler = self.path / "filler"
+
+    def __enter__(self) -> Self:
+        if os.geteuid() != 0:
+            pytest.skip("mounting a filesystem needs root")
+        with self._image.open("wb") as image:
+            image.truncate(self._size_bytes)
+        # No blocks kept for root: full is to mean full.
+        subprocess.run(["/sbin/mkfs.ext4", "-q", "-m", "0", str(self._image)], check=True)
+        self.path.mkdir()
+        mounted = subprocess.run(
+            ["mount", "-o", "loop", str(self._image), str(self.path)], capture_output=True, text=True
+        )
+        if mounted.returncode:
+            pytest.skip(f"mounting a filesystem isn't permitted here: {mounted.stderr.strip()}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        subprocess.run(["umount", "--lazy", str(self.path)], check=True)
+
+    def fill(self) -> None:
+        """Take every free block."""
+        with self._filler.open("ab") as filler:
+            for size in (_MIB, 4096, 1):
+                try:
+                    while True:
+                        os.write(filler.fileno(), bytes(size))
+                        os.fsync(filler.fileno())
+                except OSError:
+                    continue
+
+    def empty(self) -> None:
+        """Give the blocks back."""
+        self._filler.unlink()
+
+    def fail(self) -> None:
+        """Make it read-only under the feet of whoever writes it, as the kernel does after an I/O error."""
+        subprocess.run(["mount", "-o", "remount,abort", str(self.path)], check=True)
+
+    def repair(self) -> None:
+        """Check it and mount it again, writable; files that were open stay on the broken mount."""
+        subprocess.run(["umount", "--lazy", str(self.path)], check=True)
+        subprocess.run(["/sbin/e2fsck", "-p", str(self._image)], check=False, capture_output=True)
+        subprocess.run(["mount", "-o", "loop", str(self._image), str(self.path)], check=True)

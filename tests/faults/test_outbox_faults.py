@@ -1,0 +1,142 @@
+"""The outbox in trouble: no room, no writing, damage between two runs; and one that is very full."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from buffer.sqlite_outbox import SqliteOutbox
+from cloud.schema import encode_reading, reading_key
+from gateway.demo.mosquitto import LocalMosquitto
+from gateway.outbox_records import to_bytes
+from gateway.ports import Record
+from tests.faults.disks import Disk
+from tests.faults.kafka import Kafka
+from tests.faults.mast import Mast, device_reading
+from tests.servers import eventually
+
+pytestmark = pytest.mark.system
+Tell = Callable[..., None]
+
+
+def leave_backlog(mast: Mast, count: int) -> None:
+    """Fill the outbox as an earlier run left it."""
+    outbox = SqliteOutbox(mast.outbox)
+    readings = (device_reading(mast.id, seq) for seq in range(1, count + 1))
+    while batch := list(islice(readings, 5_000)):
+        outbox.append(
+            [
+                to_bytes(
+                    Record(
+                        mast.topics[reading.quantity],
+                        reading_key(reading.gateway, reading.channel),
+                        encode_reading(reading),
+                        (
+                            ("mqtt-topic", f"fieldgate/{mast.id}/cup-a/wind_speed".encode()),
+                            ("received-at", b"2026-01-01T00:00:00.000Z"),
+                        ),
+                    )
+                )
+                for reading in batch
+            ]
+        )
+        mast.others.update(reading.identity for reading in batch)
+    outbox.close()
+
+
+def test_backlog_is_drained_beside_live_readings(
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell, full: bool
+) -> None:
+    count = 1_000_000 if full else 20_000
+    with Mast(tmp_path, cloud, mosquitto, kafka_address=cloud.direct) as mast:
+        leave_backlog(mast, count)
+        begin_s = time.monotonic()
+        mast.start()
+        eventually(lambda: mast.status()["drained"], 60 + count / 2_000, until=lambda n: n >= count)
+        took_s = time.monotonic() - begin_s
+        mast.healthy()
+        size_bytes = mast.status()["outbox_bytes"]
+        mast.stop()
+        reckoning = mast.reckon()
+    reckoning.balance()
+    tell(reckoning.figures(), drained_per_s=round(count / took_s), outbox_bytes_after=size_bytes)
+    assert size_bytes < 1 << 20
+
+
+def test_disk_full_in_an_outage(tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell) -> None:
+    with (
+        Disk(tmp_path, 48) as disk,
+        Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast,
+    ):
+        mast.start()
+        mast.sample(100)
+        cloud.uplink.close()
+        mast.spilling()
+        mast.sample(100)
+        disk.fill()
+        mast.sample(600)
+        # Held in memory: sampling goes on.
+        disk.empty()
+        mast.sample(100)
+        eventually(lambda: mast.status()["in_flight"], 20, until=lambda open_: open_ < 150)
+        cloud.uplink.open()
+        mast.healthy()
+        mast.stop()
+        reckoning = mast.reckon()
+    reckoning.balance()
+    tell(reckoning.figures())
+
+
+def test_kafka_returns_while_the_disk_is_full(
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
+) -> None:
+    with (
+        Disk(tmp_path, 48) as disk,
+        Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast,
+    ):
+        mast.start()
+        mast.sample(100)
+        cloud.uplink.close()
+        mast.spilling()
+        disk.fill()
+        mast.sample(600)
+        cloud.uplink.open()
+        # Kafka answers: what memory holds goes there, disk or no disk.
+        eventually(lambda: mast.status()["in_flight"], 30, until=lambda open_: open_ < 150)
+        mast.sample(100)
+        disk.empty()
+        mast.healthy()
+        mast.stop()
+        reckoning = mast.reckon()
+    reckoning.balance()
+    tell(reckoning.figures())
+
+
+def test_disk_becomes_read_only_in_an_outage(
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
+) -> None:
+    with (
+        Disk(tmp_path, 48) as disk,
+        Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast,
+    ):
+        mast.start()
+        mast.sample(100)
+        cloud.uplink.close()
+        mast.spilling()
+        mast.sample(100)
+        disk.fail()
+        mast.sample(400)
+        cloud.uplink.open()
+        # What is on the disk can be read, what is in memory needs no disk.
+        eventually(lambda: mast.status()["in_flight"], 30, until=lambda open_: open_ < 150)
+        eventually(lambda: mast.status()["uplink"], 30, until=lambda uplink: uplink != "spilling")
+        mast.sample(100)
+        mast.stop()
+        disk.repair()
+        reckoning = mast.reckon()
+    reckoning.balance()
+    tell(reckoning.figures())
