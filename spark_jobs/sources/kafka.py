@@ -23,7 +23,7 @@ def kafka_records(spark: SparkSession, settings: Settings) -> DataFrame:
         .option("maxOffsetsPerTrigger", settings.max_records)
         .option("kafka.metadata.max.age.ms", "5000")
         # A broker that is away for a minute or two is waited for inside the batch; the query lives on.
-        .option("kafka.default.api.timeout.ms", "60000")
+        .option("kafka.default.api.timeout.ms", "180000")
         .option("fetchOffset.numRetries", "10")
         .option("fetchOffset.retryIntervalMs", "1000")
         .option("kafkaConsumer.pollTimeoutMs", "180000")
