@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.jobs.gate import Gate
 from spark_jobs.schemas import READINGS, STATISTICS
+from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.statistics import merge_statistics
@@ -39,7 +40,7 @@ class StatisticsJob:
     def __init__(self, spark: SparkSession, settings: Settings, gate: Gate) -> None:
         self._gate = gate
         self.name = f"statistics-{settings.interval_s}s"
-        self._spark = spark
+        self._spark = spark = small_batch_session(spark)
         self._settings = settings
         ensure_table(spark, settings, READINGS)
         self._location = ensure_table(spark, settings, STATISTICS)
