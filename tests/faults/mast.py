@@ -287,10 +287,10 @@ class Mast:
         """How many records a topic has."""
         return sum(1 for _ in self.kafka.messages([self.topics[quantity]]))
 
-    def stored(self) -> set[Identity]:
-        """The readings in the outbox; the daemon has ended."""
+    def stored(self, path: Path | None = None) -> set[Identity]:
+        """The readings in the outbox, or in a copy of it; the daemon has ended."""
         found: set[Identity] = set()
-        outbox = SqliteOutbox(self.outbox)
+        outbox = SqliteOutbox(path or self.outbox)
         try:
             after = 0
             while rows := outbox.peek(after, 10_000, 1 << 24):

@@ -45,7 +45,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
-def test_one_topic_takes_nothing(trouble: Trouble, mast: Mast, cloud: Kafka, tell: Tell) -> None:
+def test_one_topic_takes_nothing(trouble: Trouble, mast: Mast, cloud: Kafka, tell: Tell, full: bool) -> None:
     sick, well = mast.topics["wind_speed"], mast.topics["pressure"]
     if trouble.before_start is not None:
         trouble.before_start(cloud, sick)
@@ -64,7 +64,13 @@ def test_one_topic_takes_nothing(trouble: Trouble, mast: Mast, cloud: Kafka, tel
     late = sum(("replayed", b"1") in (message.headers() or []) for message in recent)
     assert late <= len(recent) // 10, f"{late} of {len(recent)} took the way through the outbox"
     waiting = mast.status()["outbox_records"]
-    trouble.mend(cloud, sick)
+    if trouble.before_start == Kafka.delete and not full:
+        # librdkafka asks for a topic it has given up once in a minute or so; a new process asks at once.
+        mast.stop()
+        trouble.mend(cloud, sick)
+        mast.start()
+    else:
+        trouble.mend(cloud, sick)
     mast.empty(90)
     mast.sample(50)
     mast.stop()

@@ -109,16 +109,18 @@ def test_a_sampler_that_dies_is_replaced(
     tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
 ) -> None:
     # A pressure that no double can be turned into a converter's code for: the driver raises OverflowError.
+    pressures = ["90.0"] * 600
+    pressures[100] = "1e308"
     rows = [
-        f"2026-01-01T{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}Z,7.5,{'1e308' if n == 60 else '90.0'},20,50"
-        for n in range(600)
+        f"2026-01-01T00:{n // 60:02}:{n % 60:02}Z,7.5,{pressure},20,50"
+        for n, pressure in enumerate(pressures)
     ]
     (tmp_path / "mast.csv").write_text("\n".join(["time,wind,pressure,celsius,percent", *rows, ""]))
     board = """
 [board]
 kind = "replay"
 file = "mast.csv"
-speed = 60
+speed = 100
 [board.columns]
 "cup-a" = "wind"
 "cup-b" = "wind"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from paho.mqtt.client import Client, ConnectFlags, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
@@ -18,6 +20,16 @@ from paho.mqtt.reasoncodes import ReasonCode
 from gateway.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Identity
 from tests.servers import unique_name
+
+_RANGE: Final = re.compile(r"(?:(?P<run>[^ /]+)[ /])?(?P<channel>[^ /]+) (?P<first>\d+)-(?P<last>\d+)")
+
+
+def _announced(gateway: str, run: str, text: str) -> Iterator[Identity]:
+    """The readings of ``channel first-last``, both ends included, of the run named or else the teller's."""
+    found = _RANGE.fullmatch(text)
+    assert found is not None, f"not a range of readings: {text!r}"
+    for seq in range(int(found["first"]), int(found["last"]) + 1):
+        yield (gateway, found["channel"], found["run"] or run, seq)
 
 
 @dataclass
@@ -79,14 +91,24 @@ class Witness:
                 for seq in range(1, last + 1)
             }
 
+    def drops(self) -> dict[str, int]:
+        """How many records the run records announce as dropped, by reason."""
+        counts: Counter[str] = Counter()
+        with self._lock:
+            for seen in self.runs.values():
+                for drop in seen.record.get("dropped", ()):
+                    counts[drop["reason"]] += drop["count"] or 0
+        return counts
+
     def dropped(self) -> set[Identity]:
-        """What the run records announce as dropped: ranges by channel, both ends included."""
+        """What the run records announce as dropped."""
         with self._lock:
             return {
-                (self._gateway, ranges["channel"], str(ranges.get("run", run)), seq)
+                identity
                 for run, seen in self.runs.items()
-                for ranges in seen.record.get("dropped", ())
-                for seq in range(ranges["first"], ranges["last"] + 1)
+                for drop in seen.record.get("dropped", ())
+                for announced in drop["ranges"]
+                for identity in _announced(self._gateway, run, announced)
             }
 
     def _on_connect(
