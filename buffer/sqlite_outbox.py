@@ -1,11 +1,15 @@
-"""The durable outbox: opaque records in one SQLite file.
+"""The durable outbox: opaque records in one SQLite file, as checksummed blocks.
 
 Invariants:
 
-- What ``append`` returned numbers for is on the disk: WAL with ``synchronous=FULL``, one transaction a call.
-- Numbers grow by one and are never used again, also after the newest record was removed: ``remove`` stores
-  the last number issued in the transaction that deletes its record. (AUTOINCREMENT keeps the same promise
-  for one more page written with every append.)
+- What ``append`` returned numbers for is on the disk: WAL with ``synchronous=FULL``, one transaction a call,
+  one block a transaction.
+- Nothing is given out whose checksum is wrong.
+- Numbers grow by one and are never used again: the newest block or the numbering knows the last one, and the
+  lock file's reservation where both are destroyed. After damage they may skip.
+- A block is deleted when all its records are removed. Removal of some of them is kept in memory until a clean
+  close: after a crash those come again (their readings have identities, and are counted once).
+- What can't be kept is announced with a Drop, after the transaction that drops it.
 - No read transaction is open between calls, so the log can always be checkpointed.
 - One outbox uses the file at a time, held by a lock on ``<file>.lock`` that ends with its process. Others can
   read the file meanwhile.
@@ -16,301 +20,568 @@ One thread uses it at a time; it need not be the one that made it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
+import dataclasses
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from buffer.errors import (
-    OutboxClosed,
-    OutboxCorrupt,
-    OutboxDiskFull,
-    OutboxError,
-    OutboxLocked,
-    OutboxUnusable,
-    OutboxVersionError,
-)
+from buffer import blocks, drops, migration, recovery, tables
+from buffer.blocks import Block, DamagedBlockError, Dictionary
+from buffer.drops import Drop, OnDrop
+from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxError, OutboxUnusable
+from buffer.files import Ballast, Lock, database_bytes, free_bytes, make_directory, translated
+from buffer.retention import Limits
+from buffer.tables import APPLICATION_ID, SCHEMA_VERSION, Numbering
 
-SCHEMA_VERSION: Final = 1
-"""``PRAGMA user_version`` of the files this module writes."""
-APPLICATION_ID: Final = 0x6664_676F
-"""``PRAGMA application_id`` ("fdgo"): tells an outbox from any other SQLite file."""
+__all__ = ["APPLICATION_ID", "BALLAST_BYTES", "SCHEMA_VERSION", "SqliteOutbox"]
 
+BALLAST_BYTES: Final = 1 << 20
+"""Room for the log of a removal and for what opening takes; see docs/durability.md."""
 _BUSY_TIMEOUT_S: Final = 2.0
-_LOG_LIMIT_BYTES: Final = 4 << 20
 _GIVE_BACK_BYTES: Final = 1 << 20
 """An empty outbox smaller than this keeps its space: a flapping link would else rewrite it all the time."""
+_COPIES_AFTER: Final = frozenset({8, 64, 512, 4096, 32768})
+"""After so many blocks another copy of the dictionary is stored, away from the others."""
+_SALVAGE_STEP_S: Final = 0.2
+_DROPS_PER_COMMIT: Final = 500
 
-# The primary codes (https://www.sqlite.org/rescode.html) that mean damaged content; every other (FULL,
-# IOERR, READONLY, CANTOPEN, PERM) is the disk's, and the content is as good as it was.
-_CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_LOCKED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_T = TypeVar("_T")
 
 
 class SqliteOutbox:
     """Opaque records, oldest first, durable.
 
+    ``max_bytes`` caps everything on disk, ballast included (None: no cap); ``min_free_disk`` is what must
+    stay free for others, asked of ``free_bytes``. Past either the oldest records go, and ``on_drop`` is told,
+    in the calling thread. A damaged file is set aside and salvaged, not refused.
+
     Raises OutboxLocked where another outbox uses the file, OutboxUnusable where directory or file can't be
-    made or opened, OutboxDiskFull, OutboxCorrupt, OutboxVersionError.
+    made or opened or the file is another program's, OutboxDiskFull, OutboxVersionError; ValueError for a cap
+    too small to work with.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_bytes: int | None = None,
+        min_free_disk: int = 0,
+        ballast_bytes: int = 0,
+        free_bytes: Callable[[], int] | None = None,
+        on_drop: OnDrop = drops.ignore,
+    ) -> None:
         self._path = path
-        _make_directory(path.parent)
-        self._lock = _take_lock(path)
+        self._on_drop = on_drop
+        self._limits = Limits(max_bytes, min_free_disk, ballast_bytes, free_bytes or self._free_bytes)
+        self._ballast = Ballast(path, ballast_bytes)
         self._connection: sqlite3.Connection | None = None
+        self._partial: dict[int, set[int]] = {}
+        self._dictionary: Dictionary | None = None
+        self._dictionaries: dict[int, Dictionary] = {}
+        self._salvages: list[tuple[recovery.Salvage, Iterator[Block]]] = []
+        self._blocks_since_start = 0
+        make_directory(path.parent)
+        self._lock: Lock | None = Lock(path)
         try:
-            with self._translated():
-                # Only the lock's holder gets here, so a busy file is a reader's: worth a wait.
-                self._connection = sqlite3.connect(
-                    path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-                )
-                self._prepare(self._connection)
-                self._count, self._issued = self._take_stock(self._connection)
+            self._with_room(self._open)
         except OutboxError:
             self.close()
             raise
 
-    def append(self, records: Sequence[bytes]) -> list[int]:
+    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
         """Store all records or none, durably when it returns; their numbers, growing, never used again.
 
-        Raises OutboxDiskFull, OutboxUnusable (try again later), OutboxCorrupt.
+        ``summary`` comes back in the Drop if the block is ever dropped, even where its payload is damaged.
+        The oldest records are dropped where a cap would be exceeded. Raises OutboxDiskFull, OutboxUnusable
+        (try again later).
         """
+        self._open_connection()
         if not records:
             return []
-        first = self._issued + 1
-        rows = list(enumerate(records, first))
-        with self._transaction() as connection:
-            connection.executemany("INSERT INTO records (number, record) VALUES (?, ?)", rows)
-        self._issued += len(rows)
-        self._count += len(rows)
-        return [number for number, _ in rows]
+        return self._mended(lambda: self._append(records, summary))
 
     def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
         """The oldest records with numbers above ``after``: at most ``limit`` and ``max_bytes``, at least one.
 
-        Raises OutboxUnusable, OutboxCorrupt.
+        Damaged blocks are announced and passed over. Raises OutboxUnusable, OutboxDiskFull.
         """
-        taken: list[tuple[int, bytes]] = []
-        taken_bytes = 0
-        with self._translated():
-            cursor = self._open_connection().execute(
-                "SELECT number, record FROM records WHERE number > ? ORDER BY number LIMIT ?",
-                (min(max(after, 0), self._issued), max(limit, 0)),
-            )
-            # Closing ends the read transaction: a snapshot left open would let the log grow without bound.
-            with contextlib.closing(cursor):
-                for number, record in cursor:
-                    taken_bytes += len(record)
-                    if taken and taken_bytes > max_bytes:
-                        break
-                    taken.append((number, record))
-        return taken
+        self._open_connection()
+        self._salvage_some()
+        return self._mended(lambda: self._peek(max(after, 0), limit, max_bytes))
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Forget records, durably when it returns; unknown numbers are ignored.
+        """Forget records, durably where their whole block is; unknown numbers are ignored.
 
-        Raises OutboxDiskFull, OutboxUnusable (nothing is forgotten, try again later), OutboxCorrupt.
+        Raises OutboxDiskFull, OutboxUnusable (nothing is forgotten, try again later).
         """
+        self._open_connection()
         known = sorted({number for number in numbers if 1 <= number <= self._issued})
-        if not known:
-            return
-        removed = 0
-        with self._transaction() as connection:
-            for first, last in _spans(known):
-                removed += connection.execute(
-                    "DELETE FROM records WHERE number BETWEEN ? AND ?", (first, last)
-                ).rowcount
-            if removed and known[-1] == self._issued:
-                connection.execute("UPDATE numbering SET issued = ?", (self._issued,))
-        self._count -= removed
-        if removed and not self._count and self.size_bytes() > _GIVE_BACK_BYTES:
-            self._give_space_back()
+        if known and self._stored:
+            self._mended(lambda: self._with_room(lambda: self._remove(known)))
+            self._note()
+            if not self._stored and not self._salvages and database_bytes(self._path) > _GIVE_BACK_BYTES:
+                self._give_space_back()
 
     def __len__(self) -> int:
-        return self._count
+        waiting = self._stored - sum(map(len, self._partial.values()))
+        # What is still to be salvaged counts as one: somebody must ask for it.
+        return max(waiting, 1 if self._salvages else 0)
+
+    @property
+    def dropped(self) -> int:
+        """Records dropped for want of room since the file was made, announced or not."""
+        return self._dropped
 
     def size_bytes(self) -> int:
-        """Bytes on disk: the database, its write-ahead log and the log's index."""
-        return sum(_file_size(Path(f"{self._path}{suffix}")) for suffix in ("", "-wal", "-shm"))
+        """Bytes on disk: the database, its write-ahead log, the log's index, and the ballast."""
+        return database_bytes(self._path) + self._ballast.size_bytes()
 
     def close(self) -> None:
         """Release the file; safe to call twice."""
         connection, self._connection = self._connection, None
+        lock, self._lock = self._lock, None
         try:
             if connection is not None:
-                with self._translated():
+                # What was stored is on the disk: a failure costs the log's last move, and repetitions.
+                with contextlib.suppress(sqlite3.Error):
+                    tables.write_removed(connection, sorted(set[int]().union(*self._partial.values())))
+                with contextlib.suppress(sqlite3.Error):
                     connection.close()
         finally:
-            # The lock file stays: removing it would let two processes lock two files of one name.
-            lock, self._lock = self._lock, -1
-            if lock >= 0:
-                os.close(lock)
+            if lock is not None:
+                lock.note_close()
+                lock.release()
 
-    def _open_connection(self) -> sqlite3.Connection:
-        if self._connection is None:
-            raise OutboxClosed(f"{self._path} is closed")
-        return self._connection
+    # Opening.
 
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit what the block does, or undo it and raise an OutboxError."""
-        connection = self._open_connection()
-        with self._translated():
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                yield connection
-                connection.execute("COMMIT")
-            finally:
-                # SQLite itself rolls some failures back, a full disk among them.
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-
-    @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _open(self) -> None:
+        salvage = recovery.pending(self._path)
         try:
-            yield
-        except sqlite3.Error as error:
-            raise _outbox_error(self._path, error) from error
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Create the schema in a new file; check whose an old one is."""
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if not tables and not version:
-            _create_schema(connection)
+            self._connect()
+        except OutboxCorrupt:
+            lock = self._lock_held
+            self._set_aside(lock.floor, lock.issued if lock.issued_is_exact else None)
         else:
-            (application,) = connection.execute("PRAGMA application_id").fetchone()
-            if application != APPLICATION_ID:
-                raise OutboxCorrupt(
-                    f"{self._path} is a database, but not an outbox; choose another outbox.path"
-                )
-            if version != SCHEMA_VERSION:
-                raise OutboxVersionError(
-                    f"{self._path} has version {version}, this program knows {SCHEMA_VERSION}: "
-                    "drain it with the version that wrote it, or upgrade"
-                )
+            lost = self._lost_after_the_newest()
+            if lost is not None:
+                self._on_drop(lost)
+        for source in recovery.pending(self._path) if salvage or self._path_is_fresh else ():
+            self._begin_salvage(source)
+        self._mind_ballast()
+
+    def _connect(self, issued: int = 0) -> None:
+        """Open the file, or make it. Raises OutboxCorrupt."""
+        self._path_is_fresh = False
+        migration.tidy(self._path)
+        with translated(self._path):
+            try:
+                self._prepare(issued)
+                self._take_stock()
+            except (OutboxError, sqlite3.Error):
+                self._disconnect()
+                raise
+
+    def _prepare(self, issued: int) -> None:
+        had_log = Path(f"{self._path}-wal").exists()
+        connection = self._connection = self._raw_connection()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        found = tables.names(connection)
+        if not found and not version:
+            if self._path.stat().st_size or (self._lock_held.issued and not issued):
+                # An outbox that has lost its tables, or was cut to nothing.
+                raise OutboxCorrupt(f"{self._path} is empty, and was not")
+            tables.create(connection, issued)
+            self._path_is_fresh = True
+        elif "records" in found and "numbering" in found and version == 1:
+            connection.close()
+            migration.to_version_2(self._path)
+            connection = self._connection = self._raw_connection()
+        elif not {"blocks", "numbering"} <= found:
+            raise OutboxUnusable(f"{self._path} is a database, but not an outbox; choose another outbox.path")
+        else:
+            migration.check_version(self._path, connection, version)
         # Every time: a power cut may have come between the schema and this.
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             raise OutboxUnusable(f"{self._path} can't have a write-ahead log (journal mode {mode})")
         connection.execute("PRAGMA synchronous = FULL")
-        # VACUUM builds the new file in a temporary one: of an empty outbox that is three pages.
+        # VACUUM builds the new file in a temporary one: of an empty outbox that is a few pages.
         connection.execute("PRAGMA temp_store = MEMORY")
-        connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT_BYTES}")
+        connection.execute(f"PRAGMA journal_size_limit = {self._limits.log_bytes}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {self._limits.log_bytes // tables.PAGE_BYTES}")
+        self._log_is_cut = False
+        if had_log:
+            _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            self._log_is_cut = recovery.log_is_cut_short(self._path, max(frames, 0))
 
-    def _take_stock(self, connection: sqlite3.Connection) -> tuple[int, int]:
-        """How many records there are, and the last number issued."""
-        count, newest = connection.execute(
-            "SELECT count(*), coalesce(max(number), 0) FROM records"
-        ).fetchone()
-        row = connection.execute("SELECT issued FROM numbering").fetchone()
-        if row is None:
-            raise OutboxCorrupt(f"{self._path} has lost its numbering; set it aside and start a new one")
-        return count, max(newest, row[0])
+    def _raw_connection(self) -> sqlite3.Connection:
+        # Only the lock's holder gets here, so a busy file is a reader's: worth a wait.
+        return sqlite3.connect(
+            self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+
+    def _take_stock(self) -> None:
+        """Learn counts and numbers from the ends of the file; its middle is looked at when it is read."""
+        connection = self._open_connection()
+        numbering = tables.read_numbering(connection)
+        oldest, newest = tables.oldest_head(connection), tables.newest_head(connection)
+        if oldest is None or newest is None:
+            self._issued, self._stored, self._oldest = numbering.issued, 0, None
+            sound = numbering.floor == numbering.issued + 1
+        else:
+            self._issued = max(newest.last, numbering.issued)
+            self._stored = newest.last - oldest.first + 1 - numbering.holes
+            self._oldest = oldest.first
+            sound = oldest.first == numbering.floor and self._stored > 0
+        if not sound:
+            raise OutboxCorrupt(f"{self._path} does not hold what its numbering says")
+        self._numbering = numbering
+        self._dropped = numbering.dropped
+        self._partial = {}
+        for span in _spans(tables.read_removed(connection)):
+            for head in tables.heads_within(connection, span.start, span.stop - 1):
+                numbers = range(max(head.first, span.start), min(head.last + 1, span.stop))
+                self._partial.setdefault(head.first, set()).update(numbers)
+
+    def _lost_after_the_newest(self) -> Drop | None:
+        """What was stored after the newest block that can be found: a damaged log ends there, silently."""
+        first = self._issued + 1
+        if self._lock_held.issued > self._issued:
+            last = self._lock_held.issued if self._lock_held.issued_is_exact else self._lock_held.reserved
+        elif self._log_is_cut and not self._lock_held.issued_is_exact:
+            last = self._lock_held.reserved
+        else:
+            return None
+        self._issued = max(last, self._issued)
+        with translated(self._path), self._transaction() as connection:
+            self._renumber(connection)
+        count = last - first + 1 if self._lock_held.issued_is_exact else None
+        return Drop(drops.CORRUPT, first, last, count, b"") if last >= first else None
+
+    # Appending.
+
+    def _append(self, records: Sequence[bytes], summary: bytes) -> list[int]:
+        self._lock_held.reserve(self._issued + len(records))
+        dictionary, learned = self._dictionary_for(records)
+        block = blocks.make(self._issued + 1, records, summary, dictionary)
+        copy = learned or self._blocks_since_start in _COPIES_AFTER
+        self._store(block, dictionary if copy else None)
+        self._dictionary = dictionary
+        if dictionary is not None:
+            self._dictionaries[dictionary.number] = dictionary
+        self._issued = block.last
+        self._note()
+        self._blocks_since_start += 1
+        return list(range(block.first, block.last + 1))
+
+    def _dictionary_for(self, records: Sequence[bytes]) -> tuple[Dictionary | None, bool]:
+        """What to compress with, and whether it is new."""
+        if self._dictionary is None:
+            known = next(tables.dictionaries(self._open_connection(), newest_first=True), None)
+            if known is None:
+                learned = blocks.learn(records)
+                return learned, learned is not None
+            return known, False
+        return self._dictionary, False
+
+    def _store(self, block: Block, dictionary: Dictionary | None) -> None:
+        with translated(self._path):
+            missing, reason = self._limits.missing_pages(self._open_connection(), block)
+        try:
+            dropped = self._insert(block, dictionary, missing, reason)
+        except OutboxDiskFull:
+            if not self._stored:
+                raise
+            # In the file there is room as soon as the oldest are gone; the ballast is for the log of that.
+            self._free_ballast()
+            try:
+                missing = block.size_bytes // (tables.PAGE_BYTES - 8) + 8
+                dropped = self._insert(block, dictionary, missing, drops.DISK_LOW)
+            finally:
+                self._mind_ballast()
+        for drop in dropped:
+            removed = len(self._partial.pop(drop.first, ()))
+            self._on_drop(dataclasses.replace(drop, count=(drop.count or 0) - removed))
+        if dropped:
+            self._mind_ballast()
+
+    def _insert(
+        self, block: Block, dictionary: Dictionary | None, missing_pages: int, reason: str
+    ) -> list[Drop]:
+        """Store a block in the place of the oldest ones, in one transaction; what was dropped."""
+        dropped: list[Drop] = []
+        with translated(self._path), self._transaction() as connection:
+            while (
+                missing_pages
+                and len(dropped) < _DROPS_PER_COMMIT
+                and connection.execute("PRAGMA freelist_count").fetchone()[0] < missing_pages
+                and (oldest := tables.oldest_head(connection)) is not None
+            ):
+                if self._salvages and oldest.first >= block.first:
+                    break
+                tables.delete(connection, oldest.first)
+                dropped.append(Drop(reason, oldest.first, oldest.last, oldest.count, oldest.summary))
+            gone = sum(drop.count or 0 for drop in dropped)
+            stored = self._stored - gone + block.count * tables.insert(connection, block)
+            if dictionary is not None:
+                tables.add_dictionary(connection, dictionary)
+            after = self._renumber(connection, block.last, stored, self._dropped + gone)
+        self._adopt(after, stored)
+        return dropped
+
+    # Reading.
+
+    def _peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
+        taken: list[tuple[int, bytes]] = []
+        if limit < 1 or after > self._issued:
+            return taken
+        damaged: list[Block] = []
+        expected = self._oldest if not after else None
+        taken_bytes = 0
+        last = 0
+        with translated(self._path), contextlib.closing(self._blocks(after + 1)) as found:
+            for block in found:
+                if expected not in (None, block.first) or block.first <= last:
+                    raise OutboxCorrupt(f"{self._path}: blocks are missing")
+                expected, last = None, block.last
+                try:
+                    records = block.records(self._known_dictionary(block.dictionary))
+                except DamagedBlockError as error:
+                    if not error.head_is_sound:
+                        raise OutboxCorrupt(f"{self._path}: a block's head is damaged") from error
+                    damaged.append(block)
+                    continue
+                removed = self._partial.get(block.first, ())
+                for number, record in enumerate(records, block.first):
+                    if number <= after or number in removed:
+                        continue
+                    taken_bytes += len(record)
+                    if len(taken) >= limit or (taken and taken_bytes > max_bytes):
+                        break
+                    taken.append((number, record))
+                else:
+                    continue
+                break
+        if not after and not last and self._stored:
+            raise OutboxCorrupt(f"{self._path}: all blocks are missing")
+        for block in damaged:
+            self._with_room(lambda block=block: self._give_up(block))  # type: ignore[misc]
+        return taken
+
+    def _blocks(self, number: int) -> Generator[Block, None, None]:
+        return tables.blocks_from(self._open_connection(), number)
+
+    def _known_dictionary(self, number: int) -> Dictionary | None:
+        if number and number not in self._dictionaries:
+            for dictionary in tables.dictionaries(self._open_connection()):
+                self._dictionaries.setdefault(dictionary.number, dictionary)
+        return self._dictionaries.get(number)
+
+    def _give_up(self, block: Block) -> None:
+        """Set a block with a damaged payload aside, in a file of its own, and announce it."""
+        aside = self._path.with_name(f"{self._path.name}.damaged-{recovery.stamp()}-block-{block.first}")
+        with contextlib.suppress(OSError):
+            aside.write_bytes(block.payload)
+        with translated(self._path), self._transaction() as connection:
+            tables.delete(connection, block.first)
+            stored = self._stored - block.count
+            after = self._renumber(connection, self._issued, stored)
+        self._adopt(after, stored)
+        self._partial.pop(block.first, None)
+        self._on_drop(Drop(drops.CORRUPT, block.first, block.last, block.count, block.summary))
+
+    # Removing.
+
+    def _remove(self, numbers: Sequence[int]) -> None:
+        partial: dict[int, set[int]] = {}
+        finished: list[Block] = []
+        with translated(self._path), self._transaction() as connection:
+            for span in _spans(numbers):
+                for head in tables.heads_within(connection, span.start, span.stop - 1):
+                    gone = partial.setdefault(head.first, set(self._partial.get(head.first, ())))
+                    if len(gone) == head.count:
+                        continue
+                    gone.update(range(max(head.first, span.start), min(head.last + 1, span.stop)))
+                    if len(gone) == head.count:
+                        tables.delete(connection, head.first)
+                        finished.append(head)
+            stored = self._stored - sum(head.count for head in finished)
+            after = self._renumber(connection, self._issued, stored) if finished else self._numbering
+        self._partial.update({first: gone for first, gone in partial.items() if gone})
+        for head in finished:
+            self._partial.pop(head.first, None)
+        if finished:
+            self._adopt(after, stored)
+
+    # Recovering.
+
+    def _mended(self, work: Callable[[], _T]) -> _T:
+        """Do the work; where the file turns out to be damaged, set it aside and do it on a fresh one."""
+        try:
+            return work()
+        except OutboxCorrupt:
+            self._disconnect()
+            self._set_aside(self._oldest or self._issued + 1, self._issued)
+            return work()
+
+    def _set_aside(self, floor: int, last: int | None) -> None:
+        """Start a fresh file in a damaged one's place; ``last`` is the last number issued, where known."""
+        ceiling = self._lock_held.reserved if last is None else last
+        source = recovery.set_aside(self._path, floor, ceiling, last_is_known=last is not None)
+        partial = self._partial
+        self._connect(issued=ceiling)
+        self._partial = partial
+        self._blocks_since_start = 0
+        spare, self._dictionary = self._dictionary, None
+        self._begin_salvage(source, spare)
+
+    def _begin_salvage(self, source: Path, spare: Dictionary | None = None) -> None:
+        if any(salvage.source == source for salvage, _ in self._salvages):
+            return
+        with translated(self._path):
+            self._open_connection().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        with self._path.open("rb") as file:
+            first_page = file.read(tables.PAGE_BYTES)
+        salvage = recovery.Salvage(source, first_page, spare)
+        self._salvages.append((salvage, salvage.blocks()))
+
+    def _salvage_some(self) -> None:
+        """Copy from damaged files for a moment; announce what is missing from those that are done."""
+        until_s = time.monotonic() + _SALVAGE_STEP_S
+        while self._salvages and time.monotonic() < until_s:
+            salvage, found = self._salvages[0]
+            with translated(self._path):
+                block = next(found, None)
+            if block is None:
+                salvage.finish(self._on_drop)
+                self._salvages.pop(0)
+                continue
+            dictionary = salvage.dictionaries.get(block.dictionary)
+            new = dictionary is not None and dictionary.number not in self._dictionaries
+            self._store(block, dictionary if new else None)
+            if dictionary is not None:
+                self._dictionaries[dictionary.number] = dictionary
+
+    # Room.
+
+    def _with_room(self, work: Callable[[], _T]) -> _T:
+        """Do the work; on a full disk once more, with the ballast's room."""
+        try:
+            return work()
+        except OutboxDiskFull:
+            if not self._free_ballast():
+                raise
+        try:
+            return work()
+        finally:
+            self._mind_ballast()
+
+    def _free_ballast(self) -> bool:
+        return self._ballast.release()
+
+    def _mind_ballast(self) -> None:
+        """Make the ballast whole where it isn't and the disk has room."""
+        if not self._ballast.is_whole():
+            if self._connection is not None:
+                with contextlib.suppress(sqlite3.OperationalError):
+                    self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._ballast.make()
+
+    def _free_bytes(self) -> int:
+        return free_bytes(self._path.parent)
 
     def _give_space_back(self) -> None:
         """Shrink the empty file and its log.
 
-        VACUUM of an empty database writes three pages, whatever it held; incremental_vacuum moves every free
+        VACUUM of an empty database writes a few pages, whatever it held; incremental_vacuum moves every free
         page through the log (measured: 146 MB of log for a 139 MB file, and that much free disk).
         """
         # Space that can't be given back now, on a full disk or beside a reader, is given back the next time.
         with contextlib.suppress(sqlite3.OperationalError):
             connection = self._open_connection()
+            connection.execute("DELETE FROM dictionaries")
+            # What was true of readings a long outage ago is a poor sample of the next ones.
+            self._dictionary = None
+            self._dictionaries.clear()
+            self._blocks_since_start = 0
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
+    # Bookkeeping.
 
-def _create_schema(connection: sqlite3.Connection) -> None:
-    # Here and not above: it takes pandas in where that is installed, and only a new file needs it.
-    from sqlite_utils import Database
+    @property
+    def _lock_held(self) -> Lock:
+        if self._lock is None:
+            raise OutboxClosed(f"{self._path} is closed")
+        return self._lock
 
-    # Before WAL, or it does nothing. It lets a part of a large file be given back without rewriting the rest.
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    connection.execute("BEGIN IMMEDIATE")
-    database = Database(connection, execute_plugins=False)
-    database.create_table("records", {"number": int, "record": bytes}, pk="number", not_null={"record"})
-    database.create_table("numbering", {"id": int, "issued": int}, pk="id", not_null={"issued"})
-    connection.execute("INSERT INTO numbering (id, issued) VALUES (1, 0)")
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    connection.execute("COMMIT")
+    def _open_connection(self) -> sqlite3.Connection:
+        if self._connection is None:
+            if self._lock is None:
+                raise OutboxClosed(f"{self._path} is closed")
+            raise OutboxUnusable(f"{self._path} could not be opened again")
+        return self._connection
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Commit what the block does, or undo it."""
+        connection = self._open_connection()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+        finally:
+            # SQLite itself rolls some failures back, a full disk among them.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _renumber(
+        self,
+        connection: sqlite3.Connection,
+        issued: int | None = None,
+        stored: int | None = None,
+        dropped: int | None = None,
+    ) -> Numbering:
+        """Write the numbering where the blocks' change changes it; what it is now."""
+        issued = self._issued if issued is None else max(issued, self._issued)
+        stored = self._stored if stored is None else stored
+        dropped = self._dropped if dropped is None else dropped
+        oldest, newest = tables.oldest_head(connection), tables.newest_head(connection)
+        if oldest is None or newest is None:
+            numbering = Numbering(issued, issued + 1, 0, dropped)
+        else:
+            holes = newest.last - oldest.first + 1 - stored
+            known = self._numbering.issued if newest.last >= issued else issued
+            numbering = Numbering(known, oldest.first, holes, dropped)
+        if numbering != self._numbering:
+            tables.write_numbering(connection, numbering)
+        return numbering
+
+    def _adopt(self, numbering: Numbering, stored: int) -> None:
+        """The transaction is on the disk: its figures are ours."""
+        self._numbering, self._stored, self._dropped = numbering, stored, numbering.dropped
+        self._oldest = numbering.floor if stored else None
+
+    def _note(self) -> None:
+        self._lock_held.note(self._issued, self._oldest or self._issued + 1)
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
 
 
-def _spans(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """First and last of each unbroken run of ascending numbers; a drain makes one."""
+def _spans(numbers: Sequence[int]) -> Iterator[range]:
+    """Each unbroken run of ascending numbers; a drain makes one."""
+    if not numbers:
+        return
     first = last = numbers[0]
     for number in numbers[1:]:
         if number != last + 1:
-            yield first, last
+            yield range(first, last + 1)
             first = number
         last = number
-    yield first, last
-
-
-def _make_directory(directory: Path) -> None:
-    """Make the directory so that it outlives a power cut. Raises OutboxUnusable."""
-    missing = []
-    ancestor = directory
-    while not ancestor.exists() and ancestor != ancestor.parent:
-        missing.append(ancestor)
-        ancestor = ancestor.parent
-    try:
-        for path in reversed(missing):
-            path.mkdir(mode=0o750, exist_ok=True)
-            parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(parent)
-            finally:
-                os.close(parent)
-        if not directory.is_dir():
-            raise NotADirectoryError(f"{directory} is not a directory")
-    except OSError as error:
-        raise OutboxUnusable(
-            f"cannot make the outbox's directory {directory} ({error.strerror or error}); "
-            "make it, writable for this user, or set outbox.path"
-        ) from error
-
-
-def _take_lock(path: Path) -> int:
-    """A descriptor that holds the lock until it is closed or the process ends. Raises OutboxLocked."""
-    lock_path = Path(f"{path}.lock")
-    try:
-        # A file of its own: closing a descriptor of the database drops SQLite's own (POSIX) locks on it.
-        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    except OSError as error:
-        raise OutboxUnusable(
-            f"cannot open {lock_path} ({error.strerror}); check its owner and mode"
-        ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise OutboxLocked(
-            f"{path} is in use by another fieldgate; stop that one, or give this one its own outbox.path"
-        ) from error
-    except OSError as error:
-        os.close(descriptor)
-        raise OutboxUnusable(f"cannot lock {lock_path} ({error.strerror})") from error
-    return descriptor
-
-
-def _file_size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _outbox_error(path: Path, error: sqlite3.Error) -> OutboxError:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if code in _CORRUPT:
-        return OutboxCorrupt(f"{path} is damaged ({error}); it is left as it is")
-    if code == sqlite3.SQLITE_FULL:
-        return OutboxDiskFull(f"no room on the disk of {path} ({error})")
-    if code in _LOCKED:
-        return OutboxLocked(f"{path} is locked by a program that reads or writes it ({error})")
-    return OutboxUnusable(f"cannot use {path} ({error})")
+    yield range(first, last + 1)

@@ -24,8 +24,12 @@ class Record:
 class Outbox(Protocol):
     """A durable queue of opaque records, oldest first. One thread uses it."""
 
-    def append(self, records: Sequence[bytes]) -> list[int]:
-        """Store all of them or none, durably when it returns; their numbers, growing, never used again."""
+    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
+        """Store all of them or none, durably when it returns; their numbers, growing, never used again.
+
+        The oldest records go first where there is no room. The owner is told what was in them by the
+        summary they came with.
+        """
 
     def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
         """The oldest records with numbers above ``after``.
@@ -34,10 +38,10 @@ class Outbox(Protocol):
         """
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Forget records; unknown numbers are ignored. Durable when it returns."""
+        """Forget records; unknown numbers are ignored. After a crash some may come again."""
 
     def __len__(self) -> int:
-        """How many records are stored."""
+        """How many records are stored; a little more while a damaged file is salvaged."""
 
     def size_bytes(self) -> int:
         """Bytes on disk, write-ahead log included."""

@@ -1,0 +1,144 @@
+"""A block: what one ``append`` brought, as one checksummed unit.
+
+Head (number of the first record, count, codec, dictionary, summary) and payload have a checksum each, so that
+a block whose payload is damaged can still be announced by its summary. The payload's checksum covers the
+head's: a payload never passes under another block's numbers.
+
+Checksums are BLAKE2b cut to 8 bytes. A CRC32 would be 4 bytes and 2 µs cheaper, but lets one damaged block in
+4 billion pass, and a damaged file is tried again at each start.
+
+The payload is zstd with a dictionary: the bytes of an early block of the same file. Readings repeat their
+names and units; measured on twelve channels, 519 bytes a reading become 82 without a dictionary and 25 with.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+import zstandard
+
+PLAIN: Final = 0
+ZSTD: Final = 1
+
+CHECKSUM_BYTES: Final = 8
+DICTIONARY_BYTES: Final = 16 << 10
+"""At most this much of an early block becomes the dictionary: one second of twenty channels."""
+MIN_DICTIONARY_BYTES: Final = 1 << 10
+"""A smaller block is no sample of what is to come."""
+_LEVEL: Final = 3
+_HEAD: Final = struct.Struct(">qqqq")
+_LENGTH: Final = struct.Struct(">I")
+
+
+class DamagedBlockError(Exception):
+    """A block failed its checksums; ``head_is_sound`` tells whether numbers and summary can be believed."""
+
+    def __init__(self, head_is_sound: bool) -> None:
+        super().__init__("payload" if head_is_sound else "head")
+        self.head_is_sound = head_is_sound
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A row of the table ``blocks``, in the order of its columns."""
+
+    first: int
+    count: int
+    codec: int
+    dictionary: int
+    summary: bytes
+    head_checksum: bytes
+    payload_checksum: bytes
+    payload: bytes
+
+    @property
+    def last(self) -> int:
+        """Number of the last record."""
+        return self.first + self.count - 1
+
+    @property
+    def size_bytes(self) -> int:
+        """What the row takes in the file, without its share of the tree."""
+        return len(self.summary) + len(self.payload) + 2 * CHECKSUM_BYTES + 40
+
+    def head_is_sound(self) -> bool:
+        """Whether numbers and summary are as they were written."""
+        return self.count > 0 and self.head_checksum == _head_checksum(
+            self.first, self.count, self.codec, self.dictionary, self.summary
+        )
+
+    def records(self, dictionary: Dictionary | None) -> list[bytes]:
+        """The records, as they were appended, or DamagedBlockError."""
+        if not self.head_is_sound():
+            raise DamagedBlockError(head_is_sound=False)
+        if self.payload_checksum != _checksum(self.head_checksum, self.payload):
+            raise DamagedBlockError(head_is_sound=True)
+        if self.codec == PLAIN:
+            return _unpack(self.payload, self.count)
+        if self.dictionary and (dictionary is None or dictionary.number != self.dictionary):
+            raise DamagedBlockError(head_is_sound=True)
+        decompressor = zstandard.ZstdDecompressor() if dictionary is None else dictionary.decompressor
+        return _unpack(decompressor.decompress(self.payload), self.count)
+
+
+class Dictionary:
+    """Bytes that blocks refer to, named by their own checksum: a wrong one is never taken for it."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.number = number_of(content)
+        data = zstandard.ZstdCompressionDict(content, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+        data.precompute_compress(level=_LEVEL)
+        self.compressor = zstandard.ZstdCompressor(dict_data=data)
+        self.decompressor = zstandard.ZstdDecompressor(dict_data=data)
+
+
+def number_of(content: bytes) -> int:
+    """The number of a dictionary with this content: 48 bits, never 0."""
+    return int.from_bytes(blake2b(content, digest_size=6).digest()) | 1
+
+
+def learn(records: Sequence[bytes]) -> Dictionary | None:
+    """A dictionary from the records of a block; None where they are too few to be typical."""
+    content = b"".join(records)[:DICTIONARY_BYTES]
+    return Dictionary(content) if len(content) >= MIN_DICTIONARY_BYTES else None
+
+
+def make(first: int, records: Sequence[bytes], summary: bytes, dictionary: Dictionary | None) -> Block:
+    """The block of records numbered from ``first``."""
+    plain = _pack(records)
+    codec, number, payload = PLAIN, 0, plain
+    compressor = zstandard.ZstdCompressor(level=_LEVEL) if dictionary is None else dictionary.compressor
+    compressed = compressor.compress(plain)
+    if len(compressed) < len(plain):
+        codec, number, payload = ZSTD, 0 if dictionary is None else dictionary.number, compressed
+    head = _head_checksum(first, len(records), codec, number, summary)
+    return Block(first, len(records), codec, number, summary, head, _checksum(head, payload), payload)
+
+
+def _pack(records: Sequence[bytes]) -> bytes:
+    return b"".join((*(_LENGTH.pack(len(record)) for record in records), *records))
+
+
+def _unpack(packed: bytes, count: int) -> list[bytes]:
+    records = []
+    at = count * _LENGTH.size
+    for (length,) in _LENGTH.iter_unpack(packed[:at]):
+        records.append(packed[at : at + length])
+        at += length
+    return records
+
+
+def _checksum(*parts: bytes) -> bytes:
+    digest = blake2b(digest_size=CHECKSUM_BYTES)
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
+def _head_checksum(first: int, count: int, codec: int, dictionary: int, summary: bytes) -> bytes:
+    return _checksum(_HEAD.pack(first, count, codec, dictionary), summary)

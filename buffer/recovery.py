@@ -1,0 +1,197 @@
+"""What can be saved from a damaged file.
+
+The damaged file and its log are renamed to ``<file>.salvage-<when>-<floor>-<last>-<certainty>`` and a
+fresh file takes their place at once: nothing waits. Blocks whose checksums are right are then copied a few at a
+time, while records are asked for. When that is done the name becomes ``<file>.damaged-…`` and stays for people to
+look at. A crash between the two names begins the copying again: what is delivered twice has one identity.
+"""
+
+# ruff: noqa: S608 - column lists and directions are constants of this package, values are bound.
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Generator, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from buffer import tables
+from buffer.blocks import Block, DamagedBlockError, Dictionary, make
+from buffer.drops import CORRUPT, Drop
+from buffer.files import is_damage, move_database
+
+_SALVAGE: Final = ".salvage-"
+_DAMAGED: Final = ".damaged-"
+_KNOWN, _AT_MOST = "known", "atmost"
+# Offsets in SQLite's first page (https://www.sqlite.org/fileformat.html, 1.3).
+_CHANGES_AT, _PAGES_AT, _FREE_LIST_AT, _VALID_FOR_AT = 24, 28, 32, 92
+_WAL_HEADER_BYTES: Final = 32
+_FRAME_HEADER_BYTES: Final = 24
+
+
+def stamp() -> str:
+    """Now, for a file's name."""
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+
+
+def set_aside(path: Path, floor: int, last: int, *, last_is_known: bool) -> Path:
+    """Rename a damaged file to be salvaged; records ``floor`` to ``last`` may have been in it."""
+    certainty = _KNOWN if last_is_known else _AT_MOST
+    target = path.with_name(f"{path.name}{_SALVAGE}{stamp()}-{floor}-{last}-{certainty}")
+    move_database(path, target)
+    # A file that has vanished leaves a name behind, too: what was in it is still to be announced.
+    target.touch()
+    return target
+
+
+def pending(path: Path) -> list[Path]:
+    """Files set aside and not yet salvaged, oldest first."""
+    prefix = f"{path.name}{_SALVAGE}"
+    found = sorted(file for file in path.parent.iterdir() if file.name.startswith(prefix))
+    for log in found:
+        if log.name.endswith("-wal") and log.with_name(log.name.removesuffix("-wal")) not in found:
+            # A crash came between the renaming of the log and that of its database.
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(log.with_name(log.name.removesuffix("-wal")))
+    return sorted(
+        file
+        for file in path.parent.iterdir()
+        if file.name.startswith(prefix) and file.name.endswith((_KNOWN, _AT_MOST))
+    )
+
+
+class Salvage:
+    """One damaged file being copied. ``on_drop`` is told at the end what could not be saved."""
+
+    def __init__(self, source: Path, first_page: bytes, spare: Dictionary | None) -> None:
+        self.source = source
+        *_, floor, last, certainty = source.name.split("-")
+        self._floor, self._last, self._last_is_known = int(floor), int(last), certainty == _KNOWN
+        self._first_page = first_page
+        self.dictionaries: dict[int, Dictionary] = {} if spare is None else {spare.number: spare}
+        self._accounted: list[tuple[int, int]] = []
+        self._drops: list[Drop] = []
+
+    def blocks(self) -> Generator[Block, None, None]:
+        """The sound blocks; ``dictionaries`` holds what they need when the first one comes."""
+        seen: set[int] = set()
+        for attempt in (self._read, self._read_with_new_first_page):
+            try:
+                for block in attempt():
+                    if block.first not in seen:
+                        seen.add(block.first)
+                        yield from self._judged(block)
+            except sqlite3.Error as error:
+                if not is_damage(error):
+                    raise
+            if seen:
+                return
+
+    def finish(self, on_drop: Callable[[Drop], None]) -> None:
+        """Announce what is missing and give the file its last name."""
+        target = self.source.with_name(self.source.name.replace(_SALVAGE, _DAMAGED))
+        Path(f"{self.source}-shm").unlink(missing_ok=True)
+        for drop in (*self._drops, *self._gaps()):
+            on_drop(drop)
+        move_database(self.source, target)
+
+    def _judged(self, block: Block) -> Iterator[Block]:
+        try:
+            block.records(self.dictionaries.get(block.dictionary))
+        except DamagedBlockError as error:
+            if error.head_is_sound:
+                self._drops.append(Drop(CORRUPT, block.first, block.last, block.count, block.summary))
+                self._accounted.append((block.first, block.last))
+            return
+        self._accounted.append((block.first, block.last))
+        yield block
+
+    def _gaps(self) -> Iterator[Drop]:
+        after = self._floor
+        for first, last in sorted(self._accounted):
+            if first > after:
+                yield Drop(CORRUPT, after, first - 1, first - after, b"")
+            after = max(after, last + 1)
+        if after <= self._last:
+            count = self._last - after + 1 if self._last_is_known else None
+            yield Drop(CORRUPT, after, self._last, count, b"")
+
+    def _read(self) -> Iterator[Block]:
+        # Read-only: closing it as the last reader must not move the log into a file kept as evidence.
+        with contextlib.closing(
+            sqlite3.connect(f"file:{quote(str(self.source))}?mode=ro", uri=True, check_same_thread=False)
+        ) as connection:
+            found = tables.names(connection)
+            if "blocks" in found:
+                for newest_first in (False, True):
+                    with _DamageSuppressed():
+                        for dictionary in tables.dictionaries(connection, newest_first=newest_first):
+                            self.dictionaries.setdefault(dictionary.number, dictionary)
+                try:
+                    yield from tables.blocks_from(connection, 0)
+                except sqlite3.Error as error:
+                    if not is_damage(error):
+                        raise
+                    # From the other end until the damage is met again.
+                    with _DamageSuppressed():
+                        yield from tables.blocks_down_to(connection, 0)
+            elif "records" in found:
+                yield from _rows_as_blocks(connection)
+
+    def _read_with_new_first_page(self) -> Iterator[Block]:
+        """The first page is the same in every file of this version but for sizes: a sound one will do."""
+        with self.source.open("r+b") as file:
+            size = file.seek(0, 2)
+            if size < 2 * len(self._first_page):
+                return
+            file.seek(0)
+            Path(f"{self.source}.page1").write_bytes(file.read(len(self._first_page)))
+            page = bytearray(self._first_page)
+            page[_PAGES_AT : _PAGES_AT + 4] = (size // len(page)).to_bytes(4)
+            page[_FREE_LIST_AT : _FREE_LIST_AT + 8] = bytes(8)
+            page[_VALID_FOR_AT : _VALID_FOR_AT + 4] = page[_CHANGES_AT : _CHANGES_AT + 4]
+            file.seek(0)
+            file.write(page)
+        yield from self._read()
+
+
+def log_is_cut_short(path: Path, frames: int) -> bool:
+    """Whether the log holds a commit beyond the frames that SQLite believes (it stops at the first bad one).
+
+    That is damage, or a power cut within the very last commit: then nobody was told that it was stored.
+    """
+    log = Path(f"{path}-wal")
+    with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
+        header = file.read(_WAL_HEADER_BYTES)
+        # Not the header's page size: the header itself may be what is damaged.
+        frame_bytes = _FRAME_HEADER_BYTES + tables.PAGE_BYTES
+        at = _WAL_HEADER_BYTES + frames * frame_bytes
+        file.seek(at)
+        while len(frame := file.read(_FRAME_HEADER_BYTES)) == _FRAME_HEADER_BYTES:
+            same_log = frame[8:12] == header[16:20] or frame[12:16] == header[20:24]
+            if same_log and any(frame[4:8]):
+                return True
+            at += frame_bytes
+            file.seek(at)
+    return False
+
+
+class _DamageSuppressed:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        return isinstance(error, sqlite3.Error) and is_damage(error)
+
+
+def _rows_as_blocks(connection: sqlite3.Connection) -> Iterator[Block]:
+    """The records of a file of version 1, which had no checksums."""
+    for direction in ("ASC", "DESC"):
+        with _DamageSuppressed():
+            for number, record in connection.execute(
+                f"SELECT number, record FROM records ORDER BY number {direction}"
+            ):
+                if isinstance(number, int) and isinstance(record, bytes):
+                    yield make(number, [record], b"", None)
+            return

@@ -1,0 +1,65 @@
+"""When the oldest blocks must go: the outbox's own cap, and the floor of free disk space.
+
+The file never shrinks while it holds anything; pages of dropped blocks are used again. So the cap is on pages
+in use, with room set apart for what stands beside them: log, log index and ballast.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from buffer.blocks import Block
+from buffer.drops import DISK_LOW, OUTBOX_FULL
+from buffer.errors import OutboxDiskFull
+
+_LOG_BYTES: Final = 4 << 20
+_SMALLEST_LOG_BYTES: Final = 64 << 10
+_LOG_INDEX_BYTES: Final = 128 << 10
+# A block's row can split a leaf and its parents, or take a fresh page for a dictionary's copy.
+_TREE_PAGES: Final = 8
+MIN_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``max_bytes`` is everything: database, log, its index, ballast. None and 0 are no limit."""
+
+    max_bytes: int | None
+    min_free_disk: int
+    ballast_bytes: int
+    free_bytes: Callable[[], int]
+
+    def __post_init__(self) -> None:
+        if self.max_bytes is not None and self.max_bytes < MIN_BYTES + self.ballast_bytes:
+            least = MIN_BYTES + self.ballast_bytes
+            raise ValueError(f"an outbox needs {least} bytes with its ballast, not {self.max_bytes}")
+
+    @property
+    def log_bytes(self) -> int:
+        """How large the log may grow before it is moved into the database."""
+        if self.max_bytes is None:
+            return _LOG_BYTES
+        return min(_LOG_BYTES, max(_SMALLEST_LOG_BYTES, self.max_bytes // 16))
+
+    def missing_pages(self, connection: sqlite3.Connection, block: Block) -> tuple[int, str]:
+        """How many pages must become free before a block can be stored, and why. Raises OutboxDiskFull."""
+        page_bytes, pages, free = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_size", "page_count", "freelist_count")
+        )
+        needed = block.size_bytes // (page_bytes - 8) + _TREE_PAGES
+        if self.max_bytes is not None:
+            apart = self.ballast_bytes + 2 * self.log_bytes + _LOG_INDEX_BYTES
+            budget = (self.max_bytes - apart) // page_bytes
+            if needed > budget // 2:
+                raise OutboxDiskFull(f"{block.size_bytes} bytes are too many for outbox.max_bytes")
+            over = pages - free + needed - budget
+            if over > 0:
+                return max(free + over, needed), OUTBOX_FULL
+        growth = (needed - free) * page_bytes
+        if self.min_free_disk and growth > 0 and self.free_bytes() - growth < self.min_free_disk:
+            return needed, DISK_LOW
+        return 0, ""

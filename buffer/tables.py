@@ -1,0 +1,243 @@
+"""The tables of an outbox file, version 2.
+
+    blocks        one row per append (see buffer.blocks); the key is the number of its first record
+    dictionaries  what payloads were compressed with, several copies each, far from one another
+    numbering     one row, with a checksum: what the blocks themselves can't tell
+    removed       one row, with a checksum: records of stored blocks that were removed before a clean close
+
+``numbering.issued`` is exact only while there are no blocks; else the newest block knows better. ``floor`` is
+the number of the oldest block (of the next one while there are none), ``holes`` how many numbers between the
+oldest and the newest block are stored no more: an append changes neither, so it writes blocks only.
+"""
+
+# ruff: noqa: S608 - column lists and directions are constants of this package, values are bound.
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from buffer.blocks import Block, Dictionary, number_of
+from buffer.errors import OutboxCorrupt
+
+SCHEMA_VERSION: Final = 2
+"""``PRAGMA user_version`` of the files this program writes."""
+APPLICATION_ID: Final = 0x6664_676F
+"""``PRAGMA application_id`` ("fdgo"): tells an outbox from any other SQLite file."""
+PAGE_BYTES: Final = 512
+"""A commit writes whole pages. Measured with blocks of 480 bytes, one a second: 527 bytes a reading reach the
+disk with pages of 512, 833 with pages of 4,096."""
+
+_COLUMNS: Final = "first, count, codec, dictionary, summary, head_checksum, payload_checksum, payload"
+_HEADS: Final = "first, count, codec, dictionary, summary, head_checksum, payload_checksum, x''"
+_TYPES: Final = (int, int, int, int, bytes, bytes, bytes, bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """What the blocks can't tell."""
+
+    issued: int
+    floor: int
+    holes: int
+    dropped: int
+
+    def checksum(self) -> bytes:
+        """Over all of it and the version."""
+        text = f"{SCHEMA_VERSION} {self.issued} {self.floor} {self.holes} {self.dropped}"
+        return blake2b(text.encode(), digest_size=8).digest()
+
+
+def create(connection: sqlite3.Connection, issued: int) -> None:
+    """Make the tables; numbers go on after ``issued``."""
+    # Here and not above: it takes pandas in where that is installed, and only a new file needs it.
+    from sqlite_utils import Database
+
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    connection.execute("BEGIN IMMEDIATE")
+    database = Database(connection, execute_plugins=False)
+    database.create_table(
+        "blocks",
+        {
+            "first": int,
+            "count": int,
+            "codec": int,
+            "dictionary": int,
+            "summary": bytes,
+            "head_checksum": bytes,
+            "payload_checksum": bytes,
+            "payload": bytes,
+        },
+        pk="first",
+    )
+    database.create_table("dictionaries", {"copy": int, "number": int, "content": bytes}, pk="copy")
+    database.create_table(
+        "numbering",
+        {
+            "id": int,
+            "version": int,
+            "issued": int,
+            "floor": int,
+            "holes": int,
+            "dropped": int,
+            "checksum": bytes,
+        },
+        pk="id",
+    )
+    database.create_table("removed", {"id": int, "numbers": bytes, "checksum": bytes}, pk="id")
+    write_numbering(connection, Numbering(issued, issued + 1, 0, 0))
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def names(connection: sqlite3.Connection) -> set[str]:
+    """The tables there are."""
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+
+
+def write_numbering(connection: sqlite3.Connection, numbering: Numbering) -> None:
+    """Replace the numbering."""
+    connection.execute(
+        "INSERT OR REPLACE INTO numbering (id, version, issued, floor, holes, dropped, checksum)"
+        " VALUES (1, ?, ?, ?, ?, ?, ?)",
+        (
+            SCHEMA_VERSION,
+            numbering.issued,
+            numbering.floor,
+            numbering.holes,
+            numbering.dropped,
+            numbering.checksum(),
+        ),
+    )
+
+
+def read_numbering(connection: sqlite3.Connection) -> Numbering:
+    """The numbering. Raises OutboxCorrupt where it fails its checksum."""
+    row = connection.execute("SELECT issued, floor, holes, dropped, checksum FROM numbering").fetchone()
+    if row is None or not all(isinstance(number, int) for number in row[:4]):
+        raise OutboxCorrupt("the numbering is lost")
+    numbering = Numbering(*row[:4])
+    if numbering.checksum() != row[4]:
+        raise OutboxCorrupt("the numbering fails its checksum")
+    return numbering
+
+
+def write_removed(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
+    """Take down which records of stored blocks are removed, where that has changed."""
+    if list(numbers) != read_removed(connection):
+        packed = struct.pack(f">{len(numbers)}q", *numbers)
+        connection.execute(
+            "INSERT OR REPLACE INTO removed (id, numbers, checksum) VALUES (1, ?, ?)",
+            (packed, blake2b(packed, digest_size=8).digest()),
+        )
+
+
+def read_removed(connection: sqlite3.Connection) -> list[int]:
+    """What was taken down; nothing where it fails its checksum: those records come again."""
+    row = connection.execute("SELECT numbers, checksum FROM removed").fetchone()
+    if row is None or not isinstance(row[0], bytes) or blake2b(row[0], digest_size=8).digest() != row[1]:
+        return []
+    return [number for (number,) in struct.iter_unpack(">q", row[0])]
+
+
+def insert(connection: sqlite3.Connection, block: Block) -> int:
+    """Store a block; how many rows that made: 0 where its number is taken already."""
+    return connection.execute(
+        f"INSERT OR IGNORE INTO blocks ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            block.first,
+            block.count,
+            block.codec,
+            block.dictionary,
+            block.summary,
+            block.head_checksum,
+            block.payload_checksum,
+            block.payload,
+        ),
+    ).rowcount
+
+
+def delete(connection: sqlite3.Connection, first: int) -> None:
+    """Forget a block."""
+    connection.execute("DELETE FROM blocks WHERE first = ?", (first,))
+
+
+def blocks_from(connection: sqlite3.Connection, number: int) -> Generator[Block, None, None]:
+    """The blocks from the one with this record on, oldest first. Close it: it is a read transaction."""
+    return _rows(
+        connection,
+        f"SELECT {_COLUMNS} FROM blocks"
+        " WHERE first >= coalesce((SELECT max(first) FROM blocks WHERE first <= ?1), ?1) ORDER BY first",
+        (number,),
+    )
+
+
+def blocks_down_to(connection: sqlite3.Connection, number: int) -> Iterator[Block]:
+    """The blocks that begin after this record, newest first."""
+    return _rows(connection, f"SELECT {_COLUMNS} FROM blocks WHERE first > ? ORDER BY first DESC", (number,))
+
+
+def heads_within(connection: sqlite3.Connection, first: int, last: int) -> list[Block]:
+    """The blocks, without their payloads, that may hold any of these records. Raises OutboxCorrupt."""
+    return _sound(
+        connection,
+        f"SELECT {_HEADS} FROM blocks WHERE first <= ?2"
+        " AND first >= coalesce((SELECT max(first) FROM blocks WHERE first <= ?1), ?1) ORDER BY first",
+        (first, last),
+    )
+
+
+def oldest_head(connection: sqlite3.Connection) -> Block | None:
+    """The oldest block without its payload. Raises OutboxCorrupt."""
+    return next(iter(_sound(connection, f"SELECT {_HEADS} FROM blocks ORDER BY first LIMIT 1", ())), None)
+
+
+def newest_head(connection: sqlite3.Connection) -> Block | None:
+    """The newest block without its payload. Raises OutboxCorrupt."""
+    return next(
+        iter(_sound(connection, f"SELECT {_HEADS} FROM blocks ORDER BY first DESC LIMIT 1", ())), None
+    )
+
+
+def add_dictionary(connection: sqlite3.Connection, dictionary: Dictionary) -> None:
+    """Store one more copy."""
+    connection.execute(
+        "INSERT INTO dictionaries (number, content) VALUES (?, ?)", (dictionary.number, dictionary.content)
+    )
+
+
+def dictionaries(connection: sqlite3.Connection, *, newest_first: bool = False) -> Iterator[Dictionary]:
+    """The sound copies."""
+    order = "DESC" if newest_first else "ASC"
+    for number, content in connection.execute(
+        f"SELECT number, content FROM dictionaries ORDER BY copy {order}"
+    ):
+        if isinstance(content, bytes) and content and number == number_of(content):
+            yield Dictionary(content)
+
+
+def _rows(
+    connection: sqlite3.Connection, query: str, parameters: tuple[int, ...]
+) -> Generator[Block, None, None]:
+    cursor = connection.execute(query, parameters)
+    try:
+        for row in cursor:
+            if not all(isinstance(cell, kind) for cell, kind in zip(row, _TYPES, strict=True)):
+                # Damage has changed a column's type: a block whose checksums fail, under the number it has.
+                yield Block(row[0] if isinstance(row[0], int) else 0, 0, 0, 0, b"", b"", b"", b"")
+            else:
+                yield Block(*row)
+    finally:
+        # Ends the read transaction: a snapshot left open would let the log grow without bound.
+        cursor.close()
+
+
+def _sound(connection: sqlite3.Connection, query: str, parameters: tuple[int, ...]) -> list[Block]:
+    heads = list(_rows(connection, query, parameters))
+    if not all(head.head_is_sound() for head in heads):
+        raise OutboxCorrupt("a block's head fails its checksum")
+    return heads
