@@ -274,7 +274,14 @@ class _Fields:
         return time_us
 
     def rest(self) -> Mapping[str, Any] | None:
-        return self._left or None
+        """What this version doesn't know; it must be finite too, or no one could send it on."""
+        if not self._left:
+            return None
+        try:
+            json.dumps(self._left, allow_nan=False)
+        except ValueError as error:
+            raise InvalidReading("NOT_FINITE", "an unknown field holds a number beyond a double") from error
+        return self._left
 
 
 def parse_reading(payload: bytes, received_us: int | None = None) -> Reading:
@@ -412,5 +419,5 @@ def parse_dead_letter(value: bytes) -> DeadLetter:
             run=str(fields["run"]),
             seq=int(fields["seq"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidReading("BAD_DEAD_LETTER", f"{type(error).__name__}: {error}") from error

@@ -99,6 +99,7 @@ def test_the_contracts_example_both_ways() -> None:
         (contract(time="1999-12-31T23:59:59Z"), "TIME_TOO_OLD"),
         (contract(latitude=91.0), "OUT_OF_RANGE"),
         (contract(note="x" * 70_000), "TOO_LARGE"),
+        (CONTRACT.replace(b'"seq"', b'"note":[1e400],"seq"'), "NOT_FINITE"),
     ],
 )  # fmt: skip
 def test_what_is_no_reading_is_refused_with_its_reason(payload: bytes, reason: str) -> None:
@@ -193,6 +194,9 @@ def test_a_dead_letter_survives_the_wire(payload: bytes) -> None:
     assert letter.payload == payload
 
 
+LETTER = encode_dead_letter(dead_letter("mast-07", "run", 3, "NOT_JSON", "why", "x", READING.time_us, b"{"))
+
+
 def test_a_dead_letter_keeps_64_kib_and_the_whole_length_and_hash() -> None:
     payload = b"ab" * 1_000_000
     letter = dead_letter("mast-07", "run", 3, "TOO_LARGE", "", "sensors/x", READING.time_us, payload)
@@ -202,7 +206,9 @@ def test_a_dead_letter_keeps_64_kib_and_the_whole_length_and_hash() -> None:
     assert letter.sha256 == "b2aac2b148c2e5ba0c0adea19a0a953a69a7f016d078a65c562f9ddca35b07e7"
 
 
-@pytest.mark.parametrize("value", [b"", b"{}", b'{"gateway":1}', b"nonsense"])
+@pytest.mark.parametrize(
+    "value", [b"", b"{}", b'{"gateway":1}', b"nonsense", LETTER.replace(b":3}", b":1e400}")]
+)
 def test_what_is_no_dead_letter_is_refused(value: bytes) -> None:
     with pytest.raises(InvalidReading):
         parse_dead_letter(value)
