@@ -1,9 +1,9 @@
 """What can be saved from a damaged file.
 
-The damaged file and its log are renamed to ``<file>.salvage-<when>-<floor>-<last>-<certainty>`` and a
-fresh file takes their place at once: nothing waits. Blocks whose checksums are right are then copied a few at a
-time, while records are asked for. When that is done the name becomes ``<file>.damaged-…`` and stays for people to
-look at. A crash between the two names begins the copying again: what is delivered twice has one identity.
+The damaged file and its log are renamed to ``<file>.salvage-<when>-<floor>-<last>-<certainty>`` and a fresh
+file takes their place at once: nothing waits. Blocks whose checksums are right are then copied a few at a time,
+while records are asked for. When that is done the name becomes ``<file>.damaged-…`` and stays for people to look
+at. A crash between the two names begins the copying again: what is delivered twice has one identity.
 """
 
 # ruff: noqa: S608 - column lists and directions are constants of this package, values are bound.

@@ -1,0 +1,121 @@
+"""Caps: the oldest goes first, counted and announced; what stays is whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from buffer.drops import DISK_LOW, OUTBOX_FULL, Drop
+from buffer.errors import OutboxDiskFull
+from buffer.memory_outbox import MemoryOutbox
+from buffer.sqlite_outbox import SqliteOutbox
+from gateway.ports import Outbox
+
+UNBOUND = 1 << 30
+CAP = 2 << 20
+Make = Callable[[Callable[[Drop], None]], Outbox]
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    def sqlite(on_drop: Callable[[Drop], None]) -> Outbox:
+        return SqliteOutbox(tmp_path / "outbox.db", max_bytes=CAP, ballast_bytes=1 << 18, on_drop=on_drop)
+
+    def memory(on_drop: Callable[[Drop], None]) -> Outbox:
+        return MemoryOutbox(max_bytes=CAP, on_drop=on_drop)
+
+    return sqlite if request.param == "sqlite" else memory
+
+
+def _block() -> list[bytes]:
+    return [os.urandom(400) for _ in range(12)]
+
+
+def test_at_the_cap_the_oldest_blocks_go_and_each_is_announced_once(make: Make) -> None:
+    drops: list[Drop] = []
+    outbox = make(drops.append)
+    appended: dict[int, bytes] = {}
+    for at in range(600):
+        block = _block()
+        appended.update(zip(outbox.append(block, b"block %d" % at), block, strict=True))
+        assert outbox.size_bytes() <= CAP
+    kept = outbox.peek(0, UNBOUND, UNBOUND)
+    assert kept == sorted(appended.items())[-len(kept) :]
+    # Two of the 2.9 MB fit beside log, index and ballast, or nearly.
+    assert len(outbox) == len(kept) >= 2000
+    dropped = (7200 - len(kept)) // 12
+    assert drops == [
+        Drop(OUTBOX_FULL, 12 * at + 1, 12 * at + 12, 12, b"block %d" % at) for at in range(dropped)
+    ]
+    outbox.close()
+
+
+def test_removed_records_of_a_dropped_block_are_not_counted(make: Make) -> None:
+    drops: list[Drop] = []
+    outbox = make(drops.append)
+    outbox.append(_block(), b"first")
+    outbox.remove([1, 2, 3])
+    while not drops:
+        outbox.append(_block())
+    assert drops[0] == Drop(OUTBOX_FULL, 1, 12, 9, b"first")
+    outbox.close()
+
+
+def test_block_larger_than_the_cap_is_refused_and_drops_nothing(make: Make) -> None:
+    drops: list[Drop] = []
+    outbox = make(drops.append)
+    outbox.append([b"small"])
+    with pytest.raises(OutboxDiskFull):
+        outbox.append([os.urandom(CAP)])
+    assert outbox.peek(0, 10, UNBOUND) == [(1, b"small")]
+    assert drops == []
+    assert outbox.append([b"next"]) == [2]
+    outbox.close()
+
+
+def test_space_of_dropped_and_removed_blocks_is_given_back(tmp_path: Path) -> None:
+    outbox = SqliteOutbox(tmp_path / "outbox.db", max_bytes=CAP, ballast_bytes=1 << 18)
+    for _ in range(600):
+        outbox.append(_block())
+    while rows := outbox.peek(0, 500, UNBOUND):
+        outbox.remove(number for number, _ in rows)
+    assert outbox.size_bytes() - (1 << 18) < 1 << 17
+    outbox.close()
+
+
+def test_low_disk_stops_growth_and_drops_the_oldest(tmp_path: Path) -> None:
+    free = [UNBOUND]
+    drops: list[Drop] = []
+    outbox = SqliteOutbox(
+        tmp_path / "outbox.db", min_free_disk=1 << 20, free_bytes=lambda: free[0], on_drop=drops.append
+    )
+    for at in range(100):
+        outbox.append(_block(), b"%d" % at)
+    size = (tmp_path / "outbox.db").stat().st_size
+    free[0] = 1 << 20
+    for _ in range(100):
+        outbox.append(_block())
+    assert {drop.reason for drop in drops} == {DISK_LOW}
+    assert [drop.first for drop in drops] == list(range(1, 12 * len(drops), 12))
+    assert 100 <= len(drops) <= 103
+    assert len(outbox) == 12 * (200 - len(drops))
+    assert outbox.peek(0, 1, UNBOUND)[0][0] == 12 * len(drops) + 1
+    outbox.close()
+    # The log moves into the file at the latest now: what it held was pages the file had.
+    assert (tmp_path / "outbox.db").stat().st_size <= max(size, 600_000)
+    # Free again: nothing more is dropped.
+    free[0] = UNBOUND
+    outbox = SqliteOutbox(tmp_path / "outbox.db", min_free_disk=1 << 20, free_bytes=lambda: free[0])
+    assert len(outbox) == 12 * (200 - len(drops))
+    outbox.append(_block())
+    assert len(outbox) == 12 * (201 - len(drops))
+    assert outbox.dropped == 12 * len(drops)
+    outbox.close()
+
+
+def test_cap_too_small_to_work_with_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="an outbox needs 1048576 bytes"):
+        SqliteOutbox(tmp_path / "outbox.db", max_bytes=1000)
