@@ -72,6 +72,7 @@ topic = "{topic}"
 path = "{outbox}"
 commit_interval_s = {commit_interval_s}
 min_free_disk = 0
+max_bytes = "{max_bytes}"
 [status]
 listen = "127.0.0.1:{status_port}"
 {board}
@@ -160,6 +161,7 @@ class Mast:
         outbox: Path | None = None,
         board: str | None = None,
         more: str = "",
+        max_bytes: str = "1GiB",
         watch_readings: bool = False,
     ) -> None:
         self.id = unique_name("mast")
@@ -187,6 +189,7 @@ class Mast:
                 board=board or _SIMULATED.format(speed=rate / PER_EVENT_SECOND),
                 sensors=SENSORS,
                 more=more,
+                max_bytes=max_bytes,
             )
         )
 

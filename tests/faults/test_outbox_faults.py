@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
+from paho.mqtt import publish
 
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.schema import encode_reading, reading_key
@@ -18,7 +22,7 @@ from gateway.ports import Record
 from tests.faults.disks import Disk
 from tests.faults.kafka import Kafka
 from tests.faults.mast import Mast, device_reading
-from tests.servers import eventually
+from tests.servers import eventually, unique_name
 
 pytestmark = pytest.mark.system
 Tell = Callable[..., None]
@@ -141,6 +145,43 @@ def test_disk_becomes_read_only_in_an_outage(
         reckoning = mast.reckon()
     reckoning.balance()
     tell(reckoning.figures())
+
+
+def test_cap_reached_in_an_outage(
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
+) -> None:
+    device, count = unique_name("device"), 500
+    # 40 KB each that no compression makes smaller than half: more than the smallest cap there is.
+    fat = [
+        replace(device_reading(device, seq), extra={"noise": random.Random(seq).randbytes(20_000).hex()})
+        for seq in range(1, count + 1)
+    ]
+    messages: list[Any] = [(f"devices/{device}", encode_reading(reading), 1, False) for reading in fat]
+    more = '[[forward]]\nfilter = "devices/#"\n'
+    with Mast(tmp_path, cloud, mosquitto, more=more, max_bytes="16MiB") as mast:
+        mast.others = {reading.identity for reading in fat}
+        cloud.uplink.close()
+        mast.start()
+        mast.spilling()
+        for part in range(0, count, 50):
+            publish.multiple(messages[part : part + 50], hostname=mosquitto.host, port=mosquitto.port)
+            mast.sample(20)
+            assert mast.status()["outbox_bytes"] <= 16 << 20
+        eventually(lambda: mast.status()["received"], 30, until=lambda received: received >= count)
+        mast.sample(50)
+        cloud.uplink.open()
+        mast.healthy()
+        mast.stop()
+        reckoning = mast.reckon()
+        announced = mast.witness.drops()
+    missing = reckoning.sampled - reckoning.kafka.keys() - reckoning.outbox
+    tell(reckoning.figures(), dropped=len(missing), said=dict(announced))
+    assert not reckoning.invented
+    assert missing
+    assert announced == {"OUTBOX_FULL": len(missing)}
+    # The oldest went first.
+    of_device = {seq for gateway, _, _, seq in missing if gateway == device}
+    assert of_device == set(range(1, len(of_device) + 1))
 
 
 def _flip(path: Path, begin: float, end: float) -> None:
