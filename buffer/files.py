@@ -62,6 +62,20 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Give a file a content, all of it or not at all, whatever happens meanwhile. Raises OSError."""
+    fresh = path.with_name(f"{path.name}-fresh")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:  # noqa: PTH123
+            file.write(content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    fresh.rename(path)
+    sync_directory(path.parent)
+
+
 class Lock:
     """Keeps a second outbox away from the file, and numbers from being used again.
 
@@ -225,6 +239,10 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _outbox_error(path, error) from error
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise OutboxDiskFull(f"no room on the disk of {path}") from error
+        raise OutboxUnusable(f"cannot use {path} ({error.strerror or error})") from error
 
 
 def is_damage(error: sqlite3.Error) -> bool:

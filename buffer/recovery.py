@@ -2,8 +2,8 @@
 
 The damaged file and its log are renamed to ``<file>.salvage-<when>-<floor>-<last>-<certainty>`` and a fresh
 file takes their place at once: nothing waits. Blocks whose checksums are right are then copied a few at a time,
-while records are asked for. When that is done the name becomes ``<file>.damaged-…`` and stays for people to look
-at. A crash between the two names begins the copying again: what is delivered twice has one identity.
+while records are asked for. When that is done the name becomes ``<file>.damaged-…``; it stays for people to see.
+A crash between the two names begins the copying again: what is delivered twice has one identity.
 """
 
 # ruff: noqa: S608 - column lists and directions are constants of this package, values are bound.
@@ -27,8 +27,6 @@ _DAMAGED: Final = ".damaged-"
 _KNOWN, _AT_MOST = "known", "atmost"
 # Offsets in SQLite's first page (https://www.sqlite.org/fileformat.html, 1.3).
 _CHANGES_AT, _PAGES_AT, _FREE_LIST_AT, _VALID_FOR_AT = 24, 28, 32, 92
-_WAL_HEADER_BYTES: Final = 32
-_FRAME_HEADER_BYTES: Final = 24
 
 
 def stamp() -> str:
@@ -155,27 +153,6 @@ class Salvage:
             file.seek(0)
             file.write(page)
         yield from self._read()
-
-
-def log_is_cut_short(path: Path, frames: int) -> bool:
-    """Whether the log holds a commit beyond the frames that SQLite believes (it stops at the first bad one).
-
-    That is damage, or a power cut within the very last commit: then nobody was told that it was stored.
-    """
-    log = Path(f"{path}-wal")
-    with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
-        header = file.read(_WAL_HEADER_BYTES)
-        # Not the header's page size: the header itself may be what is damaged.
-        frame_bytes = _FRAME_HEADER_BYTES + tables.PAGE_BYTES
-        at = _WAL_HEADER_BYTES + frames * frame_bytes
-        file.seek(at)
-        while len(frame := file.read(_FRAME_HEADER_BYTES)) == _FRAME_HEADER_BYTES:
-            same_log = frame[8:12] == header[16:20] or frame[12:16] == header[20:24]
-            if same_log and any(frame[4:8]):
-                return True
-            at += frame_bytes
-            file.seek(at)
-    return False
 
 
 class _DamageSuppressed:

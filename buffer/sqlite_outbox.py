@@ -27,11 +27,20 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from buffer import blocks, drops, migration, recovery, tables
+from buffer import blocks, drops, log_repair, migration, recovery, tables
 from buffer.blocks import Block, DamagedBlockError, Dictionary
 from buffer.drops import Drop, OnDrop
 from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxError, OutboxUnusable
-from buffer.files import Ballast, Lock, database_bytes, free_bytes, make_directory, translated
+from buffer.files import (
+    Ballast,
+    Lock,
+    database_bytes,
+    file_size,
+    free_bytes,
+    make_directory,
+    replace_file,
+    translated,
+)
 from buffer.retention import Limits
 from buffer.tables import APPLICATION_ID, SCHEMA_VERSION, Numbering
 
@@ -184,7 +193,7 @@ class SqliteOutbox:
                 raise
 
     def _prepare(self, issued: int) -> None:
-        had_log = Path(f"{self._path}-wal").exists()
+        self._mend_log()
         connection = self._connection = self._raw_connection()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         found = tables.names(connection)
@@ -211,10 +220,27 @@ class SqliteOutbox:
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute(f"PRAGMA journal_size_limit = {self._limits.log_bytes}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {self._limits.log_bytes // tables.PAGE_BYTES}")
-        self._log_is_cut = False
-        if had_log:
+
+    def _mend_log(self) -> None:
+        """Rewrite a log that SQLite would believe only in part, before anything writes to it."""
+        log, before = Path(f"{self._path}-wal"), Path(f"{self._path}-wal-before")
+        if before.exists() and not log.exists():
+            # A crash came in the middle of this.
+            before.rename(log)
+        if not self._path.exists() or not file_size(log):
+            return
+        # Closing the only connection removes the log; a second name keeps it.
+        before.unlink(missing_ok=True)
+        before.hardlink_to(log)
+        with contextlib.closing(self._raw_connection()) as connection:
             _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            self._log_is_cut = recovery.log_is_cut_short(self._path, max(frames, 0))
+        if log_repair.is_cut_short(before, max(frames, 0), tables.PAGE_BYTES):
+            mended = log_repair.repaired(before.read_bytes(), tables.PAGE_BYTES)
+            if mended is not None:
+                aside = self._path.with_name(f"{self._path.name}.damaged-{recovery.stamp()}-wal")
+                aside.hardlink_to(before)
+                replace_file(log, mended)
+        before.unlink(missing_ok=True)
 
     def _raw_connection(self) -> sqlite3.Connection:
         # Only the lock's holder gets here, so a busy file is a reader's: worth a wait.
@@ -250,8 +276,6 @@ class SqliteOutbox:
         first = self._issued + 1
         if self._lock_held.issued > self._issued:
             last = self._lock_held.issued if self._lock_held.issued_is_exact else self._lock_held.reserved
-        elif self._log_is_cut and not self._lock_held.issued_is_exact:
-            last = self._lock_held.reserved
         else:
             return None
         self._issued = max(last, self._issued)
