@@ -43,6 +43,9 @@ advertised.listeners=PLAINTEXT://127.0.0.1:{port},UPLINK://127.0.0.1:{uplink}
 inter.broker.listener.name=PLAINTEXT
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 allow.everyone.if.no.acl.found=true
+# A killed broker may register again when its old session is over.
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=500
 """
 
 
@@ -161,21 +164,31 @@ class Kafka:
     def messages(self, topics: Iterable[str]) -> Iterator[Message]:
         """Every message of these topics; those that don't exist have none."""
         consumer = Consumer(
-            {"bootstrap.servers": self.direct, "group.id": unique_name("reckoning"), "log_level": 0}
+            {
+                "bootstrap.servers": self.direct,
+                "group.id": unique_name("reckoning"),
+                "fetch.wait.max.ms": 10,
+                "log_level": 0,
+            }
         )
         try:
             known = consumer.list_topics(timeout=20).topics
+            ends: dict[tuple[str, int], int] = {}
+            places = []
             for topic in topics:
                 for partition in known[topic].partitions if topic in known else ():
-                    place = TopicPartition(topic, partition, 0)
-                    start, end = consumer.get_watermark_offsets(place, timeout=20)
-                    place.offset = start
-                    consumer.assign([place])
-                    while start < end:
-                        for message in consumer.consume(10_000, timeout=0.2):
-                            if message.error() is None:
-                                start = (message.offset() or 0) + 1
-                                yield message
+                    start, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+                    if start < end:
+                        ends[topic, partition] = end
+                        places.append(TopicPartition(topic, partition, start))
+            consumer.assign(places)
+            while ends:
+                for message in consumer.consume(1000, timeout=0.05):
+                    place = (message.topic() or "", message.partition() or 0)
+                    if message.error() is None and place in ends:
+                        yield message
+                        if (message.offset() or 0) + 1 >= ends[place]:
+                            del ends[place]
         finally:
             consumer.close()
 
