@@ -54,7 +54,7 @@ _MAX_INT64: Final = (1 << 63) - 1
 _MAX_INT32: Final = (1 << 31) - 1
 _GATEWAY: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 _CHANNEL: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\.[a-z0-9_]{1,64}", re.ASCII)
-_RUN: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+RUN_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _REASON: Final = re.compile(r"[A-Z0-9_]{1,64}", re.ASCII)
 _RFC3339: Final = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
@@ -315,7 +315,7 @@ def parse_reading(payload: bytes, received_us: int | None = None) -> Reading:
     if (value is None) != (quality == MISSING):
         raise InvalidReading("INCONSISTENT", "value is null exactly when quality is 9 (missing)")
     reasons = fields.reasons()
-    run = fields.text("run", _RUN)
+    run = fields.text("run", RUN_ID)
     seq = fields.integer("seq", 1, _MAX_INT64)
     clock = fields.label("clock")
     if clock not in ("synced", "unsynced"):

@@ -20,6 +20,8 @@ from gateway.ports import Record, Sink, Undelivered
 REPLAYED: Final = ("replayed", b"1")
 _RETRY_S: Final = 0.25
 _FRUITLESS_PAUSE_S: Final = 10.0
+REMOVE_AGAIN_S: Final = 1.0
+_LONGEST_REMOVE_PAUSE_S: Final = 60.0
 _NEVER: Final = float("inf")
 
 
@@ -53,6 +55,8 @@ class Backlog:
         self._report = report
         self._drain = Drain()
         self._not_before_s = float("-inf")
+        self._remove_pause_s = REMOVE_AGAIN_S
+        self._remove_again_s = float("-inf")
         self.drained = 0
         self.dead_letters = 0
 
@@ -110,6 +114,16 @@ class Backlog:
                 self._parking.park(event.record.topic, now_s, undelivered.problem)
             self._drain.undelivered(event.number)
             self._not_before_s = now_s + _RETRY_S
+
+    def not_removed(self, rows: tuple[int, ...], now_s: float) -> float:
+        """The disk refused to forget rows; how long until it is asked again, longer each time."""
+        if now_s > self._remove_again_s + _LONGEST_REMOVE_PAUSE_S:
+            self._remove_pause_s = REMOVE_AGAIN_S
+        pause_s = self._remove_pause_s
+        self._remove_pause_s = min(2 * pause_s, _LONGEST_REMOVE_PAUSE_S)
+        self._remove_again_s = now_s + pause_s
+        self._drain.not_removed(rows, self._remove_again_s)
+        return pause_s
 
     def remove(self, rows: Iterable[int]) -> None:
         """Forget rows that Kafka has."""

@@ -82,11 +82,12 @@ class Drain:
         """Kafka has confirmed a row."""
         self._open.discard(number)
         self._delivered.add(number)
-        self._remove_at_s = min(self._remove_at_s, now_s + _REMOVE_EVERY_S)
+        if self._remove_at_s == float("inf"):
+            self._remove_at_s = now_s + _REMOVE_EVERY_S
 
     def remove_at_s(self) -> float:
         """When delivered rows are to be removed (monotonic), infinity without any."""
-        return float("-inf") if len(self._delivered) >= BATCH_RECORDS else self._remove_at_s
+        return self._remove_at_s
 
     def take_delivered(self) -> tuple[int, ...]:
         """The rows to remove now."""
@@ -94,6 +95,11 @@ class Drain:
         self._delivered.clear()
         self._remove_at_s = float("inf")
         return rows
+
+    def not_removed(self, rows: tuple[int, ...], again_s: float) -> None:
+        """The disk refused to forget rows: they are never sent again, only their removal is."""
+        self._delivered.update(rows)
+        self._remove_at_s = again_s
 
     def removed(self, rows: tuple[int, ...]) -> None:
         """These rows are being removed: a fetch asked for before may still bring them."""

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
-from gateway.backlog import Backlog, Drained
-from gateway.intake import Intake, Refusal
+from gateway.backlog import REMOVE_AGAIN_S, Backlog, Drained
+from gateway.intake import Ignored, Intake, Refusal
 from gateway.ledger import Ack, Entry, Ledger, Settled, Stage
-from gateway.outbox_writer import Answer, Fetched, NotFetched, NotStored, OutboxWriter, Stored
+from gateway.outbox_writer import Answer, Fetched, NotFetched, NotRemoved, NotStored, OutboxWriter, Stored
 from gateway.parking import Parking
 from gateway.ports import Record, Sink, Undelivered
 
@@ -55,18 +55,19 @@ class _Arrived:
     topic: str
     payload: bytes
     ack: Ack | None
+    retained: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     entry: Entry
-    sent_s: float
     undelivered: Undelivered | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
     grace_s: float
+    farewell: Callable[[], Record] | None
 
 
 _Event = _Sampled | _Announced | _Arrived | _Outcome | Drained | _Stop | Answer
@@ -132,18 +133,21 @@ class Forwarder:
         """Enter what the gateway has to say of itself; it is as durable as a reading."""
         self._events.put(_Announced(record))
 
-    def arrived(self, topic: str, payload: bytes, ack: Ack | None) -> None:
-        """Take a message that came from the broker."""
-        self._events.put(_Arrived(topic, payload, ack))
+    def arrived(self, topic: str, payload: bytes, ack: Ack | None, retained: bool = False) -> None:
+        """Take a message that came from the broker; ``retained`` where it was kept for new subscribers."""
+        self._events.put(_Arrived(topic, payload, ack, retained))
 
     def start(self) -> None:
         """Start the thread and the outbox writer's."""
         self._writer.start()
         self._thread.start()
 
-    def stop(self, grace_s: float) -> None:
-        """Store everything unconfirmed at once, give Kafka ``grace_s`` for what it holds, and end."""
-        self._events.put(_Stop(grace_s))
+    def stop(self, grace_s: float, farewell: Callable[[], Record] | None = None) -> None:
+        """Store everything unconfirmed at once, give Kafka ``grace_s`` for what it holds, and end.
+
+        ``farewell`` makes the last record to announce, once no more messages are taken.
+        """
+        self._events.put(_Stop(grace_s, farewell))
         self._thread.join()
         self._writer.stop()
 
@@ -213,10 +217,10 @@ class Forwarder:
                 self._ledger.enter(record, self._monotonic(), own=True)
             case _Announced(record):
                 self._produce(self._ledger.enter(record, self._monotonic(), own=False))
-            case _Arrived(topic, payload, ack):
-                self._receive(topic, payload, ack)
-            case _Outcome(entry, sent_s, undelivered):
-                self._outcome(entry, sent_s, undelivered)
+            case _Arrived():
+                self._receive(event)
+            case _Outcome(entry, undelivered):
+                self._outcome(entry, undelivered)
             case Drained():
                 self._backlog.told(event, self._monotonic())
                 if event.undelivered is None:
@@ -228,22 +232,35 @@ class Forwarder:
                 log.error("event=outbox.store_failed records=%d error=%s", len(entries), problem)
                 self._store_not_before_s = self._monotonic() + _RETRY_STORE_S
                 self._settle(self._ledger.not_stored(entries))
+                self._produce_waiting()
             case Fetched(rows):
                 self._backlog.fetched(rows, self._monotonic())
+            case NotRemoved(numbers, problem):
+                pause_s = self._backlog.not_removed(numbers, self._monotonic())
+                level = logging.WARNING if pause_s == REMOVE_AGAIN_S else logging.DEBUG
+                log.log(level, "event=outbox.remove_failed rows=%d error=%s", len(numbers), problem)
             case NotFetched(problem):
                 log.error("event=outbox.fetch_failed error=%s", problem)
                 self._backlog.not_fetched(self._monotonic())
-            case _Stop(grace_s):
+            case _Stop(grace_s, farewell):
                 self._stopping_until_s = self._monotonic() + grace_s
+                if farewell is not None:
+                    self._produce(self._ledger.enter(farewell(), self._monotonic(), own=False))
 
-    def _receive(self, topic: str, payload: bytes, ack: Ack | None) -> None:
-        entry = self._ledger.echoed(payload, ack)
+    def _receive(self, message: _Arrived) -> None:
+        topic, ack = message.topic, message.ack
+        entry = self._ledger.echoed(message.payload, ack) if self._intake.may_echo(topic) else None
         if entry is None:
+            if self._stopping_until_s is not None:
+                # Without a PUBACK the broker keeps it for the next run; a number given now, after the
+                # run's last record, would be one nobody knows of.
+                return
             self.counters.received += 1
-            accepted = self._intake.accept(topic, payload)
-            if accepted is None:
-                # An echo of a reading that is confirmed or stored already.
-                self.counters.late_echoes += 1
+            accepted = self._intake.accept(topic, message.payload, retained=message.retained)
+            if accepted is None or isinstance(accepted, Ignored):
+                if accepted is None:
+                    # An echo of a reading that is confirmed or stored already.
+                    self.counters.late_echoes += 1
                 self._settle(Settled(() if ack is None else (ack,)))
                 return
             if isinstance(accepted, Refusal):
@@ -258,15 +275,13 @@ class Forwarder:
         now_s = self._monotonic()
         if not self._parking.may_send(entry.record.topic, now_s):
             return
-        self._ledger.produced(entry)
-        if not self._live.send(
-            entry.record, lambda problem: self._events.put(_Outcome(entry, now_s, problem))
-        ):
+        self._ledger.produced(entry, now_s)
+        if not self._live.send(entry.record, lambda problem: self._events.put(_Outcome(entry, problem))):
             self._ledger.undelivered(entry)
 
-    def _outcome(self, entry: Entry, sent_s: float, undelivered: Undelivered | None) -> None:
+    def _outcome(self, entry: Entry, undelivered: Undelivered | None) -> None:
         if undelivered is None:
-            self._kafka_told(entry.record.topic, sent_s)
+            self._kafka_told(entry.record.topic, entry.sent_s)
             self.counters.confirmed += 1
             self._settle(self._ledger.delivered(entry))
             return
@@ -326,7 +341,10 @@ class Forwarder:
 
     def _overdue_at_sink(self, entry: Entry, now_s: float) -> None:
         """Kafka is silent, unless it has answered others meanwhile: then it is the topic."""
-        if self._prompt_s > entry.entered_s:
+        if now_s - entry.sent_s < _PATIENCE * self._interval_s:
+            # It came back from the broker late: it is overdue, and Kafka has only just got it.
+            return
+        if self._prompt_s > entry.sent_s:
             self._parking.park(entry.record.topic, now_s, "no delivery report while others came")
         else:
             self._answering = False
@@ -341,13 +359,17 @@ class Forwarder:
             self._go_live()
 
     def _try_live(self) -> None:
-        """With nothing left to send there is no probe: the next message may go live, and be it to try.
+        """Without a backlog there is no probe: what waits, or comes next, may go live and be it.
 
-        Not too often: over a slow link every report is late, and each try would be stored as well.
+        That is so when nothing is left to send, and when the disk refuses. Not too often: over a slow link
+        every report is late, and each try would be stored as well.
         """
-        if self._answering or len(self._ledger) or self._writer.records:
+        if self._answering:
             return
         now_s = self._monotonic()
+        store_refused = now_s < self._store_not_before_s
+        if (len(self._ledger) or self._writer.records) and not store_refused:
+            return
         if now_s >= self._try_live_at_s:
             self._try_live_at_s = now_s + _TRY_LIVE_EVERY_S
             self._go_live()
@@ -356,6 +378,14 @@ class Forwarder:
         if not self._answering:
             self._answering = True
             log.warning("event=kafka.answers outbox_records=%d", self._writer.records)
+            self._produce_waiting()
+
+    def _produce_waiting(self) -> None:
+        """What was not stored goes to Kafka after all, but for echoes that are still to come."""
+        if self._answering:
+            for entry in self._ledger.waiting():
+                if not entry.own or entry.acks or entry.entered_s < self._entered_before_s(self._monotonic()):
+                    self._produce(entry)
 
     def _finished(self) -> bool:
         if self._stopping_until_s is None:

@@ -41,7 +41,7 @@ class Ack:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One message. ``entered_s`` is monotonic; ``at_sink`` while the sink owes us its outcome."""
+    """One message. Times are monotonic; ``at_sink`` while the sink owes us its outcome."""
 
     record: Record
     entered_s: float
@@ -49,6 +49,7 @@ class Entry:
     acks: list[Ack] = field(default_factory=list)
     stage: Stage = Stage.WAITING
     at_sink: bool = False
+    sent_s: float = float("-inf")
     delivered: bool = False
     number: int | None = None
 
@@ -96,10 +97,11 @@ class Ledger:
             entry.acks.append(ack)
         return entry
 
-    def produced(self, entry: Entry) -> None:
-        """The sink has taken the entry."""
+    def produced(self, entry: Entry, now_s: float) -> None:
+        """The sink takes the entry."""
         entry.stage = Stage.PRODUCED
         entry.at_sink = True
+        entry.sent_s = now_s
 
     def delivered(self, entry: Entry) -> Settled:
         """Kafka has confirmed the entry, early or late."""
@@ -128,6 +130,10 @@ class Ledger:
     def oldest_unstored(self) -> Entry | None:
         """The entry that has waited longest without being on its way to the disk."""
         return next((entry for entry in self._open if entry.stage is not Stage.STORING), None)
+
+    def waiting(self) -> list[Entry]:
+        """The entries that neither the sink nor the outbox has, oldest first."""
+        return [entry for entry in self._open if entry.stage is Stage.WAITING]
 
     def take_for_storing(self, entered_before_s: float) -> list[Entry]:
         """The entries that entered before a moment and are not on their way to the disk; now they are."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -24,8 +25,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 2.0
+_PROVEN_S: Final = 30.0
 _SESSION_TAKEN_OVER: Final = 142
-_TAKEN_OVER_RETRY_S: Final = 30.0
 _SESSION_EXPIRY_S: Final = 7 * 86400
 # Above about 100 paho gets slower, not faster.
 _IN_FLIGHT: Final = 100
@@ -35,7 +36,8 @@ _QUEUED: Final = 10_000
 class MqttLink:
     """One MQTT 5 session with manual acknowledgement; reconnects for ever.
 
-    ``own_record`` is a topic whose retained value is wanted at every connect.
+    ``own_record`` is a topic whose retained value is wanted at every connect. ``arrived`` takes a message's
+    topic, payload, the PUBACK it needs (none at QoS 0), and whether the broker had retained it.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class MqttLink:
         client_id: str,
         filters: Iterable[str],
         own_record: str,
-        arrived: Callable[[str, bytes, Ack | None], None],
+        arrived: Callable[[str, bytes, Ack | None, bool], None],
         will: tuple[str, bytes],
         keepalive_s: int = 30,
     ) -> None:
@@ -54,6 +56,9 @@ class MqttLink:
         self._own_record = own_record
         self._arrived = arrived
         self._connection = 0
+        # Messages in flight come right behind CONNACK: they may be acknowledged before we are subscribed.
+        self._connected = False
+        self._connected_at_s = float("-inf")
         self._stopping = threading.Event()
         self._retry_s = _FIRST_RETRY_S
         self._greeting: tuple[str, bytes] | None = None
@@ -91,7 +96,7 @@ class MqttLink:
 
     def acknowledge(self, ack: Ack) -> None:
         """Send a PUBACK, unless its connection is gone."""
-        if ack.connection == self._connection and self.ready.is_set():
+        if ack.connection == self._connection and self._connected:
             self._client.ack(ack.message_id, 1)
 
     def stop(self, farewell: tuple[str, bytes] | None = None) -> None:
@@ -116,6 +121,11 @@ class MqttLink:
                 level = logging.WARNING if self._retry_s == _FIRST_RETRY_S else logging.DEBUG
                 log.log(level, "event=mqtt.unreachable address=%s:%d error=%s", host, port, error)
             self.ready.clear()
+            self._connected = False
+            if time.monotonic() - self._connected_at_s > _PROVEN_S:
+                # A short-lived connection is no reason to hurry: two daemons with one id would throw each
+                # other out many times a second.
+                self._retry_s = _FIRST_RETRY_S
             self._stopping.wait(self._retry_s)
             self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
 
@@ -131,6 +141,8 @@ class MqttLink:
             log.error("event=mqtt.refused reason=%s", reason)
             return
         self._connection += 1
+        self._connected = True
+        self._connected_at_s = time.monotonic()
         # A retained value comes with a new subscription only, not at every reconnect. But the session
         # outlives a killed daemon, and the record on our own topic is what it left: that comes each time.
         once = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
@@ -145,7 +157,6 @@ class MqttLink:
             log.error("event=mqtt.subscription_refused reasons=%s remedy=check_the_broker_acl", refused)
             client.disconnect()
             return
-        self._retry_s = _FIRST_RETRY_S
         self.ready.set()
         log.info("event=mqtt.subscribed filters=%s", ",".join(self._filters))
         if self._greeting is not None:
@@ -160,12 +171,13 @@ class MqttLink:
         _properties: Properties | None,
     ) -> None:
         self.ready.clear()
+        self._connected = False
         if reason.value == _SESSION_TAKEN_OVER:
             log.error("event=mqtt.session_taken_over remedy=is_a_second_daemon_running_with_this_gateway_id")
-            self._retry_s = _TAKEN_OVER_RETRY_S
+            self._retry_s = _LONGEST_RETRY_S
         elif not self._stopping.is_set():
             log.warning("event=mqtt.disconnected reason=%s", reason)
 
     def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
         ack = Ack(self._connection, message.mid) if message.qos else None
-        self._arrived(message.topic, bytes(message.payload), ack)
+        self._arrived(message.topic, bytes(message.payload), ack, message.retain)

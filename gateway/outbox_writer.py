@@ -5,7 +5,6 @@ Tasks are done in order; each answer goes to ``report``, which must only enqueue
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -17,8 +16,7 @@ from gateway import outbox_records
 from gateway.drain import BATCH_BYTES, BATCH_RECORDS
 from gateway.ledger import Entry
 from gateway.ports import Outbox
-
-log = logging.getLogger(__name__)
+from gateway.summaries import summarise
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,15 @@ class NotFetched:
     problem: str
 
 
-Answer = Stored | NotStored | Fetched | NotFetched
+@dataclass(frozen=True, slots=True)
+class NotRemoved:
+    """Rows are still there."""
+
+    numbers: tuple[int, ...]
+    problem: str
+
+
+Answer = Stored | NotStored | Fetched | NotFetched | NotRemoved
 
 
 class OutboxWriter:
@@ -78,7 +84,7 @@ class OutboxWriter:
         self._tasks.put(lambda: self._fetch(after))
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Forget rows. One that can't be removed is sent again later, and counted once by its identity."""
+        """Forget rows; answered only where that fails, by NotRemoved."""
         doomed = tuple(numbers)
         self._tasks.put(lambda: self._remove(doomed))
 
@@ -98,7 +104,8 @@ class OutboxWriter:
 
     def _store(self, entries: Sequence[Entry]) -> Answer:
         try:
-            numbers = self._outbox.append([outbox_records.to_bytes(entry.record) for entry in entries])
+            records = [entry.record for entry in entries]
+            numbers = self._outbox.append(list(map(outbox_records.to_bytes, records)), summarise(records))
         except (OutboxError, sqlite3.Error, OSError) as error:
             return NotStored(entries, str(error))
         return Stored(entries, numbers)
@@ -109,8 +116,9 @@ class OutboxWriter:
         except (OutboxError, sqlite3.Error, OSError) as error:
             return NotFetched(str(error))
 
-    def _remove(self, numbers: tuple[int, ...]) -> None:
+    def _remove(self, numbers: tuple[int, ...]) -> Answer | None:
         try:
             self._outbox.remove(numbers)
         except (OutboxError, sqlite3.Error, OSError) as error:
-            log.warning("event=outbox.remove_failed rows=%d error=%s", len(numbers), error)
+            return NotRemoved(numbers, str(error))
+        return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from cloud.schema import RUNS_TOPIC, VERSION
+from cloud.schema import MAX_READING_BYTES, RUN_ID, RUNS_TOPIC, VERSION
 from gateway.ports import Record
 
 log = logging.getLogger(__name__)
@@ -89,13 +89,19 @@ class RunLedger:
 
     def close_previous(self, payload: bytes) -> Record | None:
         """The closing record of another run whose last retained record says that it never ended itself."""
+        if len(payload) > MAX_READING_BYTES:
+            log.warning("event=run.unreadable error=%d bytes", len(payload))
+            return None
         try:
             fields = json.loads(payload)
-            run, state = fields["run"], fields["state"]
-        except (ValueError, TypeError, KeyError) as error:
+            gateway, run, state = fields["gateway"], fields["run"], fields["state"]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             log.warning("event=run.unreadable error=%s", error)
             return None
-        if run == self._run or not isinstance(run, str) or state in ("stopped", "killed"):
+        if (gateway, run) == (self._gateway, self._run) or state not in ("running", "ended"):
+            return None
+        if gateway != self._gateway or not isinstance(run, str) or RUN_ID.fullmatch(run) is None:
+            log.warning("event=run.unreadable error=not a run of this gateway")
             return None
         log.warning("event=run.closed run=%s state=killed", run)
         return _record(self._gateway, run, json.dumps({**fields, "state": "killed"}).encode())

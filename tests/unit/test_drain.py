@@ -22,15 +22,27 @@ def test_rows_are_removed_after_their_delivery_together() -> None:
     assert drain.begin() == 2
 
 
-def test_a_whole_batch_is_removed_at_once() -> None:
+def test_a_whole_batch_at_the_sink_is_enough() -> None:
     drain = Drain()
     for number in range(1, BATCH_RECORDS + 1):
+        assert not drain.busy
         drain.sent(number)
     assert drain.busy
-    for number in range(1, BATCH_RECORDS + 1):
-        drain.delivered(number, 10.0)
-    assert drain.remove_at_s() == float("-inf")
-    assert not drain.busy
+
+
+def test_rows_the_disk_will_not_forget_are_not_sent_again() -> None:
+    drain = Drain()
+    drain.begin()
+    drain.fetched(1)
+    drain.sent(1)
+    drain.delivered(1, 10.0)
+    drain.removed(drain.take_delivered())
+    drain.begin()
+    drain.not_removed((1,), 12.0)
+    assert drain.is_under_way(1)
+    drain.delivered(2, 10.5)
+    assert drain.remove_at_s() == 12.0
+    assert drain.take_delivered() == (1, 2)
 
 
 def test_what_was_not_delivered_stays_and_is_fetched_before_anything_newer() -> None:

@@ -18,7 +18,7 @@ def test_an_echo_is_known_by_its_bytes_until_it_is_confirmed() -> None:
     entry = ledger.enter(record(b"one"), 0.0, own=True)
     assert ledger.echoed(b"two", Ack(1, 7)) is None
     assert ledger.echoed(b"one", Ack(1, 8)) is entry
-    ledger.produced(entry)
+    ledger.produced(entry, 0.0)
     assert ledger.delivered(entry) == Settled(acks=(Ack(1, 8),))
     assert ledger.echoed(b"one", Ack(1, 9)) is None
     assert len(ledger) == 0
@@ -33,7 +33,7 @@ def test_a_foreign_message_is_no_echo() -> None:
 def test_a_stored_row_is_held_while_the_sink_has_its_copy_and_deleted_by_a_late_delivery() -> None:
     ledger = Ledger()
     entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
-    ledger.produced(entry)
+    ledger.produced(entry, 0.0)
     assert ledger.take_for_storing(1.0) == [entry]
     assert ledger.stored([entry], [41]) == Settled(acks=(Ack(1, 1),))
     assert ledger.is_held(41)
@@ -44,7 +44,7 @@ def test_a_stored_row_is_held_while_the_sink_has_its_copy_and_deleted_by_a_late_
 def test_a_delivery_during_the_commit_deletes_the_row_as_soon_as_it_is_there() -> None:
     ledger = Ledger()
     entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
-    ledger.produced(entry)
+    ledger.produced(entry, 0.0)
     ledger.take_for_storing(1.0)
     assert ledger.delivered(entry) == Settled()
     assert ledger.stored([entry], [41]) == Settled(acks=(Ack(1, 1),), rows=(41,))
@@ -109,7 +109,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def produce(self, entry: Entry) -> object:
         if entry.stage is not Stage.WAITING or entry in self.durable:
             return multiple()
-        self.ledger.produced(entry)
+        self.ledger.produced(entry, self.now_s)
         return entry
 
     @rule(entry=consumes(at_sink))

@@ -35,7 +35,7 @@ def test_a_record_tells_the_run() -> None:
 
 
 def test_an_earlier_run_that_never_ended_is_closed_as_killed() -> None:
-    earlier = {"run": "old", "state": "running", "last_seq": {"cup.wind_speed": 41}}
+    earlier = {"gateway": "mast-07", "run": "old", "state": "running", "last_seq": {"cup.wind_speed": 41}}
     closing = ledger().close_previous(json.dumps(earlier).encode())
     assert closing is not None
     assert closing.key == b"mast-07/old"
@@ -48,11 +48,15 @@ def test_an_earlier_run_that_never_ended_is_closed_as_killed() -> None:
         b"",
         b"[]",
         b"nonsense",
-        b'{"run": 7, "state": "running"}',
-        b'{"run": "old"}',
-        b'{"run": "old", "state": "stopped"}',
-        b'{"run": "old", "state": "killed"}',
-        b'{"run": "new", "state": "running"}',
+        b'{"gateway": "mast-07", "run": 7, "state": "running"}',
+        b'{"gateway": "mast-07", "run": "old"}',
+        b'{"gateway": "mast-07", "run": "old", "state": "stopped"}',
+        b'{"gateway": "mast-07", "run": "old", "state": "killed"}',
+        b'{"gateway": "mast-07", "run": "new", "state": "running"}',
+        b'{"gateway": "mast-08", "run": "old", "state": "running"}',
+        b'{"gateway": "mast-07", "run": "\\ud800", "state": "running"}',
+        b"[" * 60_000,
+        b" " * 70_000,
     ],
 )
 def test_nothing_else_is_closed(payload: bytes) -> None:

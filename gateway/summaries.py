@@ -1,0 +1,75 @@
+"""Which readings a block of the outbox holds: kept beside the block, so that a lost one can be announced.
+
+A summary is JSON, deflated: ``[[gateway, run, channel, first, last, first, last, …], …]``.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from cloud.schema import InvalidReading, parse_reading
+from gateway.ports import Record
+
+# Nobody needs a larger one; a damaged length must not fill the memory.
+_MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The readings ``first`` to ``last`` (both included) of one channel and run."""
+
+    gateway: str
+    run: str
+    channel: str
+    first: int
+    last: int
+
+
+def spans(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The runs of consecutive numbers, in order."""
+    first = last = None
+    for number in sorted(set(numbers)):
+        if first is None or last is None:
+            first = last = number
+        elif number == last + 1:
+            last = number
+        else:
+            yield first, last
+            first = last = number
+    if first is not None and last is not None:
+        yield first, last
+
+
+def summarise(records: Iterable[Record]) -> bytes:
+    """The summary of a block; records that are no readings (dead letters, run records) are not in it."""
+    seqs: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for record in records:
+        try:
+            reading = parse_reading(record.value)
+        except InvalidReading:
+            continue
+        seqs[reading.gateway, reading.run, reading.channel].append(reading.seq)
+    rows = [
+        [*key, *(number for span in spans(numbers) for number in span)]
+        for key, numbers in sorted(seqs.items())
+    ]
+    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 6)
+
+
+def ranges(summary: bytes) -> tuple[Range, ...]:
+    """What a summary says; nothing where it is empty or damaged."""
+    if not summary:
+        return ()
+    try:
+        rows = json.loads(zlib.decompressobj().decompress(summary, _MAX_BYTES))
+        return tuple(
+            Range(str(gateway), str(run), str(channel), int(first), int(last))
+            for gateway, run, channel, *numbers in rows
+            for first, last in zip(numbers[::2], numbers[1::2], strict=True)
+        )
+    except (zlib.error, ValueError, TypeError):
+        return ()
