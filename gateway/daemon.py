@@ -20,7 +20,7 @@ from drivers.boards.opener import open_board
 from drivers.interface import BoardError, FittedSensor
 from drivers.registry import driver_type
 from gateway.clock import SystemClock
-from gateway.config import Config, ConfigError, load
+from gateway.config import Config, ConfigError, ForwardConfig, load
 from gateway.forwarder import Forwarder
 from gateway.identity import Sequences, new_run
 from gateway.intake import Intake
@@ -85,14 +85,21 @@ class Daemon:
         root = f"{config.mqtt.topic_root}/{config.gateway.id}"
         self._topics = {name: f"{root}/{name}" for name in ("status", "run")}
         self._reading_topic = root + "/{sensor}/{quantity}"
+        own_readings = f"{root}/+/+"
         self._intake = Intake(
-            config.gateway.id, self._run_id, self._sequences, config.kafka.topic, machine_clock
+            config.gateway.id,
+            self._run_id,
+            self._sequences,
+            config.kafka.topic,
+            machine_clock,
+            [ForwardConfig(own_readings), *config.forwards],
+            [sensor.name for sensor in config.sensors],
         )
         self._link = MqttLink(
             config.mqtt.host,
             config.mqtt.port,
             f"fieldgate-{config.gateway.id}",
-            [f"{root}/+/+", *(forward.filter for forward in config.forwards)],
+            [own_readings, *(forward.filter for forward in config.forwards)],
             self._topics["run"],
             self._arrived,
             (self._topics["status"], self._announcement("offline")),
@@ -176,8 +183,7 @@ class Daemon:
         """Ends in the order of the data's way, so that nothing is produced for a thread that is gone."""
         notify("STOPPING=1")
         self._supervisor.stop()
-        self._forwarder.announce(self._runs.record("stopped"))
-        self._forwarder.stop(_KAFKA_GRACE_S)
+        self._forwarder.stop(_KAFKA_GRACE_S, lambda: self._runs.record("stopped"))
         self._link.publish(self._topics["run"], self._runs.payload("stopped"), retain=True)
         self._link.stop(farewell=(self._topics["status"], self._announcement("offline")))
         self._live.close()
@@ -187,10 +193,10 @@ class Daemon:
         self._board.close()
         log.info("event=daemon.stop run=%s outbox_records=%d", self._run_id, self._forwarder.outbox_records)
 
-    def _arrived(self, topic: str, payload: bytes, ack: Ack | None) -> None:
+    def _arrived(self, topic: str, payload: bytes, ack: Ack | None, retained: bool) -> None:
         """Called by the broker's network thread: the previous run's last word, or a message to forward."""
         if topic != self._topics["run"]:
-            self._forwarder.arrived(topic, payload, ack)
+            self._forwarder.arrived(topic, payload, ack, retained)
             return
         closing = self._runs.close_previous(payload)
         if closing is not None:
@@ -224,6 +230,8 @@ class Daemon:
     def _counts(self) -> dict[str, Any]:
         return {
             "last_seq": self._sequences.snapshot(),
+            "last_raw_seq": self._intake.last_raw_seq,
+            "ignored": self._intake.ignored,
             "in_flight": self._forwarder.in_flight,
             "outbox_records": self._forwarder.outbox_records,
         }
@@ -244,6 +252,7 @@ class Daemon:
             "spilled": counters.stored,
             "drained": forwarder.drained,
             "dead_letters": counters.dead_letters,
+            "ignored": self._intake.ignored,
             "late_echoes": counters.late_echoes,
             "sampler_restarts": self._supervisor.restarts,
             "parked_topics": forwarder.parked_topics,

@@ -1,24 +1,43 @@
 """Decides what a message from the broker is: a reading to forward, an echo of our own, or a dead letter.
 
+Other devices' numbers become readings here: at their first receipt they get this gateway's id, this run, and
+a number that is drawn only once everything else is decided, so that each number is a record's.
+
 Owned by the forwarder's thread.
 """
 
 from __future__ import annotations
 
+import logging
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from cloud import schema
+from drivers.interface import Channel
+from gateway.config.model import ForwardConfig
 from gateway.identity import Sequences
 from gateway.ports import Clock, Record
+from gateway.quality import flag, range_reasons
+from gateway.routes import RAW_QUANTITY, Route, Routes
+from gateway.transform import measure, unwanted
+
+log = logging.getLogger(__name__)
 
 _MQTT_TOPIC: Final = "mqtt-topic"
 _RECEIVED_AT: Final = "received-at"
+_MAX_CHANNELS: Final = 256
+"""Other devices' channels in one run: the run record names each, and a topic is quickly made up."""
+
+RETAINED, DROP_IF, NO_FORWARD = "RETAINED", "DROP_IF", "NO_FORWARD"
+
+_EVERYTHING: Final = (ForwardConfig("#"),)
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A reading, as it will be sent."""
+    """A reading or another device's message, as it will be sent."""
 
     record: Record
 
@@ -31,40 +50,84 @@ class Refusal:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A message that is not forwarded, on purpose: RETAINED, DROP_IF or NO_FORWARD. Counted."""
+
+    reason: str
+
+
 class Intake:
     """Turns messages into Kafka records.
 
-    ``clock`` is this machine's: the time of receipt, whatever time an emulated mast lives in.
+    ``clock`` is this machine's: the time of receipt, whatever time an emulated mast lives in. ``forwards``
+    say what is on which topic, the gateway's own topics included; ``sensors`` are the names of its own
+    sensors, which no other device's channel may take.
     """
 
-    def __init__(self, gateway: str, run: str, issued: Sequences, topic: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        gateway: str,
+        run: str,
+        issued: Sequences,
+        topic: str,
+        clock: Clock,
+        forwards: Iterable[ForwardConfig] = _EVERYTHING,
+        sensors: Iterable[str] = (),
+    ) -> None:
         self._gateway = gateway
         self._run = run
         self._issued = issued
         self._topic = topic
         self._clock = clock
+        self._routes = Routes(forwards)
+        self._sensors = frozenset(sensors)
+        self._channels: set[str] = set()
+        # Apart from the readings': what goes to mqtt.raw is in no table of readings.
+        self._issued_raw = Sequences()
+        self._ignored = {RETAINED: 0, DROP_IF: 0, NO_FORWARD: 0}
         self._dead_letters = 0
+
+    @property
+    def ignored(self) -> dict[str, int]:
+        """How many messages were not forwarded on purpose, by reason. Any thread may ask."""
+        return dict(self._ignored)
+
+    @property
+    def last_raw_seq(self) -> dict[str, int]:
+        """The highest number given to a message of ``mqtt.raw``, by channel. Any thread may ask."""
+        return self._issued_raw.snapshot()
 
     def own(self, reading: schema.Reading, mqtt_topic: str) -> Record:
         """The record of a reading sampled here. Any thread may call this."""
         return self._record(reading, schema.encode_reading(reading), mqtt_topic)
 
-    def accept(self, mqtt_topic: str, payload: bytes) -> Accepted | Refusal | None:
-        """What to send for a message; None for the echo of a reading that this run issued."""
+    def may_echo(self, mqtt_topic: str) -> bool:
+        """Whether a message of this topic can be one of our own readings that comes back."""
+        route = self._routes.find(mqtt_topic)
+        return route is not None and route.forward.payload == "reading"
+
+    def accept(
+        self, mqtt_topic: str, payload: bytes, *, retained: bool = False
+    ) -> Accepted | Refusal | Ignored | None:
+        """What to send for a message; None for the echo of a reading that this run issued.
+
+        ``retained``: the broker kept the message for new subscribers, so its age is unknown.
+        """
+        route = self._routes.find(mqtt_topic)
+        if route is None:
+            # The broker's session remembers the subscriptions of an earlier config.
+            return self._ignore(NO_FORWARD, mqtt_topic)
         if len(payload) > schema.MAX_PAYLOAD_BYTES:
             return self._refuse("TOO_LARGE", f"{len(payload)} bytes", mqtt_topic, payload)
-        received_us = self._now_us() if self._clock.synced else None
         try:
-            reading = schema.parse_reading(payload, received_us)
+            if route.forward.payload == "reading":
+                return self._reading(mqtt_topic, payload)
+            if route.forward.payload == "raw":
+                return self._raw(mqtt_topic, payload, route, retained=retained)
+            return self._measured(mqtt_topic, payload, route, retained=retained)
         except schema.InvalidReading as problem:
             return self._refuse(problem.reason, problem.detail, mqtt_topic, payload)
-        if (reading.gateway, reading.run) == (self._gateway, self._run):
-            if reading.seq <= self._issued.last(reading.channel):
-                return None
-            return self._refuse("FORGED", f"seq {reading.seq} was never issued", mqtt_topic, payload)
-        if reading.quantity not in schema.UNITS:
-            return self._refuse("UNKNOWN_QUANTITY", f"no topic for {reading.quantity}", mqtt_topic, payload)
-        return Accepted(self._record(reading, payload, mqtt_topic))
 
     def refuse(self, record: Record, problem: str) -> Refusal:
         """The dead letter of a record that Kafka will never take."""
@@ -74,6 +137,92 @@ class Intake:
     def refuse_row(self, stored: bytes, problem: str) -> Refusal:
         """The dead letter of an outbox row that is not a record."""
         return self._refuse("BAD_OUTBOX_ROW", problem, "", stored)
+
+    def _reading(self, mqtt_topic: str, payload: bytes) -> Accepted | None:
+        reading = schema.parse_reading(payload, self._received_us())
+        if (reading.gateway, reading.run) == (self._gateway, self._run):
+            if reading.seq <= self._issued.last(reading.channel):
+                return None
+            raise schema.InvalidReading("FORGED", f"seq {reading.seq} was never issued")
+        if reading.quantity not in schema.UNITS:
+            raise schema.InvalidReading("UNKNOWN_QUANTITY", f"no topic for {reading.quantity}")
+        return Accepted(self._record(reading, payload, mqtt_topic))
+
+    def _raw(self, mqtt_topic: str, payload: bytes, route: Route, *, retained: bool) -> Accepted:
+        channel = route.channel or f"{RAW_QUANTITY}.{RAW_QUANTITY}"
+        identity: tuple[tuple[str, bytes], ...] = (
+            ("gateway", self._gateway.encode()),
+            ("channel", channel.encode()),
+            ("run", self._run.encode()),
+            ("seq", str(self._issued_raw.draw(channel)).encode()),
+        )
+        if retained:
+            identity += (("retained", b"1"),)
+        headers = (*self._headers(mqtt_topic), *identity)
+        return Accepted(Record(schema.RAW_TOPIC, mqtt_topic.encode(), payload, headers))
+
+    def _measured(
+        self, mqtt_topic: str, payload: bytes, route: Route, *, retained: bool
+    ) -> Accepted | Ignored:
+        forward = route.forward
+        if retained and forward.time_path is None:
+            # As old as it may be, it would be stamped with now.
+            return self._ignore(RETAINED, mqtt_topic)
+        measured = measure(payload, forward)
+        if unwanted(measured.value, forward.drop_if):
+            return self._ignore(DROP_IF, mqtt_topic)
+        received_us = self._received_us()
+        time_us = measured.time_us
+        if time_us is None:
+            time_us = self._now_us() // 1000 * 1000
+        elif received_us is not None and time_us > received_us + schema.MAX_AHEAD_US:
+            raise schema.InvalidReading("TIME_IN_FUTURE", "over 10 minutes ahead of its receipt")
+        # A device that tells the time has it from a clock of its own.
+        synced = received_us is not None or measured.time_us is not None
+        quantity = forward.quantity or ""
+        converted = forward.scale != 1 or forward.offset != 0
+        unit = schema.UNITS[quantity]
+        raw_unit = forward.raw_unit or (None if converted else unit)
+        quality, reasons = _judge(measured.value, forward, synced=synced)
+        channel = self._channel(route)
+        reading = schema.Reading(
+            gateway=self._gateway,
+            channel=channel,
+            quantity=quantity,
+            unit=unit,
+            time_us=time_us,
+            period_ms=round(forward.period_s * 1000),
+            value=measured.value,
+            raw=measured.raw,
+            raw_unit=raw_unit,
+            quality=quality,
+            reasons=reasons,
+            run=self._run,
+            seq=self._issued.draw(channel),
+            clock="synced" if synced else "unsynced",
+            cal=None,
+        )
+        return Accepted(self._record(reading, schema.encode_reading(reading), mqtt_topic))
+
+    def _channel(self, route: Route) -> str:
+        """The channel of another device's reading. Raises InvalidReading where it can have none."""
+        if route.name is None or route.channel is None:
+            raise schema.InvalidReading("BAD_TOPIC", "the topic gives no channel of 1 to 128 characters")
+        if route.name in self._sensors:
+            raise schema.InvalidReading("CHANNEL_TAKEN", f"{route.name} is one of the gateway's own sensors")
+        if route.channel not in self._channels:
+            if len(self._channels) >= _MAX_CHANNELS:
+                raise schema.InvalidReading(
+                    "TOO_MANY_CHANNELS", f"{route.channel} would be one over {_MAX_CHANNELS} in this run"
+                )
+            self._channels.add(route.channel)
+        return route.channel
+
+    def _ignore(self, reason: str, mqtt_topic: str) -> Ignored:
+        level = logging.DEBUG if self._ignored[reason] else logging.WARNING
+        self._ignored[reason] += 1
+        log.log(level, "event=message.ignored topic=%s reason=%s", mqtt_topic, reason)
+        return Ignored(reason)
 
     def _record(self, reading: schema.Reading, value: bytes, mqtt_topic: str) -> Record:
         return Record(
@@ -96,5 +245,21 @@ class Intake:
         received_at = schema.format_time(self._now_us() // 1000 * 1000)
         return ((_MQTT_TOPIC, mqtt_topic.encode()), (_RECEIVED_AT, received_at.encode()))
 
+    def _received_us(self) -> int | None:
+        """The time of receipt where this machine's clock can be trusted."""
+        return self._now_us() if self._clock.synced else None
+
     def _now_us(self) -> int:
         return self._clock.now_ns() // 1000
+
+
+def _judge(value: float, forward: ForwardConfig, *, synced: bool) -> tuple[int, tuple[str, ...]]:
+    """Quality and reasons: without a range nothing is evaluated."""
+    lower = -math.inf if forward.min is None else forward.min
+    upper = math.inf if forward.max is None else forward.max
+    reasons = range_reasons(value, Channel(forward.quantity or "", "", "", lower, upper))
+    if not synced:
+        reasons = (*reasons, "CLOCK_UNSYNCED")
+    if not reasons and forward.min is None and forward.max is None:
+        return schema.NOT_EVALUATED, ()
+    return flag(reasons), reasons

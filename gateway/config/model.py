@@ -127,11 +127,36 @@ class SensorConfig(SensorCommon):
 
 
 @dataclass(frozen=True, slots=True)
+class DropIf:
+    """Values that are counted and not forwarded, in the quantity's unit, after scale and offset."""
+
+    below: float | None = None
+    above: float | None = None
+    equals: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ForwardConfig:
-    """Messages of other devices on the local broker that are forwarded, by MQTT topic filter."""
+    """Messages of other devices on the local broker that are forwarded, by MQTT topic filter.
+
+    A ``number`` or ``json`` payload becomes a reading: value = scale * number + offset, in the quantity's
+    unit, as are ``min`` and ``max``, the device's range.
+    """
 
     filter: str
-    payload: Literal["reading"] = "reading"
+    payload: Literal["reading", "number", "json", "raw"] = "reading"
+    quantity: str | None = None
+    unit: str | None = None
+    path: str | None = None
+    time_path: str | None = None
+    channel: str | None = None
+    period_s: Annotated[float, Ge(0.001), Le(86400)] = 1.0
+    scale: float = 1.0
+    offset: float = 0.0
+    raw_unit: str | None = None
+    min: float | None = None
+    max: float | None = None
+    drop_if: DropIf | None = None
 
 
 @dataclass(frozen=True, slots=True)

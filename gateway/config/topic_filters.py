@@ -56,6 +56,11 @@ def overlap(one: str, other: str) -> bool:
     return True
 
 
+def wildcards(topic_filter: str) -> int:
+    """How many wildcards a filter has."""
+    return sum(level in ("+", "#") for level in topic_filter.split("/"))
+
+
 def _text_problem(text: str) -> str | None:
     if not text:
         return "must not be empty"

@@ -18,6 +18,7 @@ from drivers.gpsd import GpsdOptions
 from drivers.hall_anemometer import HallAnemometerOptions
 from drivers.pyranometer import PyranometerOptions
 from gateway.config import Config, ConfigError, Problem, check, load
+from gateway.config.model import DropIf, ForwardConfig
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -220,6 +221,53 @@ def test_filters_beside_one_another_are_fine(path: Path) -> None:
     assert [forward.payload for forward in _load(path, MINIMAL + text).forwards] == ["reading"] * 7
 
 
+def test_forwards_that_make_readings(path: Path) -> None:
+    text = """
+[[forward]]
+filter = "sensors/+/temperature"
+payload = "number"
+quantity = "temperature"
+[[forward]]
+filter = "weather/+/#"
+payload = "json"
+path = "data.0.rh"
+time_path = "at"
+quantity = "humidity"
+unit = "%RH"
+channel = "{1}-{2}"
+period_s = 60
+scale = 100
+raw_unit = "1"
+min = 0
+max = 100
+drop_if = { above = 120 }
+[[forward]]
+filter = "blobs/#"
+payload = "raw"
+channel = "blobs"
+"""
+    assert _load(path, MINIMAL + text).forwards == (
+        ForwardConfig("sensors/+/temperature", "number", "temperature"),
+        ForwardConfig(
+            "weather/+/#", "json", "humidity", "%RH", "data.0.rh", "at", "{1}-{2}", 60.0, 100.0, 0.0, "1",
+            0.0, 100.0, DropIf(above=120.0),
+        ),
+        ForwardConfig("blobs/#", "raw", channel="blobs"),
+    )  # fmt: skip
+
+
+def test_one_channel_of_many_topics_is_a_warning(path: Path) -> None:
+    text = '[[forward]]\nfilter = "a/+"\npayload = "number"\nquantity = "co2"\nchannel = "shed"\n'
+    path.write_text(MINIMAL + text)
+    config, (problem,) = check(path)
+    assert config is not None
+    assert (problem.line, problem.key, problem.severity) == (
+        len(MINIMAL.splitlines()) + 5,
+        "forward[1].channel",
+        "warning",
+    )
+
+
 def test_overrides_stand_over_the_file(path: Path) -> None:
     config = _load(
         path,
@@ -303,10 +351,10 @@ def test_examples_are_the_masts_they_say(path: Path) -> None:
 
 
 _WORDS = """gateway mqtt kafka properties sensor forward board columns id name driver pin slope adc input
-    kind file filter listen port path pair interval_s x"""
+    kind file filter listen port path pair interval_s payload quantity channel drop_if min max scale x"""
 _VALUES = """1 -1 1.5 nan -inf 1e300 true "" "x" "é" "replay" "simulated" "dht11" "bp20" "gpsd"
     "hall-anemometer" 2026-01-01 2026-01-01T00:00:00Z 07:32:00 [] [1] {} {x=1} [{name=1}]
-    {column="a"} {input=1} "#/+" "1GiB" "a:1" "\\u0000" 'a"b'"""
+    {column="a"} {input=1} {below=1} "number" "json" "raw" "co2" "{1}" "#/+" "1GiB" "a:1" "\\u0000" 'a"b'"""
 _words = st.sampled_from(_WORDS.split())
 _values = st.sampled_from(_VALUES.split())
 _lines = st.one_of(
@@ -389,6 +437,7 @@ def test_documentation_names_every_key() -> None:
         model.ClockConfig,
         model.SensorCommon,
         model.ForwardConfig,
+        model.DropIf,
         SimulatedOptions,
         ReplayOptions,
         *(driver_type(name).options for name in DRIVERS),

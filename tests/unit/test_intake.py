@@ -6,10 +6,13 @@ import hashlib
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cloud.schema import encode_reading, parse_dead_letter
+from cloud.schema import Reading, encode_reading, parse_dead_letter, parse_reading
+from gateway.config.model import DropIf, ForwardConfig
 from gateway.identity import Sequences
-from gateway.intake import Accepted, Intake, Refusal
+from gateway.intake import Accepted, Ignored, Intake, Refusal
 from gateway.outbox_records import from_bytes, to_bytes
 from gateway.ports import Record
 from tests.unit.test_schema import READING
@@ -103,3 +106,190 @@ def test_a_stored_record_is_the_same_record() -> None:
 def test_stored_bytes_that_are_no_record_say_so(stored: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a stored record|JSON|Expecting|values"):
         from_bytes(stored)
+
+
+NUMBER = ForwardConfig(
+    "sensors/+/temperature",
+    "number",
+    "temperature",
+    channel="{1}",
+    period_s=10.0,
+    drop_if=DropIf(equals=85.0),
+)
+JSON = ForwardConfig(
+    "json/+", "json", "humidity", path="rh", time_path="at", channel="{1}", min=0.0, max=100.0
+)
+RAW = ForwardConfig("blobs/#", "raw")
+BARO = ForwardConfig("baro", "number", "pressure", scale=0.1, offset=1.0, raw_unit="hPa")
+
+
+def station(*, synced: bool = True) -> Intake:
+    forwards = [ForwardConfig("readings/#"), NUMBER, JSON, RAW, BARO]
+    clock = FixedClock(synced=synced)
+    return Intake("mast-07", "thisrun", Sequences(), "mqtt.{quantity}", clock, forwards, ["dht"])
+
+
+def made(decided: object) -> Reading:
+    assert isinstance(decided, Accepted)
+    return parse_reading(decided.record.value)
+
+
+def refused(decided: object) -> str:
+    assert isinstance(decided, Refusal)
+    return decided.reason
+
+
+def test_a_number_becomes_a_reading_of_this_run() -> None:
+    intake = station()
+    accepted = intake.accept("sensors/shed/temperature", b"21.5")
+    assert isinstance(accepted, Accepted)
+    assert accepted.record == Record(
+        "mqtt.temperature",
+        b"mast-07/shed.temperature",
+        accepted.record.value,
+        (("mqtt-topic", b"sensors/shed/temperature"), ("received-at", b"2026-11-21T07:35:01.500Z")),
+    )
+    assert parse_reading(accepted.record.value) == Reading(
+        gateway="mast-07", channel="shed.temperature", quantity="temperature", unit="Cel",
+        time_us=RECEIVED_NS // 1000, period_ms=10_000, value=21.5, raw=21.5, raw_unit="Cel", quality=2,
+        reasons=(), run="thisrun", seq=1, clock="synced", cal=None,
+    )  # fmt: skip
+
+
+def test_a_message_that_comes_again_is_another_reading() -> None:
+    intake = station()
+    again = [made(intake.accept("sensors/shed/temperature", b"21.5")).seq for _ in range(3)]
+    assert again == [1, 2, 3]
+
+
+def test_only_an_accepted_message_takes_a_number() -> None:
+    issued = Sequences()
+    clock = FixedClock()
+    intake = Intake("mast-07", "thisrun", issued, "mqtt.{quantity}", clock, [NUMBER, JSON], ["dht"])
+    refused(intake.accept("sensors/shed/temperature", b"warm"))
+    refused(intake.accept("json/shed", b'{"rh": 50, "at": 4102444800}'))
+    intake.accept("sensors/shed/temperature", b"85")
+    intake.accept("sensors/shed/temperature", b"20", retained=True)
+    refused(intake.accept("sensors/dht/temperature", b"20"))
+    assert issued.snapshot() == {}
+    assert made(intake.accept("sensors/shed/temperature", b"20")).seq == 1
+    assert issued.snapshot() == {"shed.temperature": 1}
+
+
+def test_a_converted_number_keeps_its_raw() -> None:
+    reading = made(station().accept("baro", b"900"))
+    assert (reading.value, reading.raw, reading.raw_unit, reading.unit) == (91.0, 900.0, "hPa", "kPa")
+
+
+@pytest.mark.parametrize(
+    ("humidity", "quality", "reasons"),
+    [(50, 1, ()), (100, 1, ()), (100.5, 4, ("OVER_RANGE",)), (-1, 4, ("UNDER_RANGE",))],
+)
+def test_a_range_is_a_test(humidity: float, quality: int, reasons: tuple[str, ...]) -> None:
+    reading = made(station().accept("json/shed", b'{"rh": %r, "at": 1763710500}' % humidity))
+    assert (reading.channel, reading.quality, reading.reasons) == ("shed.humidity", quality, reasons)
+    assert reading.time_us == 1_763_710_500_000_000
+
+
+def test_without_a_clock_a_number_is_suspect_and_a_device_with_a_time_is_believed() -> None:
+    intake = station(synced=False)
+    number = made(intake.accept("sensors/shed/temperature", b"21.5"))
+    assert (number.clock, number.quality, number.reasons) == ("unsynced", 3, ("CLOCK_UNSYNCED",))
+    timed = made(intake.accept("json/shed", b'{"rh": 50, "at": 4102444800}'))
+    assert (timed.clock, timed.quality, timed.time_us) == ("synced", 1, 4_102_444_800_000_000)
+
+
+def test_a_raw_message_goes_untouched_with_its_identity_in_headers() -> None:
+    intake = station()
+    payload = b"\x00\xff not a reading"
+    accepted = intake.accept("blobs/7/up", payload)
+    assert accepted == Accepted(
+        Record(
+            "mqtt.raw",
+            b"blobs/7/up",
+            payload,
+            (
+                ("mqtt-topic", b"blobs/7/up"),
+                ("received-at", b"2026-11-21T07:35:01.500Z"),
+                ("gateway", b"mast-07"),
+                ("channel", b"blobs.raw"),
+                ("run", b"thisrun"),
+                ("seq", b"1"),
+            ),
+        )
+    )
+    second = intake.accept("blobs/8", b"", retained=True)
+    assert isinstance(second, Accepted)
+    assert second.record.value == b""
+    assert second.record.headers[-2:] == (("seq", b"2"), ("retained", b"1"))
+    assert intake.last_raw_seq == {"blobs.raw": 2}
+
+
+def test_our_own_bytes_on_a_raw_topic_are_no_echo() -> None:
+    intake = station()
+    assert intake.may_echo("readings/x")
+    assert not intake.may_echo("blobs/x")
+    assert not intake.may_echo("elsewhere")
+
+
+def test_what_is_ignored_is_counted() -> None:
+    intake = station()
+    assert intake.accept("sensors/shed/temperature", b"20", retained=True) == Ignored("RETAINED")
+    assert intake.accept("sensors/shed/temperature", b"85.0") == Ignored("DROP_IF")
+    assert intake.accept("elsewhere", b"20") == Ignored("NO_FORWARD")
+    assert intake.accept("elsewhere", b"20") == Ignored("NO_FORWARD")
+    assert intake.ignored == {"RETAINED": 1, "DROP_IF": 1, "NO_FORWARD": 2}
+
+
+def test_retained_messages_that_tell_their_time_are_taken() -> None:
+    intake = station()
+    payload = b'{"rh": 50, "at": "2025-11-21T07:35:00Z"}'
+    assert made(intake.accept("json/shed", payload, retained=True)).time_us == 1_763_710_500_000_000
+    reading = encode_reading(replace(READING, gateway="other"))
+    assert made(intake.accept("readings/x", reading, retained=True)).gateway == "other"
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "reason"),
+    [
+        ("sensors/shed/temperature", b"warm", "NOT_A_NUMBER"),
+        ("sensors/shed/temperature", b"9" * ((1 << 20) + 1), "TOO_LARGE"),
+        ("sensors//temperature", b"20", "BAD_TOPIC"),
+        ("sensors/dht/temperature", b"20", "CHANNEL_TAKEN"),
+        ("json/shed", b"20", "NO_SUCH_PATH"),
+        ("json/shed", b'{"rh": 50, "at": 1795333502}', "TIME_IN_FUTURE"),
+        ("blobs/x", b"x" * ((1 << 20) + 1), "TOO_LARGE"),
+    ],
+)
+def test_what_makes_no_reading_is_a_dead_letter(topic: str, payload: bytes, reason: str) -> None:
+    refusal = station().accept(topic, payload)
+    assert isinstance(refusal, Refusal)
+    letter = parse_dead_letter(refusal.record.value)
+    assert (letter.reason, letter.source, letter.payload) == (reason, topic, payload[: 64 << 10])
+
+
+def test_channels_are_bounded_and_the_known_ones_go_on() -> None:
+    intake = station()
+    for device in range(256):
+        made(intake.accept(f"sensors/{device}/temperature", b"20"))
+    assert refused(intake.accept("sensors/one-more/temperature", b"20")) == "TOO_MANY_CHANNELS"
+    assert made(intake.accept("sensors/0/temperature", b"20")).seq == 2
+
+
+@given(
+    topic=st.sampled_from(["sensors/shed/temperature", "json/shed", "blobs/x", "baro", "readings/x", "none"]),
+    payload=st.binary(max_size=80) | st.text('0123456789.-eE{}[]":rhat ,', max_size=40).map(str.encode),
+    retained=st.booleans(),
+    synced=st.booleans(),
+)
+def test_no_bytes_raise_and_what_is_sent_is_valid(
+    topic: str, payload: bytes, retained: bool, synced: bool
+) -> None:
+    decided = station(synced=synced).accept(topic, payload, retained=retained)
+    if isinstance(decided, Refusal):
+        assert parse_dead_letter(decided.record.value).payload == payload
+    elif isinstance(decided, Accepted):
+        if topic.startswith("blobs"):
+            assert decided.record.value == payload
+        else:
+            assert made(decided).quality in (1, 2, 3, 4)
