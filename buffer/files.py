@@ -67,7 +67,7 @@ def replace_file(path: Path, content: bytes) -> None:
     fresh = path.with_name(f"{path.name}-fresh")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     try:
-        with open(descriptor, "wb", closefd=False) as file:  # noqa: PTH123
+        with open(descriptor, "wb", closefd=False) as file:
             file.write(content)
         os.fsync(descriptor)
     finally:

@@ -1,9 +1,9 @@
 """What can be saved from a damaged file.
 
 The damaged file and its log are renamed to ``<file>.salvage-<when>-<floor>-<last>-<certainty>`` and a fresh
-file takes their place at once: nothing waits. Blocks whose checksums are right are then copied a few at a time,
-while records are asked for. When that is done the name becomes ``<file>.damaged-…``; it stays for people to see.
-A crash between the two names begins the copying again: what is delivered twice has one identity.
+file takes their place at once: nothing waits. Blocks whose checksums are right are then copied, a few at each
+asking for records. When that is done the name becomes ``<file>.damaged-…``; it stays for people to see. A
+crash between the two names begins the copying again: what is delivered twice has one identity.
 """
 
 # ruff: noqa: S608 - column lists and directions are constants of this package, values are bound.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -61,15 +61,26 @@ def pending(path: Path) -> list[Path]:
 
 
 class Salvage:
-    """One damaged file being copied. ``on_drop`` is told at the end what could not be saved."""
+    """One damaged file being copied.
 
-    def __init__(self, source: Path, first_page: bytes, spare: Dictionary | None) -> None:
+    ``first_page`` is of a sound file, ``spare`` a dictionary that may have been lost, ``gone`` the ranges of
+    records that were in the file once and are missed by nobody.
+    """
+
+    def __init__(
+        self,
+        source: Path,
+        first_page: bytes,
+        spare: Dictionary | None,
+        gone: Sequence[tuple[int, int]],
+    ) -> None:
         self.source = source
         *_, floor, last, certainty = source.name.split("-")
         self._floor, self._last, self._last_is_known = int(floor), int(last), certainty == _KNOWN
         self._first_page = first_page
         self.dictionaries: dict[int, Dictionary] = {} if spare is None else {spare.number: spare}
-        self._accounted: list[tuple[int, int]] = []
+        # Removed or dropped before: not to be announced as lost.
+        self._accounted = list(gone)
         self._drops: list[Drop] = []
 
     def blocks(self) -> Generator[Block, None, None]:
@@ -121,6 +132,7 @@ class Salvage:
         with contextlib.closing(
             sqlite3.connect(f"file:{quote(str(self.source))}?mode=ro", uri=True, check_same_thread=False)
         ) as connection:
+            connection.text_factory = tables.damaged_text
             found = tables.names(connection)
             if "blocks" in found:
                 for newest_first in (False, True):

@@ -244,9 +244,11 @@ class SqliteOutbox:
 
     def _raw_connection(self) -> sqlite3.Connection:
         # Only the lock's holder gets here, so a busy file is a reader's: worth a wait.
-        return sqlite3.connect(
+        connection = sqlite3.connect(
             self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
+        connection.text_factory = tables.damaged_text
+        return connection
 
     def _take_stock(self) -> None:
         """Learn counts and numbers from the ends of the file; its middle is looked at when it is read."""
@@ -265,6 +267,7 @@ class SqliteOutbox:
             raise OutboxCorrupt(f"{self._path} does not hold what its numbering says")
         self._numbering = numbering
         self._dropped = numbering.dropped
+        self._whole_from, self._gone = numbering.floor, list[tuple[int, int]]()
         self._partial = {}
         for span in _spans(tables.read_removed(connection)):
             for head in tables.heads_within(connection, span.start, span.stop - 1):
@@ -352,7 +355,7 @@ class SqliteOutbox:
             if dictionary is not None:
                 tables.add_dictionary(connection, dictionary)
             after = self._renumber(connection, block.last, stored, self._dropped + gone)
-        self._adopt(after, stored)
+        self._adopt(after, stored, dropped)
         return dropped
 
     # Reading.
@@ -369,6 +372,9 @@ class SqliteOutbox:
             for block in found:
                 if expected not in (None, block.first) or block.first <= last:
                     raise OutboxCorrupt(f"{self._path}: blocks are missing")
+                if not tables.finds(self._open_connection(), block.first):
+                    # In a damaged tree a scan and a search can disagree: it could never be removed.
+                    raise OutboxCorrupt(f"{self._path}: a block is out of place")
                 expected, last = None, block.last
                 try:
                     records = block.records(self._known_dictionary(block.dictionary))
@@ -412,7 +418,7 @@ class SqliteOutbox:
             tables.delete(connection, block.first)
             stored = self._stored - block.count
             after = self._renumber(connection, self._issued, stored)
-        self._adopt(after, stored)
+        self._adopt(after, stored, [block])
         self._partial.pop(block.first, None)
         self._on_drop(Drop(drops.CORRUPT, block.first, block.last, block.count, block.summary))
 
@@ -437,7 +443,7 @@ class SqliteOutbox:
         for head in finished:
             self._partial.pop(head.first, None)
         if finished:
-            self._adopt(after, stored)
+            self._adopt(after, stored, finished)
 
     # Recovering.
 
@@ -447,10 +453,10 @@ class SqliteOutbox:
             return work()
         except OutboxCorrupt:
             self._disconnect()
-            self._set_aside(self._oldest or self._issued + 1, self._issued)
+            self._set_aside(self._whole_from, self._issued, self._gone)
             return work()
 
-    def _set_aside(self, floor: int, last: int | None) -> None:
+    def _set_aside(self, floor: int, last: int | None, gone: Sequence[tuple[int, int]] = ()) -> None:
         """Start a fresh file in a damaged one's place; ``last`` is the last number issued, where known."""
         ceiling = self._lock_held.reserved if last is None else last
         source = recovery.set_aside(self._path, floor, ceiling, last_is_known=last is not None)
@@ -459,16 +465,18 @@ class SqliteOutbox:
         self._partial = partial
         self._blocks_since_start = 0
         spare, self._dictionary = self._dictionary, None
-        self._begin_salvage(source, spare)
+        self._begin_salvage(source, spare, gone)
 
-    def _begin_salvage(self, source: Path, spare: Dictionary | None = None) -> None:
+    def _begin_salvage(
+        self, source: Path, spare: Dictionary | None = None, gone: Sequence[tuple[int, int]] = ()
+    ) -> None:
         if any(salvage.source == source for salvage, _ in self._salvages):
             return
         with translated(self._path):
             self._open_connection().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         with self._path.open("rb") as file:
             first_page = file.read(tables.PAGE_BYTES)
-        salvage = recovery.Salvage(source, first_page, spare)
+        salvage = recovery.Salvage(source, first_page, spare, gone)
         self._salvages.append((salvage, salvage.blocks()))
 
     def _salvage_some(self) -> None:
@@ -574,19 +582,31 @@ class SqliteOutbox:
         dropped = self._dropped if dropped is None else dropped
         oldest, newest = tables.oldest_head(connection), tables.newest_head(connection)
         if oldest is None or newest is None:
+            if stored:
+                raise OutboxCorrupt(f"{self._path}: {stored} records are missing")
             numbering = Numbering(issued, issued + 1, 0, dropped)
         else:
             holes = newest.last - oldest.first + 1 - stored
+            if holes < 0:
+                raise OutboxCorrupt(f"{self._path}: blocks are missing before {oldest.first}")
             known = self._numbering.issued if newest.last >= issued else issued
             numbering = Numbering(known, oldest.first, holes, dropped)
         if numbering != self._numbering:
             tables.write_numbering(connection, numbering)
         return numbering
 
-    def _adopt(self, numbering: Numbering, stored: int) -> None:
+    def _adopt(self, numbering: Numbering, stored: int, gone: Iterable[Block | Drop] = ()) -> None:
         """The transaction is on the disk: its figures are ours."""
         self._numbering, self._stored, self._dropped = numbering, stored, numbering.dropped
         self._oldest = numbering.floor if stored else None
+        for block in gone:
+            if self._gone and self._gone[-1][1] + 1 == block.first:
+                self._gone[-1] = (self._gone[-1][0], block.last)
+            else:
+                self._gone.append((block.first, block.last))
+        if not numbering.holes:
+            # From the oldest block on there is no number that isn't stored.
+            self._whole_from, self._gone = numbering.floor, []
 
     def _note(self) -> None:
         self._lock_held.note(self._issued, self._oldest or self._issued + 1)

@@ -94,6 +94,11 @@ def create(connection: sqlite3.Connection, issued: int) -> None:
     connection.execute("COMMIT")
 
 
+def damaged_text(text: bytes) -> str:
+    """For a connection's ``text_factory``: damage must not raise what isn't SQLite's."""
+    return text.decode("utf-8", "replace")
+
+
 def names(connection: sqlite3.Connection) -> set[str]:
     """The tables there are."""
     return {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
@@ -161,9 +166,15 @@ def insert(connection: sqlite3.Connection, block: Block) -> int:
     ).rowcount
 
 
+def finds(connection: sqlite3.Connection, first: int) -> bool:
+    """Whether a search comes to the block."""
+    return connection.execute("SELECT 1 FROM blocks WHERE first = ?", (first,)).fetchone() is not None
+
+
 def delete(connection: sqlite3.Connection, first: int) -> None:
-    """Forget a block."""
-    connection.execute("DELETE FROM blocks WHERE first = ?", (first,))
+    """Forget a block. Raises OutboxCorrupt where it can't be found."""
+    if connection.execute("DELETE FROM blocks WHERE first = ?", (first,)).rowcount != 1:
+        raise OutboxCorrupt("a block can't be found")
 
 
 def blocks_from(connection: sqlite3.Connection, number: int) -> Generator[Block, None, None]:
