@@ -339,6 +339,7 @@ class SqliteOutbox:
     ) -> list[Drop]:
         """Store a block in the place of the oldest ones, in one transaction; what was dropped."""
         dropped: list[Drop] = []
+        gone = added = 0
         with translated(self._path), self._transaction() as connection:
             while (
                 missing_pages
@@ -346,15 +347,20 @@ class SqliteOutbox:
                 and connection.execute("PRAGMA freelist_count").fetchone()[0] < missing_pages
                 and (oldest := tables.oldest_head(connection)) is not None
             ):
-                if self._salvages and oldest.first >= block.first:
+                if oldest.first > block.first:
+                    # A salvaged block, older than all there is: it is the one to go.
+                    dropped.append(Drop(reason, block.first, block.last, block.count, block.summary))
                     break
                 tables.delete(connection, oldest.first)
                 dropped.append(Drop(reason, oldest.first, oldest.last, oldest.count, oldest.summary))
-            gone = sum(drop.count or 0 for drop in dropped)
-            stored = self._stored - gone + block.count * tables.insert(connection, block)
+                gone += oldest.count
+            else:
+                added = block.count * tables.insert(connection, block)
+            stored = self._stored - gone + added
             if dictionary is not None:
                 tables.add_dictionary(connection, dictionary)
-            after = self._renumber(connection, block.last, stored, self._dropped + gone)
+            dropped_ever = self._dropped + sum(drop.count or 0 for drop in dropped)
+            after = self._renumber(connection, block.last, stored, dropped_ever)
         self._adopt(after, stored, dropped)
         return dropped
 

@@ -1,4 +1,4 @@
-"""Random appends, peeks, removals and reopenings against a plain dict."""
+"""Random appends, peeks, removals, reopenings and crashes against a plain dict."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from buffer.drops import Drop
 from buffer.sqlite_outbox import SqliteOutbox
 
 _numbers = st.integers(min_value=-2, max_value=60)
@@ -20,7 +21,10 @@ class OutboxMachine(RuleBasedStateMachine):
         super().__init__()
         self.directory = Path(tempfile.mkdtemp())
         self.outbox = SqliteOutbox(self.directory / "outbox.db")
+        self.drops: list[Drop] = []
         self.stored: dict[int, bytes] = {}
+        self.ever: dict[int, bytes] = {}
+        self.blocks: list[tuple[int, int]] = []
         self.issued = 0
 
     @rule(records=st.lists(st.binary(max_size=40), max_size=5))
@@ -28,6 +32,9 @@ class OutboxMachine(RuleBasedStateMachine):
         expected = list(range(self.issued + 1, self.issued + len(records) + 1))
         assert self.outbox.append(records) == expected
         self.issued += len(records)
+        self.ever.update(zip(expected, records, strict=True))
+        if records:
+            self.blocks.append((expected[0], expected[-1]))
         self.stored.update(zip(expected, records, strict=True))
 
     @rule(numbers=st.lists(_numbers, max_size=8))
@@ -61,7 +68,37 @@ class OutboxMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.outbox.close()
-        self.outbox = SqliteOutbox(self.directory / "outbox.db")
+        self.outbox = SqliteOutbox(self.directory / "outbox.db", on_drop=self.drops.append)
+
+    @rule(damage_index=st.booleans())
+    def crash(self, damage_index: bool) -> None:
+        """Go on from a copy of what is on the disk, without a close; the log's index may be anything."""
+        crashed = Path(tempfile.mkdtemp())
+        for file in self.directory.iterdir():
+            shutil.copy(file, crashed)
+        index = crashed / "outbox.db-shm"
+        if index.exists():
+            if damage_index:
+                index.write_bytes(b"\xa5" * index.stat().st_size)
+            else:
+                index.unlink()
+        # Closing may write, but to the directory that is left behind.
+        self.outbox.close()
+        shutil.rmtree(self.directory)
+        self.directory = crashed
+        self.outbox = SqliteOutbox(self.directory / "outbox.db", on_drop=self.drops.append)
+        found = dict(self.outbox.peek(0, 1 << 30, 1 << 30))
+        assert found.items() >= self.stored.items()
+        # What else there is was removed in part of its block, since the last clean close.
+        for number in found.keys() - self.stored.keys():
+            first, last = next(block for block in self.blocks if block[0] <= number <= block[1])
+            assert any(other in self.stored for other in range(first, last + 1))
+            assert found[number] == self.ever[number]
+        self.stored = found
+
+    @invariant()
+    def nothing_is_dropped(self) -> None:
+        assert self.drops == []
 
     @invariant()
     def holds_what_was_appended_and_not_removed(self) -> None:
