@@ -61,6 +61,7 @@ def _let_pass(seconds: float) -> None:
     eventually(time.monotonic, seconds + 5, until=lambda now_s: now_s >= end_s, poll_s=0.001)
 
 
+@pytest.mark.timeout(1800)
 def test_gateway_killed_at_random_moments(watched: Mast, cloud: Kafka, tell: Tell, full: bool) -> None:
     kills = 20 if full else 3
     seed = random.randrange(1 << 32)
@@ -85,6 +86,7 @@ def test_gateway_killed_at_random_moments(watched: Mast, cloud: Kafka, tell: Tel
     assert not _of_runs(reckoning.outbox, killed_s)
 
 
+@pytest.mark.timeout(1800)
 def test_gateway_killed_while_it_drains(watched: Mast, cloud: Kafka, tell: Tell, full: bool) -> None:
     kills = 10 if full else 2
     killed_s: dict[str, float] = {}

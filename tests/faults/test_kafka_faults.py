@@ -73,10 +73,11 @@ def test_connection_cut_in_the_middle_of_batches(mast: Mast, cloud: Kafka, tell:
     tell(reckoning.figures(), cuts=cuts)
 
 
+@pytest.mark.timeout(900)
 def test_uplink_of_64_kbit_and_2_s_round_trip(
     tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell, full: bool
 ) -> None:
-    seconds = 120 if full else 15
+    seconds = 120 if full else 10
     cloud.uplink.delay_s, cloud.uplink.bytes_per_s = 1.0, 8000.0
     with Mast(tmp_path, cloud, mosquitto, rate=12) as mast:
         mast.start(seconds=seconds)

@@ -54,6 +54,7 @@ def test_healthy_live_state_writes_nothing(
     assert (spilled, written) == (0, 0)
 
 
+@pytest.mark.timeout(3600)
 def test_memory_is_flat_in_an_outage_at_1000_readings_per_second(
     tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell, full: bool
 ) -> None:
