@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from buffer.drops import Drop
 from buffer.errors import (
     OutboxCorrupt,
     OutboxDiskFull,
@@ -54,8 +55,11 @@ def test_numbers_of_an_emptied_outbox_are_not_used_again_after_reopening(path: P
     outbox.append([b"a", b"b"])
     outbox.remove([1, 2])
     outbox.close()
-    outbox = SqliteOutbox(path)
+    drops: list[Drop] = []
+    outbox = SqliteOutbox(path, on_drop=drops.append)
     assert outbox.append([b"c"]) == [3]
+    # The lock file would have told that numbers were lost.
+    assert drops == []
     outbox.close()
 
 
