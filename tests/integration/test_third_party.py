@@ -1,0 +1,272 @@
+"""Other devices beside one another on the local broker: what each publishes ends where it should, once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Message
+from paho.mqtt import publish
+
+from cloud.broker import LocalBroker
+from cloud.child import free_port
+from cloud.provision import provision_topics
+from cloud.schema import (
+    DEAD_LETTER_TOPIC,
+    RAW_TOPIC,
+    Reading,
+    encode_reading,
+    parse_dead_letter,
+    parse_reading,
+)
+from gateway.demo.mosquitto import LocalMosquitto
+from tests.integration.test_daemon import Gateway, records
+from tests.servers import eventually, unique_name
+
+COUNT = 100
+
+CONFIG = """
+[gateway]
+id = "{gateway}"
+[outbox]
+path = "outbox.db"
+commit_interval_s = 0.5
+[board]
+kind = "simulated"
+[[forward]]
+filter = "number/+/temperature"
+payload = "number"
+quantity = "temperature"
+channel = "{{1}}"
+period_s = 10
+drop_if = {{ equals = 85 }}
+[[forward]]
+filter = "json/#"
+payload = "json"
+path = "data.0.p"
+time_path = "at"
+quantity = "pressure"
+channel = "baro"
+scale = 0.1
+raw_unit = "hPa"
+[[forward]]
+filter = "blobs/+"
+payload = "raw"
+[[forward]]
+filter = "loggers/#"
+"""
+
+
+@pytest.fixture(scope="module")
+def provisioned(kafka: LocalBroker) -> str:
+    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
+    return kafka.bootstrap_servers
+
+
+@contextmanager
+def forwarding(directory: Path, kafka: str, mosquitto: LocalMosquitto, name: str) -> Iterator[Gateway]:
+    """A gateway without sensors, subscribed."""
+    port = free_port()
+    config = directory / "gateway.toml"
+    config.write_text(CONFIG.format(gateway=name))
+    command = [sys.executable, "-m", "gateway.cli", "run", "-c", str(config)]
+    for override in (
+        f"mqtt.port={mosquitto.port}",
+        f"kafka.bootstrap_servers={kafka}",
+        f"status.listen=127.0.0.1:{port}",
+    ):
+        command += ["--set", override]
+    log = directory / "gateway.log"
+    with log.open("ab") as stderr, subprocess.Popen(command, stderr=stderr) as process:
+        mast = Gateway(name, process, port, mosquitto, log)
+        try:
+            eventually(lambda: asked(mast).get("mqtt_connected"), 20)
+            yield mast
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def asked(mast: Gateway) -> dict[str, Any]:
+    try:
+        return mast.status()
+    except OSError:
+        return {}
+
+
+def send(mosquitto: LocalMosquitto, messages: list[tuple[str, bytes]], *, retain: bool = False) -> None:
+    """Publish at QoS 1; returns when the broker has them all."""
+    wanted = [{"topic": topic, "payload": payload, "qos": 1, "retain": retain} for topic, payload in messages]
+    publish.multiple(wanted, hostname=mosquitto.host, port=mosquitto.port)  # type: ignore[arg-type]
+
+
+def settled(mast: Gateway, received: int) -> dict[str, Any]:
+    """The status once that many messages have come and none is open."""
+    return eventually(
+        lambda: asked(mast),
+        30,
+        until=lambda status: (
+            status.get("received", 0) >= received and not status["in_flight"] and not status["outbox_records"]
+        ),
+    )
+
+
+def headers(message: Message) -> dict[str, bytes]:
+    return dict(cast(list[tuple[str, bytes]], message.headers() or []))
+
+
+def readings(kafka: str, gateway: str, quantity: str) -> list[Reading]:
+    found = (parse_reading(message.value() or b"") for message in records(kafka, [f"mqtt.{quantity}"]))
+    return sorted((one for one in found if one.gateway == gateway), key=lambda one: one.identity)
+
+
+def foreign_reading(gateway: str, seq: int) -> bytes:
+    return encode_reading(
+        Reading(
+            gateway=gateway, channel="cup.wind_speed", quantity="wind_speed", unit="m/s",
+            time_us=1_763_710_500_000_000 + seq * 1_000_000, period_ms=1000, value=7.5, raw=9.0,
+            raw_unit="Hz", quality=1, reasons=(), run="devicerun", seq=seq, clock="synced", cal=None,
+        )
+    )  # fmt: skip
+
+
+def test_each_kind_beside_the_others_ends_where_it_should_once(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    name, device = unique_name("mast"), unique_name("device")
+    bad = {
+        "number/shed/temperature": [(b"warm", "NOT_A_NUMBER"), (b"", "EMPTY"), (b"NaN", "NOT_FINITE")],
+        "number//temperature": [(b"20", "BAD_TOPIC")],
+        "json/station": [
+            (b"{", "NOT_JSON"),
+            (b'{"data": []}', "NO_SUCH_PATH"),
+            (b'{"data": [{"p": "801"}], "at": 1763710500}', "NOT_A_NUMBER"),
+            (b'{"data": [{"p": 801}], "at": "yesterday"}', "BAD_TIME"),
+            (b'{"data": [{"p": 801}], "at": 4102444800}', "TIME_IN_FUTURE"),
+            (b'{"data": [{"p": 1e999}], "at": 1763710500}', "NOT_FINITE"),
+        ],
+        "blobs/large": [(b"\x00" * ((1 << 20) + 1), "TOO_LARGE")],
+        "loggers/cup": [(b"21.5", "NOT_AN_OBJECT")],
+    }
+    malformed = [(topic, payload) for topic, letters in bad.items() for payload, _ in letters]
+    good: list[tuple[str, bytes]] = []
+    for count in range(COUNT):
+        good += [
+            ("number/shed/temperature", b"%d.25" % count),
+            ("number/barn/temperature", b"%d" % -count),
+            ("json/station", b'{"data": [{"p": %d}], "at": %d}' % (8000 + count, 1763710500 + count)),
+            ("blobs/7", b"\x00\xff%d" % count),
+            ("loggers/cup", foreign_reading(device, count + 1)),
+        ]
+        if count < len(malformed):
+            good.append(malformed[count])
+    send(mosquitto, [("number/old/temperature", b"19")], retain=True)
+    send(mosquitto, [("json/old", b'{"data": [{"p": 7000}], "at": "2025-01-01T00:00:00Z"}')], retain=True)
+    with forwarding(tmp_path, provisioned, mosquitto, name) as mast:
+        send(mosquitto, good)
+        send(mosquitto, [("number/shed/temperature", b"85.0")] * 3)
+        status = settled(mast, len(good) + 5)
+        assert status["ignored"] == {"RETAINED": 1, "DROP_IF": 3, "NO_FORWARD": 0}
+        assert status["dead_letters"] == len(malformed)
+        assert mast.stop() == 0
+        record = mast.run_record()
+    run = record["run"]
+    assert record["last_seq"] == {
+        "shed.temperature": COUNT, "barn.temperature": COUNT, "baro.pressure": COUNT + 1
+    }  # fmt: skip
+    assert record["last_raw_seq"] == {"blobs.raw": COUNT}
+    assert record["ignored"] == status["ignored"]
+    # A fresh producer may be slow to answer: then the last record waits in the outbox for the next run.
+    with forwarding(tmp_path, provisioned, mosquitto, name) as mast:
+        assert settled(mast, 0)["sampled"] == 0
+        assert mast.stop() == 0
+    last_words = [json.loads(message.value() or b"") for message in records(provisioned, ["gateway.runs"])]
+    (stopped,) = [told for told in last_words if told["run"] == run and told["state"] == "stopped"]
+    assert stopped["last_seq"] == record["last_seq"]
+
+    temperatures = readings(provisioned, name, "temperature")
+    assert [(one.channel, one.run, one.seq, one.value) for one in temperatures] == [
+        *(("barn.temperature", run, count + 1, -count) for count in range(COUNT)),
+        *(("shed.temperature", run, count + 1, count + 0.25) for count in range(COUNT)),
+    ]
+    assert {(one.period_ms, one.quality, one.raw_unit) for one in temperatures} == {(10_000, 2, "Cel")}
+    retained, *pressures = readings(provisioned, name, "pressure")
+    assert (retained.seq, retained.raw, retained.time_us) == (1, 7000.0, 1_735_689_600_000_000)
+    assert [(one.channel, one.seq, one.raw, one.value, one.time_us) for one in pressures] == [
+        (
+            "baro.pressure",
+            count + 2,
+            8000 + count,
+            (8000 + count) * 0.1,
+            (1763710500 + count) * 1_000_000,
+        )
+        for count in range(COUNT)
+    ]
+    raw = [found for found in records(provisioned, [RAW_TOPIC]) if headers(found)["gateway"] == name.encode()]
+    assert [(found.key(), found.value()) for found in raw] == [
+        (b"blobs/7", b"\x00\xff%d" % count) for count in range(COUNT)
+    ]
+    assert [headers(found)["seq"] for found in raw] == [b"%d" % (count + 1) for count in range(COUNT)]
+    assert {(headers(found)["channel"], headers(found)["run"]) for found in raw} == {
+        (b"blobs.raw", run.encode())
+    }
+    cups = readings(provisioned, device, "wind_speed")
+    assert [(one.run, one.seq) for one in cups] == [("devicerun", count + 1) for count in range(COUNT)]
+    letters = (parse_dead_letter(found.value() or b"") for found in records(provisioned, [DEAD_LETTER_TOPIC]))
+    assert Counter(
+        (letter.source, letter.payload_bytes, letter.reason) for letter in letters if letter.gateway == name
+    ) == Counter(
+        (topic, len(payload), reason) for topic, expected in bad.items() for payload, reason in expected
+    )
+
+
+def test_the_identity_is_of_the_first_receipt_and_survives_the_outbox(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path, free_port: int
+) -> None:
+    name = unique_name("mast")
+    messages = [("number/shed/temperature", b"%d.5" % count) for count in range(COUNT)]
+    messages += [("blobs/7", b"%d" % count) for count in range(COUNT)]
+    with forwarding(tmp_path, f"127.0.0.1:{free_port}", mosquitto, name) as mast:
+        send(mosquitto, messages)
+        eventually(lambda: asked(mast), until=lambda status: status["spilled"] >= 2 * COUNT)
+        first_run = mast.status()["run"]
+        assert mast.stop() == 0
+    with forwarding(tmp_path, provisioned, mosquitto, name) as mast:
+        settled(mast, 0)
+        assert mast.stop() == 0
+    found = readings(provisioned, name, "temperature")
+    assert [(one.run, one.seq, one.value) for one in found] == [
+        (first_run, count + 1, count + 0.5) for count in range(COUNT)
+    ]
+    raw = [found for found in records(provisioned, [RAW_TOPIC]) if headers(found)["gateway"] == name.encode()]
+    assert [
+        (headers(one)["run"], headers(one)["seq"], headers(one)["replayed"], one.value()) for one in raw
+    ] == [(first_run.encode(), b"%d" % (count + 1), b"1", b"%d" % count) for count in range(COUNT)]
+
+
+def test_what_was_sent_while_the_gateway_was_dead_is_taken_by_the_next_run(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    name = unique_name("mast")
+    with forwarding(tmp_path, provisioned, mosquitto, name) as mast:
+        send(mosquitto, [("number/shed/temperature", b"%d.5" % count) for count in range(COUNT)])
+        settled(mast, COUNT)
+        mast.process.kill()
+        mast.process.wait(10)
+        send(mosquitto, [("number/shed/temperature", b"%d.5" % count) for count in range(COUNT, 2 * COUNT)])
+    with forwarding(tmp_path, provisioned, mosquitto, name) as mast:
+        settled(mast, COUNT)
+        second_run = mast.status()["run"]
+        assert mast.stop() == 0
+    found = readings(provisioned, name, "temperature")
+    assert Counter(one.value for one in found) == Counter(count + 0.5 for count in range(2 * COUNT))
+    assert [(one.seq, one.value) for one in found if one.run == second_run] == [
+        (count + 1, COUNT + count + 0.5) for count in range(COUNT)
+    ]
