@@ -47,18 +47,20 @@ def mast(tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto) -> Iterator[Ma
 
 
 @pytest.fixture(scope="session")
-def _results() -> Results:
-    return Results(_RESULTS)
+def _results(full: bool) -> Results | None:
+    return Results(_RESULTS) if full else None
 
 
 @pytest.fixture
-def tell(request: pytest.FixtureRequest, full: bool, _results: Results) -> Iterator[Callable[..., None]]:
+def tell(
+    request: pytest.FixtureRequest, full: bool, _results: Results | None
+) -> Iterator[Callable[..., None]]:
     """``tell(reckoning.figures(), seconds=7)``: figures for the results, written when the test has passed.
 
     A full run skips what the results hold already for this very state of the sources.
     """
     case = request.node.name.removeprefix("test_").replace("_", " ")
-    if full and _results.has(case):
+    if _results is not None and _results.has(case):
         pytest.skip(f"in {_RESULTS.name} already for commit {_results.commit}")
     told: dict[str, object] = {}
 
@@ -68,5 +70,5 @@ def tell(request: pytest.FixtureRequest, full: bool, _results: Results) -> Itera
         print(case, told)  # noqa: T201
 
     yield tell_more
-    if full and request.node.stash.get(_PASSED, False):
+    if _results is not None and request.node.stash.get(_PASSED, False):
         _results.add(case, told)

@@ -217,6 +217,7 @@ class Mast:
 
     def start(self, *, seconds: float | None = None, sampling: bool = True) -> str:
         """Start a run, wait until it samples, and give its id. ``seconds`` ends the sampling."""
+        self.witness.watch()
         command = [sys.executable, "-m", "gateway.cli", "run", "-c", str(self._config)]
         if seconds is not None:
             command += ["--seconds", str(seconds)]

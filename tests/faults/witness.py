@@ -60,13 +60,14 @@ class Witness:
         self._client.reconnect_delay_set(1, 1)
         self._client.on_connect = self._on_connect
         self._client.on_subscribe = lambda *_: self._subscribed.set()
+        self._client.on_disconnect = lambda *_: self._subscribed.clear()
         self._client.on_message = self._on_message
         self._address = (mosquitto.host, mosquitto.port)
 
     def __enter__(self) -> Self:
         self._client.connect(*self._address)
         self._client.loop_start()
-        assert self._subscribed.wait(10), "the witness could not subscribe"
+        self.watch()
         return self
 
     def __exit__(
@@ -74,6 +75,10 @@ class Witness:
     ) -> None:
         self._client.disconnect()
         self._client.loop_stop()
+
+    def watch(self) -> None:
+        """Wait until it sees everything: after a restart of the broker it takes a second to come back."""
+        assert self._subscribed.wait(10), "the witness could not subscribe"
 
     def state(self, run: str) -> str | None:
         """The state in a run's latest record."""
