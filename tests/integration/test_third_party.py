@@ -26,8 +26,13 @@ from cloud.schema import (
     parse_dead_letter,
     parse_reading,
 )
+from gateway.config.model import ForwardConfig
 from gateway.demo.mosquitto import LocalMosquitto
+from gateway.intake import Intake
+from gateway.ledger import Ack
+from gateway.ports import Record
 from tests.integration.test_daemon import Gateway, records
+from tests.integration.test_forwarder import reading, running
 from tests.servers import eventually, unique_name
 
 COUNT = 100
@@ -270,3 +275,48 @@ def test_what_was_sent_while_the_gateway_was_dead_is_taken_by_the_next_run(
     assert [(one.seq, one.value) for one in found if one.run == second_run] == [
         (count + 1, COUNT + count + 0.5) for count in range(COUNT)
     ]
+
+
+FORWARDS = [
+    ForwardConfig("fieldgate/#"),
+    ForwardConfig("number", "number", "co2", channel="shed"),
+    ForwardConfig("blobs", "raw"),
+]
+
+
+@pytest.fixture
+def forwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stations of test_forwarder.py with other devices' topics."""
+    monkeypatch.setattr(
+        "tests.integration.test_forwarder.Intake",
+        lambda gateway, run, issued, topic, clock: Intake(gateway, run, issued, topic, clock, FORWARDS),
+    )
+
+
+@pytest.mark.usefixtures("forwards")
+def test_a_raw_copy_of_our_own_reading_is_not_taken_for_its_echo(tmp_path: Path, free_port: int) -> None:
+    with running(f"127.0.0.1:{free_port}", "mqtt.{quantity}", tmp_path / "outbox.db") as station:
+        station.sequences.draw("cup.wind_speed")
+        own = station.intake.own(reading(1, gateway="mast-07", run="thisrun"), "fieldgate/mast-07/cup")
+        station.forwarder.sampled(own)
+        station.forwarder.arrived("blobs", own.value, Ack(1, 1))
+        station.forwarder.arrived("fieldgate/mast-07/cup", own.value, Ack(1, 2))
+        eventually(lambda: sorted(ack.message_id for ack in station.acks), until=lambda ids: ids == [1, 2])
+        assert station.forwarder.outbox_records == 2
+    assert station.intake.last_raw_seq == {"blobs.raw": 1}
+
+
+@pytest.mark.usefixtures("forwards")
+def test_after_the_last_word_no_message_is_taken_nor_acknowledged(tmp_path: Path, free_port: int) -> None:
+    with running(f"127.0.0.1:{free_port}", "mqtt.{quantity}", tmp_path / "outbox.db") as station:
+        station.forwarder.arrived("number", b"400", Ack(1, 1))
+
+        def farewell() -> Record:
+            station.forwarder.arrived("number", b"401", Ack(1, 2))
+            return Record(
+                "gateway.runs", b"mast-07/thisrun", json.dumps(station.sequences.snapshot()).encode(), ()
+            )
+
+        station.forwarder.stop(0.5, farewell)
+        assert [ack.message_id for ack in station.acks] == [1]
+        assert station.sequences.snapshot() == {"shed.co2": 1}
