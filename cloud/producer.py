@@ -13,6 +13,8 @@ from typing import Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from cloud.errors import CloudError
+
 log = logging.getLogger(__name__)
 # librdkafka repeats each failed connect every second; ``_on_error`` says it once per outage.
 _librdkafka_log = log.getChild("librdkafka")
@@ -76,7 +78,7 @@ class Undelivered:
 
 
 class KafkaSink:
-    """Sends records to Kafka.
+    """Sends records to Kafka. Raises CloudError where a librdkafka property is wrong.
 
     A fatal error of the idempotent producer ends that producer: its open records are told as undelivered and
     a new one takes over with the next record.
@@ -124,6 +126,10 @@ class KafkaSink:
                 done(_undelivered(error))
         return True
 
+    def is_alive(self) -> bool:
+        """Whether outcomes are told."""
+        return self._poller.is_alive()
+
     def flush(self, timeout_s: float) -> int:
         """Wait for outcomes; how many records are still open."""
         return int(self._producer.flush(timeout_s))
@@ -135,7 +141,10 @@ class KafkaSink:
         self._give_up(self._producer)
 
     def _make(self) -> Producer:
-        return Producer({**self._config, "error_cb": self._on_error}, logger=_librdkafka_log)
+        try:
+            return Producer({**self._config, "error_cb": self._on_error}, logger=_librdkafka_log)
+        except KafkaException as error:
+            raise CloudError(f"kafka.properties: {error.args[0].str()}") from error
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
@@ -151,10 +160,20 @@ class KafkaSink:
         while not self._closing.is_set():
             self._producer.poll(_POLL_S)
             if self._broken:
-                with self._lock:
-                    old, self._producer = self._producer, self._make()
-                    self._broken = False
-                self._give_up(old)
+                self._replace()
+
+    def _replace(self) -> None:
+        try:
+            new = self._make()
+        except CloudError as error:
+            # A certificate that is being replaced, say: the broken one stays until a new one can be made.
+            log.error("event=kafka.no_producer error=%s", error)
+            self._closing.wait(1.0)
+            return
+        with self._lock:
+            old, self._producer = self._producer, new
+            self._broken = False
+        self._give_up(old)
 
     @staticmethod
     def _give_up(producer: Producer) -> None:

@@ -32,6 +32,7 @@ UNITS: Final[Mapping[str, str]] = {
 RAW_TOPIC: Final = "mqtt.raw"
 DEAD_LETTER_TOPIC: Final = "gateway.dead-letter"
 RUNS_TOPIC: Final = "gateway.runs"
+EVENTS_TOPIC: Final = "gateway.events"
 READING_TOPIC_PREFIX: Final = "mqtt."
 
 GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING = 1, 2, 3, 4, 9
@@ -44,6 +45,9 @@ MAX_READING_BYTES: Final = 64 << 10
 """A reading is some 350 bytes; one with more unknown fields than fit here is a fault."""
 DEAD_LETTER_PAYLOAD_BYTES: Final = 64 << 10
 """How much of a refused payload a dead letter carries."""
+
+MAX_DEPTH: Final = 32
+"""How deep an unknown field may be nested."""
 
 OLDEST_TIME_US: Final = 946_684_800_000_000
 """2000-01-01T00:00Z: anything earlier is a clock that was never set."""
@@ -195,6 +199,24 @@ def _load_object(payload: bytes) -> dict[str, Any]:
     return fields
 
 
+def _check_unknown(fields: dict[str, Any]) -> None:
+    """Refuse what could not be sent on: our own bounds, so that it doesn't depend on anyone's stack."""
+    level: list[Any] = [fields]
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below.extend(value.values())
+            elif isinstance(value, list):
+                below.extend(value)
+            elif isinstance(value, float) and not math.isfinite(value):
+                raise InvalidReading("NOT_FINITE", "an unknown field holds a number beyond a double")
+        if not below:
+            return
+        level = below
+    raise InvalidReading("NOT_JSON", f"an unknown field is nested over {MAX_DEPTH} deep")
+
+
 _ABSENT: Final = object()
 
 
@@ -277,10 +299,7 @@ class _Fields:
         """What this version doesn't know; it must be finite too, or no one could send it on."""
         if not self._left:
             return None
-        try:
-            json.dumps(self._left, allow_nan=False)
-        except ValueError as error:
-            raise InvalidReading("NOT_FINITE", "an unknown field holds a number beyond a double") from error
+        _check_unknown(self._left)
         return self._left
 
 

@@ -106,11 +106,13 @@ class Backlog:
             self.drained += 1
             self._parking.delivered(event.record.topic)
             self._drain.delivered(event.number, now_s)
-        elif undelivered.record_at_fault:
+        elif undelivered.record_at_fault and (
+            refusal := self._intake.refuse(event.record, undelivered.problem)
+        ):
             self.dead_letters += 1
-            self._send(event.number, self._intake.refuse(event.record, undelivered.problem).record, now_s)
+            self._send(event.number, refusal.record, now_s)
         else:
-            if undelivered.topic_at_fault:
+            if undelivered.topic_at_fault or undelivered.record_at_fault:
                 self._parking.park(event.record.topic, now_s, undelivered.problem)
             self._drain.undelivered(event.number)
             self._not_before_s = now_s + _RETRY_S

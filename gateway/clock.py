@@ -11,6 +11,8 @@ _STA_UNSYNC: Final = 0x0040
 _TIME_ERROR: Final = 5
 # A clock that is set while someone waits must be noticed: no single wait is longer.
 _LONGEST_WAIT_S: Final = 1.0
+# A clock that falls behind by more than this was set back; less is slewing.
+_SET_BACK_S: Final = 1.0
 
 
 class _Timex(ctypes.Structure):
@@ -70,10 +72,15 @@ class SystemClock:
         return start_ns <= end_ns
 
     def wait_until(self, time_ns: int) -> bool:
-        """Block until wall time has come; False when stopped."""
+        """Block until wall time has come; False when stopped.
+
+        A clock that is set back meanwhile doesn't make it wait longer than it would have: ``now_ns`` is then
+        before ``time_ns``.
+        """
+        give_up_s = time.monotonic() + (time_ns - time.time_ns()) / 1e9 + _SET_BACK_S
         while not self._stopped.is_set():
             left_s = (time_ns - time.time_ns()) / 1e9
-            if left_s <= 0:
+            if left_s <= 0 or time.monotonic() >= give_up_s:
                 return True
             self._stopped.wait(min(left_s, _LONGEST_WAIT_S))
         return False

@@ -10,10 +10,13 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Final
 
+from buffer.drops import Drop
 from buffer.errors import OutboxError
 from buffer.sqlite_outbox import SqliteOutbox
+from cloud.errors import CloudError
 from cloud.producer import KafkaSink
 from cloud.schema import VERSION, Reading
 from drivers.boards.opener import open_board
@@ -33,12 +36,15 @@ from gateway.run_ledger import ANNOUNCE_EVERY_S, RunLedger, State
 from gateway.sampler import Mast, Sampler
 from gateway.state_file import boot_id, replace_run
 from gateway.status import StatusServer
+from gateway.summaries import summarise
 from gateway.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
 _TICK_S: Final = 1.0
 _KAFKA_GRACE_S: Final = 5.0
+# Given up when the disk is full, so that rows can still be removed.
+_BALLAST_BYTES: Final = 1 << 20
 
 
 def run(path: Path, overrides: Mapping[str, object], seconds: float | None) -> int:
@@ -53,7 +59,7 @@ def run(path: Path, overrides: Mapping[str, object], seconds: float | None) -> i
         for problem in error.problems:
             log.error("%s", problem)
         return 1
-    except (BoardError, OutboxError) as error:
+    except (BoardError, CloudError, OutboxError) as error:
         log.error("event=daemon.cannot_start error=%s", error)
         return 1
     return daemon.run(seconds)
@@ -69,7 +75,15 @@ class Daemon:
         self._last = LastReadings()
         self._sequences = Sequences()
         machine_clock = SystemClock(config.clock.trust)
-        outbox = SqliteOutbox(config.outbox.path)
+        # Drops are told by the outbox writer's thread, or while the outbox is opened.
+        self._drops: SimpleQueue[Drop] = SimpleQueue()
+        outbox = SqliteOutbox(
+            config.outbox.path,
+            max_bytes=config.outbox.max_bytes,
+            min_free_disk=config.outbox.min_free_disk,
+            ballast_bytes=_BALLAST_BYTES,
+            on_drop=self._drops.put,
+        )
         try:
             self._board = open_board(
                 config.board.kind,
@@ -141,8 +155,8 @@ class Daemon:
             signal.signal(number, lambda *_: self._stop.set())
         self._startup()
         failed = self._main_loop(None if seconds is None else time.monotonic() + seconds)
-        self._shutdown()
-        return 1 if failed else 0
+        lost = self._shutdown()
+        return 1 if failed or lost else 0
 
     def _startup(self) -> None:
         log.info("event=daemon.start gateway=%s run=%s", self._config.gateway.id, self._run_id)
@@ -155,17 +169,28 @@ class Daemon:
         notify("READY=1")
 
     def _main_loop(self, sample_until_s: float | None) -> bool:
-        """Until told to stop; True when the forwarder died, which only a new process can mend."""
+        """Until told to stop; True when a thread died, which only a new process can mend."""
         announce_at_s = time.monotonic() + ANNOUNCE_EVERY_S
         while not self._stop.wait(_TICK_S):
-            if not self._forwarder.is_alive():
-                log.critical("event=forwarder.died remedy=restart")
+            dead = [
+                name
+                for name, part in (
+                    ("forwarder", self._forwarder),
+                    ("mqtt", self._link),
+                    ("kafka-live", self._live),
+                    ("kafka-backlog", self._backlog),
+                )
+                if not part.is_alive()
+            ]
+            if dead:
+                log.critical("event=thread.died threads=%s remedy=restart", ",".join(dead))
                 return True
             now_s = time.monotonic()
             if sample_until_s is not None and now_s >= sample_until_s:
                 sample_until_s = None
                 self._supervisor.stop()
             self._supervisor.check()
+            self._announce_drops()
             state: State = "ended" if self._supervisor.ended else "running"
             self._link.publish(self._topics["run"], self._runs.payload(state), retain=True)
             if now_s >= announce_at_s and self._forwarder.uplink != "spilling":
@@ -179,11 +204,14 @@ class Daemon:
             )
         return False
 
-    def _shutdown(self) -> None:
-        """Ends in the order of the data's way, so that nothing is produced for a thread that is gone."""
+    def _shutdown(self) -> int:
+        """Ends in the order of the data's way; how many messages neither Kafka nor the disk would take."""
         notify("STOPPING=1")
         self._supervisor.stop()
-        self._forwarder.stop(_KAFKA_GRACE_S, lambda: self._runs.record("stopped"))
+        self._announce_drops()
+        left = self._forwarder.stop(_KAFKA_GRACE_S, lambda: self._runs.record("stopped"))
+        if left:
+            self._runs.dropped(Drop("NOT_STORED", 0, 0, len(left), summarise(left)))
         self._link.publish(self._topics["run"], self._runs.payload("stopped"), retain=True)
         self._link.stop(farewell=(self._topics["status"], self._announcement("offline")))
         self._live.close()
@@ -192,6 +220,15 @@ class Daemon:
             self._status.stop()
         self._board.close()
         log.info("event=daemon.stop run=%s outbox_records=%d", self._run_id, self._forwarder.outbox_records)
+        return len(left)
+
+    def _announce_drops(self) -> None:
+        announced = False
+        while not self._drops.empty():
+            self._forwarder.announce(self._runs.dropped(self._drops.get()))
+            announced = True
+        if announced:
+            self._forwarder.announce(self._runs.record("running"))
 
     def _arrived(self, topic: str, payload: bytes, ack: Ack | None, retained: bool) -> None:
         """Called by the broker's network thread: the previous run's last word, or a message to forward."""

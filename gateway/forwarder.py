@@ -113,6 +113,7 @@ class Forwarder:
         self._backlog = Backlog(intake, backlog, self._writer, self._ledger, self._parking, self._events.put)
         self._answering = True
         self._prompt_s = float("-inf")
+        self._suspect: Entry | None = None
         self._try_live_at_s = float("-inf")
         self._store_not_before_s = float("-inf")
         self._stopping_until_s: float | None = None
@@ -142,18 +143,21 @@ class Forwarder:
         self._writer.start()
         self._thread.start()
 
-    def stop(self, grace_s: float, farewell: Callable[[], Record] | None = None) -> None:
+    def stop(self, grace_s: float, farewell: Callable[[], Record] | None = None) -> list[Record]:
         """Store everything unconfirmed at once, give Kafka ``grace_s`` for what it holds, and end.
 
-        ``farewell`` makes the last record to announce, once no more messages are taken.
+        ``farewell`` makes the last record to announce, once no more messages are taken. What neither Kafka
+        nor the disk has taken by then is given back: it is lost, but for what the broker still keeps.
         """
+        self._room.set()
         self._events.put(_Stop(grace_s, farewell))
         self._thread.join()
         self._writer.stop()
+        return self._ledger.records()
 
     def is_alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread.is_alive()
+        """Whether this thread and the outbox writer's run."""
+        return self._thread.is_alive() and self._writer.is_alive()
 
     def is_stuck(self) -> bool:
         """Whether the thread has not come round for ten times its longest wait."""
@@ -202,6 +206,7 @@ class Forwarder:
                 event = None
             if event is not None:
                 self._dispatch(event)
+            self._judge(self._monotonic())
             self._store_overdue()
             self._try_live()
             self._backlog.turn(self._monotonic(), fetch=self._stopping_until_s is None)
@@ -286,12 +291,14 @@ class Forwarder:
             self._settle(self._ledger.delivered(entry))
             return
         self._ledger.undelivered(entry)
-        if undelivered.record_at_fault and entry.stage is Stage.WAITING:
+        refusal = (
+            self._intake.refuse(entry.record, undelivered.problem) if undelivered.record_at_fault else None
+        )
+        if refusal is not None and entry.stage is Stage.WAITING:
             self.counters.dead_letters += 1
-            refusal = self._intake.refuse(entry.record, undelivered.problem)
             self._ledger.replace(entry, refusal.record)
             self._produce(entry)
-        elif undelivered.topic_at_fault:
+        elif undelivered.record_at_fault or undelivered.topic_at_fault:
             self._parking.park(entry.record.topic, self._monotonic(), undelivered.problem)
         else:
             log.debug("event=kafka.undelivered error=%s", undelivered.problem)
@@ -315,6 +322,8 @@ class Forwarder:
         if oldest is not None:
             overdue_s = oldest.entered_s + (now_s - self._entered_before_s(now_s))
             until_s = min(until_s, max(overdue_s, self._store_not_before_s))
+        if self._suspect is not None:
+            until_s = min(until_s, self._verdict_s(self._suspect))
         if self._stopping_until_s is None:
             until_s = min(until_s, self._backlog.wake_s())
         else:
@@ -329,8 +338,9 @@ class Forwarder:
         stopping = self._stopping_until_s is not None
         if not stopping and oldest.entered_s > self._entered_before_s(now_s):
             return
-        if oldest.at_sink and self._answering and not stopping:
-            self._overdue_at_sink(oldest, now_s)
+        if oldest.at_sink and self._suspect is None and not stopping:
+            self._suspect = oldest
+            self._judge(now_s)
         # Once one is overdue because of Kafka, the others would be too: one commit for all of them.
         everything = stopping or not self._answering
         taken = self._ledger.take_for_storing(now_s if everything else self._entered_before_s(now_s))
@@ -339,10 +349,16 @@ class Forwarder:
 
     # Whether Kafka answers.
 
-    def _overdue_at_sink(self, entry: Entry, now_s: float) -> None:
-        """Kafka is silent, unless it has answered others meanwhile: then it is the topic."""
-        if now_s - entry.sent_s < _PATIENCE * self._interval_s:
-            # It came back from the broker late: it is overdue, and Kafka has only just got it.
+    def _judge(self, now_s: float) -> None:
+        """Decide about an overdue entry at the sink, once Kafka has had its time: it came there late, maybe.
+
+        Kafka is silent, unless it has answered others meanwhile: then it is the topic.
+        """
+        entry = self._suspect
+        if entry is None or (entry.at_sink and now_s < self._verdict_s(entry)):
+            return
+        self._suspect = None
+        if not entry.at_sink or not self._answering:
             return
         if self._prompt_s > entry.sent_s:
             self._parking.park(entry.record.topic, now_s, "no delivery report while others came")
@@ -357,6 +373,9 @@ class Forwarder:
         if now_s - sent_s <= _PATIENCE * self._interval_s:
             self._prompt_s = now_s
             self._go_live()
+
+    def _verdict_s(self, entry: Entry) -> float:
+        return entry.sent_s + _PATIENCE * self._interval_s
 
     def _try_live(self) -> None:
         """Without a backlog there is no probe: what waits, or comes next, may go live and be it.

@@ -129,8 +129,13 @@ class Intake:
         except schema.InvalidReading as problem:
             return self._refuse(problem.reason, problem.detail, mqtt_topic, payload)
 
-    def refuse(self, record: Record, problem: str) -> Refusal:
-        """The dead letter of a record that Kafka will never take."""
+    def refuse(self, record: Record, problem: str) -> Refusal | None:
+        """The dead letter of a record that Kafka will never take; None where it is one already.
+
+        That one waits until the topic or the client takes messages of its size.
+        """
+        if record.topic == schema.DEAD_LETTER_TOPIC:
+            return None
         source = dict(record.headers).get(_MQTT_TOPIC, b"").decode(errors="replace")
         return self._refuse("REFUSED_BY_KAFKA", problem, source, record.value)
 

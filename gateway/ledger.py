@@ -66,12 +66,14 @@ class Ledger:
     """The open entries, oldest first, and the held rows."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[Entry, None] = OrderedDict()
+        # Apart, because while a slow commit is under way both may be long.
+        self._unstored: OrderedDict[Entry, None] = OrderedDict()
+        self._storing: dict[Entry, None] = {}
         self._awaiting_echo: dict[bytes, Entry] = {}
         self._held: dict[int, Entry] = {}
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._unstored) + len(self._storing)
 
     @property
     def held(self) -> int:
@@ -85,7 +87,7 @@ class Ledger:
     def enter(self, record: Record, now_s: float, *, own: bool, ack: Ack | None = None) -> Entry:
         """Open an entry; one of our own readings will be known again by its bytes."""
         entry = Entry(record, now_s, own, [] if ack is None else [ack])
-        self._open[entry] = None
+        self._unstored[entry] = None
         if own:
             self._awaiting_echo[record.value] = entry
         return entry
@@ -129,21 +131,27 @@ class Ledger:
 
     def oldest_unstored(self) -> Entry | None:
         """The entry that has waited longest without being on its way to the disk."""
-        return next((entry for entry in self._open if entry.stage is not Stage.STORING), None)
+        return next(iter(self._unstored), None)
 
     def waiting(self) -> list[Entry]:
         """The entries that neither the sink nor the outbox has, oldest first."""
-        return [entry for entry in self._open if entry.stage is Stage.WAITING]
+        return [entry for entry in self._unstored if entry.stage is Stage.WAITING]
+
+    def records(self) -> list[Record]:
+        """What is open."""
+        return [entry.record for entry in (*self._storing, *self._unstored)]
 
     def take_for_storing(self, entered_before_s: float) -> list[Entry]:
         """The entries that entered before a moment and are not on their way to the disk; now they are."""
         taken: list[Entry] = []
-        for entry in self._open:
+        for entry in self._unstored:
             if entry.entered_s > entered_before_s:
                 break
-            if entry.stage is not Stage.STORING:
-                entry.stage = Stage.STORING
-                taken.append(entry)
+            entry.stage = Stage.STORING
+            taken.append(entry)
+        for entry in taken:
+            del self._unstored[entry]
+            self._storing[entry] = None
         return taken
 
     def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> Settled:
@@ -162,14 +170,20 @@ class Ledger:
     def not_stored(self, entries: Sequence[Entry]) -> Settled:
         """The outbox refused entries: they stay, but for those Kafka confirmed meanwhile."""
         acks: list[Ack] = []
-        for entry in entries:
+        # Back to the front, in their order: they are older than what has come since.
+        for entry in reversed(entries):
             entry.stage = Stage.PRODUCED if entry.at_sink else Stage.WAITING
             if entry.delivered:
                 acks += self._close(entry).acks
+            else:
+                del self._storing[entry]
+                self._unstored[entry] = None
+                self._unstored.move_to_end(entry, last=False)
         return Settled(tuple(acks))
 
     def _close(self, entry: Entry) -> Settled:
-        self._open.pop(entry, None)
+        self._unstored.pop(entry, None)
+        self._storing.pop(entry, None)
         self._forget_bytes(entry)
         acks, entry.acks = tuple(entry.acks), []
         return Settled(acks)

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 2.0
+_STOP_TIMEOUT_S: Final = 5.0
 _PROVEN_S: Final = 30.0
 _SESSION_TAKEN_OVER: Final = 142
 _SESSION_EXPIRY_S: Final = 7 * 86400
@@ -94,6 +95,10 @@ class MqttLink:
             return False
         return self._client.publish(topic, payload, qos=1, retain=retain).rc == MQTTErrorCode.MQTT_ERR_SUCCESS
 
+    def is_alive(self) -> bool:
+        """Whether the network thread runs."""
+        return self._thread.is_alive()
+
     def acknowledge(self, ack: Ack) -> None:
         """Send a PUBACK, unless its connection is gone."""
         if ack.connection == self._connection and self._connected:
@@ -107,7 +112,7 @@ class MqttLink:
             if published.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
                 published.wait_for_publish(2.0)
         self._client.disconnect()
-        self._thread.join()
+        self._thread.join(_STOP_TIMEOUT_S)
 
     def _run(self) -> None:
         host, port, keepalive_s = self._address
@@ -117,7 +122,8 @@ class MqttLink:
             try:
                 self._client.connect(host, port, keepalive_s, clean_start=False, properties=session)
                 self._client.loop_forever()
-            except OSError as error:
+            except (OSError, UnicodeError) as error:
+                # UnicodeError: a host name that the resolver's encoding refuses.
                 level = logging.WARNING if self._retry_s == _FIRST_RETRY_S else logging.DEBUG
                 log.log(level, "event=mqtt.unreachable address=%s:%d error=%s", host, port, error)
             self.ready.clear()
@@ -137,6 +143,10 @@ class MqttLink:
         reason: ReasonCode,
         _properties: Properties | None,
     ) -> None:
+        if self._stopping.is_set():
+            # Asked to stop while the connection was being made.
+            client.disconnect()
+            return
         if reason.is_failure:
             log.error("event=mqtt.refused reason=%s", reason)
             return

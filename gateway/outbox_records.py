@@ -28,11 +28,14 @@ def from_bytes(stored: bytes) -> Record:
     try:
         (length,) = _HEAD.unpack_from(stored)
         topic, key, headers = json.loads(stored[_HEAD.size : _HEAD.size + length])
+        if not all(isinstance(text, str) and text and text.isascii() for text in (topic, *dict(headers))):
+            # librdkafka would end the process over some of these.
+            raise ValueError("not a stored record: its topic or a header's name is no plain text")
         return Record(
             topic=topic,
             key=bytes.fromhex(key),
             value=stored[_HEAD.size + length :],
             headers=tuple((name, bytes.fromhex(value)) for name, value in headers),
         )
-    except (struct.error, TypeError) as error:
+    except (struct.error, TypeError, RecursionError) as error:
         raise ValueError(f"not a stored record: {error}") from error

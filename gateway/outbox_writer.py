@@ -5,6 +5,7 @@ Tasks are done in order; each answer goes to ``report``, which must only enqueue
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +18,8 @@ from gateway.drain import BATCH_BYTES, BATCH_RECORDS
 from gateway.ledger import Entry
 from gateway.ports import Outbox
 from gateway.summaries import summarise
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,10 @@ class OutboxWriter:
         """Start the thread."""
         self._thread.start()
 
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
     def store(self, entries: Sequence[Entry]) -> None:
         """Put entries on disk; answered by Stored or NotStored."""
         self._tasks.put(lambda: self._store(entries))
@@ -97,8 +104,11 @@ class OutboxWriter:
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
             answer = task()
-            self.records = len(self._outbox)
-            self.size_bytes = self._outbox.size_bytes()
+            try:
+                self.records = len(self._outbox)
+                self.size_bytes = self._outbox.size_bytes()
+            except OSError as error:
+                log.warning("event=outbox.size_unknown error=%s", error)
             if answer is not None:
                 self._report(answer)
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from cloud.schema import MAX_READING_BYTES, RUN_ID, RUNS_TOPIC, VERSION
+from buffer.drops import Drop
+from cloud.schema import EVENTS_TOPIC, MAX_READING_BYTES, RUN_ID, RUNS_TOPIC, VERSION
 from gateway.ports import Record
+from gateway.summaries import Range, ranges
 
 log = logging.getLogger(__name__)
 
@@ -25,13 +27,35 @@ ANNOUNCE_EVERY_S: Final = 60.0
 State = Literal["running", "ended", "stopped", "killed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """Readings that were given up: how many, why, and which (``channel first-last`` of one run)."""
+class _Dropped:
+    """What was dropped for one reason, adjoining ranges joined."""
 
-    reason: str
-    count: int
-    ranges: tuple[str, ...]
+    def __init__(self) -> None:
+        self._count = 0
+        self._unknown = False
+        self._spans: defaultdict[tuple[str, str, str], list[tuple[int, int]]] = defaultdict(list)
+
+    def add(self, count: int | None, lost: Iterable[Range]) -> None:
+        self._count += count or 0
+        self._unknown = self._unknown or count is None
+        for each in lost:
+            spans = self._spans[each.gateway, each.run, each.channel]
+            if spans and spans[-1][1] + 1 == each.first:
+                spans[-1] = (spans[-1][0], each.last)
+            else:
+                spans.append((each.first, each.last))
+
+    def fields(self) -> dict[str, Any]:
+        told = [_text(Range(*key, *span)) for key, spans in self._spans.items() for span in spans]
+        return {"count": self._count, "more_unknown": self._unknown, "ranges": told}
+
+
+def _text(lost: Range) -> str:
+    return f"{lost.run} {lost.channel} {lost.first}-{lost.last}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class RunLedger:
@@ -52,23 +76,39 @@ class RunLedger:
         self._run = run
         self._boot = boot
         self._previous_run = previous_run
-        self._started = datetime.now(UTC)
+        self._started = _now()
         self._counts = counts
-        self._drops: list[Drop] = []
+        self._dropped: dict[str, _Dropped] = {}
         self._lock = threading.Lock()
 
-    def dropped(self, drop: Drop) -> None:
-        """Remember a drop; every later record tells it."""
+    def dropped(self, drop: Drop) -> Record:
+        """Remember a drop, which every later run record tells; the event that announces it."""
+        lost = ranges(drop.summary)
         with self._lock:
-            self._drops.append(drop)
+            self._dropped.setdefault(drop.reason, _Dropped()).add(drop.count, lost)
+        log.error(
+            "event=outbox.dropped reason=%s records=%s numbers=%d-%d",
+            drop.reason,
+            "unknown" if drop.count is None else drop.count,
+            drop.first,
+            drop.last,
+        )
+        event = {
+            "v": VERSION,
+            "gateway": self._gateway,
+            "run": self._run,
+            "time": _now(),
+            "event": "dropped",
+            "reason": drop.reason,
+            "count": drop.count,
+            "ranges": [_text(each) for each in lost],
+        }
+        return Record(EVENTS_TOPIC, self._gateway.encode(), json.dumps(event).encode(), ())
 
     def payload(self, state: State) -> bytes:
         """The run as it stands, JSON."""
         with self._lock:
-            drops = [
-                {"reason": drop.reason, "count": drop.count, "ranges": list(drop.ranges)}
-                for drop in self._drops
-            ]
+            dropped = [{"reason": reason, **what.fields()} for reason, what in self._dropped.items()]
         return json.dumps(
             {
                 "v": VERSION,
@@ -76,10 +116,10 @@ class RunLedger:
                 "run": self._run,
                 "previous_run": self._previous_run,
                 "boot": self._boot,
-                "started": self._started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "started": self._started,
                 "state": state,
                 **self._counts(),
-                "dropped": drops,
+                "dropped": dropped,
             }
         ).encode()
 

@@ -7,6 +7,7 @@ everything else at its start. A sensor that doesn't answer gives readings too: v
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -32,6 +33,11 @@ class Mast:
     clock: Clock
     sequences: Sequences
     emit: Callable[[Reading, str], None]
+
+
+def _is_finite(measurement: Measurement) -> bool:
+    position = (number for number in measurement.position or () if number is not None)
+    return all(map(math.isfinite, (measurement.value, measurement.raw, *position)))
 
 
 class Sampler:
@@ -75,7 +81,12 @@ class Sampler:
 
     def _next(self, begin_ns: int, due_ns: int) -> int:
         """The next period; those that passed while a slow read was under way are counted, not caught up."""
-        late = (self._mast.clock.now_ns() - due_ns) // self._period_ns
+        now_ns = self._mast.clock.now_ns()
+        if now_ns < due_ns:
+            # The clock was set back while we waited: go on from where it is now.
+            log.warning("event=clock.set_back sensor=%s by_s=%.1f", self.sensor.name, (due_ns - now_ns) / 1e9)
+            return -(-now_ns // self._period_ns) * self._period_ns
+        late = (now_ns - due_ns) // self._period_ns
         if late > 0:
             self.missed += late
             log.warning("event=sampler.late sensor=%s missed=%d", self.sensor.name, late)
@@ -124,6 +135,9 @@ class Sampler:
     def _emit(self, begin_ns: int, read: Mapping[str, Measurement] | str) -> None:
         for channel in self._driver.channels:
             measured = read if isinstance(read, str) else read.get(channel.quantity, "READ_ERROR")
+            if isinstance(measured, Measurement) and not _is_finite(measured):
+                self._failed(ReadError(f"{channel.quantity} is not a finite number"))
+                measured = "READ_ERROR"
             self._mast.emit(self._reading(channel, begin_ns, measured), self.sensor.name)
 
     def _reading(self, channel: Channel, begin_ns: int, measurement: Measurement | str) -> Reading:

@@ -44,7 +44,7 @@ class RunRecord:
                 in_flight=int(fields["in_flight"]),
                 outbox_records=int(fields["outbox_records"]),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a run record: {type(error).__name__} {error}") from error
 
 

@@ -39,7 +39,7 @@ def reading(seq: int, *, gateway: str = "device-1", run: str = "devicerun") -> R
 class Station:
     """A forwarder with its surroundings; ``acks`` is what it acknowledged."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, outbox: Path) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, outbox: Path, commit_interval_s: float) -> None:
         self.acks: list[Ack] = []
         self.sequences = Sequences()
         self.intake = Intake("mast-07", "thisrun", self.sequences, topic, SystemClock("always"))
@@ -53,7 +53,7 @@ class Station:
             self.backlog,
             lambda report: OutboxWriter(SqliteOutbox(outbox), report),
             self.acks.append,
-            COMMIT_INTERVAL_S,
+            commit_interval_s,
         )
 
     def warm_up(self) -> None:
@@ -68,8 +68,10 @@ class Station:
 
 
 @contextmanager
-def running(bootstrap_servers: str, topic: str, outbox: Path) -> Iterator[Station]:
-    station = Station(bootstrap_servers, topic, outbox)
+def running(
+    bootstrap_servers: str, topic: str, outbox: Path, commit_interval_s: float = COMMIT_INTERVAL_S
+) -> Iterator[Station]:
+    station = Station(bootstrap_servers, topic, outbox, commit_interval_s)
     station.forwarder.start()
     try:
         yield station
@@ -106,7 +108,7 @@ def test_while_kafka_answers_nothing_touches_the_disk(
     kafka: LocalBroker, kafka_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = kafka_topic()
-    with running(kafka.bootstrap_servers, topic, tmp_path / "outbox.db") as station:
+    with running(kafka.bootstrap_servers, topic, tmp_path / "outbox.db", 8.0) as station:
         station.warm_up()
         stored = station.forwarder.counters.stored
         station.receive(range(2, 1001))

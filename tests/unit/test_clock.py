@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from gateway.clock import SystemClock, kernel_synchronised
 
 
@@ -24,6 +26,16 @@ def test_stop_wakes_whoever_waits() -> None:
     waiter.join(10)
     assert woken == [False]
     assert not clock.wait_until(0)
+
+
+def test_a_clock_set_back_lengthens_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SystemClock("always")
+    real, hour_ns = time.time_ns, 3600 * 10**9
+    due_ns = real() + 50_000_000
+    answers = iter([real()])
+    monkeypatch.setattr("gateway.clock.time.time_ns", lambda: next(answers, real() - hour_ns))
+    assert clock.wait_until(due_ns)
+    assert clock.now_ns() < due_ns
 
 
 def test_trust_decides_whose_word_the_time_is() -> None:

@@ -102,7 +102,22 @@ def test_a_stored_record_is_the_same_record() -> None:
     assert from_bytes(to_bytes(record)) == record
 
 
-@pytest.mark.parametrize("stored", [b"", b"\x00\x00", b"\x00\x00\x00\x02{}", b"\x00\x00\x00\xff[]"])
+def head(text: bytes) -> bytes:
+    return len(text).to_bytes(4, "big") + text
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        b"",
+        b"\x00\x00",
+        head(b'[1,"",[]]'),
+        head(b'["","",[]]'),
+        head(b'["t","",[["\\ud800",""]]]'),
+        b"\x00\x00\x00\x02{}",
+        b"\x00\x00\x00\xff[]",
+    ],
+)
 def test_stored_bytes_that_are_no_record_say_so(stored: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a stored record|JSON|Expecting|values"):
         from_bytes(stored)

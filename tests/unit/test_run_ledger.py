@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.run_ledger import Drop, RunLedger
+from buffer.drops import Drop
+from gateway.run_ledger import RunLedger
 from gateway.state_file import replace_run
+from gateway.summaries import summarise
+from tests.unit.test_summaries import record
 
 
 def ledger() -> RunLedger:
@@ -17,10 +20,13 @@ def ledger() -> RunLedger:
 
 def test_a_record_tells_the_run() -> None:
     runs = ledger()
-    runs.dropped(Drop("OUTBOX_FULL", 3, ("cup.wind_speed 1-3",)))
-    record = runs.record("running")
-    assert (record.topic, record.key) == ("gateway.runs", b"mast-07/new")
-    fields = json.loads(record.value)
+    for seqs in (range(1, 4), range(4, 7), range(9, 10)):
+        block = summarise(record("cup.wind_speed", seq) for seq in seqs)
+        event = runs.dropped(Drop("OUTBOX_FULL", seqs[0], seqs[-1], len(seqs), block))
+    assert json.loads(event.value)["ranges"] == ["9f3c21ab04de cup.wind_speed 9-9"]
+    told = runs.record("running")
+    assert (told.topic, told.key) == ("gateway.runs", b"mast-07/new")
+    fields = json.loads(told.value)
     assert fields.pop("started").endswith("Z")
     assert fields == {
         "v": 1,
@@ -30,7 +36,14 @@ def test_a_record_tells_the_run() -> None:
         "boot": "boot-1",
         "state": "running",
         "last_seq": {"cup.wind_speed": 7},
-        "dropped": [{"reason": "OUTBOX_FULL", "count": 3, "ranges": ["cup.wind_speed 1-3"]}],
+        "dropped": [
+            {
+                "reason": "OUTBOX_FULL",
+                "count": 7,
+                "more_unknown": False,
+                "ranges": ["9f3c21ab04de cup.wind_speed 1-6", "9f3c21ab04de cup.wind_speed 9-9"],
+            }
+        ],
     }
 
 

@@ -170,6 +170,35 @@ def test_periods_missed_by_a_slow_read_are_counted_and_not_caught_up() -> None:
     assert [reading.seq for reading in readings] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_driver_that_gives_no_number_gives_a_missing_value_and_takes_one_seq(value: float) -> None:
+    clock = SteppingClock(T0_NS, T0_NS + 3 * SECOND_NS)
+    readings = run(ScriptedDriver(clock, [answer(1.0), answer(value), answer(3.0)]))
+    assert [(reading.value, reading.seq, reading.quality) for reading in readings] == [
+        (1.0, 1, 1),
+        (None, 2, 9),
+        (3.0, 3, 1),
+    ]
+
+
+def test_a_clock_that_is_set_back_does_not_stop_the_sampling() -> None:
+    clock = SteppingClock(T0_NS, T0_NS + 2 * SECOND_NS)
+    hour_ns = 3600 * SECOND_NS
+
+    def set_back() -> float:
+        clock.time_ns -= hour_ns
+        clock.end_ns -= hour_ns
+        return 1.0
+
+    readings = run(ScriptedDriver(clock, [set_back, answer(2.0), answer(3.0)]))
+    assert [reading.time_us * 1000 - T0_NS for reading in readings] == [
+        0,
+        -hour_ns,
+        -hour_ns + SECOND_NS,
+    ]
+    assert [reading.seq for reading in readings] == [1, 2, 3]
+
+
 def test_the_calibration_id_changes_with_the_serial_number() -> None:
     clock = SteppingClock(T0_NS, T0_NS + SECOND_NS)
 

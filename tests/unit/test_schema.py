@@ -100,6 +100,7 @@ def test_the_contracts_example_both_ways() -> None:
         (contract(latitude=91.0), "OUT_OF_RANGE"),
         (contract(note="x" * 70_000), "TOO_LARGE"),
         (CONTRACT.replace(b'"seq"', b'"note":[1e400],"seq"'), "NOT_FINITE"),
+        (CONTRACT.replace(b'"seq"', b'"note":' + b"[" * 33 + b"]" * 33 + b',"seq"'), "NOT_JSON"),
     ],
 )  # fmt: skip
 def test_what_is_no_reading_is_refused_with_its_reason(payload: bytes, reason: str) -> None:

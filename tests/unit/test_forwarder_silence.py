@@ -1,0 +1,102 @@
+"""How the forwarder notices that Kafka is silent, or only one topic, with sinks that play either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from buffer.memory_outbox import MemoryOutbox
+from gateway.forwarder import Forwarder
+from gateway.intake import Intake
+from gateway.ledger import Ack
+from gateway.outbox_writer import OutboxWriter
+from gateway.ports import Done, Record
+from tests.servers import eventually
+from tests.unit.test_intake import intake
+from tests.unit.test_schema import READING
+
+
+class ScriptedSink:
+    """Confirms what ``answers`` says it does, and keeps silent about the rest."""
+
+    def __init__(self, answers: Callable[[Record], bool]) -> None:
+        self.answers = answers
+        self.sent: list[Record] = []
+
+    def send(self, record: Record, done: Done) -> bool:
+        self.sent.append(record)
+        if self.answers(record):
+            done(None)
+        return True
+
+    def flush(self, timeout_s: float) -> int:
+        return 0
+
+    def close(self) -> None: ...
+
+
+@contextmanager
+def running(sink: ScriptedSink) -> Iterator[tuple[Forwarder, Intake]]:
+    station = intake()[0]
+    forwarder = Forwarder(
+        station, sink, sink, lambda report: OutboxWriter(MemoryOutbox(), report), lambda ack: None, 0.2
+    )
+    forwarder.start()
+    try:
+        yield forwarder, station
+    finally:
+        forwarder.stop(grace_s=0.0)
+
+
+def sample(forwarder: Forwarder, station: Intake, seq: int, quantity: str = "wind_speed") -> None:
+    """One of our own readings, and its echo."""
+    units = {"wind_speed": "m/s", "co2": "ppm"}
+    reading = replace(
+        READING, run="thisrun", seq=seq, channel=f"x.{quantity}", quantity=quantity, unit=units[quantity]
+    )
+    record = station.own(reading, "fieldgate/mast-07/x")
+    forwarder.sampled(record)
+    forwarder.arrived("fieldgate/mast-07/x", record.value, Ack(1, seq))
+
+
+def test_silence_is_noticed_by_our_own_readings() -> None:
+    sink = ScriptedSink(lambda record: False)
+    with running(sink) as (forwarder, station):
+        sample(forwarder, station, 1)
+        eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
+        live = len(sink.sent)
+        sample(forwarder, station, 2)
+        eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == 2)
+        assert [
+            record.headers for record in sink.sent[live:] if ("replayed", b"1") not in record.headers
+        ] == []
+
+
+def test_one_silent_topic_is_parked_and_the_others_stay_live() -> None:
+    sink = ScriptedSink(lambda record: record.topic != "mqtt.co2")
+    with running(sink) as (forwarder, station):
+        sample(forwarder, station, 1, "co2")
+        sample(forwarder, station, 2, "wind_speed")
+        eventually(lambda: forwarder.parked_topics, until=lambda topics: topics == ("mqtt.co2",))
+        sample(forwarder, station, 3, "wind_speed")
+        eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 2)
+        assert forwarder.uplink == "draining"
+
+
+def test_kafka_that_answers_takes_what_the_disk_refuses() -> None:
+    sink = ScriptedSink(lambda record: False)
+    station = intake()[0]
+    forwarder = Forwarder(
+        station,
+        sink,
+        sink,
+        lambda report: OutboxWriter(MemoryOutbox(max_bytes=1), report),
+        lambda ack: None,
+        0.2,
+    )
+    forwarder.start()
+    sample(forwarder, station, 1)
+    eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
+    left = forwarder.stop(grace_s=0.0)
+    assert [record.topic for record in left] == ["mqtt.wind_speed"]
