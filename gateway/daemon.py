@@ -230,10 +230,10 @@ class Daemon:
         if announced:
             self._forwarder.announce(self._runs.record("running"))
 
-    def _arrived(self, topic: str, payload: bytes, ack: Ack | None, retained: bool) -> None:
+    def _arrived(self, topic: str, payload: bytes, ack: Ack | None, retained: bool, repeated: bool) -> None:
         """Called by the broker's network thread: the previous run's last word, or a message to forward."""
         if topic != self._topics["run"]:
-            self._forwarder.arrived(topic, payload, ack, retained)
+            self._forwarder.arrived(topic, payload, ack, retained=retained, repeated=repeated)
             return
         closing = self._runs.close_previous(payload)
         if closing is not None:

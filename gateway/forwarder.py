@@ -24,6 +24,7 @@ from gateway.ledger import Ack, Entry, Ledger, Settled, Stage
 from gateway.outbox_writer import Answer, Fetched, NotFetched, NotRemoved, NotStored, OutboxWriter, Stored
 from gateway.parking import Parking
 from gateway.ports import Record, Sink, Undelivered
+from gateway.receipts import Receipts
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class _Arrived:
     payload: bytes
     ack: Ack | None
     retained: bool
+    repeated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class Forwarder:
         self._events: SimpleQueue[_Event] = SimpleQueue()
         self._ledger = Ledger()
         self._parking = Parking()
+        self._receipts = Receipts()
         self._writer = writer(self._events.put)
         self._backlog = Backlog(intake, backlog, self._writer, self._ledger, self._parking, self._events.put)
         self._answering = True
@@ -134,9 +137,15 @@ class Forwarder:
         """Enter what the gateway has to say of itself; it is as durable as a reading."""
         self._events.put(_Announced(record))
 
-    def arrived(self, topic: str, payload: bytes, ack: Ack | None, retained: bool = False) -> None:
-        """Take a message that came from the broker; ``retained`` where it was kept for new subscribers."""
-        self._events.put(_Arrived(topic, payload, ack, retained))
+    def arrived(
+        self, topic: str, payload: bytes, ack: Ack | None, *, retained: bool = False, repeated: bool = False
+    ) -> None:
+        """Take a message that came from the broker.
+
+        ``retained`` where it was kept for new subscribers, ``repeated`` where it is sent again because the
+        connection broke before it was acknowledged.
+        """
+        self._events.put(_Arrived(topic, payload, ack, retained, repeated))
 
     def start(self) -> None:
         """Start the thread and the outbox writer's."""
@@ -255,6 +264,11 @@ class Forwarder:
     def _receive(self, message: _Arrived) -> None:
         topic, ack = message.topic, message.ack
         entry = self._ledger.echoed(message.payload, ack) if self._intake.may_echo(topic) else None
+        if entry is None and message.repeated and ack is not None:
+            known = self._receipts.repeated(ack, topic, message.payload)
+            if known is not None:
+                self._owe(known, ack)
+                return
         if entry is None:
             if self._stopping_until_s is not None:
                 # Without a PUBACK the broker keeps it for the next run; a number given now, after the
@@ -272,7 +286,16 @@ class Forwarder:
                 self.counters.dead_letters += 1
                 log.warning("event=message.refused topic=%s reason=%s", topic, accepted.reason)
             entry = self._ledger.enter(accepted.record, self._monotonic(), own=False, ack=ack)
+            if ack is not None:
+                self._receipts.note(ack, topic, message.payload, entry)
         self._produce(entry)
+
+    def _owe(self, entry: Entry, ack: Ack) -> None:
+        """A message came again: acknowledge it with its entry, or now if that has left the ledger."""
+        if self._ledger.is_open(entry):
+            entry.acks.append(ack)
+        else:
+            self._acknowledge(ack)
 
     def _produce(self, entry: Entry) -> None:
         if not self._answering or entry.stage is not Stage.WAITING:

@@ -75,6 +75,10 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._unstored) + len(self._storing)
 
+    def is_open(self, entry: Entry) -> bool:
+        """Whether an entry is neither confirmed nor stored yet."""
+        return entry in self._unstored or entry in self._storing
+
     @property
     def held(self) -> int:
         """How many outbox rows are held because the sink has a copy of them."""

@@ -38,7 +38,8 @@ class MqttLink:
     """One MQTT 5 session with manual acknowledgement; reconnects for ever.
 
     ``own_record`` is a topic whose retained value is wanted at every connect. ``arrived`` takes a message's
-    topic, payload, the PUBACK it needs (none at QoS 0), and whether the broker had retained it.
+    topic, payload, the PUBACK it needs (none at QoS 0), whether the broker had retained it, and whether it
+    is sent again.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class MqttLink:
         client_id: str,
         filters: Iterable[str],
         own_record: str,
-        arrived: Callable[[str, bytes, Ack | None, bool], None],
+        arrived: Callable[[str, bytes, Ack | None, bool, bool], None],
         will: tuple[str, bytes],
         keepalive_s: int = 30,
     ) -> None:
@@ -190,4 +191,4 @@ class MqttLink:
 
     def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
         ack = Ack(self._connection, message.mid) if message.qos else None
-        self._arrived(message.topic, bytes(message.payload), ack, message.retain)
+        self._arrived(message.topic, bytes(message.payload), ack, message.retain, message.dup)

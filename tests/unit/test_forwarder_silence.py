@@ -37,10 +37,12 @@ class ScriptedSink:
 
 
 @contextmanager
-def running(sink: ScriptedSink) -> Iterator[tuple[Forwarder, Intake]]:
+def running(
+    sink: ScriptedSink, acknowledge: Callable[[Ack], None] = lambda ack: None
+) -> Iterator[tuple[Forwarder, Intake]]:
     station = intake()[0]
     forwarder = Forwarder(
-        station, sink, sink, lambda report: OutboxWriter(MemoryOutbox(), report), lambda ack: None, 0.2
+        station, sink, sink, lambda report: OutboxWriter(MemoryOutbox(), report), acknowledge, 0.2
     )
     forwarder.start()
     try:

@@ -1,0 +1,37 @@
+"""Which message the broker sent under which id, to know a redelivery when it comes.
+
+After a broken connection the broker sends again what we had not acknowledged, flagged as a duplicate and
+under its old id (MQTT 5, 4.4). Other devices' numbers and raw messages get their identity from us at first
+receipt: a second one would count them twice. Owned by the forwarder's thread; forgotten when the daemon ends.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from gateway.ledger import Ack, Entry
+
+# More than a broker keeps in flight for one client (Mosquitto: 20 by default).
+_REMEMBERED: Final = 2_000
+
+
+class Receipts:
+    """The newest ids and what came under them."""
+
+    def __init__(self) -> None:
+        self._by_id: OrderedDict[int, tuple[str, int, Entry]] = OrderedDict()
+
+    def note(self, ack: Ack, topic: str, payload: bytes, entry: Entry) -> None:
+        """Remember what a message became."""
+        self._by_id.pop(ack.message_id, None)
+        self._by_id[ack.message_id] = (topic, hash(payload), entry)
+        if len(self._by_id) > _REMEMBERED:
+            self._by_id.popitem(last=False)
+
+    def repeated(self, ack: Ack, topic: str, payload: bytes) -> Entry | None:
+        """What a message flagged as a duplicate became when it first came; None where that isn't known."""
+        known = self._by_id.get(ack.message_id)
+        if known is None or known[:2] != (topic, hash(payload)):
+            return None
+        return known[2]
