@@ -131,7 +131,7 @@ class Lock:
 
     def note(self, issued: int, floor: int) -> None:
         """Take down the numbers of a commit that is on the disk."""
-        self.issued, self.floor = issued, floor
+        self.issued, self.floor, self.issued_is_exact = issued, floor, True
         with contextlib.suppress(OSError):
             self._write(self._boot)
 

@@ -27,20 +27,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from buffer import blocks, drops, log_repair, migration, recovery, tables
+from buffer import blocks, drops, files, recovery, tables
 from buffer.blocks import Block, DamagedBlockError, Dictionary
 from buffer.drops import Drop, OnDrop
-from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxError, OutboxUnusable
-from buffer.files import (
-    Ballast,
-    Lock,
-    database_bytes,
-    file_size,
-    free_bytes,
-    make_directory,
-    replace_file,
-    translated,
-)
+from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxError
+from buffer.files import Lock, make_directory, translated
+from buffer.outbox_file import OutboxFile
 from buffer.retention import Limits
 from buffer.tables import APPLICATION_ID, SCHEMA_VERSION, Numbering
 
@@ -48,7 +40,6 @@ __all__ = ["APPLICATION_ID", "BALLAST_BYTES", "SCHEMA_VERSION", "SqliteOutbox"]
 
 BALLAST_BYTES: Final = 1 << 20
 """Room for the log of a removal and for what opening takes; see docs/durability.md."""
-_BUSY_TIMEOUT_S: Final = 2.0
 _GIVE_BACK_BYTES: Final = 1 << 20
 """An empty outbox smaller than this keeps its space: a flapping link would else rewrite it all the time."""
 _COPIES_AFTER: Final = frozenset({8, 64, 512, 4096, 32768})
@@ -83,9 +74,8 @@ class SqliteOutbox:
     ) -> None:
         self._path = path
         self._on_drop = on_drop
-        self._limits = Limits(max_bytes, min_free_disk, ballast_bytes, free_bytes or self._free_bytes)
-        self._ballast = Ballast(path, ballast_bytes)
-        self._connection: sqlite3.Connection | None = None
+        free = free_bytes or (lambda: files.free_bytes(path.parent))
+        self._file = OutboxFile(path, Limits(max_bytes, min_free_disk, ballast_bytes, free))
         self._partial: dict[int, set[int]] = {}
         self._dictionary: Dictionary | None = None
         self._dictionaries: dict[int, Dictionary] = {}
@@ -94,7 +84,7 @@ class SqliteOutbox:
         make_directory(path.parent)
         self._lock: Lock | None = Lock(path)
         try:
-            self._with_room(self._open)
+            self._file.with_room(self._open)
         except OutboxError:
             self.close()
             raise
@@ -106,7 +96,7 @@ class SqliteOutbox:
         The oldest records are dropped where a cap would be exceeded. Raises OutboxDiskFull, OutboxUnusable
         (try again later).
         """
-        self._open_connection()
+        self._ready()
         if not records:
             return []
         return self._mended(lambda: self._append(records, summary))
@@ -116,7 +106,7 @@ class SqliteOutbox:
 
         Damaged blocks are announced and passed over. Raises OutboxUnusable, OutboxDiskFull.
         """
-        self._open_connection()
+        self._ready()
         self._salvage_some()
         return self._mended(lambda: self._peek(max(after, 0), limit, max_bytes))
 
@@ -125,13 +115,21 @@ class SqliteOutbox:
 
         Raises OutboxDiskFull, OutboxUnusable (nothing is forgotten, try again later).
         """
-        self._open_connection()
+        self._ready()
         known = sorted({number for number in numbers if 1 <= number <= self._issued})
         if known and self._stored:
-            self._mended(lambda: self._with_room(lambda: self._remove(known)))
+            self._mended(lambda: self._file.with_room(lambda: self._remove(known)))
             self._note()
-            if not self._stored and not self._salvages and database_bytes(self._path) > _GIVE_BACK_BYTES:
-                self._give_space_back()
+            if (
+                not self._stored
+                and not self._salvages
+                and files.database_bytes(self._path) > _GIVE_BACK_BYTES
+            ):
+                self._file.give_space_back()
+                # What was true of readings a long outage ago is a poor sample of the next ones.
+                self._dictionary = None
+                self._dictionaries.clear()
+                self._blocks_since_start = 0
 
     def __len__(self) -> int:
         waiting = self._stored - sum(map(len, self._partial.values()))
@@ -145,114 +143,61 @@ class SqliteOutbox:
 
     def size_bytes(self) -> int:
         """Bytes on disk: the database, its write-ahead log, the log's index, and the ballast."""
-        return database_bytes(self._path) + self._ballast.size_bytes()
+        return self._file.size_bytes()
 
     def close(self) -> None:
         """Release the file; safe to call twice."""
-        connection, self._connection = self._connection, None
         lock, self._lock = self._lock, None
+        if lock is None:
+            return
         try:
-            if connection is not None:
-                # What was stored is on the disk: a failure costs the log's last move, and repetitions.
+            if self._file.is_open:
+                # What was stored is on the disk: a failure costs repetitions.
                 with contextlib.suppress(sqlite3.Error):
-                    tables.write_removed(connection, sorted(set[int]().union(*self._partial.values())))
-                with contextlib.suppress(sqlite3.Error):
-                    connection.close()
+                    numbers = sorted(set[int]().union(*self._partial.values()))
+                    tables.write_removed(self._file.connection, numbers)
+                self._file.close()
         finally:
-            if lock is not None:
-                lock.note_close()
-                lock.release()
+            lock.note_close()
+            lock.release()
 
     # Opening.
 
     def _open(self) -> None:
-        salvage = recovery.pending(self._path)
+        lock = self._held
         try:
-            self._connect()
+            self._connect(0)
         except OutboxCorrupt:
-            lock = self._lock_held
             self._set_aside(lock.floor, lock.issued if lock.issued_is_exact else None)
         else:
             lost = self._lost_after_the_newest()
             if lost is not None:
                 self._on_drop(lost)
-        for source in recovery.pending(self._path) if salvage or self._path_is_fresh else ():
+        for source in recovery.pending(self._path):
             self._begin_salvage(source)
-        self._mind_ballast()
+        self._file.mind_ballast()
 
-    def _connect(self, issued: int = 0) -> None:
-        """Open the file, or make it. Raises OutboxCorrupt."""
-        self._path_is_fresh = False
-        migration.tidy(self._path)
-        with translated(self._path):
-            try:
-                self._prepare(issued)
+    def _connect(self, issued: int) -> None:
+        """Open the file, or make it, numbering after ``issued``. Raises OutboxCorrupt."""
+        recovery.pending(self._path)
+        self._file.open(issued, may_be_new=issued > 0 or not self._held.issued)
+        try:
+            with translated(self._path):
                 self._take_stock()
-            except (OutboxError, sqlite3.Error):
-                self._disconnect()
-                raise
+        except OutboxError:
+            self._file.close()
+            raise
 
-    def _prepare(self, issued: int) -> None:
-        self._mend_log()
-        connection = self._connection = self._raw_connection()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        found = tables.names(connection)
-        if not found and not version:
-            if self._path.stat().st_size or (self._lock_held.issued and not issued):
-                # An outbox that has lost its tables, or was cut to nothing.
-                raise OutboxCorrupt(f"{self._path} is empty, and was not")
-            tables.create(connection, issued)
-            self._path_is_fresh = True
-        elif "records" in found and "numbering" in found and version == 1:
-            connection.close()
-            migration.to_version_2(self._path)
-            connection = self._connection = self._raw_connection()
-        elif not {"blocks", "numbering"} <= found:
-            raise OutboxUnusable(f"{self._path} is a database, but not an outbox; choose another outbox.path")
-        else:
-            migration.check_version(self._path, connection, version)
-        # Every time: a power cut may have come between the schema and this.
-        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode != "wal":
-            raise OutboxUnusable(f"{self._path} can't have a write-ahead log (journal mode {mode})")
-        connection.execute("PRAGMA synchronous = FULL")
-        # VACUUM builds the new file in a temporary one: of an empty outbox that is a few pages.
-        connection.execute("PRAGMA temp_store = MEMORY")
-        connection.execute(f"PRAGMA journal_size_limit = {self._limits.log_bytes}")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {self._limits.log_bytes // tables.PAGE_BYTES}")
-
-    def _mend_log(self) -> None:
-        """Rewrite a log that SQLite would believe only in part, before anything writes to it."""
-        log, before = Path(f"{self._path}-wal"), Path(f"{self._path}-wal-before")
-        if before.exists() and not log.exists():
-            # A crash came in the middle of this.
-            before.rename(log)
-        if not self._path.exists() or not file_size(log):
-            return
-        # Closing the only connection removes the log; a second name keeps it.
-        before.unlink(missing_ok=True)
-        before.hardlink_to(log)
-        with contextlib.closing(self._raw_connection()) as connection:
-            _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        if log_repair.is_cut_short(before, max(frames, 0), tables.PAGE_BYTES):
-            mended = log_repair.repaired(before.read_bytes(), tables.PAGE_BYTES)
-            if mended is not None:
-                aside = self._path.with_name(f"{self._path.name}.damaged-{recovery.stamp()}-wal")
-                aside.hardlink_to(before)
-                replace_file(log, mended)
-        before.unlink(missing_ok=True)
-
-    def _raw_connection(self) -> sqlite3.Connection:
-        # Only the lock's holder gets here, so a busy file is a reader's: worth a wait.
-        connection = sqlite3.connect(
-            self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
-        connection.text_factory = tables.damaged_text
-        return connection
+    def _ready(self) -> None:
+        """Open the file again where that failed before. Raises OutboxClosed and what opening raises."""
+        if self._lock is None:
+            raise OutboxClosed(f"{self._path} is closed")
+        if not self._file.is_open:
+            self._file.with_room(self._open)
 
     def _take_stock(self) -> None:
         """Learn counts and numbers from the ends of the file; its middle is looked at when it is read."""
-        connection = self._open_connection()
+        connection = self._file.connection
         numbering = tables.read_numbering(connection)
         oldest, newest = tables.oldest_head(connection), tables.newest_head(connection)
         if oldest is None or newest is None:
@@ -277,20 +222,20 @@ class SqliteOutbox:
     def _lost_after_the_newest(self) -> Drop | None:
         """What was stored after the newest block that can be found: a damaged log ends there, silently."""
         first = self._issued + 1
-        if self._lock_held.issued > self._issued:
-            last = self._lock_held.issued if self._lock_held.issued_is_exact else self._lock_held.reserved
+        if self._held.issued > self._issued:
+            last = self._held.issued if self._held.issued_is_exact else self._held.reserved
         else:
             return None
         self._issued = max(last, self._issued)
-        with translated(self._path), self._transaction() as connection:
+        with self._file.transaction() as connection:
             self._renumber(connection)
-        count = last - first + 1 if self._lock_held.issued_is_exact else None
+        count = last - first + 1 if self._held.issued_is_exact else None
         return Drop(drops.CORRUPT, first, last, count, b"") if last >= first else None
 
     # Appending.
 
     def _append(self, records: Sequence[bytes], summary: bytes) -> list[int]:
-        self._lock_held.reserve(self._issued + len(records))
+        self._held.reserve(self._issued + len(records))
         dictionary, learned = self._dictionary_for(records)
         block = blocks.make(self._issued + 1, records, summary, dictionary)
         copy = learned or self._blocks_since_start in _COPIES_AFTER
@@ -306,7 +251,7 @@ class SqliteOutbox:
     def _dictionary_for(self, records: Sequence[bytes]) -> tuple[Dictionary | None, bool]:
         """What to compress with, and whether it is new."""
         if self._dictionary is None:
-            known = next(tables.dictionaries(self._open_connection(), newest_first=True), None)
+            known = next(tables.dictionaries(self._file.connection, newest_first=True), None)
             if known is None:
                 learned = blocks.learn(records)
                 return learned, learned is not None
@@ -315,24 +260,24 @@ class SqliteOutbox:
 
     def _store(self, block: Block, dictionary: Dictionary | None) -> None:
         with translated(self._path):
-            missing, reason = self._limits.missing_pages(self._open_connection(), block)
+            missing, reason = self._file.limits.missing_pages(self._file.connection, block)
         try:
             dropped = self._insert(block, dictionary, missing, reason)
         except OutboxDiskFull:
             if not self._stored:
                 raise
             # In the file there is room as soon as the oldest are gone; the ballast is for the log of that.
-            self._free_ballast()
+            self._file.free_ballast()
             try:
                 missing = block.size_bytes // (tables.PAGE_BYTES - 8) + 8
                 dropped = self._insert(block, dictionary, missing, drops.DISK_LOW)
             finally:
-                self._mind_ballast()
+                self._file.mind_ballast()
         for drop in dropped:
             removed = len(self._partial.pop(drop.first, ()))
             self._on_drop(dataclasses.replace(drop, count=(drop.count or 0) - removed))
         if dropped:
-            self._mind_ballast()
+            self._file.mind_ballast()
 
     def _insert(
         self, block: Block, dictionary: Dictionary | None, missing_pages: int, reason: str
@@ -340,7 +285,7 @@ class SqliteOutbox:
         """Store a block in the place of the oldest ones, in one transaction; what was dropped."""
         dropped: list[Drop] = []
         gone = added = 0
-        with translated(self._path), self._transaction() as connection:
+        with self._file.transaction() as connection:
             while (
                 missing_pages
                 and len(dropped) < _DROPS_PER_COMMIT
@@ -378,7 +323,7 @@ class SqliteOutbox:
             for block in found:
                 if expected not in (None, block.first) or block.first <= last:
                     raise OutboxCorrupt(f"{self._path}: blocks are missing")
-                if not tables.finds(self._open_connection(), block.first):
+                if not tables.finds(self._file.connection, block.first):
                     # In a damaged tree a scan and a search can disagree: it could never be removed.
                     raise OutboxCorrupt(f"{self._path}: a block is out of place")
                 expected, last = None, block.last
@@ -403,15 +348,15 @@ class SqliteOutbox:
         if not after and not last and self._stored:
             raise OutboxCorrupt(f"{self._path}: all blocks are missing")
         for block in damaged:
-            self._with_room(lambda block=block: self._give_up(block))  # type: ignore[misc]
+            self._file.with_room(lambda block=block: self._give_up(block))  # type: ignore[misc]
         return taken
 
     def _blocks(self, number: int) -> Generator[Block, None, None]:
-        return tables.blocks_from(self._open_connection(), number)
+        return tables.blocks_from(self._file.connection, number)
 
     def _known_dictionary(self, number: int) -> Dictionary | None:
         if number and number not in self._dictionaries:
-            for dictionary in tables.dictionaries(self._open_connection()):
+            for dictionary in tables.dictionaries(self._file.connection):
                 self._dictionaries.setdefault(dictionary.number, dictionary)
         return self._dictionaries.get(number)
 
@@ -420,7 +365,7 @@ class SqliteOutbox:
         aside = self._path.with_name(f"{self._path.name}.damaged-{recovery.stamp()}-block-{block.first}")
         with contextlib.suppress(OSError):
             aside.write_bytes(block.payload)
-        with translated(self._path), self._transaction() as connection:
+        with self._file.transaction() as connection:
             tables.delete(connection, block.first)
             stored = self._stored - block.count
             after = self._renumber(connection, self._issued, stored)
@@ -433,7 +378,7 @@ class SqliteOutbox:
     def _remove(self, numbers: Sequence[int]) -> None:
         partial: dict[int, set[int]] = {}
         finished: list[Block] = []
-        with translated(self._path), self._transaction() as connection:
+        with self._file.transaction() as connection:
             for span in _spans(numbers):
                 for head in tables.heads_within(connection, span.start, span.stop - 1):
                     gone = partial.setdefault(head.first, set(self._partial.get(head.first, ())))
@@ -458,13 +403,13 @@ class SqliteOutbox:
         try:
             return work()
         except OutboxCorrupt:
-            self._disconnect()
+            self._file.close()
             self._set_aside(self._whole_from, self._issued, self._gone)
             return work()
 
     def _set_aside(self, floor: int, last: int | None, gone: Sequence[tuple[int, int]] = ()) -> None:
         """Start a fresh file in a damaged one's place; ``last`` is the last number issued, where known."""
-        ceiling = self._lock_held.reserved if last is None else last
+        ceiling = self._held.reserved if last is None else last
         source = recovery.set_aside(self._path, floor, ceiling, last_is_known=last is not None)
         partial = self._partial
         self._connect(issued=ceiling)
@@ -479,7 +424,7 @@ class SqliteOutbox:
         if any(salvage.source == source for salvage, _ in self._salvages):
             return
         with translated(self._path):
-            self._open_connection().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self._file.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         with self._path.open("rb") as file:
             first_page = file.read(tables.PAGE_BYTES)
         salvage = recovery.Salvage(source, first_page, spare, gone)
@@ -502,78 +447,13 @@ class SqliteOutbox:
             if dictionary is not None:
                 self._dictionaries[dictionary.number] = dictionary
 
-    # Room.
-
-    def _with_room(self, work: Callable[[], _T]) -> _T:
-        """Do the work; on a full disk once more, with the ballast's room."""
-        try:
-            return work()
-        except OutboxDiskFull:
-            if not self._free_ballast():
-                raise
-        try:
-            return work()
-        finally:
-            self._mind_ballast()
-
-    def _free_ballast(self) -> bool:
-        return self._ballast.release()
-
-    def _mind_ballast(self) -> None:
-        """Make the ballast whole where it isn't and the disk has room."""
-        if not self._ballast.is_whole():
-            if self._connection is not None:
-                with contextlib.suppress(sqlite3.OperationalError):
-                    self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            self._ballast.make()
-
-    def _free_bytes(self) -> int:
-        return free_bytes(self._path.parent)
-
-    def _give_space_back(self) -> None:
-        """Shrink the empty file and its log.
-
-        VACUUM of an empty database writes a few pages, whatever it held; incremental_vacuum moves every free
-        page through the log (measured: 146 MB of log for a 139 MB file, and that much free disk).
-        """
-        # Space that can't be given back now, on a full disk or beside a reader, is given back the next time.
-        with contextlib.suppress(sqlite3.OperationalError):
-            connection = self._open_connection()
-            connection.execute("DELETE FROM dictionaries")
-            # What was true of readings a long outage ago is a poor sample of the next ones.
-            self._dictionary = None
-            self._dictionaries.clear()
-            self._blocks_since_start = 0
-            connection.execute("VACUUM")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
     # Bookkeeping.
 
     @property
-    def _lock_held(self) -> Lock:
+    def _held(self) -> Lock:
         if self._lock is None:
             raise OutboxClosed(f"{self._path} is closed")
         return self._lock
-
-    def _open_connection(self) -> sqlite3.Connection:
-        if self._connection is None:
-            if self._lock is None:
-                raise OutboxClosed(f"{self._path} is closed")
-            raise OutboxUnusable(f"{self._path} could not be opened again")
-        return self._connection
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit what the block does, or undo it."""
-        connection = self._open_connection()
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            yield connection
-            connection.execute("COMMIT")
-        finally:
-            # SQLite itself rolls some failures back, a full disk among them.
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
 
     def _renumber(
         self,
@@ -615,13 +495,7 @@ class SqliteOutbox:
             self._whole_from, self._gone = numbering.floor, []
 
     def _note(self) -> None:
-        self._lock_held.note(self._issued, self._oldest or self._issued + 1)
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(sqlite3.Error):
-                connection.close()
+        self._held.note(self._issued, self._oldest or self._issued + 1)
 
 
 def _spans(numbers: Sequence[int]) -> Iterator[range]:

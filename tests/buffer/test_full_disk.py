@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from buffer.drops import DISK_LOW, Drop
-from buffer.errors import OutboxDiskFull
+from buffer.errors import OutboxDiskFull, OutboxUnusable
 from buffer.sqlite_outbox import BALLAST_BYTES, SqliteOutbox
 
 UNBOUND = 1 << 30
@@ -24,7 +24,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode:
         pytest.skip(f"mounting a file system is not permitted here: {mounted.stderr.strip()}")
     yield tmp_path
-    subprocess.run(["umount", str(tmp_path)], check=True)
+    # Lazily: a failed test leaves its files open.
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
 
 
 def _fill(directory: Path) -> Path:
@@ -123,3 +124,19 @@ def test_opening_a_new_outbox_on_a_full_disk_says_so(small_disk: Path) -> None:
     _fill(small_disk)
     with pytest.raises(OutboxDiskFull):
         _open(small_disk, [])
+
+
+def test_read_only_disk_is_no_damage_and_passes(small_disk: Path) -> None:
+    drops: list[Drop] = []
+    outbox = _open(small_disk, drops)
+    outbox.append([b"a", b"b"])
+    outbox.close()
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(OutboxUnusable):
+        _open(small_disk, drops)
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    outbox = _open(small_disk, drops)
+    assert outbox.peek(0, 10, UNBOUND) == [(1, b"a"), (2, b"b")]
+    assert drops == []
+    assert [file.name for file in small_disk.iterdir() if "damaged" in file.name] == []
+    outbox.close()

@@ -65,8 +65,7 @@ def test_numbers_of_an_emptied_outbox_are_not_used_again_after_reopening(path: P
 
 def test_file_has_the_promised_settings(path: Path) -> None:
     outbox = SqliteOutbox(path)
-    assert outbox._connection is not None
-    assert outbox._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert outbox._file.connection.execute("PRAGMA synchronous").fetchone() == (2,)
     outbox.append([b"a"])
     assert _pragma(path, "journal_mode") == "wal"
     assert _pragma(path, "page_size") == 512
@@ -155,13 +154,12 @@ def test_no_acknowledged_record_is_lost_by_kill_9(path: Path) -> None:
 def test_append_without_room_stores_nothing_and_works_again_later(path: Path) -> None:
     outbox = SqliteOutbox(path)
     outbox.append([b"a"])
-    assert outbox._connection is not None
-    outbox._connection.execute("PRAGMA max_page_count = 30")
+    outbox._file.connection.execute("PRAGMA max_page_count = 30")
     with pytest.raises(OutboxDiskFull):
         outbox.append([b"small", os.urandom(100_000)])
     assert len(outbox) == 1
     assert outbox.peek(0, 10, UNBOUND) == [(1, b"a")]
-    outbox._connection.execute("PRAGMA max_page_count = 100000")
+    outbox._file.connection.execute("PRAGMA max_page_count = 100000")
     assert outbox.append([b"b"]) == [2]
     outbox.close()
 
@@ -247,6 +245,24 @@ def test_path_that_is_a_directory_is_a_clear_error(path: Path) -> None:
     path.mkdir()
     with pytest.raises(OutboxUnusable, match="cannot use"):
         SqliteOutbox(path)
+
+
+def test_file_that_could_not_be_opened_again_is_opened_when_it_can_be(path: Path) -> None:
+    drops: list[Drop] = []
+    outbox = SqliteOutbox(path, on_drop=drops.append)
+    outbox.append([b"a"])
+    outbox._file.close()
+    away = path.rename(path.with_name("away"))
+    path.mkdir()
+    for _ in range(2):
+        with pytest.raises(OutboxUnusable):
+            outbox.append([b"b"])
+    path.rmdir()
+    away.rename(path)
+    assert outbox.append([b"b"]) == [2]
+    assert outbox.peek(0, 10, UNBOUND) == [(1, b"a"), (2, b"b")]
+    assert drops == []
+    outbox.close()
 
 
 def test_space_is_given_back_when_the_outbox_is_empty(path: Path) -> None:

@@ -1,0 +1,174 @@
+"""The file of an outbox: opening it, its transactions, its log, and room to work on a full disk.
+
+The caller holds the lock. Knows pages and files; not blocks, nor numbers but the one a new file begins after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, TypeVar
+
+from buffer import log_repair, migration, recovery, tables
+from buffer.errors import OutboxCorrupt, OutboxDiskFull, OutboxError, OutboxUnusable
+from buffer.files import Ballast, database_bytes, file_size, replace_file, translated
+from buffer.retention import Limits
+
+_BUSY_TIMEOUT_S: Final = 2.0
+_T = TypeVar("_T")
+
+
+class OutboxFile:
+    """One SQLite file in write-ahead mode, with its ballast."""
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self.path = path
+        self.limits = limits
+        self._ballast = Ballast(path, limits.ballast_bytes)
+        self._connection: sqlite3.Connection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection."""
+        return self._connection is not None
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection. Raises OutboxUnusable where the file could not be opened."""
+        if self._connection is None:
+            raise OutboxUnusable(f"{self.path} is not open")
+        return self._connection
+
+    def open(self, issued: int, *, may_be_new: bool) -> None:
+        """Open the file, or make it, numbering after ``issued``.
+
+        Raises OutboxCorrupt, also for an empty file where it may not be new.
+        """
+        migration.tidy(self.path)
+        try:
+            with translated(self.path):
+                self._open(issued, may_be_new=may_be_new)
+        except OutboxError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the file: what was committed is on the disk."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    def size_bytes(self) -> int:
+        """Everything: database, log, its index, ballast."""
+        return database_bytes(self.path) + self._ballast.size_bytes()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Commit what the block does, or undo it. Raises an OutboxError."""
+        connection = self.connection
+        with translated(self.path):
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                # SQLite itself rolls some failures back, a full disk among them.
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def with_room(self, work: Callable[[], _T]) -> _T:
+        """Do the work; on a full disk once more, with the ballast's room."""
+        try:
+            return work()
+        except OutboxDiskFull:
+            if not self.free_ballast():
+                raise
+        try:
+            return work()
+        finally:
+            self.mind_ballast()
+
+    def free_ballast(self) -> bool:
+        """Give the ballast's space to what must be done; False where there is none."""
+        return self._ballast.release()
+
+    def mind_ballast(self) -> None:
+        """Make the ballast whole where it isn't and the disk has room."""
+        if not self._ballast.is_whole():
+            if self._connection is not None:
+                with contextlib.suppress(sqlite3.OperationalError):
+                    self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._ballast.make()
+
+    def give_space_back(self) -> None:
+        """Shrink the empty file and its log.
+
+        VACUUM of an empty database writes a few pages, whatever it held; incremental_vacuum moves every free
+        page through the log (measured: 146 MB of log for a 139 MB file, and that much free disk).
+        """
+        # Space that can't be given back now, on a full disk or beside a reader, is given back the next time.
+        with contextlib.suppress(sqlite3.OperationalError):
+            connection = self.connection
+            connection.execute("DELETE FROM dictionaries")
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _open(self, issued: int, *, may_be_new: bool) -> None:
+        self._mend_log()
+        connection = self._connection = self._raw_connection()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        found = tables.names(connection)
+        if not found and not version:
+            if not may_be_new or self.path.stat().st_size:
+                # An outbox that has lost its tables, or was cut to nothing.
+                raise OutboxCorrupt(f"{self.path} is empty, and was not")
+            tables.create(connection, issued)
+        elif "records" in found and "numbering" in found and version == 1:
+            connection.close()
+            migration.to_version_2(self.path)
+            connection = self._connection = self._raw_connection()
+        elif not {"blocks", "numbering"} <= found:
+            raise OutboxUnusable(f"{self.path} is a database, but not an outbox; choose another outbox.path")
+        else:
+            migration.check_version(self.path, connection, version)
+        # Every time: a power cut may have come between the schema and this.
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise OutboxUnusable(f"{self.path} can't have a write-ahead log (journal mode {mode})")
+        connection.execute("PRAGMA synchronous = FULL")
+        # VACUUM builds the new file in a temporary one: of an empty outbox that is a few pages.
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute(f"PRAGMA journal_size_limit = {self.limits.log_bytes}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {self.limits.log_bytes // tables.PAGE_BYTES}")
+
+    def _mend_log(self) -> None:
+        """Rewrite a log that SQLite would believe only in part, before anything writes to it."""
+        log, before = Path(f"{self.path}-wal"), Path(f"{self.path}-wal-before")
+        if before.exists() and not log.exists():
+            # A crash came in the middle of this.
+            before.rename(log)
+        if not self.path.exists() or not file_size(log):
+            return
+        # Closing the only connection removes the log; a second name keeps it.
+        before.unlink(missing_ok=True)
+        before.hardlink_to(log)
+        with contextlib.closing(self._raw_connection()) as connection:
+            _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if log_repair.is_cut_short(before, max(frames, 0), tables.PAGE_BYTES):
+            mended = log_repair.repaired(before.read_bytes(), tables.PAGE_BYTES)
+            if mended is not None:
+                aside = self.path.with_name(f"{self.path.name}.damaged-{recovery.stamp()}-wal")
+                aside.hardlink_to(before)
+                replace_file(log, mended)
+        before.unlink(missing_ok=True)
+
+    def _raw_connection(self) -> sqlite3.Connection:
+        # Only the lock's holder gets here, so a busy file is a reader's: worth a wait.
+        connection = sqlite3.connect(
+            self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        connection.text_factory = tables.damaged_text
+        return connection
