@@ -148,6 +148,7 @@ def test_disk_becomes_read_only_in_an_outage(
     tell(reckoning.figures())
 
 
+@pytest.mark.xfail(strict=True, reason="one commit of megabytes grows the log past outbox.max_bytes")
 def test_cap_reached_in_an_outage(
     tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
 ) -> None:
