@@ -85,17 +85,16 @@ class Salvage:
 
     def blocks(self) -> Generator[Block, None, None]:
         """The sound blocks; ``dictionaries`` holds what they need when the first one comes."""
-        seen: set[int] = set()
+        found = False
         for attempt in (self._read, self._read_with_new_first_page):
             try:
                 for block in attempt():
-                    if block.first not in seen:
-                        seen.add(block.first)
-                        yield from self._judged(block)
+                    found = True
+                    yield from self._judged(block)
             except sqlite3.Error as error:
                 if not is_damage(error):
                     raise
-            if seen:
+            if found:
                 return
 
     def finish(self, on_drop: Callable[[Drop], None]) -> None:
@@ -112,10 +111,19 @@ class Salvage:
         except DamagedBlockError as error:
             if error.head_is_sound:
                 self._drops.append(Drop(CORRUPT, block.first, block.last, block.count, block.summary))
-                self._accounted.append((block.first, block.last))
+                self._account(block)
             return
-        self._accounted.append((block.first, block.last))
+        self._account(block)
         yield block
+
+    def _account(self, block: Block) -> None:
+        first, last = self._accounted[-1] if self._accounted else (0, -1)
+        if last + 1 == block.first:
+            self._accounted[-1] = (first, block.last)
+        elif block.last + 1 == first:
+            self._accounted[-1] = (block.first, last)
+        else:
+            self._accounted.append((block.first, block.last))
 
     def _gaps(self) -> Iterator[Drop]:
         after = self._floor
@@ -139,14 +147,18 @@ class Salvage:
                     with _DamageSuppressed():
                         for dictionary in tables.dictionaries(connection, newest_first=newest_first):
                             self.dictionaries.setdefault(dictionary.number, dictionary)
+                reached = 0
                 try:
-                    yield from tables.blocks_from(connection, 0)
+                    for block in tables.blocks_from(connection, 0):
+                        yield block
+                        if block.head_is_sound():
+                            reached = block.first
                 except sqlite3.Error as error:
                     if not is_damage(error):
                         raise
                     # From the other end until the damage is met again.
                     with _DamageSuppressed():
-                        yield from tables.blocks_down_to(connection, 0)
+                        yield from tables.blocks_down_to(connection, reached)
             elif "records" in found:
                 yield from _rows_as_blocks(connection)
 

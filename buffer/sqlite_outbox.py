@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -34,7 +35,8 @@ from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxErr
 from buffer.files import Lock, make_directory, translated
 from buffer.outbox_file import OutboxFile
 from buffer.retention import Limits
-from buffer.tables import APPLICATION_ID, SCHEMA_VERSION, Numbering
+from buffer.stock import Stock, spans
+from buffer.tables import APPLICATION_ID, SCHEMA_VERSION
 
 __all__ = ["APPLICATION_ID", "BALLAST_BYTES", "SCHEMA_VERSION", "SqliteOutbox"]
 
@@ -46,6 +48,8 @@ _COPIES_AFTER: Final = frozenset({8, 64, 512, 4096, 32768})
 """After so many blocks another copy of the dictionary is stored, away from the others."""
 _SALVAGE_STEP_S: Final = 0.2
 _DROPS_PER_COMMIT: Final = 500
+_UNKNOWN: Final = 1 << 40
+"""Where numbers go on when neither file nor lock tells the last one."""
 
 _T = TypeVar("_T")
 
@@ -116,12 +120,12 @@ class SqliteOutbox:
         Raises OutboxDiskFull, OutboxUnusable (nothing is forgotten, try again later).
         """
         self._ready()
-        known = sorted({number for number in numbers if 1 <= number <= self._issued})
-        if known and self._stored:
+        known = sorted({number for number in numbers if 1 <= number <= self._stock.issued})
+        if known and self._stock.stored:
             self._mended(lambda: self._file.with_room(lambda: self._remove(known)))
             self._note()
             if (
-                not self._stored
+                not self._stock.stored
                 and not self._salvages
                 and files.database_bytes(self._path) > _GIVE_BACK_BYTES
             ):
@@ -132,14 +136,14 @@ class SqliteOutbox:
                 self._blocks_since_start = 0
 
     def __len__(self) -> int:
-        waiting = self._stored - sum(map(len, self._partial.values()))
+        waiting = self._stock.stored - sum(map(len, self._partial.values()))
         # What is still to be salvaged counts as one: somebody must ask for it.
         return max(waiting, 1 if self._salvages else 0)
 
     @property
     def dropped(self) -> int:
         """Records dropped for want of room since the file was made, announced or not."""
-        return self._dropped
+        return self._stock.dropped
 
     def size_bytes(self) -> int:
         """Bytes on disk: the database, its write-ahead log, the log's index, and the ballast."""
@@ -183,7 +187,13 @@ class SqliteOutbox:
         self._file.open(issued, may_be_new=issued > 0 or not self._held.issued)
         try:
             with translated(self._path):
-                self._take_stock()
+                connection = self._file.connection
+                self._stock = Stock(connection, self._path)
+                self._partial = {}
+                for span in spans(tables.read_removed(connection)):
+                    for head in tables.heads_within(connection, span.start, span.stop - 1):
+                        numbers = range(max(head.first, span.start), min(head.last + 1, span.stop))
+                        self._partial.setdefault(head.first, set()).update(numbers)
         except OutboxError:
             self._file.close()
             raise
@@ -195,55 +205,31 @@ class SqliteOutbox:
         if not self._file.is_open:
             self._file.with_room(self._open)
 
-    def _take_stock(self) -> None:
-        """Learn counts and numbers from the ends of the file; its middle is looked at when it is read."""
-        connection = self._file.connection
-        numbering = tables.read_numbering(connection)
-        oldest, newest = tables.oldest_head(connection), tables.newest_head(connection)
-        if oldest is None or newest is None:
-            self._issued, self._stored, self._oldest = numbering.issued, 0, None
-            sound = numbering.floor == numbering.issued + 1
-        else:
-            self._issued = max(newest.last, numbering.issued)
-            self._stored = newest.last - oldest.first + 1 - numbering.holes
-            self._oldest = oldest.first
-            sound = oldest.first == numbering.floor and self._stored > 0
-        if not sound:
-            raise OutboxCorrupt(f"{self._path} does not hold what its numbering says")
-        self._numbering = numbering
-        self._dropped = numbering.dropped
-        self._whole_from, self._gone = numbering.floor, list[tuple[int, int]]()
-        self._partial = {}
-        for span in _spans(tables.read_removed(connection)):
-            for head in tables.heads_within(connection, span.start, span.stop - 1):
-                numbers = range(max(head.first, span.start), min(head.last + 1, span.stop))
-                self._partial.setdefault(head.first, set()).update(numbers)
-
     def _lost_after_the_newest(self) -> Drop | None:
         """What was stored after the newest block that can be found: a damaged log ends there, silently."""
-        first = self._issued + 1
-        if self._held.issued > self._issued:
+        first = self._stock.issued + 1
+        if self._held.issued > self._stock.issued:
             last = self._held.issued if self._held.issued_is_exact else self._held.reserved
         else:
             return None
-        self._issued = max(last, self._issued)
+        self._stock.issued = max(last, self._stock.issued)
         with self._file.transaction() as connection:
-            self._renumber(connection)
+            self._stock.renumber(connection)
         count = last - first + 1 if self._held.issued_is_exact else None
         return Drop(drops.CORRUPT, first, last, count, b"") if last >= first else None
 
     # Appending.
 
     def _append(self, records: Sequence[bytes], summary: bytes) -> list[int]:
-        self._held.reserve(self._issued + len(records))
+        self._held.reserve(self._stock.issued + len(records))
         dictionary, learned = self._dictionary_for(records)
-        block = blocks.make(self._issued + 1, records, summary, dictionary)
+        block = blocks.make(self._stock.issued + 1, records, summary, dictionary)
         copy = learned or self._blocks_since_start in _COPIES_AFTER
         self._store(block, dictionary if copy else None)
         self._dictionary = dictionary
         if dictionary is not None:
             self._dictionaries[dictionary.number] = dictionary
-        self._issued = block.last
+        self._stock.issued = block.last
         self._note()
         self._blocks_since_start += 1
         return list(range(block.first, block.last + 1))
@@ -264,7 +250,7 @@ class SqliteOutbox:
         try:
             dropped = self._insert(block, dictionary, missing, reason)
         except OutboxDiskFull:
-            if not self._stored:
+            if not self._stock.stored:
                 raise
             # In the file there is room as soon as the oldest are gone; the ballast is for the log of that.
             self._file.free_ballast()
@@ -301,22 +287,22 @@ class SqliteOutbox:
                 gone += oldest.count
             else:
                 added = block.count * tables.insert(connection, block)
-            stored = self._stored - gone + added
+            stored = self._stock.stored - gone + added
             if dictionary is not None:
                 tables.add_dictionary(connection, dictionary)
-            dropped_ever = self._dropped + sum(drop.count or 0 for drop in dropped)
-            after = self._renumber(connection, block.last, stored, dropped_ever)
-        self._adopt(after, stored, dropped)
+            dropped_ever = self._stock.dropped + sum(drop.count or 0 for drop in dropped)
+            after = self._stock.renumber(connection, block.last, stored, dropped_ever)
+        self._stock.adopt(after, stored, dropped)
         return dropped
 
     # Reading.
 
     def _peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
         taken: list[tuple[int, bytes]] = []
-        if limit < 1 or after > self._issued:
+        if limit < 1 or after > self._stock.issued:
             return taken
         damaged: list[Block] = []
-        expected = self._oldest if not after else None
+        expected = self._stock.oldest if not after else None
         taken_bytes = 0
         last = 0
         with translated(self._path), contextlib.closing(self._blocks(after + 1)) as found:
@@ -345,7 +331,7 @@ class SqliteOutbox:
                 else:
                     continue
                 break
-        if not after and not last and self._stored:
+        if not after and not last and self._stock.stored:
             raise OutboxCorrupt(f"{self._path}: all blocks are missing")
         for block in damaged:
             self._file.with_room(lambda block=block: self._give_up(block))  # type: ignore[misc]
@@ -367,9 +353,9 @@ class SqliteOutbox:
             aside.write_bytes(block.payload)
         with self._file.transaction() as connection:
             tables.delete(connection, block.first)
-            stored = self._stored - block.count
-            after = self._renumber(connection, self._issued, stored)
-        self._adopt(after, stored, [block])
+            stored = self._stock.stored - block.count
+            after = self._stock.renumber(connection, self._stock.issued, stored)
+        self._stock.adopt(after, stored, [block])
         self._partial.pop(block.first, None)
         self._on_drop(Drop(drops.CORRUPT, block.first, block.last, block.count, block.summary))
 
@@ -379,7 +365,7 @@ class SqliteOutbox:
         partial: dict[int, set[int]] = {}
         finished: list[Block] = []
         with self._file.transaction() as connection:
-            for span in _spans(numbers):
+            for span in spans(numbers):
                 for head in tables.heads_within(connection, span.start, span.stop - 1):
                     gone = partial.setdefault(head.first, set(self._partial.get(head.first, ())))
                     if len(gone) == head.count:
@@ -388,13 +374,17 @@ class SqliteOutbox:
                     if len(gone) == head.count:
                         tables.delete(connection, head.first)
                         finished.append(head)
-            stored = self._stored - sum(head.count for head in finished)
-            after = self._renumber(connection, self._issued, stored) if finished else self._numbering
+            stored = self._stock.stored - sum(head.count for head in finished)
+            after = (
+                self._stock.renumber(connection, self._stock.issued, stored)
+                if finished
+                else self._stock.numbering
+            )
         self._partial.update({first: gone for first, gone in partial.items() if gone})
         for head in finished:
             self._partial.pop(head.first, None)
         if finished:
-            self._adopt(after, stored, finished)
+            self._stock.adopt(after, stored, finished)
 
     # Recovering.
 
@@ -404,12 +394,12 @@ class SqliteOutbox:
             return work()
         except OutboxCorrupt:
             self._file.close()
-            self._set_aside(self._whole_from, self._issued, self._gone)
+            self._set_aside(self._stock.whole_from, self._stock.issued, self._stock.gone)
             return work()
 
     def _set_aside(self, floor: int, last: int | None, gone: Sequence[tuple[int, int]] = ()) -> None:
         """Start a fresh file in a damaged one's place; ``last`` is the last number issued, where known."""
-        ceiling = self._held.reserved if last is None else last
+        ceiling = (self._held.reserved or _UNKNOWN) if last is None else last
         source = recovery.set_aside(self._path, floor, ceiling, last_is_known=last is not None)
         partial = self._partial
         self._connect(issued=ceiling)
@@ -443,7 +433,11 @@ class SqliteOutbox:
                 continue
             dictionary = salvage.dictionaries.get(block.dictionary)
             new = dictionary is not None and dictionary.number not in self._dictionaries
-            self._store(block, dictionary if new else None)
+            try:
+                self._store(block, dictionary if new else None)
+            except OutboxError:
+                self._salvages[0] = (salvage, itertools.chain([block], found))
+                raise
             if dictionary is not None:
                 self._dictionaries[dictionary.number] = dictionary
 
@@ -455,57 +449,5 @@ class SqliteOutbox:
             raise OutboxClosed(f"{self._path} is closed")
         return self._lock
 
-    def _renumber(
-        self,
-        connection: sqlite3.Connection,
-        issued: int | None = None,
-        stored: int | None = None,
-        dropped: int | None = None,
-    ) -> Numbering:
-        """Write the numbering where the blocks' change changes it; what it is now."""
-        issued = self._issued if issued is None else max(issued, self._issued)
-        stored = self._stored if stored is None else stored
-        dropped = self._dropped if dropped is None else dropped
-        oldest, newest = tables.oldest_head(connection), tables.newest_head(connection)
-        if oldest is None or newest is None:
-            if stored:
-                raise OutboxCorrupt(f"{self._path}: {stored} records are missing")
-            numbering = Numbering(issued, issued + 1, 0, dropped)
-        else:
-            holes = newest.last - oldest.first + 1 - stored
-            if holes < 0:
-                raise OutboxCorrupt(f"{self._path}: blocks are missing before {oldest.first}")
-            known = self._numbering.issued if newest.last >= issued else issued
-            numbering = Numbering(known, oldest.first, holes, dropped)
-        if numbering != self._numbering:
-            tables.write_numbering(connection, numbering)
-        return numbering
-
-    def _adopt(self, numbering: Numbering, stored: int, gone: Iterable[Block | Drop] = ()) -> None:
-        """The transaction is on the disk: its figures are ours."""
-        self._numbering, self._stored, self._dropped = numbering, stored, numbering.dropped
-        self._oldest = numbering.floor if stored else None
-        for block in gone:
-            if self._gone and self._gone[-1][1] + 1 == block.first:
-                self._gone[-1] = (self._gone[-1][0], block.last)
-            else:
-                self._gone.append((block.first, block.last))
-        if not numbering.holes:
-            # From the oldest block on there is no number that isn't stored.
-            self._whole_from, self._gone = numbering.floor, []
-
     def _note(self) -> None:
-        self._held.note(self._issued, self._oldest or self._issued + 1)
-
-
-def _spans(numbers: Sequence[int]) -> Iterator[range]:
-    """Each unbroken run of ascending numbers; a drain makes one."""
-    if not numbers:
-        return
-    first = last = numbers[0]
-    for number in numbers[1:]:
-        if number != last + 1:
-            yield range(first, last + 1)
-            first = number
-        last = number
-    yield range(first, last + 1)
+        self._held.note(self._stock.issued, self._stock.oldest or self._stock.issued + 1)

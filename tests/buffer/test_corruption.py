@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from buffer.drops import CORRUPT, Drop
+from buffer.drops import CORRUPT, OUTBOX_FULL, Drop
 from buffer.sqlite_outbox import SqliteOutbox
 
 UNBOUND = 1 << 30
@@ -181,3 +181,36 @@ def test_salvage_interrupted_by_a_crash_begins_again(site: Site, tmp_path: Path)
     outbox.close()
     assert site.check(copy) == []
     del site.appended[721]
+
+
+def test_without_lock_file_numbers_leap_and_the_loss_has_no_count(site: Site, tmp_path: Path) -> None:
+    work = Path(shutil.copytree(site.closed, tmp_path / "work"))
+    (work / f"{NAME}.lock").unlink()
+    (work / NAME).write_bytes(b"\xff" * 20_000)
+    assert site.check(work) == [Drop(CORRUPT, 1, 1 << 40, None, b"")]
+
+
+def test_salvage_into_a_smaller_cap_drops_the_oldest_and_announces_them(tmp_path: Path) -> None:
+    drops: list[Drop] = []
+    path = tmp_path / NAME
+    outbox = SqliteOutbox(path)
+    stored: dict[int, bytes] = {}
+    for at in range(500):
+        records = [os.urandom(400) for _ in range(12)]
+        stored.update(zip(outbox.append(records, b"%d" % at), records, strict=True))
+    outbox.close()
+    with path.open("r+b") as file:
+        file.write(os.urandom(512))
+    outbox = SqliteOutbox(path, max_bytes=2 << 20, on_drop=drops.append)
+    for _ in range(2000):
+        if not outbox._salvages:
+            break
+        outbox.peek(0, 1, 1)
+    kept = dict(outbox.peek(0, UNBOUND, UNBOUND))
+    assert len(kept) == len(outbox) > 2000
+    assert outbox.size_bytes() < 2 << 20
+    assert kept == {number: stored[number] for number in range(min(kept), 6001)}
+    assert [(drop.reason, drop.first, drop.count) for drop in drops] == [
+        (OUTBOX_FULL, first, 12) for first in range(1, min(kept), 12)
+    ]
+    outbox.close()
