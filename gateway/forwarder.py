@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
 from gateway.backlog import REMOVE_AGAIN_S, Backlog, Drained
+from gateway.events import Announced, Arrived, Event, Outcome, Sampled, Stop
 from gateway.intake import Ignored, Intake, Refusal
 from gateway.ledger import Ack, Entry, Ledger, Settled, Stage
 from gateway.outbox_writer import Answer, Fetched, NotFetched, NotRemoved, NotStored, OutboxWriter, Stored
@@ -39,40 +40,6 @@ _PATIENCE: Final = 0.5
 _OUTAGE_PATIENCE: Final = 0.9
 
 Uplink = Literal["healthy", "spilling", "draining"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Sampled:
-    record: Record
-
-
-@dataclass(frozen=True, slots=True)
-class _Announced:
-    record: Record
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrived:
-    topic: str
-    payload: bytes
-    ack: Ack | None
-    retained: bool
-    repeated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    entry: Entry
-    undelivered: Undelivered | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Stop:
-    grace_s: float
-    farewell: Callable[[], Record] | None
-
-
-_Event = _Sampled | _Announced | _Arrived | _Outcome | Drained | _Stop | Answer
 
 
 @dataclass(slots=True)
@@ -108,7 +75,7 @@ class Forwarder:
         self._acknowledge = acknowledge
         self._interval_s = commit_interval_s
         self._monotonic = monotonic
-        self._events: SimpleQueue[_Event] = SimpleQueue()
+        self._events: SimpleQueue[Event] = SimpleQueue()
         self._ledger = Ledger()
         self._parking = Parking()
         self._receipts = Receipts()
@@ -131,11 +98,11 @@ class Forwarder:
     def sampled(self, record: Record) -> None:
         """Enter one of our own readings, before it is published; waits while the ledger is full."""
         self._room.wait()
-        self._events.put(_Sampled(record))
+        self._events.put(Sampled(record))
 
     def announce(self, record: Record) -> None:
         """Enter what the gateway has to say of itself; it is as durable as a reading."""
-        self._events.put(_Announced(record))
+        self._events.put(Announced(record))
 
     def arrived(
         self, topic: str, payload: bytes, ack: Ack | None, *, retained: bool = False, repeated: bool = False
@@ -145,7 +112,7 @@ class Forwarder:
         ``retained`` where it was kept for new subscribers, ``repeated`` where it is sent again because the
         connection broke before it was acknowledged.
         """
-        self._events.put(_Arrived(topic, payload, ack, retained, repeated))
+        self._events.put(Arrived(topic, payload, ack, retained, repeated))
 
     def start(self) -> None:
         """Start the thread and the outbox writer's."""
@@ -159,7 +126,7 @@ class Forwarder:
         nor the disk has taken by then is given back: it is lost, but for what the broker still keeps.
         """
         self._room.set()
-        self._events.put(_Stop(grace_s, farewell))
+        self._events.put(Stop(grace_s, farewell))
         self._thread.join()
         self._writer.stop()
         return self._ledger.records()
@@ -210,7 +177,7 @@ class Forwarder:
         while not self._finished():
             self.turned_s = self._monotonic()
             try:
-                event: _Event | None = self._events.get(timeout=self._patience())
+                event: Event | None = self._events.get(timeout=self._patience())
             except Empty:
                 event = None
             if event is not None:
@@ -224,16 +191,16 @@ class Forwarder:
             else:
                 self._room.clear()
 
-    def _dispatch(self, event: _Event) -> None:
+    def _dispatch(self, event: Event) -> None:
         match event:
-            case _Sampled(record):
+            case Sampled(record):
                 self.counters.sampled += 1
                 self._ledger.enter(record, self._monotonic(), own=True)
-            case _Announced(record):
+            case Announced(record):
                 self._produce(self._ledger.enter(record, self._monotonic(), own=False))
-            case _Arrived():
+            case Arrived():
                 self._receive(event)
-            case _Outcome(entry, undelivered):
+            case Outcome(entry, undelivered):
                 self._outcome(entry, undelivered)
             case Drained():
                 self._backlog.told(event, self._monotonic())
@@ -256,12 +223,12 @@ class Forwarder:
             case NotFetched(problem):
                 log.error("event=outbox.fetch_failed error=%s", problem)
                 self._backlog.not_fetched(self._monotonic())
-            case _Stop(grace_s, farewell):
+            case Stop(grace_s, farewell):
                 self._stopping_until_s = self._monotonic() + grace_s
                 if farewell is not None:
                     self._produce(self._ledger.enter(farewell(), self._monotonic(), own=False))
 
-    def _receive(self, message: _Arrived) -> None:
+    def _receive(self, message: Arrived) -> None:
         topic, ack = message.topic, message.ack
         entry = self._ledger.echoed(message.payload, ack) if self._intake.may_echo(topic) else None
         if entry is None and message.repeated and ack is not None:
@@ -304,7 +271,7 @@ class Forwarder:
         if not self._parking.may_send(entry.record.topic, now_s):
             return
         self._ledger.produced(entry, now_s)
-        if not self._live.send(entry.record, lambda problem: self._events.put(_Outcome(entry, problem))):
+        if not self._live.send(entry.record, lambda problem: self._events.put(Outcome(entry, problem))):
             self._ledger.undelivered(entry)
 
     def _outcome(self, entry: Entry, undelivered: Undelivered | None) -> None:

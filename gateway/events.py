@@ -1,0 +1,59 @@
+"""What the other threads tell the forwarder; it takes one at a time, in the order they came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.backlog import Drained
+from gateway.ledger import Ack, Entry
+from gateway.outbox_writer import Answer
+from gateway.ports import Record, Undelivered
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One of our own readings, before it is published."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What the gateway has to say of itself."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A message from the broker.
+
+    ``retained`` where it was kept for new subscribers, ``repeated`` where it is sent again because the
+    connection broke before it was acknowledged.
+    """
+
+    topic: str
+    payload: bytes
+    ack: Ack | None
+    retained: bool
+    repeated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The live sink told what became of an entry."""
+
+    entry: Entry
+    undelivered: Undelivered | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Store everything, give Kafka ``grace_s``, end; ``farewell`` makes the last record to announce."""
+
+    grace_s: float
+    farewell: Callable[[], Record] | None
+
+
+Event = Sampled | Announced | Arrived | Outcome | Drained | Stop | Answer
