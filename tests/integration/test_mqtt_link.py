@@ -1,0 +1,97 @@
+"""The session with a real Mosquitto: what is acknowledged when, and what comes again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from paho.mqtt import publish
+
+from gateway.demo.mosquitto import LocalMosquitto
+from gateway.ledger import Ack
+from gateway.mqtt import MqttLink
+from tests.servers import eventually
+
+
+class Message(NamedTuple):
+    payload: bytes
+    ack: Ack
+    repeated: bool
+
+
+@contextmanager
+def session(broker: LocalMosquitto, *, at_once: bool = False) -> Iterator[tuple[MqttLink, list[Message]]]:
+    """A link of one and the same client; ``at_once`` acknowledges in the network thread."""
+    found: list[Message] = []
+
+    def arrived(topic: str, payload: bytes, ack: Ack | None, retained: bool, repeated: bool) -> None:
+        assert ack is not None
+        found.append(Message(payload, ack, repeated))
+        if at_once:
+            link.acknowledge(ack)
+
+    link = MqttLink(broker.host, broker.port, "link", ["sensors/#"], "own/run", arrived, ("own/status", b""))
+    link.start()
+    try:
+        assert link.ready.wait(10)
+        yield link, found
+    finally:
+        link.stop()
+
+
+def send(broker: LocalMosquitto, *payloads: bytes) -> None:
+    messages: list[Any] = [("sensors/x", payload, 1, False) for payload in payloads]
+    publish.multiple(messages, hostname=broker.host, port=broker.port)
+
+
+def received(found: list[Message], count: int) -> list[Message]:
+    return eventually(lambda: found, until=lambda messages: len(messages) >= count)
+
+
+def test_what_is_not_acknowledged_comes_again_flagged_and_under_its_id(mosquitto: LocalMosquitto) -> None:
+    with session(mosquitto) as (_, found):
+        send(mosquitto, b"one", b"two")
+        first = received(found, 2)
+    with session(mosquitto) as (_, found):
+        again = received(found, 2)
+    assert [(message.payload, message.ack.message_id) for message in again] == [
+        (message.payload, message.ack.message_id) for message in first
+    ]
+    assert [message.repeated for message in (*first, *again)] == [False, False, True, True]
+
+
+def test_an_acknowledgement_before_the_subscription_counts(mosquitto: LocalMosquitto) -> None:
+    with session(mosquitto) as (_, found):
+        send(mosquitto, *(b"%d" % number for number in range(15)))
+        received(found, 15)
+    with session(mosquitto, at_once=True) as (_, found):
+        received(found, 15)
+    with session(mosquitto, at_once=True) as (_, found):
+        send(mosquitto, b"new")
+        assert [message.payload for message in received(found, 1)] == [b"new"]
+
+
+def test_an_acknowledgement_of_an_earlier_connection_is_void(mosquitto: LocalMosquitto) -> None:
+    with session(mosquitto) as (link, found):
+        send(mosquitto, b"first")
+        (first,) = received(found, 1)
+        mosquitto.kill()
+        eventually(lambda: not link.ready.is_set())
+        mosquitto.start()
+        assert link.ready.wait(10)
+        send(mosquitto, b"second")
+        second = received(found, 2)[1]
+        # The broker began to count anew: the same id, another message.
+        assert (second.ack.message_id, second.payload) == (first.ack.message_id, b"second")
+        link.acknowledge(first.ack)
+    with session(mosquitto) as (_, found):
+        assert [message.payload for message in received(found, 1)] == [b"second"]
+
+
+def test_nothing_is_published_while_it_would_not_come_back(mosquitto: LocalMosquitto) -> None:
+    with session(mosquitto) as (link, _):
+        assert link.publish("own/x", b"1")
+        mosquitto.kill()
+        eventually(lambda: not link.ready.is_set())
+        assert not link.publish("own/x", b"2")
