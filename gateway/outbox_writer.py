@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 
@@ -63,6 +63,19 @@ class NotRemoved:
 Answer = Stored | NotStored | Fetched | NotFetched | NotRemoved
 
 
+def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """Entries in commits of a bounded size, so that the write-ahead log is bounded and a damaged byte too."""
+    begin, size = 0, 0
+    for at, entry in enumerate(entries):
+        length = len(entry.record.value)
+        if at > begin and (at - begin >= BATCH_RECORDS or size + length > BATCH_BYTES):
+            yield entries[begin:at]
+            begin, size = at, 0
+        size += length
+    if begin < len(entries):
+        yield entries[begin:]
+
+
 class OutboxWriter:
     """Stores, fetches and removes rows on its own thread."""
 
@@ -113,12 +126,18 @@ class OutboxWriter:
                 self._report(answer)
 
     def _store(self, entries: Sequence[Entry]) -> Answer:
-        try:
-            records = [entry.record for entry in entries]
-            numbers = self._outbox.append(list(map(outbox_records.to_bytes, records)), summarise(records))
-        except (OutboxError, sqlite3.Error, OSError) as error:
-            return NotStored(entries, str(error))
-        return Stored(entries, numbers)
+        """One commit for each part; what is stored before the disk refuses stays stored."""
+        for part in _parts(entries):
+            records = [entry.record for entry in part]
+            try:
+                numbers = self._outbox.append(list(map(outbox_records.to_bytes, records)), summarise(records))
+            except (OutboxError, sqlite3.Error, OSError) as error:
+                return NotStored(entries, str(error))
+            if len(part) == len(entries):
+                return Stored(part, numbers)
+            self._report(Stored(part, numbers))
+            entries = entries[len(part) :]
+        return Stored((), ())
 
     def _fetch(self, after: int) -> Answer:
         try:

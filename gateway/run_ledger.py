@@ -45,13 +45,15 @@ class _Dropped:
             else:
                 spans.append((each.first, each.last))
 
-    def fields(self) -> dict[str, Any]:
-        told = [_text(Range(*key, *span)) for key, spans in self._spans.items() for span in spans]
+    def fields(self, own: str) -> dict[str, Any]:
+        told = [_text(Range(*key, *span), own) for key, spans in self._spans.items() for span in spans]
         return {"count": self._count, "more_unknown": self._unknown, "ranges": told}
 
 
-def _text(lost: Range) -> str:
-    return f"{lost.run} {lost.channel} {lost.first}-{lost.last}"
+def _text(lost: Range, own: str) -> str:
+    """``run channel first-last``; another device's with ``gateway/`` before its run."""
+    run = lost.run if lost.gateway == own else f"{lost.gateway}/{lost.run}"
+    return f"{run} {lost.channel} {lost.first}-{lost.last}"
 
 
 def _now() -> str:
@@ -101,14 +103,16 @@ class RunLedger:
             "event": "dropped",
             "reason": drop.reason,
             "count": drop.count,
-            "ranges": [_text(each) for each in lost],
+            "ranges": [_text(each, self._gateway) for each in lost],
         }
         return Record(EVENTS_TOPIC, self._gateway.encode(), json.dumps(event).encode(), ())
 
     def payload(self, state: State) -> bytes:
         """The run as it stands, JSON."""
         with self._lock:
-            dropped = [{"reason": reason, **what.fields()} for reason, what in self._dropped.items()]
+            dropped = [
+                {"reason": reason, **what.fields(self._gateway)} for reason, what in self._dropped.items()
+            ]
         return json.dumps(
             {
                 "v": VERSION,

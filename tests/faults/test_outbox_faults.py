@@ -148,7 +148,6 @@ def test_disk_becomes_read_only_in_an_outage(
     tell(reckoning.figures())
 
 
-@pytest.mark.xfail(strict=True, reason="one commit of megabytes grows the log past outbox.max_bytes")
 def test_cap_reached_in_an_outage(
     tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
 ) -> None:
@@ -177,12 +176,15 @@ def test_cap_reached_in_an_outage(
         reckoning = mast.reckon()
         announced = mast.witness.drops()
     missing = reckoning.sampled - reckoning.kafka.keys() - reckoning.outbox
-    tell(reckoning.figures(), dropped=len(missing), said=dict(announced))
-    assert not reckoning.invented
-    assert missing
-    assert announced == {"OUTBOX_FULL": len(missing)}
+    tell(reckoning.figures(), missing=len(missing), said=dict(announced))
+    reckoning.balance()
+    # What was dropped may have reached Kafka all the same: the producer still had it in memory.
+    # The count is of records: the run's own first word may be among them, and is no reading.
+    assert set(announced) == {"OUTBOX_FULL"}
+    assert announced["OUTBOX_FULL"] - len(reckoning.dropped) in (0, 1)
     # The oldest went first.
-    of_device = {seq for gateway, _, _, seq in missing if gateway == device}
+    of_device = {seq for gateway, _, _, seq in reckoning.dropped if gateway == device}
+    assert of_device
     assert of_device == set(range(1, len(of_device) + 1))
 
 

@@ -21,7 +21,9 @@ from gateway.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Identity
 from tests.servers import unique_name
 
-_RANGE: Final = re.compile(r"(?:(?P<run>[^ /]+)[ /])?(?P<channel>[^ /]+) (?P<first>\d+)-(?P<last>\d+)")
+_RANGE: Final = re.compile(
+    r"(?:(?:(?P<gateway>[^ /]+)/)?(?P<run>[^ /]+) )?(?P<channel>[^ /]+) (?P<first>\d+)-(?P<last>\d+)"
+)
 
 
 def _announced(gateway: str, run: str, text: str) -> Iterator[Identity]:
@@ -29,7 +31,7 @@ def _announced(gateway: str, run: str, text: str) -> Iterator[Identity]:
     found = _RANGE.fullmatch(text)
     assert found is not None, f"not a range of readings: {text!r}"
     for seq in range(int(found["first"]), int(found["last"]) + 1):
-        yield (gateway, found["channel"], found["run"] or run, seq)
+        yield (found["gateway"] or gateway, found["channel"], found["run"] or run, seq)
 
 
 @dataclass

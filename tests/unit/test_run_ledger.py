@@ -24,6 +24,9 @@ def test_a_record_tells_the_run() -> None:
         block = summarise(record("cup.wind_speed", seq) for seq in seqs)
         event = runs.dropped(Drop("OUTBOX_FULL", seqs[0], seqs[-1], len(seqs), block))
     assert json.loads(event.value)["ranges"] == ["9f3c21ab04de cup.wind_speed 9-9"]
+    other = summarise([record("cup.wind_speed", 1, gateway="shed")])
+    event = runs.dropped(Drop("DISK_LOW", 1, 1, 1, other))
+    assert json.loads(event.value)["ranges"] == ["shed/9f3c21ab04de cup.wind_speed 1-1"]
     told = runs.record("running")
     assert (told.topic, told.key) == ("gateway.runs", b"mast-07/new")
     fields = json.loads(told.value)
@@ -42,7 +45,13 @@ def test_a_record_tells_the_run() -> None:
                 "count": 7,
                 "more_unknown": False,
                 "ranges": ["9f3c21ab04de cup.wind_speed 1-6", "9f3c21ab04de cup.wind_speed 9-9"],
-            }
+            },
+            {
+                "reason": "DISK_LOW",
+                "count": 1,
+                "more_unknown": False,
+                "ranges": ["shed/9f3c21ab04de cup.wind_speed 1-1"],
+            },
         ],
     }
 

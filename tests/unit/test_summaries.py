@@ -14,8 +14,8 @@ from gateway.summaries import Range, ranges, spans, summarise
 from tests.unit.test_schema import READING
 
 
-def record(channel: str, seq: int) -> Record:
-    reading = replace(READING, channel=channel, seq=seq)
+def record(channel: str, seq: int, gateway: str = "mast-07") -> Record:
+    reading = replace(READING, gateway=gateway, channel=channel, seq=seq)
     return Record("mqtt.wind_speed", b"", encode_reading(reading), ())
 
 
