@@ -131,6 +131,7 @@ class Daemon:
             lambda report: OutboxWriter(outbox, report),
             self._link.acknowledge,
             config.outbox.commit_interval_s,
+            hold=self._link.hold,
         )
         self._runs = RunLedger(
             config.gateway.id,

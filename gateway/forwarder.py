@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 _IDLE_S: Final = 1.0
 _RETRY_STORE_S: Final = 1.0
 _TRY_LIVE_EVERY_S: Final = 20.0
+# Beyond this much in memory the broker is asked to keep what it has; it has the session for that.
+MAX_MEMORY_BYTES: Final = 32 << 20
 # Beyond this many open entries a sampler waits in ``sampled``; a mast at 12 readings/s never gets near it.
 _MAX_OPEN: Final = 50_000
 # The share of the commit interval that Kafka is given to confirm a message before it is stored.
@@ -57,6 +59,8 @@ class Counters:
 class Forwarder:
     """The thread that owns the ledger. ``acknowledge`` sends a PUBACK and must not block.
 
+    ``hold`` is told when memory is full and the broker must keep its messages, and when it may send again.
+
     New messages go through ``live``, the outbox through ``backlog``: a long backlog delays nothing new.
     """
 
@@ -69,10 +73,16 @@ class Forwarder:
         acknowledge: Callable[[Ack], None],
         commit_interval_s: float,
         monotonic: Callable[[], float] = time.monotonic,
+        hold: Callable[[bool], None] = lambda holding: None,
     ) -> None:
         self._intake = intake
         self._live = live
         self._acknowledge = acknowledge
+        self._hold = hold
+        # One thread writes each, so neither needs a lock.
+        self._arrived_bytes = 0
+        self._taken_bytes = 0
+        self._holding = threading.Event()
         self._interval_s = commit_interval_s
         self._monotonic = monotonic
         self._events: SimpleQueue[Event] = SimpleQueue()
@@ -112,7 +122,11 @@ class Forwarder:
         ``retained`` where it was kept for new subscribers, ``repeated`` where it is sent again because the
         connection broke before it was acknowledged.
         """
+        self._arrived_bytes += len(payload)
         self._events.put(Arrived(topic, payload, ack, retained, repeated))
+        if self._memory_bytes() > MAX_MEMORY_BYTES and not self._holding.is_set():
+            self._holding.set()
+            self._hold(True)
 
     def start(self) -> None:
         """Start the thread and the outbox writer's."""
@@ -171,6 +185,10 @@ class Forwarder:
         """Topics that take nothing for now; the operator's to mend."""
         return self._parking.topics
 
+    def _memory_bytes(self) -> int:
+        """Messages of the broker not yet looked at, and the ledger."""
+        return self._arrived_bytes - self._taken_bytes + self._ledger.open_bytes
+
     # The thread.
 
     def _run(self) -> None:
@@ -186,6 +204,9 @@ class Forwarder:
             self._store_overdue()
             self._try_live()
             self._backlog.turn(self._monotonic(), fetch=self._stopping_until_s is None)
+            if self._holding.is_set() and self._memory_bytes() < MAX_MEMORY_BYTES // 2:
+                self._holding.clear()
+                self._hold(False)
             if len(self._ledger) < _MAX_OPEN:
                 self._room.set()
             else:
@@ -199,6 +220,7 @@ class Forwarder:
             case Announced(record):
                 self._produce(self._ledger.enter(record, self._monotonic(), own=False))
             case Arrived():
+                self._taken_bytes += len(event.payload)
                 self._receive(event)
             case Outcome(entry, undelivered):
                 self._outcome(entry, undelivered)

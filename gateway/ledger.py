@@ -71,6 +71,8 @@ class Ledger:
         self._storing: dict[Entry, None] = {}
         self._awaiting_echo: dict[bytes, Entry] = {}
         self._held: dict[int, Entry] = {}
+        self.open_bytes = 0
+        """Values of the open entries."""
 
     def __len__(self) -> int:
         return len(self._unstored) + len(self._storing)
@@ -92,6 +94,7 @@ class Ledger:
         """Open an entry; one of our own readings will be known again by its bytes."""
         entry = Entry(record, now_s, own, [] if ack is None else [ack])
         self._unstored[entry] = None
+        self.open_bytes += len(record.value)
         if own:
             self._awaiting_echo[record.value] = entry
         return entry
@@ -131,6 +134,7 @@ class Ledger:
     def replace(self, entry: Entry, record: Record) -> None:
         """Send another record (its dead letter) in the entry's place; PUBACKs and deadline stay."""
         self._forget_bytes(entry)
+        self.open_bytes += len(record.value) - len(entry.record.value)
         entry.record = record
 
     def oldest_unstored(self) -> Entry | None:
@@ -186,6 +190,8 @@ class Ledger:
         return Settled(tuple(acks))
 
     def _close(self, entry: Entry) -> Settled:
+        if self.is_open(entry):
+            self.open_bytes -= len(entry.record.value)
         self._unstored.pop(entry, None)
         self._storing.pop(entry, None)
         self._forget_bytes(entry)

@@ -62,6 +62,8 @@ class MqttLink:
         self._connected = False
         self._connected_at_s = float("-inf")
         self._stopping = threading.Event()
+        self._may_connect = threading.Event()
+        self._may_connect.set()
         self._retry_s = _FIRST_RETRY_S
         self._greeting: tuple[str, bytes] | None = None
         self.ready = threading.Event()
@@ -105,6 +107,19 @@ class MqttLink:
         if ack.connection == self._connection and self._connected:
             self._client.ack(ack.message_id, 1)
 
+    def hold(self, holding: bool) -> None:
+        """Stay away from the broker, which keeps QoS 1 messages for the session; or come back.
+
+        Any thread may call this; it doesn't wait.
+        """
+        if holding:
+            log.warning("event=mqtt.held reason=memory_full")
+            self._may_connect.clear()
+            self._client.disconnect()
+        else:
+            log.warning("event=mqtt.resumed")
+            self._may_connect.set()
+
     def stop(self, farewell: tuple[str, bytes] | None = None) -> None:
         """Publish a last retained message where there is one, disconnect and end."""
         self._stopping.set()
@@ -120,6 +135,8 @@ class MqttLink:
         session = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         session.SessionExpiryInterval = _SESSION_EXPIRY_S
         while not self._stopping.is_set():
+            if not self._may_connect.wait(_FIRST_RETRY_S):
+                continue
             try:
                 self._client.connect(host, port, keepalive_s, clean_start=False, properties=session)
                 self._client.loop_forever()

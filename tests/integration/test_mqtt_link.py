@@ -95,3 +95,13 @@ def test_nothing_is_published_while_it_would_not_come_back(mosquitto: LocalMosqu
         mosquitto.kill()
         eventually(lambda: not link.ready.is_set())
         assert not link.publish("own/x", b"2")
+
+
+def test_held_back_it_stays_away_and_the_broker_keeps_what_comes(mosquitto: LocalMosquitto) -> None:
+    with session(mosquitto) as (link, found):
+        link.hold(True)
+        eventually(lambda: not link.ready.is_set())
+        send(mosquitto, b"kept")
+        assert found == []
+        link.hold(False)
+        assert [message.payload for message in received(found, 1)] == [b"kept"]
