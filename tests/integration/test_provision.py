@@ -12,6 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from cloud.broker import LocalBroker
 from cloud.provision import TOPICS, Provisioned, ProvisionError, provision_topics
 from gateway.cli import main
+from tests.servers import eventually
 
 EXPECTED = (
     *("mqtt.temperature", "mqtt.humidity", "mqtt.pressure", "mqtt.wind_speed", "mqtt.irradiance", "mqtt.co2"),
@@ -42,7 +43,10 @@ def test_it_creates_every_topic_once_and_compares_what_exists(
     assert set(admin.list_topics(timeout=10).topics) == {"mqtt.co2"}
 
     assert provision_topics(servers, partitions=3, replication=1) == planned
-    topics = admin.list_topics(timeout=10).topics
+    # A created topic is in the broker's metadata a moment later.
+    topics = eventually(
+        lambda: admin.list_topics(timeout=10).topics, until=lambda found: set(found) >= set(EXPECTED)
+    )
     assert set(EXPECTED) == set(topics) == set(TOPICS)
     assert {name: len(topics[name].partitions) for name in EXPECTED} == {
         name: 2 if name == "mqtt.co2" else 3 for name in EXPECTED
