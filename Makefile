@@ -23,7 +23,7 @@ packages:
 
 # --no-deps: the lock is the only source of versions.
 $(VENV)/.installed: requirements.lock pyproject.toml
-	@echo 'Installing the Python packages of requirements.lock into $(VENV) (about 700 MB)'
+	@echo 'Installing the Python packages of requirements.lock into $(VENV) (about 1.3 GB)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps -e .
@@ -59,7 +59,7 @@ mutants: setup
 
 lock:
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
 	  --extra pi --extra spark --extra analyst --extra dev --custom-compile-command 'make lock' \
 	  pyproject.toml -o requirements.lock
 
