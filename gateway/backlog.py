@@ -6,7 +6,7 @@ Owned by the forwarder's thread, which asks ``wake_s`` when to call ``turn`` nex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.drain import Drain
@@ -14,6 +14,7 @@ from gateway.intake import Intake
 from gateway.ledger import Ledger
 from gateway.outbox_records import from_bytes
 from gateway.outbox_writer import OutboxWriter
+from gateway.pace import Batches
 from gateway.parking import Parking
 from gateway.ports import Record, Sink, Undelivered
 
@@ -36,7 +37,10 @@ class Drained:
 
 
 class Backlog:
-    """Fetches rows, sends them marked as replayed, removes what Kafka has confirmed."""
+    """Fetches rows when ``batches`` lets it and sends them, late ones marked as replayed.
+
+    What Kafka has confirmed is removed.
+    """
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class Backlog:
         ledger: Ledger,
         parking: Parking,
         report: Callable[[Drained], None],
+        batches: Batches,
     ) -> None:
         self._intake = intake
         self._sink = sink
@@ -53,6 +58,7 @@ class Backlog:
         self._ledger = ledger
         self._parking = parking
         self._report = report
+        self._batches = batches
         self._drain = Drain()
         self._not_before_s = float("-inf")
         self._remove_pause_s = REMOVE_AGAIN_S
@@ -67,18 +73,25 @@ class Backlog:
 
     def wake_s(self) -> float:
         """When ``turn`` has something to do (monotonic), infinity when only an event can change that."""
-        fetch_s = self._not_before_s if self._wanted() else _NEVER
+        fetch_s = max(self._not_before_s, self._batches.wake_s()) if self._wanted() else _NEVER
         return min(fetch_s, self._drain.remove_at_s())
 
     def turn(self, now_s: float, *, fetch: bool) -> None:
         """Remove delivered rows that are due, and fetch more where ``fetch`` allows."""
+        self._batches.tick(now_s)
         if now_s >= self._drain.remove_at_s() or not fetch:
             self.remove(self._drain.take_delivered())
-        if fetch and self._wanted() and now_s >= self._not_before_s:
+        if fetch and self._wanted() and now_s >= max(self._not_before_s, self._batches.wake_s()):
             self._writer.fetch(self._drain.begin())
+
+    def stored(self, numbers: Sequence[int]) -> None:
+        """New rows are in the outbox."""
+        self._batches.stored(numbers)
 
     def fetched(self, rows: Sequence[tuple[int, bytes]], now_s: float) -> None:
         """Send the rows that were read, but for those under way, held, or for a parked topic."""
+        if not rows:
+            self._batches.end()
         if not self._drain.fetched(rows[-1][0] if rows else None):
             pause_s = min(max(self._parking.again_s() - now_s, _RETRY_S), _FRUITLESS_PAUSE_S)
             self._not_before_s = now_s + pause_s
@@ -91,8 +104,9 @@ class Backlog:
                 self.dead_letters += 1
                 record = self._intake.refuse_row(stored, str(error)).record
             if self._parking.may_send(record.topic, now_s):
-                replayed = Record(record.topic, record.key, record.value, (*record.headers, REPLAYED))
-                self._send(number, replayed, now_s)
+                if self._batches.is_late(number):
+                    record = replace(record, headers=(*record.headers, REPLAYED))
+                self._send(number, record, now_s)
 
     def not_fetched(self, now_s: float) -> None:
         """The rows could not be read: try again soon."""

@@ -32,6 +32,7 @@ from gateway.ledger import Ack
 from gateway.mqtt import MqttLink
 from gateway.notify import notify
 from gateway.outbox_writer import OutboxWriter
+from gateway.pace import METERED_PROPERTIES
 from gateway.run_ledger import ANNOUNCE_EVERY_S, RunLedger, State
 from gateway.sampler import Mast, Sampler
 from gateway.state_file import boot_id, replace_run
@@ -120,9 +121,14 @@ class Daemon:
             config.mqtt.keepalive_s,
         )
         self._link.greet(self._topics["status"], self._announcement("online"))
+        batch_s = config.uplink.batch_s if config.uplink.mode == "metered" else None
         self._live, self._backlog = (
-            KafkaSink(config.kafka.bootstrap_servers, f"{config.gateway.id}-{role}", config.kafka.properties)
-            for role in ("live", "backlog")
+            KafkaSink(
+                config.kafka.bootstrap_servers,
+                f"{config.gateway.id}-{role}",
+                {**(METERED_PROPERTIES if batched else {}), **config.kafka.properties},
+            )
+            for role, batched in (("live", False), ("backlog", batch_s is not None))
         )
         self._forwarder = Forwarder(
             self._intake,
@@ -132,6 +138,7 @@ class Daemon:
             self._link.acknowledge,
             config.outbox.commit_interval_s,
             hold=self._link.hold,
+            batch_s=batch_s,
         )
         self._runs = RunLedger(
             config.gateway.id,

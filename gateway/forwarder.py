@@ -23,6 +23,7 @@ from gateway.events import Announced, Arrived, Event, Outcome, Sampled, Stop
 from gateway.intake import Ignored, Intake, Refusal
 from gateway.ledger import Ack, Entry, Ledger, Settled, Stage
 from gateway.outbox_writer import Answer, Fetched, NotFetched, NotRemoved, NotStored, OutboxWriter, Stored
+from gateway.pace import Batches, Pace
 from gateway.parking import Parking
 from gateway.ports import Record, Sink, Undelivered
 from gateway.receipts import Receipts
@@ -36,12 +37,8 @@ _TRY_LIVE_EVERY_S: Final = 20.0
 MAX_MEMORY_BYTES: Final = 32 << 20
 # Beyond this many open entries a sampler waits in ``sampled``; a mast at 12 readings/s never gets near it.
 _MAX_OPEN: Final = 50_000
-# The share of the commit interval that Kafka is given to confirm a message before it is stored.
-_PATIENCE: Final = 0.5
-# During an outage a commit waits this share of the interval, so that fsync comes within the interval.
-_OUTAGE_PATIENCE: Final = 0.9
 
-Uplink = Literal["healthy", "spilling", "draining"]
+Uplink = Literal["healthy", "spilling", "draining", "metered"]
 
 
 @dataclass(slots=True)
@@ -62,6 +59,7 @@ class Forwarder:
     ``hold`` is told when memory is full and the broker must keep its messages, and when it may send again.
 
     New messages go through ``live``, the outbox through ``backlog``: a long backlog delays nothing new.
+    ``batch_s`` makes it metered: seconds between two batches.
     """
 
     def __init__(
@@ -74,6 +72,7 @@ class Forwarder:
         commit_interval_s: float,
         monotonic: Callable[[], float] = time.monotonic,
         hold: Callable[[bool], None] = lambda holding: None,
+        batch_s: float | None = None,
     ) -> None:
         self._intake = intake
         self._live = live
@@ -83,14 +82,16 @@ class Forwarder:
         self._arrived_bytes = 0
         self._taken_bytes = 0
         self._holding = threading.Event()
-        self._interval_s = commit_interval_s
+        self._pace = Pace(commit_interval_s, batch_s)
         self._monotonic = monotonic
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._ledger = Ledger()
         self._parking = Parking()
         self._receipts = Receipts()
         self._writer = writer(self._events.put)
-        self._backlog = Backlog(intake, backlog, self._writer, self._ledger, self._parking, self._events.put)
+        self._backlog = Backlog(
+            intake, backlog, self._writer, self._ledger, self._parking, self._events.put, Batches(batch_s)
+        )
         self._answering = True
         self._prompt_s = float("-inf")
         self._suspect: Entry | None = None
@@ -158,6 +159,8 @@ class Forwarder:
         """Whether Kafka answers, and whether a backlog is on its way."""
         if not self._answering:
             return "spilling"
+        if self._pace.metered:
+            return "metered"
         return "draining" if self._writer.records else "healthy"
 
     @property
@@ -216,7 +219,7 @@ class Forwarder:
         match event:
             case Sampled(record):
                 self.counters.sampled += 1
-                self._ledger.enter(record, self._monotonic(), own=True)
+                self._ledger.enter(record, self._monotonic(), own=True, live=not self._pace.metered)
             case Announced(record):
                 self._produce(self._ledger.enter(record, self._monotonic(), own=False))
             case Arrived():
@@ -230,6 +233,7 @@ class Forwarder:
                     self._kafka_told(event.record.topic, event.sent_s)
             case Stored(entries, numbers):
                 self.counters.stored += len(numbers)
+                self._backlog.stored(numbers)
                 self._settle(self._ledger.stored(entries, numbers))
             case NotStored(entries, problem):
                 log.error("event=outbox.store_failed records=%d error=%s", len(entries), problem)
@@ -274,7 +278,9 @@ class Forwarder:
             if isinstance(accepted, Refusal):
                 self.counters.dead_letters += 1
                 log.warning("event=message.refused topic=%s reason=%s", topic, accepted.reason)
-            entry = self._ledger.enter(accepted.record, self._monotonic(), own=False, ack=ack)
+            entry = self._ledger.enter(
+                accepted.record, self._monotonic(), own=False, ack=ack, live=not self._pace.metered
+            )
             if ack is not None:
                 self._receipts.note(ack, topic, message.payload, entry)
         self._produce(entry)
@@ -287,7 +293,7 @@ class Forwarder:
             self._acknowledge(ack)
 
     def _produce(self, entry: Entry) -> None:
-        if not self._answering or entry.stage is not Stage.WAITING:
+        if not self._answering or not entry.live or entry.stage is not Stage.WAITING:
             return
         now_s = self._monotonic()
         if not self._parking.may_send(entry.record.topic, now_s):
@@ -295,6 +301,9 @@ class Forwarder:
         self._ledger.produced(entry, now_s)
         if not self._live.send(entry.record, lambda problem: self._events.put(Outcome(entry, problem))):
             self._ledger.undelivered(entry)
+        elif self._pace.metered and self._suspect is None:
+            # Stored soon, as everything is: nothing overdue would ever raise the question.
+            self._suspect = entry
 
     def _outcome(self, entry: Entry, undelivered: Undelivered | None) -> None:
         if undelivered is None:
@@ -324,8 +333,7 @@ class Forwarder:
 
     def _entered_before_s(self, now_s: float) -> float:
         """Entries that entered before this moment must be on their way to the disk now."""
-        patience = _PATIENCE if self._answering else _OUTAGE_PATIENCE
-        return now_s - patience * self._interval_s
+        return now_s - self._pace.store_after_s(answering=self._answering)
 
     def _patience(self) -> float:
         now_s = self._monotonic()
@@ -354,7 +362,7 @@ class Forwarder:
             self._suspect = oldest
             self._judge(now_s)
         # Once one is overdue because of Kafka, the others would be too: one commit for all of them.
-        everything = stopping or not self._answering
+        everything = stopping or not self._answering or self._pace.metered
         taken = self._ledger.take_for_storing(now_s if everything else self._entered_before_s(now_s))
         if taken:
             self._writer.store(taken)
@@ -382,12 +390,12 @@ class Forwarder:
         """A delivery report has come: a prompt one says that Kafka answers."""
         now_s = self._monotonic()
         self._parking.delivered(topic)
-        if now_s - sent_s <= _PATIENCE * self._interval_s:
+        if now_s - sent_s <= self._pace.verdict_s:
             self._prompt_s = now_s
             self._go_live()
 
     def _verdict_s(self, entry: Entry) -> float:
-        return entry.sent_s + _PATIENCE * self._interval_s
+        return entry.sent_s + self._pace.verdict_s
 
     def _try_live(self) -> None:
         """Without a backlog there is no probe: what waits, or comes next, may go live and be it.

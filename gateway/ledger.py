@@ -41,11 +41,15 @@ class Ack:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One message. Times are monotonic; ``at_sink`` while the sink owes us its outcome."""
+    """One message. Times are monotonic; ``at_sink`` while the sink owes us its outcome.
+
+    One that isn't ``live`` goes to the sink by way of the outbox only.
+    """
 
     record: Record
     entered_s: float
     own: bool
+    live: bool = True
     acks: list[Ack] = field(default_factory=list)
     stage: Stage = Stage.WAITING
     at_sink: bool = False
@@ -90,9 +94,11 @@ class Ledger:
         """Whether an outbox row must not be drained yet."""
         return number in self._held
 
-    def enter(self, record: Record, now_s: float, *, own: bool, ack: Ack | None = None) -> Entry:
+    def enter(
+        self, record: Record, now_s: float, *, own: bool, ack: Ack | None = None, live: bool = True
+    ) -> Entry:
         """Open an entry; one of our own readings will be known again by its bytes."""
-        entry = Entry(record, now_s, own, [] if ack is None else [ack])
+        entry = Entry(record, now_s, own, live, [] if ack is None else [ack])
         self._unstored[entry] = None
         self.open_bytes += len(record.value)
         if own:

@@ -121,9 +121,8 @@ def _mqtt_problems(source: Source, raw: dict[str, Any]) -> None:
 
 
 def _uplink_problems(source: Source, raw: dict[str, Any]) -> None:
-    if raw.get("mode") == "metered":
-        source.error(("uplink", "mode"), '"metered" comes with a later version; this one knows "live"')
-        del raw["mode"]
+    if "batch_s" in raw and raw.get("mode", "live") == "live":
+        source.warn(("uplink", "batch_s"), 'counts only with mode = "metered"')
 
 
 def _outbox_sizes(source: Source, raw: dict[str, Any]) -> None:

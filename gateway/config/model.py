@@ -53,9 +53,10 @@ class KafkaConfig:
 
 @dataclass(frozen=True, slots=True)
 class UplinkConfig:
-    """How readings leave: each as soon as it is there (live)."""
+    """How readings leave: each at once (live), or stored and sent every ``batch_s`` seconds (metered)."""
 
-    mode: Literal["live"] = "live"
+    mode: Literal["live", "metered"] = "live"
+    batch_s: Annotated[float, Ge(1), Le(3600)] = 60.0
 
 
 @dataclass(frozen=True, slots=True)

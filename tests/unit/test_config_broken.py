@@ -42,7 +42,6 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
     ],
     "later_versions": [
         (4, "kafka.format", '"avro" comes with a later version', None),
-        (6, "uplink.mode", '"metered" comes with a later version', None),
     ],
     "kafka_properties": [
         (4, "kafka.topic", "knows {quantity} only, not {channel}", None),

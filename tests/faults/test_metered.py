@@ -1,0 +1,75 @@
+"""A metered uplink: everything is on the disk first, and what goes over the wire is counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.demo.mosquitto import LocalMosquitto
+from tests.faults.kafka import Kafka
+from tests.faults.mast import Mast
+from tests.servers import eventually
+
+pytestmark = pytest.mark.system
+Tell = Callable[..., None]
+
+_RATE = 12
+_METERED = """
+[uplink]
+mode = "metered"
+batch_s = {batch_s}
+"""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("batch_s", "batches"), [(1, 60), (5, 24), (60, 4)], ids=["1 s", "5 s", "60 s"])
+def test_metered_uplink_with_a_batch_every(
+    tmp_path: Path,
+    cloud: Kafka,
+    mosquitto: LocalMosquitto,
+    tell: Tell,
+    full: bool,
+    batch_s: int,
+    batches: int,
+) -> None:
+    if not full:
+        if batch_s > 5:
+            pytest.skip("takes four minutes; runs with --full")
+        batches = 2
+    with Mast(tmp_path, cloud, mosquitto, rate=_RATE, more=_METERED.format(batch_s=batch_s)) as mast:
+        mast.start()
+
+        def next_batch() -> int:
+            """Wait for the end of a batch: so many readings have been sent."""
+            before = int(mast.status()["drained"])
+            eventually(lambda: int(mast.status()["drained"]), batch_s + 20, until=lambda now: now > before)
+            return int(
+                eventually(mast.status, batch_s + 20, until=lambda now: now["outbox_records"] < 3 * _RATE)[
+                    "drained"
+                ]
+            )
+
+        first = next_batch()
+        carried, begin_s = dict(cloud.uplink.carried), time.monotonic()
+        for _ in range(batches - 1):
+            next_batch()
+        last = next_batch()
+        up, down = (cloud.uplink.carried[way] - carried[way] for way in ("up", "down"))
+        seconds = time.monotonic() - begin_s
+        uplink = mast.status()["uplink"]
+        mast.stop()
+        reckoning = mast.reckon()
+    reckoning.balance()
+    per_reading = (up + down) / (last - first)
+    tell(
+        reckoning.figures(),
+        seconds=round(seconds),
+        bytes_up_per_reading=round(up / (last - first), 1),
+        bytes_down_per_reading=round(down / (last - first), 1),
+        MB_a_month_at_12_per_s=round(per_reading * 12 * 86400 * 30 / 1e6),
+    )
+    assert uplink == "metered"
+    assert reckoning.replayed == 0
