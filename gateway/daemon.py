@@ -1,4 +1,4 @@
-"""The daemon: the only place that constructs and wires. Startup, main loop, shutdown stand in that order."""
+"""The daemon wires the parts that ``assembly`` builds. Startup, main loop, shutdown stand in that order."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from typing import Any, Final
 
 from buffer.drops import Drop
 from buffer.errors import OutboxError
-from buffer.sqlite_outbox import SqliteOutbox
 from cloud.errors import CloudError
-from cloud.producer import KafkaSink
 from cloud.schema import VERSION, Reading
-from drivers.boards.opener import open_board
-from drivers.interface import BoardError, FittedSensor
-from drivers.registry import driver_type
+from drivers.interface import BoardError
+from gateway import assembly
 from gateway.clock import SystemClock
-from gateway.config import Config, ConfigError, ForwardConfig, load
+from gateway.config import Config, ConfigError, load
 from gateway.forwarder import Forwarder
 from gateway.identity import Sequences, new_run
 from gateway.intake import Intake
@@ -32,11 +29,9 @@ from gateway.ledger import Ack
 from gateway.mqtt import MqttLink
 from gateway.notify import notify
 from gateway.outbox_writer import OutboxWriter
-from gateway.pace import METERED_PROPERTIES
 from gateway.run_ledger import ANNOUNCE_EVERY_S, RunLedger, State
-from gateway.sampler import Mast, Sampler
+from gateway.sampler import Mast
 from gateway.state_file import boot_id, replace_run
-from gateway.status import StatusServer
 from gateway.summaries import summarise
 from gateway.supervisor import Supervisor
 
@@ -44,8 +39,6 @@ log = logging.getLogger(__name__)
 
 _TICK_S: Final = 1.0
 _KAFKA_GRACE_S: Final = 5.0
-# Given up when the disk is full, so that rows can still be removed.
-_BALLAST_BYTES: Final = 1 << 20
 
 
 def run(path: Path, overrides: Mapping[str, object], seconds: float | None) -> int:
@@ -78,58 +71,35 @@ class Daemon:
         machine_clock = SystemClock(config.clock.trust)
         # Drops are told by the outbox writer's thread, or while the outbox is opened.
         self._drops: SimpleQueue[Drop] = SimpleQueue()
-        outbox = SqliteOutbox(
-            config.outbox.path,
-            max_bytes=config.outbox.max_bytes,
-            min_free_disk=config.outbox.min_free_disk,
-            ballast_bytes=_BALLAST_BYTES,
-            on_drop=self._drops.put,
-        )
+        outbox = assembly.open_outbox(config, self._drops.put)
         try:
-            self._board = open_board(
-                config.board.kind,
-                config.board.options,
-                fitted_sensors(config),
-                config.base_dir,
-                config.gateway,
-            )
+            self._board = assembly.open_fitted_board(config)
         except BoardError:
             outbox.close()
             raise
         self._clock = self._board.clock or machine_clock
-        root = f"{config.mqtt.topic_root}/{config.gateway.id}"
-        self._topics = {name: f"{root}/{name}" for name in ("status", "run")}
-        self._reading_topic = root + "/{sensor}/{quantity}"
-        own_readings = f"{root}/+/+"
+        self._topics = assembly.Topics.of(config)
         self._intake = Intake(
             config.gateway.id,
             self._run_id,
             self._sequences,
             config.kafka.topic,
             machine_clock,
-            [ForwardConfig(own_readings), *config.forwards],
-            [sensor.name for sensor in config.sensors],
+            assembly.routes(config),
+            assembly.sensor_names(config),
         )
         self._link = MqttLink(
             config.mqtt.host,
             config.mqtt.port,
             f"fieldgate-{config.gateway.id}",
-            [own_readings, *(forward.filter for forward in config.forwards)],
-            self._topics["run"],
+            assembly.filters(config),
+            self._topics.run,
             self._arrived,
-            (self._topics["status"], self._announcement("offline")),
+            (self._topics.status, self._announcement("offline")),
             config.mqtt.keepalive_s,
         )
-        self._link.greet(self._topics["status"], self._announcement("online"))
-        batch_s = config.uplink.batch_s if config.uplink.mode == "metered" else None
-        self._live, self._backlog = (
-            KafkaSink(
-                config.kafka.bootstrap_servers,
-                f"{config.gateway.id}-{role}",
-                {**(METERED_PROPERTIES if batched else {}), **config.kafka.properties},
-            )
-            for role, batched in (("live", False), ("backlog", batch_s is not None))
-        )
+        self._link.greet(self._topics.status, self._announcement("online"))
+        self._live, self._backlog = (assembly.kafka_sink(config, role) for role in ("live", "backlog"))
         self._forwarder = Forwarder(
             self._intake,
             self._live,
@@ -138,7 +108,7 @@ class Daemon:
             self._link.acknowledge,
             config.outbox.commit_interval_s,
             hold=self._link.hold,
-            batch_s=batch_s,
+            batch_s=assembly.batch_s(config),
         )
         self._runs = RunLedger(
             config.gateway.id,
@@ -148,14 +118,8 @@ class Daemon:
             self._counts,
         )
         mast = Mast(config.gateway.id, self._run_id, self._clock, self._sequences, self._emit)
-        self._supervisor = Supervisor(
-            [
-                Sampler(sensor, driver_type(sensor.driver).make(self._board, sensor.options), mast)
-                for sensor in config.sensors
-            ],
-            self._clock,
-        )
-        self._status = self._open_status()
+        self._supervisor = Supervisor(assembly.samplers(config.sensors, self._board, mast), self._clock)
+        self._status = assembly.open_status(config, self._snapshot)
 
     def run(self, seconds: float | None) -> int:
         """Startup, main loop, shutdown."""
@@ -200,7 +164,7 @@ class Daemon:
             self._supervisor.check()
             self._announce_drops()
             state: State = "ended" if self._supervisor.ended else "running"
-            self._link.publish(self._topics["run"], self._runs.payload(state), retain=True)
+            self._link.publish(self._topics.run, self._runs.payload(state), retain=True)
             if now_s >= announce_at_s and self._forwarder.uplink != "spilling":
                 # During an outage each would be stored, and the last of them tells everything.
                 announce_at_s = now_s + ANNOUNCE_EVERY_S
@@ -220,8 +184,8 @@ class Daemon:
         left = self._forwarder.stop(_KAFKA_GRACE_S, lambda: self._runs.record("stopped"))
         if left:
             self._runs.dropped(Drop("NOT_STORED", 0, 0, len(left), summarise(left)))
-        self._link.publish(self._topics["run"], self._runs.payload("stopped"), retain=True)
-        self._link.stop(farewell=(self._topics["status"], self._announcement("offline")))
+        self._link.publish(self._topics.run, self._runs.payload("stopped"), retain=True)
+        self._link.stop(farewell=(self._topics.status, self._announcement("offline")))
         self._live.close()
         self._backlog.close()
         if self._status is not None:
@@ -240,7 +204,7 @@ class Daemon:
 
     def _arrived(self, topic: str, payload: bytes, ack: Ack | None, retained: bool, repeated: bool) -> None:
         """Called by the broker's network thread: the previous run's last word, or a message to forward."""
-        if topic != self._topics["run"]:
+        if topic != self._topics.run:
             self._forwarder.arrived(topic, payload, ack, retained=retained, repeated=repeated)
             return
         closing = self._runs.close_previous(payload)
@@ -251,21 +215,11 @@ class Daemon:
 
     def _emit(self, reading: Reading, sensor: str) -> None:
         """The ledger first: what the broker loses, the ledger still has."""
-        topic = self._reading_topic.format(sensor=sensor, quantity=reading.quantity)
+        topic = self._topics.reading.format(sensor=sensor, quantity=reading.quantity)
         record = self._intake.own(reading, topic)
         self._forwarder.sampled(record)
         self._link.publish(topic, record.value)
         self._last.note(reading)
-
-    def _open_status(self) -> StatusServer | None:
-        if not self._config.status.enabled:
-            return None
-        try:
-            return StatusServer(self._config.status.host, self._config.status.port, self._snapshot)
-        except OSError as error:
-            # A taken port is no reason not to sample.
-            log.error("event=status.unavailable listen=%s error=%s", self._config.status.listen, error)
-            return None
 
     def _announcement(self, state: str) -> bytes:
         return json.dumps(
@@ -305,13 +259,3 @@ class Daemon:
             "outbox_bytes": forwarder.outbox_bytes,
             "channels": self._last.snapshot(),
         }
-
-
-def fitted_sensors(config: Config) -> list[FittedSensor]:
-    """The config's sensors as the board sees them."""
-    return [
-        FittedSensor(
-            sensor.name, sensor.driver, sensor.options, driver_type(sensor.driver).channels, sensor.height_m
-        )
-        for sensor in config.sensors
-    ]

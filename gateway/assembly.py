@@ -1,0 +1,118 @@
+"""Builds the daemon's parts from a config: at the start all of them, at a reload those that change."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from buffer.drops import Drop
+from buffer.sqlite_outbox import SqliteOutbox
+from cloud.producer import KafkaSink
+from drivers.boards.opener import open_board
+from drivers.interface import Board, FittedSensor
+from drivers.registry import driver_type
+from gateway.config import Config, ForwardConfig, SensorConfig
+from gateway.pace import METERED_PROPERTIES
+from gateway.sampler import Mast, Sampler
+from gateway.status import StatusServer
+
+log = logging.getLogger(__name__)
+
+# Given up when the disk is full, so that rows can still be removed.
+_BALLAST_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The gateway's own topics on the local broker; ``reading`` is a template, ``readings`` a filter."""
+
+    status: str
+    run: str
+    reading: str
+    readings: str
+
+    @classmethod
+    def of(cls, config: Config) -> Topics:
+        """The topics under ``{topic_root}/{gateway}``."""
+        root = f"{config.mqtt.topic_root}/{config.gateway.id}"
+        return cls(f"{root}/status", f"{root}/run", root + "/{sensor}/{quantity}", f"{root}/+/+")
+
+
+def routes(config: Config) -> list[ForwardConfig]:
+    """What is forwarded: the gateway's own readings, and the other devices' messages."""
+    return [ForwardConfig(Topics.of(config).readings), *config.forwards]
+
+
+def filters(config: Config) -> list[str]:
+    """What is subscribed to."""
+    return [forward.filter for forward in routes(config)]
+
+
+def sensor_names(config: Config) -> list[str]:
+    """The names no other device's channel may take."""
+    return [sensor.name for sensor in config.sensors]
+
+
+def open_outbox(config: Config, on_drop: Callable[[Drop], None]) -> SqliteOutbox:
+    """The outbox. Raises OutboxError."""
+    return SqliteOutbox(
+        config.outbox.path,
+        max_bytes=config.outbox.max_bytes,
+        min_free_disk=config.outbox.min_free_disk,
+        ballast_bytes=_BALLAST_BYTES,
+        on_drop=on_drop,
+    )
+
+
+def open_fitted_board(config: Config) -> Board:
+    """The board with its sensors. Raises BoardError."""
+    return open_board(
+        config.board.kind, config.board.options, fitted_sensors(config), config.base_dir, config.gateway
+    )
+
+
+def kafka_sink(config: Config, role: str) -> KafkaSink:
+    """A producer; ``role`` (live, backlog) ends its client id. Raises CloudError."""
+    kafka = config.kafka
+    return KafkaSink(kafka.bootstrap_servers, f"{config.gateway.id}-{role}", kafka_properties(config, role))
+
+
+def kafka_properties(config: Config, role: str) -> dict[str, str]:
+    """A producer's librdkafka properties; a metered uplink's batches are compressed harder."""
+    batched = role == "backlog" and batch_s(config) is not None
+    return {**(METERED_PROPERTIES if batched else {}), **config.kafka.properties}
+
+
+def batch_s(config: Config) -> float | None:
+    """Seconds between two batches of a metered uplink; None for a live one."""
+    return config.uplink.batch_s if config.uplink.mode == "metered" else None
+
+
+def samplers(sensors: Iterable[SensorConfig], board: Board, mast: Mast) -> list[Sampler]:
+    """A sampler, with a driver of its own, for each sensor."""
+    return [
+        Sampler(sensor, driver_type(sensor.driver).make(board, sensor.options), mast) for sensor in sensors
+    ]
+
+
+def open_status(config: Config, snapshot: Callable[[], dict[str, Any]]) -> StatusServer | None:
+    """The status page; None where it isn't wanted or its port is taken, which is no reason not to sample."""
+    if not config.status.enabled:
+        return None
+    try:
+        return StatusServer(config.status.host, config.status.port, snapshot)
+    except OSError as error:
+        log.error("event=status.unavailable listen=%s error=%s", config.status.listen, error)
+        return None
+
+
+def fitted_sensors(config: Config) -> list[FittedSensor]:
+    """The config's sensors as the board sees them."""
+    return [
+        FittedSensor(
+            sensor.name, sensor.driver, sensor.options, driver_type(sensor.driver).channels, sensor.height_m
+        )
+        for sensor in config.sensors
+    ]
