@@ -39,6 +39,11 @@ GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING = 1, 2, 3, 4, 9
 """QARTOD flags (US IOOS, Manual for Real-Time Quality Control)."""
 _QUALITIES: Final = frozenset({GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING})
 
+SYNCED, UNSYNCED, REPAIRED = "synced", "unsynced", "repaired"
+"""What a reading's ``clock`` says of its time: right, unknown, worked out afterwards (right too)."""
+CLOCK_UNSYNCED: Final = "CLOCK_UNSYNCED"
+"""The reason that goes with ``unsynced``."""
+
 MAX_PAYLOAD_BYTES: Final = 1 << 20
 """Larger messages are refused unread: Kafka brokers refuse them by default too (message.max.bytes)."""
 MAX_READING_BYTES: Final = 64 << 10
@@ -56,9 +61,12 @@ MAX_AHEAD_US: Final = 600_000_000
 
 _MAX_INT64: Final = (1 << 63) - 1
 _MAX_INT32: Final = (1 << 31) - 1
+# Exact in every JSON reader.
+_MAX_INT53: Final = (1 << 53) - 1
 _GATEWAY: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 _CHANNEL: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\.[a-z0-9_]{1,64}", re.ASCII)
 RUN_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+_BOOT: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _REASON: Final = re.compile(r"[A-Z0-9_]{1,64}", re.ASCII)
 _RFC3339: Final = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
@@ -78,8 +86,10 @@ class InvalidReading(ValueError):
 class Reading:
     """Raw, value and quality of one channel over one period.
 
-    ``time_us`` is the start of the period, microseconds since 1970-01-01T00:00Z. ``extra`` holds fields this
-    version doesn't know. The identity is (gateway, channel, run, seq).
+    ``time_us`` is the start of the period, microseconds since 1970-01-01T00:00Z. Where ``clock`` is
+    "unsynced" it is by a clock that was never set, and ``boot`` (the kernel's boot id) and ``mono_ms``
+    (milliseconds since that boot) say when it was; "repaired" was worked out from these. ``extra`` holds
+    fields this version doesn't know. The identity is (gateway, channel, run, seq).
     """
 
     gateway: str
@@ -100,6 +110,8 @@ class Reading:
     latitude: float | None = None
     longitude: float | None = None
     altitude_m: float | None = None
+    boot: str | None = None
+    mono_ms: int | None = None
     extra: Mapping[str, Any] | None = None
 
     @property
@@ -154,10 +166,10 @@ def encode_reading(reading: Reading) -> bytes:
         "clock": reading.clock,
         "cal": reading.cal,
     }
-    for name in ("latitude", "longitude", "altitude_m"):
-        position = getattr(reading, name)
-        if position is not None:
-            fields[name] = position
+    for name in ("latitude", "longitude", "altitude_m", "boot", "mono_ms"):
+        present = getattr(reading, name)
+        if present is not None:
+            fields[name] = present
     if reading.extra:
         fields.update(reading.extra)
     return json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
@@ -273,6 +285,11 @@ class _Fields:
             raise InvalidReading("NOT_FINITE", f"{name} is not finite")
         return number
 
+    def since_boot(self) -> tuple[str | None, int | None]:
+        """The boot id and the milliseconds since that boot, each where it is there."""
+        boot = self.text("boot", _BOOT) if "boot" in self._left else None
+        return boot, self.integer("mono_ms", 0, _MAX_INT53) if "mono_ms" in self._left else None
+
     def reasons(self) -> tuple[str, ...]:
         value = self._take("reasons")
         if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
@@ -281,19 +298,18 @@ class _Fields:
             raise InvalidReading("BAD_NAME", f"reasons must be at most 32 words matching {_REASON.pattern}")
         return tuple(value)
 
-    def time(self, received_us: int | None) -> int:
+    def tells_since_boot(self) -> bool:
+        """Whether the reading can be repaired: its time is not what it will be."""
+        return self._left.get("clock") == UNSYNCED and {"boot", "mono_ms"} <= self._left.keys()
+
+    def time(self) -> int:
         value = self._take("time")
         if not isinstance(value, str):
             raise InvalidReading("WRONG_TYPE", "time must be a string")
         try:
-            time_us = parse_time(value)
+            return parse_time(value)
         except (ValueError, OverflowError) as error:
             raise InvalidReading("BAD_TIME", str(error)) from error
-        if time_us < OLDEST_TIME_US:
-            raise InvalidReading("TIME_TOO_OLD", f"{value} is before 2000")
-        if received_us is not None and time_us > received_us + MAX_AHEAD_US:
-            raise InvalidReading("TIME_IN_FUTURE", f"{value} is over 10 minutes ahead of its receipt")
-        return time_us
 
     def rest(self) -> Mapping[str, Any] | None:
         """What this version doesn't know; it must be finite too, or no one could send it on."""
@@ -303,11 +319,21 @@ class _Fields:
         return self._left
 
 
-def parse_reading(payload: bytes, received_us: int | None = None) -> Reading:
+def _check_time(time_us: int, received_us: int | None) -> None:
+    if time_us < OLDEST_TIME_US:
+        raise InvalidReading("TIME_TOO_OLD", f"{format_time(time_us)} is before 2000")
+    if received_us is not None and time_us > received_us + MAX_AHEAD_US:
+        raise InvalidReading(
+            "TIME_IN_FUTURE", f"{format_time(time_us)} is over 10 minutes ahead of its receipt"
+        )
+
+
+def parse_reading(payload: bytes, received_us: int | None = None, *, unrepaired: bool = False) -> Reading:
     """The reading in a payload.
 
     ``received_us`` is when it was received, microseconds since the epoch (Kafka's timestamp in the pipeline);
-    without it the future isn't checked. Raises InvalidReading with the first problem found.
+    without it the future isn't checked. With ``unrepaired`` a reading that has ``boot`` and ``mono_ms`` may
+    be of any time, for it will be another. Raises InvalidReading with the first problem found.
     """
     if len(payload) > MAX_READING_BYTES:
         raise InvalidReading("TOO_LARGE", f"{len(payload)} bytes, at most {MAX_READING_BYTES}")
@@ -323,7 +349,9 @@ def parse_reading(payload: bytes, received_us: int | None = None) -> Reading:
         raise InvalidReading("MISSING_FIELD", "unit is missing")
     if UNITS.get(quantity, unit) != unit:
         raise InvalidReading("WRONG_UNIT", f"{quantity} is in {UNITS[quantity]}, not {unit}")
-    time_us = fields.time(received_us)
+    time_us = fields.time()
+    if not (unrepaired and fields.tells_since_boot()):
+        _check_time(time_us, received_us)
     period_ms = fields.integer("period_ms", 1, _MAX_INT32)
     value = fields.number("value", required=True)
     raw = fields.number("raw")
@@ -337,13 +365,15 @@ def parse_reading(payload: bytes, received_us: int | None = None) -> Reading:
     run = fields.text("run", RUN_ID)
     seq = fields.integer("seq", 1, _MAX_INT64)
     clock = fields.label("clock")
-    if clock not in ("synced", "unsynced"):
-        raise InvalidReading("BAD_NAME", "clock must be 'synced' or 'unsynced'")
+    if clock not in (SYNCED, UNSYNCED, REPAIRED):
+        raise InvalidReading("BAD_NAME", f"clock must be {SYNCED!r}, {UNSYNCED!r} or {REPAIRED!r}")
     cal = fields.label("cal")
     latitude, longitude = fields.number("latitude"), fields.number("longitude")
     if abs(latitude or 0.0) > 90 or abs(longitude or 0.0) > 180:
         raise InvalidReading("OUT_OF_RANGE", f"no place on Earth is at {latitude}, {longitude}")
     altitude_m = fields.number("altitude_m")
+    # With a clock that is right they are fields like any other that this version doesn't know.
+    boot, mono_ms = fields.since_boot() if clock == UNSYNCED else (None, None)
     return Reading(
         gateway,
         channel,
@@ -363,6 +393,8 @@ def parse_reading(payload: bytes, received_us: int | None = None) -> Reading:
         latitude,
         longitude,
         altitude_m,
+        boot,
+        mono_ms,
         fields.rest(),
     )
 

@@ -79,6 +79,9 @@ class Clock(Protocol):
     def now_ns(self) -> int:
         """Event time, nanoseconds since 1970-01-01T00:00Z."""
 
+    def offset_ns(self) -> int:
+        """Event time less the time since boot, in nanoseconds: changes only where the clock is set."""
+
     def monotonic(self) -> float:
         """Seconds that only grow, on the time base the sensors live in: what drivers divide pulses by."""
 
@@ -91,8 +94,11 @@ class Clock(Protocol):
     def covers(self, start_ns: int, end_ns: int) -> bool:
         """False where the period reaches beyond the end of a replay."""
 
-    def wait_until(self, time_ns: int) -> bool:
-        """Block until event time has come; False when it never will (stopped, or beyond the end)."""
+    def wait_until(self, time_ns: int, offset_ns: int | None = None) -> bool:
+        """Block until event time has come; False when it never will (stopped, or beyond the end).
+
+        Also ends where the clock is set: while it waits, or since ``offset_ns``, if that is given, was so.
+        """
 
     def stop(self) -> None:
         """Wake every waiter with False."""

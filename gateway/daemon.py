@@ -117,7 +117,7 @@ class Daemon:
             replace_run(config.outbox.path.with_name(config.outbox.path.name + ".run"), self._run_id),
             self._counts,
         )
-        mast = Mast(config.gateway.id, self._run_id, self._clock, self._sequences, self._emit)
+        mast = Mast(config.gateway.id, self._run_id, self._clock, self._sequences, self._emit, boot_id())
         self._supervisor = Supervisor(assembly.samplers(config.sensors, self._board, mast), self._clock)
         self._status = assembly.open_status(config, self._snapshot)
 

@@ -2,6 +2,9 @@
 
 A reading's time is the start of the period it stands for. Pulse counters are read at the period's end,
 everything else at its start. A sensor that doesn't answer gives readings too: value null, with the reason.
+
+Lengths and lateness are measured in time since boot, so a clock that is set loses and doubles nothing: the
+period under way keeps its length and its beginning by the old clock, the next begins on the new grid.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from cloud.schema import MISSING, Reading
+from cloud.schema import CLOCK_UNSYNCED, MISSING, SYNCED, UNSYNCED, Reading
 from drivers.interface import Channel, ChecksumError, DriverError, Measurement, ReadError
+from gateway.clock import clock_was_set
 from gateway.config import SensorConfig
 from gateway.identity import Sequences, calibration_id
 from gateway.ports import Clock, Driver
@@ -26,13 +30,31 @@ _RESTART_AFTER_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Mast:
-    """What all samplers of one run share. ``emit`` takes a reading and its sensor's name; it may block."""
+    """What all samplers of one run share. ``emit`` takes a reading and its sensor's name; it may block.
+
+    ``boot`` is the kernel's id of this boot.
+    """
 
     gateway: str
     run: str
     clock: Clock
     sequences: Sequences
     emit: Callable[[Reading, str], None]
+    boot: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Period:
+    """One period, and the clock as it was when the period began: it may be set before the reading is made."""
+
+    begin_ns: int
+    offset_ns: int
+    synced: bool
+
+    @property
+    def mono_ms(self) -> int:
+        """Milliseconds from boot to the period's beginning."""
+        return max(round((self.begin_ns - self.offset_ns) / 1e6), 0)
 
 
 def _is_finite(measurement: Measurement) -> bool:
@@ -59,38 +81,90 @@ class Sampler:
         self._started = False
         self._start_again_s = float("-inf")
         self._failing = False
+        self._set_meanwhile = False
         self.missed = 0
 
     def run(self) -> None:
         """Sample until the clock has no more time. Raises what a driver raises against its contract."""
-        clock, period_ns = self._mast.clock, self._period_ns
-        begin_ns = -(-clock.now_ns() // period_ns) * period_ns
         try:
+            offset_ns = self._mast.clock.offset_ns()
             # A first count begins on the grid, not whenever this thread happened to start.
-            if clock.wait_until(begin_ns):
+            period = self._await(self._grid_ns(), offset_ns)
+            if period is not None:
                 self._start_now()
-            while clock.covers(begin_ns, begin_ns + period_ns):
-                due_ns = begin_ns + period_ns if self._driver.accumulates else begin_ns
-                if not clock.wait_until(due_ns):
+                period = self._covered(period)
+            self._set_meanwhile = False
+            while period is not None:
+                if self._driver.accumulates and not self._await_end(period):
                     return
-                self._emit(begin_ns, self._read())
-                begin_ns = self._next(begin_ns, due_ns)
+                self._emit(period, self._read())
+                period = self._next(period)
         finally:
             self._driver.stop()
             self._started = False
 
-    def _next(self, begin_ns: int, due_ns: int) -> int:
+    def _grid_ns(self) -> int:
+        """The next instant of the grid."""
+        return -(-self._mast.clock.now_ns() // self._period_ns) * self._period_ns
+
+    def _covered(self, period: _Period) -> _Period | None:
+        end_ns = period.begin_ns + self._period_ns
+        return period if self._mast.clock.covers(period.begin_ns, end_ns) else None
+
+    def _await(self, begin_ns: int, offset_ns: int) -> _Period | None:
+        """Wait for a period's beginning, the next of the new grid where the clock is set; None at the end.
+
+        ``offset_ns`` is the clock's at the time ``begin_ns`` was chosen.
+        """
+        clock = self._mast.clock
+        while clock.wait_until(begin_ns, offset_ns):
+            # In this order: a clock that is synchronised in between only makes a right time repaired.
+            synced, now_offset_ns = clock.synced, clock.offset_ns()
+            if clock_was_set(offset_ns, now_offset_ns, self._period_ns):
+                self._tell_set(offset_ns, now_offset_ns)
+                begin_ns = self._grid_ns()
+            elif clock.now_ns() >= begin_ns:
+                return _Period(begin_ns, now_offset_ns, synced)
+            offset_ns = now_offset_ns
+        return None
+
+    def _await_end(self, period: _Period) -> bool:
+        """Wait until the period has had its length, though the clock be set meanwhile."""
+        clock = self._mast.clock
+        end_boot_ns = period.begin_ns + self._period_ns - period.offset_ns
+        while True:
+            offset_ns = clock.offset_ns()
+            if not clock.wait_until(end_boot_ns + offset_ns, offset_ns):
+                return False
+            if clock.now_ns() - clock.offset_ns() >= end_boot_ns:
+                return True
+
+    def _next(self, period: _Period) -> _Period | None:
         """The next period; those that passed while a slow read was under way are counted, not caught up."""
-        now_ns = self._mast.clock.now_ns()
-        if now_ns < due_ns:
-            # The clock was set back while we waited: go on from where it is now.
-            log.warning("event=clock.set_back sensor=%s by_s=%.1f", self.sensor.name, (due_ns - now_ns) / 1e9)
-            return -(-now_ns // self._period_ns) * self._period_ns
-        late = (now_ns - due_ns) // self._period_ns
+        clock = self._mast.clock
+        offset_ns = clock.offset_ns()
+        # Time since boot: a clock that is set makes nothing late.
+        passed_ns = clock.now_ns() - offset_ns - (period.begin_ns - period.offset_ns)
+        late = passed_ns // self._period_ns - (1 if self._driver.accumulates else 0)
         if late > 0:
             self.missed += late
             log.warning("event=sampler.late sensor=%s missed=%d", self.sensor.name, late)
-        return begin_ns + (1 + max(late, 0)) * self._period_ns
+        begin_ns = period.begin_ns + (1 + max(late, 0)) * self._period_ns
+        if clock_was_set(period.offset_ns, offset_ns, passed_ns):
+            self._tell_set(period.offset_ns, offset_ns)
+            begin_ns = self._grid_ns()
+        following = self._covered(_Period(begin_ns, offset_ns, synced=False))
+        following = following and self._await(begin_ns, offset_ns)
+        if following is not None and self._set_meanwhile:
+            self._set_meanwhile = False
+            if self._driver.accumulates:
+                # The new grid's first count begins on it; what lies between the grids belongs to no period.
+                self._read()
+        return following
+
+    def _tell_set(self, before_ns: int, now_ns: int) -> None:
+        self._set_meanwhile = True
+        log.warning("event=clock.set sensor=%s by_s=%.3f", self.sensor.name, (now_ns - before_ns) / 1e9)
 
     def _read(self) -> Mapping[str, Measurement] | str:
         """The measurements by quantity, or the reason why there are none."""
@@ -132,18 +206,17 @@ class Sampler:
         self._failing = True
         log.log(level, "event=sensor.silent sensor=%s error=%s", self.sensor.name, error)
 
-    def _emit(self, begin_ns: int, read: Mapping[str, Measurement] | str) -> None:
+    def _emit(self, period: _Period, read: Mapping[str, Measurement] | str) -> None:
         for channel in self._driver.channels:
             measured = read if isinstance(read, str) else read.get(channel.quantity, "READ_ERROR")
             if isinstance(measured, Measurement) and not _is_finite(measured):
                 self._failed(ReadError(f"{channel.quantity} is not a finite number"))
                 measured = "READ_ERROR"
-            self._mast.emit(self._reading(channel, begin_ns, measured), self.sensor.name)
+            self._mast.emit(self._reading(channel, period, measured), self.sensor.name)
 
-    def _reading(self, channel: Channel, begin_ns: int, measurement: Measurement | str) -> Reading:
+    def _reading(self, channel: Channel, period: _Period, measurement: Measurement | str) -> Reading:
         mast, name = self._mast, f"{self.sensor.name}.{channel.quantity}"
-        synced = mast.clock.synced
-        reasons = () if synced else ("CLOCK_UNSYNCED",)
+        reasons = () if period.synced else (CLOCK_UNSYNCED,)
         value = raw = latitude = longitude = altitude_m = None
         if isinstance(measurement, str):
             quality, reasons = MISSING, (measurement, *reasons)
@@ -158,7 +231,7 @@ class Sampler:
             channel=name,
             quantity=channel.quantity,
             unit=channel.unit,
-            time_us=begin_ns // 1000,
+            time_us=period.begin_ns // 1000,
             period_ms=self._period_ns // 1_000_000,
             value=value,
             raw=raw,
@@ -167,9 +240,11 @@ class Sampler:
             reasons=reasons,
             run=mast.run,
             seq=mast.sequences.draw(name),
-            clock="synced" if synced else "unsynced",
+            clock=SYNCED if period.synced else UNSYNCED,
             cal=self._cal,
             latitude=latitude,
             longitude=longitude,
             altitude_m=altitude_m,
+            boot=None if period.synced else mast.boot,
+            mono_ms=None if period.synced else period.mono_ms,
         )

@@ -64,6 +64,10 @@ class SteppedClock:
         """Event time."""
         return self._event_ns
 
+    def offset_ns(self) -> int:
+        """Event time at the start, whence ``monotonic`` counts: nobody sets this clock."""
+        return self._start_ns
+
     def monotonic(self) -> float:
         """Event seconds since the start."""
         return (self._event_ns - self._start_ns) / 1e9
@@ -86,7 +90,7 @@ class SteppedClock:
         self._refused = True
         return False
 
-    def wait_until(self, time_ns: int) -> bool:
+    def wait_until(self, time_ns: int, offset_ns: int | None = None) -> bool:
         """Block until event time has come. False when stopped, and at once beyond the world's end."""
         with self._changed:
             if not self.covers(time_ns, time_ns):

@@ -70,7 +70,7 @@ class Lake:
                 rows, distinct, synced = _row(
                     connection,
                     "SELECT count(*), count(DISTINCT (gateway, channel, run, seq)), "
-                    "count(*) FILTER (clock = 'synced') FROM readings",
+                    "count(*) FILTER (clock <> 'unsynced') FROM readings",
                 )
                 (own,) = _row(
                     connection,

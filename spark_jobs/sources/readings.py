@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from spark_jobs.schemas import READINGS
 from spark_jobs.settings import Settings
 from spark_jobs.state.intervals import Interval
-from spark_jobs.transforms.statistics import interval_start
+from spark_jobs.transforms.statistics import interval_start, timely
 
 _US: Final = 1_000_000
 _MAX_SPANS: Final = 32
@@ -85,7 +85,7 @@ def readings_in(
     if len(gateways) <= _MAX_GATEWAYS:
         readings = readings.where(F.col("gateway").isin(sorted(gateways)))
     return (
-        readings.where(F.col("clock") == "synced")
+        readings.where(timely())
         .withColumn("interval_start", interval_start(time, settings.interval_s))
         .join(F.broadcast(keys), ["gateway", "channel", "interval_start"], "left_semi")
     )

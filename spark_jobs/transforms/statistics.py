@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from cloud.schema import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT
+from cloud.schema import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT, UNSYNCED
 
 GUST_S: Final = 3
 """Averaging time of a gust in seconds (WMO-No. 8)."""
@@ -34,15 +34,21 @@ def interval_start(time: Column, interval_s: int) -> Column:
     return F.timestamp_micros(micros - F.pmod(micros, F.lit(length_us)))
 
 
+def timely() -> Column:
+    """Whether a reading's time is known: by a clock that was right, or repaired since."""
+    return F.col("clock") != UNSYNCED
+
+
 def touched_intervals(readings: DataFrame, interval_s: int) -> DataFrame:
     """The (gateway, channel, interval_start) that readings belong to, once each.
 
     Readings of an unsynchronised clock belong to none: their time is not known well enough.
     """
-    synced = readings.where(F.col("clock") == "synced")
-    return synced.select(
-        "gateway", "channel", interval_start(F.col("time"), interval_s).alias("interval_start")
-    ).distinct()
+    return (
+        readings.where(timely())
+        .select("gateway", "channel", interval_start(F.col("time"), interval_s).alias("interval_start"))
+        .distinct()
+    )
 
 
 def _gust_windows(by_time: DataFrame) -> DataFrame:

@@ -59,11 +59,18 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def _since_boot(reading: Reading) -> dict[str, Any]:
+    """What an unsynced reading tells of its time, for whoever knows more of that boot."""
+    told = {"boot": reading.boot, "mono_ms": reading.mono_ms}
+    return {name: value for name, value in told.items() if value is not None}
+
+
 def _extra(reading: Reading) -> str | None:
-    if reading.extra is None:
+    extra = {**(reading.extra or {}), **_since_boot(reading)}
+    if not extra:
         return None
     try:
-        return json.dumps(reading.extra, separators=(",", ":"), allow_nan=False)
+        return json.dumps(extra, separators=(",", ":"), allow_nan=False)
     except ValueError as error:
         raise InvalidReading("NOT_FINITE", "an unknown field holds a number beyond a double") from error
     except RecursionError as error:

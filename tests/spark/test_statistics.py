@@ -207,11 +207,14 @@ def test_special_channels_and_intervals(spark: SparkSession) -> None:
     assert (vane["count"], vane["n_good"]) == (2, 2)
 
 
-def test_an_unsynchronised_clock_touches_nothing(spark: SparkSession) -> None:
+def test_an_unsynchronised_clock_touches_nothing_and_a_repaired_one_does(spark: SparkSession) -> None:
     rows = [
         {name: getattr(item, "time_us" if name == "time" else name) for name in _COLUMNS.names}
-        for item in (reading(1, clock="unsynced", quality=3), reading(61), reading(62))
+        for item in (reading(1, clock="unsynced", quality=3), reading(61), reading(121, clock="repaired"))
     ]
     frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_COLUMNS))
     touched = touched_intervals(frame, 60).toArrow()
-    assert touched["interval_start"].cast(pa.int64()).to_pylist() == [START_US + 60 * S]
+    assert sorted(touched["interval_start"].cast(pa.int64()).to_pylist()) == [
+        START_US + 60 * S,
+        START_US + 120 * S,
+    ]

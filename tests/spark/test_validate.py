@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,6 +104,12 @@ def test_a_reading_arrives_whole(spark: SparkSession) -> None:
     assert json.loads(first.extra) == {"boot": "b1", "nested": {"a": [1, None]}}
     assert (first.kafka_topic, first.kafka_partition, first.kafka_offset) == ("mqtt.wind_speed", 0, 40)
     assert (second.value, second.quality, second.reasons, second.extra) == (None, 9, ["READ_ERROR"], None)
+
+
+def test_what_an_unsynced_reading_tells_of_its_time_is_kept(spark: SparkSession) -> None:
+    given = replace(reading(7, clock="unsynced", quality=3, extra={"a": 1}), boot="8f-1", mono_ms=7250)
+    (row,) = validated(kafka_frame(spark, encoded([given])), DEAD).collect()
+    assert (row.clock, json.loads(row.extra)) == ("unsynced", {"a": 1, "boot": "8f-1", "mono_ms": 7250})
 
 
 def test_replayed_is_the_header_alone(spark: SparkSession) -> None:

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
+
 
 class SteppingClock:
-    """Event time jumps to whatever is waited for; ``slow_ns`` is what each ``now_ns`` seems to take."""
+    """Event time jumps to whatever is waited for, but for ``sets``, which happen on the way.
 
-    def __init__(self, now_ns: int, end_ns: int, *, synced: bool = True) -> None:
+    Each of ``sets`` is (nanoseconds since boot, by how many nanoseconds the clock is set then, whether it is
+    synchronised from then on). Boot was ten seconds before the first moment.
+    """
+
+    def __init__(
+        self, now_ns: int, end_ns: int, *, synced: bool = True, sets: Iterable[tuple[int, int, bool]] = ()
+    ) -> None:
         self.time_ns = now_ns
         self.end_ns = end_ns
         self.synced = synced
         self.joined = 0
+        self.boot_ns = now_ns - 10_000_000_000
+        self.sets = deque(sets)
 
     def now_ns(self) -> int:
         return self.time_ns
 
+    def offset_ns(self) -> int:
+        return self.boot_ns
+
     def monotonic(self) -> float:
-        return self.time_ns / 1e9
+        return (self.time_ns - self.boot_ns) / 1e9
+
+    def set_by(self, by_ns: int) -> None:
+        """Somebody sets the clock; the end stays where it is in time since boot."""
+        self.time_ns += by_ns
+        self.boot_ns += by_ns
+        self.end_ns += by_ns
 
     def join(self) -> None:
         self.joined += 1
@@ -27,9 +47,16 @@ class SteppingClock:
     def covers(self, start_ns: int, end_ns: int) -> bool:
         return end_ns <= self.end_ns
 
-    def wait_until(self, time_ns: int) -> bool:
+    def wait_until(self, time_ns: int, offset_ns: int | None = None) -> bool:
+        if offset_ns is not None and offset_ns != self.boot_ns:
+            return True
         if time_ns > self.end_ns:
             return False
+        if self.sets and self.sets[0][0] <= time_ns - self.boot_ns:
+            since_boot_ns, by_ns, self.synced = self.sets.popleft()
+            self.time_ns = max(self.time_ns, self.boot_ns + since_boot_ns)
+            self.set_by(by_ns)
+            return True
         self.time_ns = max(self.time_ns, time_ns)
         return True
 

@@ -29,6 +29,9 @@ class FixedClock:
     def now_ns(self) -> int:
         return RECEIVED_NS
 
+    def offset_ns(self) -> int:
+        return RECEIVED_NS - 61_250_000_000
+
     def monotonic(self) -> float:
         return 0.0
 
@@ -39,7 +42,7 @@ class FixedClock:
     def covers(self, start_ns: int, end_ns: int) -> bool:
         return True
 
-    def wait_until(self, time_ns: int) -> bool:
+    def wait_until(self, time_ns: int, offset_ns: int | None = None) -> bool:
         return False
 
 

@@ -68,7 +68,14 @@ def failure(error: Exception) -> Callable[[], float]:
 
 
 def sampler(driver: ScriptedDriver, readings: list[Reading], interval_s: float = 1.0) -> Sampler:
-    mast = Mast("mast-07", "run", driver.clock, Sequences(), lambda reading, sensor: readings.append(reading))
+    mast = Mast(
+        "mast-07",
+        "run",
+        driver.clock,
+        Sequences(),
+        lambda reading, sensor: readings.append(reading),
+        "boot-1",
+    )
     config = SensorConfig("cup", "hall-anemometer", interval_s, options=NoOptions())
     return Sampler(config, driver, mast)
 
@@ -181,22 +188,66 @@ def test_a_driver_that_gives_no_number_gives_a_missing_value_and_takes_one_seq(v
     ]
 
 
-def test_a_clock_that_is_set_back_does_not_stop_the_sampling() -> None:
-    clock = SteppingClock(T0_NS, T0_NS + 2 * SECOND_NS)
-    hour_ns = 3600 * SECOND_NS
+HOUR_NS = 3600 * SECOND_NS
 
-    def set_back() -> float:
-        clock.time_ns -= hour_ns
-        clock.end_ns -= hour_ns
-        return 1.0
 
-    readings = run(ScriptedDriver(clock, [set_back, answer(2.0), answer(3.0)]))
-    assert [reading.time_us * 1000 - T0_NS for reading in readings] == [
-        0,
-        -hour_ns,
-        -hour_ns + SECOND_NS,
+@pytest.mark.parametrize("accumulates", [False, True])
+@pytest.mark.parametrize("by_ns", [-3 * HOUR_NS, -700_000_000, 700_000_000, 3 * HOUR_NS + 250_000_000])
+def test_a_clock_that_is_set_loses_and_doubles_nothing(by_ns: int, *, accumulates: bool) -> None:
+    """Set in the middle of the third period: that one keeps its length, the next is on the new grid."""
+    clock = SteppingClock(
+        T0_NS, T0_NS + 8 * SECOND_NS, synced=False, sets=[(12 * SECOND_NS + SECOND_NS // 2, by_ns, True)]
+    )
+    driver = ScriptedDriver(clock, list(map(answer, range(9))), accumulates=accumulates)
+    readings: list[Reading] = []
+    station = sampler(driver, readings)
+    station.run()
+    assert station.missed == 0
+    assert [reading.seq for reading in readings] == list(range(1, len(readings) + 1))
+    before, after = readings[:3], readings[3:]
+    assert [
+        ((reading.time_us * 1000 - T0_NS) // SECOND_NS, reading.clock, reading.boot, reading.mono_ms)
+        for reading in before
+    ] == [(n, "unsynced", "boot-1", 10_000 + 1000 * n) for n in range(3)]
+    assert {(reading.clock, reading.boot, reading.mono_ms) for reading in after} == {("synced", None, None)}
+    since_boot = [(reading.time_us * 1000 - T0_NS - by_ns) / 1e9 for reading in after]
+    assert all(reading.time_us % 1_000_000 == 0 for reading in after)
+    assert since_boot == [since_boot[0] + n for n in range(len(after))]
+    # Whole periods up to the end, and less than one without a reading.
+    assert len(after) in (4, 5)
+    assert 2.5 < since_boot[0] < 4.0
+    if accumulates:
+        # Each period has its full length, and what was counted between the grids is in none.
+        assert [reading.value for reading in readings] == [0, 1, 2, *range(4, 4 + len(after))]
+    else:
+        assert [reading.value for reading in readings] == list(range(len(readings)))
+
+
+def test_an_hourly_sensor_goes_on_with_the_new_clocks_next_hour() -> None:
+    """Set back by a day and 20 minutes while it waits: it does not wait for the old hour to come again."""
+    by_ns = -(24 * HOUR_NS + 1200 * SECOND_NS)
+    start_ns = T0_NS // HOUR_NS * HOUR_NS + SECOND_NS
+    clock = SteppingClock(start_ns, start_ns + 3 * HOUR_NS, sets=[(1810 * SECOND_NS, by_ns, True)])
+    readings = run(ScriptedDriver(clock, [answer(1.0), answer(2.0)]), interval_s=3600.0)
+    # 00:00:01, half an hour later 00:30:01 became 00:10:01 of the day before: the next hour is 01:00.
+    assert [reading.time_us * 1000 - start_ns for reading in readings] == [
+        -23 * HOUR_NS - SECOND_NS,
     ]
-    assert [reading.seq for reading in readings] == [1, 2, 3]
+
+
+def test_a_set_clock_hides_no_lateness() -> None:
+    clock = SteppingClock(T0_NS, T0_NS + 6 * SECOND_NS)
+
+    def slow() -> float:
+        clock.time_ns += 2_500_000_000
+        clock.set_by(-HOUR_NS)
+        return 2.0
+
+    readings: list[Reading] = []
+    station = sampler(ScriptedDriver(clock, [answer(1.0), slow, answer(3.0), answer(4.0)]), readings)
+    station.run()
+    assert [(reading.time_us * 1000 - T0_NS) / 1e9 for reading in readings] == [0, 1, -3596, -3595]
+    assert station.missed == 2
 
 
 def test_the_calibration_id_changes_with_the_serial_number() -> None:
@@ -204,7 +255,9 @@ def test_the_calibration_id_changes_with_the_serial_number() -> None:
 
     def cal(serial: str) -> str | None:
         readings: list[Reading] = []
-        mast = Mast("m", "run", clock, Sequences(), lambda reading, sensor: readings.append(reading))
+        mast = Mast(
+            "m", "run", clock, Sequences(), lambda reading, sensor: readings.append(reading), "boot-1"
+        )
         config = SensorConfig("cup", "hall-anemometer", serial=serial, options=NoOptions())
         Sampler(config, ScriptedDriver(clock, [answer(1.0)]), mast).run()
         return readings[0].cal

@@ -48,9 +48,42 @@ def test_the_contracts_example_both_ways() -> None:
     assert encode_reading(READING) == CONTRACT
 
 
+UNREPAIRED = replace(
+    READING,
+    time_us=12_000_000,
+    quality=3,
+    reasons=("CLOCK_UNSYNCED",),
+    clock="unsynced",
+    boot="8f-1",
+    mono_ms=7250,
+)
+
+
+def test_a_reading_that_will_be_repaired_may_be_of_any_time() -> None:
+    payload = encode_reading(UNREPAIRED)
+    assert payload.endswith(b'"clock":"unsynced","cal":"5d1c0a7e","boot":"8f-1","mono_ms":7250}')
+    assert parse_reading(payload, unrepaired=True) == UNREPAIRED
+    for refused in (payload, encode_reading(replace(UNREPAIRED, boot=None))):
+        with pytest.raises(InvalidReading) as problem:
+            parse_reading(refused, unrepaired=refused is not payload)
+        assert problem.value.reason == "TIME_TOO_OLD"
+
+
+def test_with_a_clock_that_is_right_boot_is_nothing_we_know() -> None:
+    payload = contract(clock="repaired", boot=7, mono_ms="x")
+    reading = parse_reading(payload)
+    assert (reading.boot, reading.mono_ms, reading.extra) == (None, None, {"boot": 7, "mono_ms": "x"})
+    assert json.loads(encode_reading(reading)) == json.loads(payload)
+
+
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
+        (contract(clock="unsynced", boot=7), "WRONG_TYPE"),
+        (contract(clock="unsynced", boot=""), "BAD_NAME"),
+        (contract(clock="unsynced", mono_ms=1.5), "WRONG_TYPE"),
+        (contract(clock="unsynced", mono_ms=-1), "OUT_OF_RANGE"),
+        (contract(clock="set"), "BAD_NAME"),
         (b"", "EMPTY"),
         (b" \n", "EMPTY"),
         (b"\xff\xfe", "NOT_UTF8"),
@@ -139,6 +172,8 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 def readings(draw: st.DrawFn) -> Reading:
     quantity = draw(st.sampled_from(sorted(UNITS)))
     missing = draw(st.booleans())
+    clock = draw(st.sampled_from(["synced", "unsynced", "repaired"]))
+    unsynced = clock == "unsynced"
     return Reading(
         gateway=draw(st.from_regex(r"[a-z0-9-]{1,63}", fullmatch=True)),
         channel=draw(st.from_regex(r"[A-Za-z0-9_-]{1,20}", fullmatch=True)) + "." + quantity,
@@ -153,11 +188,13 @@ def readings(draw: st.DrawFn) -> Reading:
         reasons=tuple(draw(st.lists(st.from_regex(r"[A-Z_]{1,12}", fullmatch=True), max_size=4))),
         run=draw(st.from_regex(r"[0-9a-f]{12}", fullmatch=True)),
         seq=draw(st.integers(1, (1 << 63) - 1)),
-        clock=draw(st.sampled_from(["synced", "unsynced"])),
+        clock=clock,
         cal=draw(st.none() | st.from_regex(r"[0-9a-f]{8}", fullmatch=True)),
         latitude=draw(st.none() | st.floats(-90, 90)),
         longitude=draw(st.none() | st.floats(-180, 180)),
         altitude_m=draw(st.none() | FINITE),
+        boot=draw(st.none() | st.uuids().map(str)) if unsynced else None,
+        mono_ms=draw(st.none() | st.integers(0, (1 << 53) - 1)) if unsynced else None,
     )
 
 
