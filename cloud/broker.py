@@ -23,6 +23,7 @@ from cloud.child import Child, free_port, last_lines, listening, wait_for
 from cloud.errors import CloudError
 
 _JARS_VARIABLE: Final = "FIELDGATE_JARS"
+_KILL_TIMEOUT_S: Final = 2.0
 _STOP_TIMEOUT_S: Final = 15.0
 _FORMAT_TIMEOUT_S: Final = 60.0
 _ANSWER_TIMEOUT_S: Final = 2.0
@@ -166,9 +167,11 @@ class LocalBroker:
             self._child.stop(timeout_s)
 
     def kill(self) -> None:
-        """SIGKILL at once."""
+        """SIGKILL, and wait until it is gone: then ``start`` starts a new one."""
         if self._child is not None:
             self._child.kill()
+            # Polled, not waited for: a second Ctrl-C calls this from a signal handler.
+            wait_for(lambda: self.exit_code is not None, _KILL_TIMEOUT_S, poll_s=0.005)
 
     def __enter__(self) -> Self:
         self.start()

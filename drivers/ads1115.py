@@ -21,6 +21,7 @@ from drivers.quiet_import import quiet_import
 INSTALL: Final = "install fieldgate with the extra 'pi'"
 
 AdcPins = Literal[0, 1, 2, 3, "0-1", "0-3", "1-3", "2-3"]
+AdcGain = Literal["6.144V", "4.096V", "2.048V", "1.024V", "0.512V", "0.256V"]
 
 FULL_SCALE_V: Final = {
     "6.144V": 6.144,
@@ -46,7 +47,7 @@ class AdcOptions:
 
     address: Annotated[int, Ge(0x48), Le(0x4B)] = 0x48
     input: AdcPins = 0
-    gain: Literal["6.144V", "4.096V", "2.048V", "1.024V", "0.512V", "0.256V"] = "6.144V"
+    gain: AdcGain = "6.144V"
 
 
 def adc_pins(adc_input: int | str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
-from drivers.ads1115 import AdcInput, AdcOptions
+from drivers.ads1115 import AdcGain, AdcInput, AdcOptions, AdcPins
 from drivers.driver_type import DriverType
 from drivers.interface import Board, Channel, Measurement, ReadError
 
@@ -19,10 +19,18 @@ CHANNEL = Channel("irradiance", "W/m2", "V", -10.0, 2000.0)
 
 
 @dataclass(frozen=True, slots=True)
+class PyranometerAdcOptions(AdcOptions):
+    """A converter input with this sensor's own defaults: a table that gives one key keeps the rest."""
+
+    input: AdcPins = "2-3"
+    gain: AdcGain = "0.256V"
+
+
+@dataclass(frozen=True, slots=True)
 class PyranometerOptions:
     """Wiring and transfer function E = slope·V + offset (W/m² per V, W/m²)."""
 
-    adc: AdcOptions = field(default_factory=lambda: AdcOptions(input="2-3", gain="0.256V"))
+    adc: PyranometerAdcOptions = field(default_factory=PyranometerAdcOptions)
     slope: Annotated[float, Gt(0), Le(10_000_000)] = 100_000.0
     offset: Annotated[float, Ge(-100), Le(100)] = 0.0
 

@@ -195,9 +195,13 @@ def _figure(cell: str, column: ReplayColumn, where: str) -> float:
         figure = float(text)
     except ValueError as error:
         raise BoardError(f"{where}: column {column.column!r}: {cell!r} is no number") from error
-    if math.isinf(figure):
-        raise BoardError(f"{where}: column {column.column!r}: {cell!r} isn't finite")
-    return column.scale * figure + column.offset
+    # NaN is a value the logger hadn't. A finite figure may be infinite once it is scaled.
+    value = column.scale * figure + column.offset
+    if math.isinf(figure) or not (math.isfinite(value) or math.isnan(figure)):
+        raise BoardError(
+            f"{where}: column {column.column!r}: {cell!r} isn't finite, or its scaled value isn't"
+        )
+    return value
 
 
 def open_replay(options: ReplayOptions, sensors: Sequence[FittedSensor], base_dir: Path) -> EmulatedBoard:

@@ -32,6 +32,8 @@ _AS_ROOT: Final = """\
 user root
 """
 
+_KILL_TIMEOUT_S: Final = 2.0
+
 
 class MosquittoError(DemoError):
     """The private Mosquitto can't be started; the message says what to do."""
@@ -110,9 +112,11 @@ class LocalMosquitto:
         self.start(timeout_s)
 
     def kill(self) -> None:
-        """SIGKILL at once."""
+        """SIGKILL, and wait until it is gone: then nobody listens, and ``start`` starts a new one."""
         if self._child is not None:
             self._child.kill()
+            # Polled, not waited for: a second Ctrl-C calls this from a signal handler.
+            wait_for(lambda: self.exit_code is not None, _KILL_TIMEOUT_S, poll_s=0.005)
 
     def __enter__(self) -> Self:
         self.start()

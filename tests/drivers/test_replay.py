@@ -210,6 +210,16 @@ def test_what_is_wrong_is_named_with_file_line_and_column(tmp_path: Path, text: 
         replayed(path, [BARO], {"baro": "p"})
 
 
+@pytest.mark.parametrize("scale", [100.0, -100.0])
+def test_a_figure_that_is_finite_only_before_it_is_scaled_is_refused(tmp_path: Path, scale: float) -> None:
+    path = write(tmp_path, "timestamp,p\n2024-01-11T13:00:00Z,1e307\n")
+    column = ReplayColumn("p", scale)
+    with pytest.raises(BoardError, match=r"mast\.csv: line 2: column 'p': '1e307' isn't finite"):
+        replayed(path, [BARO], {"baro": column})
+    # A value the logger hadn't stays that, whatever its scale.
+    replayed(write(tmp_path, "timestamp,p\n2024-01-11T13:00:00Z,NaN\n"), [BARO], {"baro": column})
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BoardError, match=r"nowhere\.csv: can't be read: No such file"):
         replayed(tmp_path / "nowhere.csv", [BARO], {"baro": "p"})

@@ -178,6 +178,15 @@ def test_mosquitto_carries_two_megabytes_and_forgets_on_restart(mosquitto: Local
         client.loop_stop()
 
 
+def test_a_killed_mosquitto_is_gone_and_may_be_started_at_once(mosquitto: LocalMosquitto) -> None:
+    for _ in range(20):
+        killed = mosquitto.pid
+        mosquitto.kill()
+        assert mosquitto.exit_code == -signal.SIGKILL
+        mosquitto.start()
+        assert mosquitto.pid != killed
+
+
 def test_mosquitto_on_a_taken_port_says_so(tmp_path: Path, mosquitto: LocalMosquitto) -> None:
     second = LocalMosquitto(tmp_path / "second", port=mosquitto.port)
     with pytest.raises(MosquittoError, match=f"something else listens on 127.0.0.1:{mosquitto.port} already"):

@@ -101,6 +101,23 @@ def test_nested_table_means_the_last_sensor(path: Path) -> None:
     assert (options.adc.input, options.adc.gain, options.adc.address) == ("0-1", "0.256V", 0x48)
 
 
+@pytest.mark.parametrize(
+    ("adc", "wired"),
+    [
+        ("", (0x48, "2-3", "0.256V")),
+        ("adc = { address = 0x49 }", (0x49, "2-3", "0.256V")),
+        ('adc = { input = "0-1" }', (0x48, "0-1", "0.256V")),
+        ('adc = { gain = "0.512V" }', (0x48, "2-3", "0.512V")),
+    ],
+)
+def test_an_adc_table_with_some_keys_keeps_the_drivers_defaults_for_the_others(
+    path: Path, adc: str, wired: tuple[int, str, str]
+) -> None:
+    sun = f'[[sensor]]\nname = "sun"\ndriver = "pyranometer"\n{adc}\n'
+    options = _load(path, MINIMAL + sun).sensors[0].options
+    assert (options.adc.address, options.adc.input, options.adc.gain) == wired
+
+
 def test_gpsd_measures_from_the_gateway_unless_told_otherwise(path: Path) -> None:
     gateway = MINIMAL + "latitude = 27.7\nlongitude = 85.5\n"
     gps = '[[sensor]]\nname = "gps"\ndriver = "gpsd"\n'

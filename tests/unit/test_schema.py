@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cloud.schema import (
@@ -130,6 +130,8 @@ def test_with_a_clock_that_is_right_boot_is_nothing_we_know() -> None:
         (contract(time="2026-13-21T07:35:00Z"), "BAD_TIME"),
         (contract(time="20261121T073500Z"), "BAD_TIME"),
         (contract(time="1999-12-31T23:59:59Z"), "TIME_TOO_OLD"),
+        (contract(time="9999-12-31T23:59:59-23:59"), "BAD_TIME"),
+        (contract(time="9999-12-31T23:59:59.9999999-00:01"), "BAD_TIME"),
         (contract(latitude=91.0), "OUT_OF_RANGE"),
         (contract(note="x" * 70_000), "TOO_LARGE"),
         (CONTRACT.replace(b'"seq"', b'"note":[1e400],"seq"'), "NOT_FINITE"),
@@ -220,6 +222,32 @@ json_values = st.recursive(
 def test_no_bytes_raise_anything_else(payload: bytes) -> None:
     try:
         reading = parse_reading(payload)
+    except InvalidReading:
+        return
+    assert parse_reading(encode_reading(reading)) == reading
+
+
+TWO_DIGITS = st.integers(0, 60).map("{:02}".format)
+
+
+@given(
+    st.builds(
+        "{}-{}-{}{}{}:{}:{}{}{}".format,
+        st.sampled_from(["0001", "2000", "2026", "9999"]),
+        st.sampled_from(["01", "02", "12"]),
+        st.sampled_from(["01", "29", "31"]),
+        st.sampled_from("Tt"),
+        st.sampled_from(["00", "12", "23", "24"]),
+        TWO_DIGITS,
+        TWO_DIGITS,
+        st.just("") | st.from_regex(r"\.[0-9]{1,9}", fullmatch=True),
+        st.sampled_from("Zz") | st.builds("{}{}:{}".format, st.sampled_from("+-"), TWO_DIGITS, TWO_DIGITS),
+    )
+)
+@example("9999-12-31T23:59:59.999999-00:01")
+def test_every_time_that_is_taken_can_be_written_again(text: str) -> None:
+    try:
+        reading = parse_reading(contract(time=text))
     except InvalidReading:
         return
     assert parse_reading(encode_reading(reading)) == reading
