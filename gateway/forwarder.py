@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 from gateway.backlog import REMOVE_AGAIN_S, Backlog, Drained
 from gateway.events import Announced, Arrived, Event, Outcome, Sampled, Stop
-from gateway.intake import Ignored, Intake, Refusal
+from gateway.intake import Ignored, Intake, Refusal, Several
 from gateway.ledger import Ack, Entry, Ledger, Settled, Stage
 from gateway.outbox_writer import Answer, Fetched, NotFetched, NotRemoved, NotStored, OutboxWriter, Stored
 from gateway.pace import Batches, Pace
@@ -259,10 +259,12 @@ class Forwarder:
         entry = self._ledger.echoed(message.payload, ack) if self._intake.may_echo(topic) else None
         if entry is None and message.repeated and ack is not None:
             known = self._receipts.repeated(ack, topic, message.payload)
-            if known is not None:
+            if known:
                 self._owe(known, ack)
                 return
-        if entry is None:
+        if entry is not None:
+            self._produce(entry)
+        else:
             if self._stopping_until_s is not None:
                 # Without a PUBACK the broker keeps it for the next run; a number given now, after the
                 # run's last record, would be one nobody knows of.
@@ -275,21 +277,27 @@ class Forwarder:
                     self.counters.late_echoes += 1
                 self._settle(Settled(() if ack is None else (ack,)))
                 return
-            if isinstance(accepted, Refusal):
-                self.counters.dead_letters += 1
-                log.warning("event=message.refused topic=%s reason=%s", topic, accepted.reason)
-            entry = self._ledger.enter(
-                accepted.record, self._monotonic(), own=False, ack=ack, live=not self._pace.metered
-            )
+            entries = []
+            for part in accepted.parts if isinstance(accepted, Several) else (accepted,):
+                if isinstance(part, Refusal):
+                    self.counters.dead_letters += 1
+                    log.warning("event=message.refused topic=%s reason=%s", topic, part.reason)
+                live = not self._pace.metered
+                entries.append(
+                    self._ledger.enter(part.record, self._monotonic(), own=False, ack=ack, live=live)
+                )
             if ack is not None:
-                self._receipts.note(ack, topic, message.payload, entry)
-        self._produce(entry)
+                self._receipts.note(ack, topic, message.payload, entries)
+            # Only now that all of them owe the PUBACK.
+            for each in entries:
+                self._produce(each)
 
-    def _owe(self, entry: Entry, ack: Ack) -> None:
-        """A message came again: acknowledge it with its entry, or now if that has left the ledger."""
-        if self._ledger.is_open(entry):
-            entry.acks.append(ack)
-        else:
+    def _owe(self, entries: tuple[Entry, ...], ack: Ack) -> None:
+        """A message came again: acknowledge it with its last entry, or now if all have left the ledger."""
+        still_open = [entry for entry in entries if self._ledger.is_open(entry)]
+        for entry in still_open:
+            self._ledger.owe(entry, ack)
+        if not still_open:
             self._acknowledge(ack)
 
     def _produce(self, entry: Entry) -> None:

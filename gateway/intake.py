@@ -21,7 +21,7 @@ from gateway.identity import Sequences
 from gateway.ports import Clock, Record
 from gateway.quality import flag, range_reasons
 from gateway.routes import RAW_QUANTITY, Route, Routes
-from gateway.transform import measure, unwanted
+from gateway.transform import AbsentValue, measure, parse, unwanted
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _RECEIVED_AT: Final = "received-at"
 _MAX_CHANNELS: Final = 256
 """Other devices' channels in one run: the run record names each, and a topic is quickly made up."""
 
-RETAINED, DROP_IF, NO_FORWARD = "RETAINED", "DROP_IF", "NO_FORWARD"
+RETAINED, DROP_IF, ABSENT, NO_FORWARD = "RETAINED", "DROP_IF", "ABSENT", "NO_FORWARD"
 
 _EVERYTHING: Final = (ForwardConfig("#"),)
 
@@ -52,9 +52,22 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A message that is not forwarded, on purpose: RETAINED, DROP_IF or NO_FORWARD. Counted."""
+    """A message, or a reading of one, that is not forwarded, on purpose. Counted.
+
+    RETAINED, DROP_IF, ABSENT or NO_FORWARD.
+    """
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """What one message makes: several readings, and perhaps a dead letter of those it should have made.
+
+    Its PUBACK is for all of them together.
+    """
+
+    parts: tuple[Accepted | Refusal, ...]
 
 
 class Intake:
@@ -85,12 +98,15 @@ class Intake:
         self._channels: set[str] = set()
         # Apart from the readings': what goes to mqtt.raw is in no table of readings.
         self._issued_raw = Sequences()
-        self._ignored = {RETAINED: 0, DROP_IF: 0, NO_FORWARD: 0}
+        self._ignored = {RETAINED: 0, DROP_IF: 0, ABSENT: 0, NO_FORWARD: 0}
         self._dead_letters = 0
 
     @property
     def ignored(self) -> dict[str, int]:
-        """How many messages were not forwarded on purpose, by reason. Any thread may ask."""
+        """How many messages, or single readings of them, were not forwarded on purpose, by reason.
+
+        Any thread may ask.
+        """
         return dict(self._ignored)
 
     @property
@@ -109,7 +125,7 @@ class Intake:
 
     def accept(
         self, mqtt_topic: str, payload: bytes, *, retained: bool = False
-    ) -> Accepted | Refusal | Ignored | None:
+    ) -> Accepted | Refusal | Several | Ignored | None:
         """What to send for a message; None for the echo of a reading that this run issued.
 
         ``retained``: the broker kept the message for new subscribers, so its age is unknown.
@@ -125,7 +141,13 @@ class Intake:
                 return self._reading(mqtt_topic, payload)
             if route.forward.payload == "raw":
                 return self._raw(mqtt_topic, payload, route, retained=retained)
-            return self._measured(mqtt_topic, payload, route, retained=retained)
+            if retained and route.forward.time_path is None:
+                # As old as it may be, it would be stamped with now.
+                return self._ignore(RETAINED, mqtt_topic)
+            parsed = parse(payload, route.forward)
+            if route.parts:
+                return self._several(mqtt_topic, payload, parsed, route.parts)
+            return self._measured(mqtt_topic, parsed, route)
         except schema.InvalidReading as problem:
             return self._refuse(problem.reason, problem.detail, mqtt_topic, payload)
 
@@ -166,14 +188,38 @@ class Intake:
         headers = (*self._headers(mqtt_topic), *identity)
         return Accepted(Record(schema.RAW_TOPIC, mqtt_topic.encode(), payload, headers))
 
-    def _measured(
-        self, mqtt_topic: str, payload: bytes, route: Route, *, retained: bool
-    ) -> Accepted | Ignored:
+    def _several(
+        self, mqtt_topic: str, payload: bytes, parsed: object, parts: Iterable[Route]
+    ) -> Accepted | Refusal | Several | Ignored:
+        """One reading for each part; those that can't be made become one dead letter, the others go on."""
+        made: list[Accepted | Refusal] = []
+        problems: list[schema.InvalidReading] = []
+        ignored = Ignored(ABSENT)
+        for part in parts:
+            try:
+                found = self._measured(mqtt_topic, parsed, part)
+            except schema.InvalidReading as problem:
+                problems.append(problem)
+                continue
+            if isinstance(found, Accepted):
+                made.append(found)
+            else:
+                ignored = found
+        if problems:
+            reason = problems[0].reason
+            # The same trouble with the time comes once for each part.
+            details = dict.fromkeys(each.detail if each.reason == reason else str(each) for each in problems)
+            made.append(self._refuse(reason, "; ".join(details), mqtt_topic, payload))
+        if len(made) > 1:
+            return Several(tuple(made))
+        return made[0] if made else ignored
+
+    def _measured(self, mqtt_topic: str, parsed: object, route: Route) -> Accepted | Ignored:
         forward = route.forward
-        if retained and forward.time_path is None:
-            # As old as it may be, it would be stamped with now.
-            return self._ignore(RETAINED, mqtt_topic)
-        measured = measure(payload, forward)
+        try:
+            measured = measure(parsed, forward)
+        except AbsentValue:
+            return self._ignore(ABSENT, mqtt_topic)
         if unwanted(measured.value, forward.drop_if):
             return self._ignore(DROP_IF, mqtt_topic)
         received_us = self._received_us()

@@ -6,7 +6,8 @@
 Invariants:
 
 - An entry leaves only when Kafka has confirmed it or the outbox has it on disk; its PUBACKs are due then,
-  never earlier.
+  never earlier. A PUBACK that several entries owe (one message, several readings) is due when the last of
+  them leaves.
 - A row whose copy the sink still holds is *held*: it is not drained before the sink tells that copy's
   outcome, and a late delivery deletes it.
 
@@ -74,6 +75,8 @@ class Ledger:
         self._unstored: OrderedDict[Entry, None] = OrderedDict()
         self._storing: dict[Entry, None] = {}
         self._awaiting_echo: dict[bytes, Entry] = {}
+        # How many open entries owe each PUBACK.
+        self._owing: dict[Ack, int] = {}
         self._held: dict[int, Entry] = {}
         self.open_bytes = 0
         """Values of the open entries."""
@@ -98,7 +101,9 @@ class Ledger:
         self, record: Record, now_s: float, *, own: bool, ack: Ack | None = None, live: bool = True
     ) -> Entry:
         """Open an entry; one of our own readings will be known again by its bytes."""
-        entry = Entry(record, now_s, own, live, [] if ack is None else [ack])
+        entry = Entry(record, now_s, own, live)
+        if ack is not None:
+            self.owe(entry, ack)
         self._unstored[entry] = None
         self.open_bytes += len(record.value)
         if own:
@@ -109,8 +114,13 @@ class Ledger:
         """The open entry with these bytes, now owing a PUBACK; None where there is none."""
         entry = self._awaiting_echo.get(payload)
         if entry is not None and ack is not None:
-            entry.acks.append(ack)
+            self.owe(entry, ack)
         return entry
+
+    def owe(self, entry: Entry, ack: Ack) -> None:
+        """An open entry owes a PUBACK, which others may owe too."""
+        entry.acks.append(ack)
+        self._owing[ack] = self._owing.get(ack, 0) + 1
 
     def produced(self, entry: Entry, now_s: float) -> None:
         """The sink takes the entry."""
@@ -201,8 +211,15 @@ class Ledger:
         self._unstored.pop(entry, None)
         self._storing.pop(entry, None)
         self._forget_bytes(entry)
-        acks, entry.acks = tuple(entry.acks), []
-        return Settled(acks)
+        acks, entry.acks = entry.acks, []
+        return Settled(tuple(ack for ack in acks if self._was_last(ack)))
+
+    def _was_last(self, ack: Ack) -> bool:
+        """Whether nobody owes this PUBACK any more, now that one entry has left."""
+        others = self._owing.pop(ack) - 1
+        if others:
+            self._owing[ack] = others
+        return not others
 
     def _forget_bytes(self, entry: Entry) -> None:
         if self._awaiting_echo.get(entry.record.value) is entry:

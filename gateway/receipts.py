@@ -8,6 +8,7 @@ receipt: a second one would count them twice. Owned by the forwarder's thread; f
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final
 
 from gateway.ledger import Ack, Entry
@@ -20,18 +21,18 @@ class Receipts:
     """The newest ids and what came under them."""
 
     def __init__(self) -> None:
-        self._by_id: OrderedDict[int, tuple[str, int, Entry]] = OrderedDict()
+        self._by_id: OrderedDict[int, tuple[str, int, tuple[Entry, ...]]] = OrderedDict()
 
-    def note(self, ack: Ack, topic: str, payload: bytes, entry: Entry) -> None:
-        """Remember what a message became."""
+    def note(self, ack: Ack, topic: str, payload: bytes, entries: Sequence[Entry]) -> None:
+        """Remember what a message became: one entry, or several readings' entries."""
         self._by_id.pop(ack.message_id, None)
-        self._by_id[ack.message_id] = (topic, hash(payload), entry)
+        self._by_id[ack.message_id] = (topic, hash(payload), tuple(entries))
         if len(self._by_id) > _REMEMBERED:
             self._by_id.popitem(last=False)
 
-    def repeated(self, ack: Ack, topic: str, payload: bytes) -> Entry | None:
-        """What a message flagged as a duplicate became when it first came; None where that isn't known."""
+    def repeated(self, ack: Ack, topic: str, payload: bytes) -> tuple[Entry, ...]:
+        """What a message flagged as a duplicate became when it first came; nothing where that isn't known."""
         known = self._by_id.get(ack.message_id)
         if known is None or known[:2] != (topic, hash(payload)):
-            return None
+            return ()
         return known[2]

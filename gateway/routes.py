@@ -6,14 +6,14 @@ Pure but for a bounded cache; owned by one thread.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
 from paho.mqtt.matcher import MQTTMatcher
 
-from gateway.config.model import ForwardConfig
+from gateway.config.model import READING_KEYS, ForwardConfig
 
 RAW_QUANTITY: Final = "raw"
 """What stands for the quantity in the channel of a message that is forwarded as it is."""
@@ -28,10 +28,14 @@ _MAX_CACHED_CHARS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How messages of one topic are forwarded; ``name`` is None where the topic gives no channel's name."""
+    """How messages of one topic are forwarded; ``name`` is None where the topic gives no channel's name.
+
+    ``parts`` are the routes of the single readings where a message makes several, else none.
+    """
 
     forward: ForwardConfig
     name: str | None
+    parts: tuple[Route, ...] = ()
 
     @property
     def channel(self) -> str | None:
@@ -55,7 +59,21 @@ class Routes:
 
     def _look_up(self, topic: str) -> Route | None:
         forward = next(self._matcher.iter_match(topic), None)  # type: ignore[no-untyped-call]
-        return None if forward is None else Route(forward, channel_name(forward, topic))
+        if forward is None:
+            return None
+        parts = (Route(single, channel_name(single, topic)) for single in singles(forward))
+        return Route(forward, channel_name(forward, topic), tuple(parts))
+
+
+def singles(forward: ForwardConfig) -> Iterator[ForwardConfig]:
+    """A forward of several readings as one forward for each; none for any other."""
+    for each in forward.readings or ():
+        yield replace(
+            forward,
+            readings=None,
+            channel=forward.channel if each.channel is None else each.channel,
+            **{key: getattr(each, key) for key in READING_KEYS},
+        )
 
 
 def channel_name(forward: ForwardConfig, topic: str) -> str | None:

@@ -35,16 +35,28 @@ class Measured:
     time_us: int | None
 
 
-def measure(payload: bytes, forward: ForwardConfig) -> Measured:
-    """What a payload of a ``number`` or ``json`` forward says. Raises InvalidReading."""
+class AbsentValue(InvalidReading):
+    """Nothing, or null, stands at an optional path."""
+
+
+def parse(payload: bytes, forward: ForwardConfig) -> object:
+    """The number or the JSON document that a payload of a forward is. Raises InvalidReading."""
+    return parse_document(payload) if forward.payload == "json" else parse_number(payload)
+
+
+def measure(parsed: object, forward: ForwardConfig) -> Measured:
+    """What a payload of a ``number`` or ``json`` forward says, already parsed.
+
+    Raises InvalidReading; AbsentValue where nothing, or null, stands at an optional path.
+    """
     time_us = None
+    path = forward.path or ""
     if forward.payload == "json":
-        document = parse_document(payload)
-        raw = _as_number(_at(document, forward.path or ""), forward.path or "")
+        raw = _as_number(_optional(parsed, path) if forward.optional else _at(parsed, path), path)
         if forward.time_path is not None:
-            time_us = _as_time_us(_at(document, forward.time_path), forward.time_path)
+            time_us = _as_time_us(_at(parsed, forward.time_path), forward.time_path)
     else:
-        raw = parse_number(payload)
+        raw = _as_number(parsed, path)
     value = raw * forward.scale + forward.offset
     if not math.isfinite(value):
         raise InvalidReading("NOT_FINITE", f"{raw} is not finite after scale and offset")
@@ -114,6 +126,16 @@ def _at(document: object, path: str) -> object:
             found = found[int(level)]
         else:
             raise InvalidReading("NO_SUCH_PATH", f"there is nothing at {path}")
+    return found
+
+
+def _optional(document: object, path: str) -> object:
+    try:
+        found = _at(document, path)
+    except InvalidReading as problem:
+        raise AbsentValue(problem.reason, problem.detail) from problem
+    if found is None:
+        raise AbsentValue("NO_SUCH_PATH", f"null stands at {path}")
     return found
 
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from cloud.schema import UNITS
-from gateway.config.model import ForwardConfig, GatewayConfig, MqttConfig
+from gateway.config.model import READING_KEYS, ForwardConfig, ForwardReading, GatewayConfig, MqttConfig
 from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
 from gateway.config.topic_filters import filter_problem, overlap, wildcards
 from gateway.config.validate import field_names, nearest, validate
 
 _ANY: Final = frozenset({"filter", "payload"})
-_READINGS: Final = frozenset(field_names(ForwardConfig)) - {"path", "time_path"}
+_READINGS: Final = frozenset(field_names(ForwardConfig)) - {"path", "time_path", "optional", "readings"}
 _KEYS: Final[Mapping[str, frozenset[str]]] = {
     "reading": _ANY,
     "raw": _ANY | {"channel"},
@@ -80,7 +80,12 @@ def _foreign_keys(
 ) -> tuple[str, ...]:
     """Known keys that mean nothing for this payload, reported."""
     foreign = tuple(key for key in raw if key in field_names(ForwardConfig) and key not in keys)
+    theirs = READING_KEYS if "readings" in raw and "readings" in keys else ()
+    foreign += tuple(key for key in raw if key in theirs)
     for key in foreign:
+        if key in theirs:
+            source.error((*path, key), "belongs into each of the readings where there are several")
+            continue
         where = " or ".join(quote(kind) for kind, known in _KEYS.items() if key in known)
         given = quote(raw.get("payload", "reading"))
         source.error((*path, key), f"means nothing for payload = {given}, only for {where}")
@@ -89,30 +94,63 @@ def _foreign_keys(
 
 def _check(source: Source, path: KeyPath, forward: ForwardConfig) -> None:
     """What can be wrong with a table whose keys have the right types."""
+    if forward.readings is not None:
+        _check_readings(source, (*path, "readings"), forward, forward.readings)
+    elif forward.payload in ("number", "json"):
+        if forward.quantity is None:
+            source.error((*path, "quantity"), f"is required for payload = {quote(forward.payload)}")
+        if forward.payload == "json" and forward.path is None:
+            source.error((*path, "path"), 'is required for payload = "json", or readings')
+        _check_reading(source, path, forward)
     if forward.payload in ("number", "json"):
-        _check_quantity(source, path, forward)
-        _check_numbers(source, path, forward)
-    for key, place in (("path", forward.path), ("time_path", forward.time_path)):
-        if place is not None and ("" in place.split(".") or len(place) > _MAX_PATH):
-            source.error(
-                (*path, key),
-                f'must be keys and positions with dots between, as in "values.0.t", not {quote(place)}',
-            )
-    if forward.payload == "json" and forward.path is None:
-        source.error((*path, "path"), 'is required for payload = "json"')
-    if forward.raw_unit is not None and not (
-        forward.raw_unit.isprintable() and 0 < len(forward.raw_unit) <= 64
-    ):
-        source.error((*path, "raw_unit"), "must be 1 to 64 printable characters")
+        _check_period(source, path, forward)
+    _check_path(source, (*path, "time_path"), forward.time_path)
     if forward.channel is not None:
         _check_channel(source, (*path, "channel"), forward, forward.channel)
 
 
-def _check_quantity(source: Source, path: KeyPath, forward: ForwardConfig) -> None:
+def _check_readings(
+    source: Source, path: KeyPath, forward: ForwardConfig, readings: tuple[ForwardReading, ...]
+) -> None:
+    if not readings:
+        source.error(path, "must not be empty")
+    taken: dict[tuple[str, str | None], int] = {}
+    for position, reading in enumerate(readings):
+        _check_reading(source, (*path, position), reading)
+        if reading.channel is not None:
+            _check_channel(source, (*path, position, "channel"), forward, reading.channel)
+        channel = (reading.quantity, forward.channel if reading.channel is None else reading.channel)
+        first = taken.setdefault(channel, position)
+        if first != position:
+            source.error(
+                (*path, position, "quantity"),
+                f"{quote(reading.quantity)} is that of readings[{first + 1}] already:"
+                " two of one quantity need each a channel of its own",
+            )
+
+
+def _check_reading(source: Source, path: KeyPath, reading: ForwardConfig | ForwardReading) -> None:
+    _check_quantity(source, path, reading)
+    _check_numbers(source, path, reading)
+    _check_path(source, (*path, "path"), reading.path)
+    if reading.raw_unit is not None and not (
+        reading.raw_unit.isprintable() and 0 < len(reading.raw_unit) <= 64
+    ):
+        source.error((*path, "raw_unit"), "must be 1 to 64 printable characters")
+
+
+def _check_path(source: Source, path: KeyPath, place: str | None) -> None:
+    if place is not None and ("" in place.split(".") or len(place) > _MAX_PATH):
+        source.error(
+            path, f'must be keys and positions with dots between, as in "values.0.t", not {quote(place)}'
+        )
+
+
+def _check_quantity(source: Source, path: KeyPath, forward: ForwardConfig | ForwardReading) -> None:
     quantity, unit = forward.quantity, forward.unit
     if quantity is None:
-        source.error((*path, "quantity"), f"is required for payload = {quote(forward.payload)}")
-    elif quantity not in UNITS:
+        return
+    if quantity not in UNITS:
         source.error(
             (*path, "quantity"),
             f"{quote(quantity)} is no quantity; there are {', '.join(UNITS)}",
@@ -126,11 +164,14 @@ def _check_quantity(source: Source, path: KeyPath, forward: ForwardConfig) -> No
         )
 
 
-def _check_numbers(source: Source, path: KeyPath, forward: ForwardConfig) -> None:
+def _check_period(source: Source, path: KeyPath, forward: ForwardConfig) -> None:
     # Readings carry their period in milliseconds.
     milliseconds = forward.period_s * 1000
     if abs(milliseconds - round(milliseconds)) > 1e-6:
         source.error((*path, "period_s"), f"must be whole milliseconds, not {forward.period_s}")
+
+
+def _check_numbers(source: Source, path: KeyPath, forward: ForwardConfig | ForwardReading) -> None:
     if forward.scale == 0:
         source.error((*path, "scale"), "must not be 0: every value would be the offset")
     if forward.min is not None and forward.max is not None and forward.min >= forward.max:

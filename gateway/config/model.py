@@ -8,10 +8,10 @@ bounds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
 
@@ -137,11 +137,33 @@ class DropIf:
 
 
 @dataclass(frozen=True, slots=True)
+class ForwardReading:
+    """One of several readings that a ``json`` message makes; ``channel`` where it is not the forward's."""
+
+    quantity: str
+    path: str
+    unit: str | None = None
+    channel: str | None = None
+    scale: float = 1.0
+    offset: float = 0.0
+    raw_unit: str | None = None
+    min: float | None = None
+    max: float | None = None
+    drop_if: DropIf | None = None
+    optional: bool = False
+
+
+READING_KEYS: Final = tuple(field.name for field in fields(ForwardReading) if field.name != "channel")
+"""What each of several readings has for itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class ForwardConfig:
     """Messages of other devices on the local broker that are forwarded, by MQTT topic filter.
 
     A ``number`` or ``json`` payload becomes a reading: value = scale * number + offset, in the quantity's
-    unit, as are ``min`` and ``max``, the device's range.
+    unit, as are ``min`` and ``max``, the device's range. ``readings`` are several of one ``json`` message;
+    the keys they have are theirs then. An ``optional`` path may be absent.
     """
 
     filter: str
@@ -158,6 +180,8 @@ class ForwardConfig:
     min: float | None = None
     max: float | None = None
     drop_if: DropIf | None = None
+    optional: bool = False
+    readings: tuple[ForwardReading, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

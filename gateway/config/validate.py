@@ -119,6 +119,10 @@ def _unknown_keys(
             problems.append(((*path, key), *unknown_key(key, field_names(kind))))
         elif isinstance(value, Mapping):
             problems += _unknown_nested(hints[key], value, (*path, key))
+        elif isinstance(value, list):
+            for position, item in enumerate(value):
+                if isinstance(item, Mapping):
+                    problems += _unknown_nested(hints[key], item, (*path, key, position))
     return problems
 
 
@@ -136,10 +140,10 @@ def _unknown_nested(
 
 
 def _dataclasses_of(hint: Any) -> list[type[Any]]:
-    """The one dataclass a hint allows, also inside a union; none where it allows several."""
+    """The one dataclass a hint allows, also inside a union or a tuple; none where it allows several."""
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return [hint]
-    if get_origin(hint) in (Union, UnionType):
+    if get_origin(hint) in (Union, UnionType, tuple):
         found = [nested for option in get_args(hint) for nested in _dataclasses_of(option)]
         return found if len(found) == 1 else []
     return []

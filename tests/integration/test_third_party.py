@@ -62,6 +62,15 @@ channel = "baro"
 scale = 0.1
 raw_unit = "hPa"
 [[forward]]
+filter = "zigbee/+"
+payload = "json"
+channel = "{{1}}"
+readings = [
+  {{ quantity = "humidity", path = "rh", scale = 100, raw_unit = "1" }},
+  {{ quantity = "co2", path = "co2", drop_if = {{ below = 1 }} }},
+  {{ quantity = "irradiance", path = "lux", optional = true }},
+]
+[[forward]]
 filter = "blobs/+"
 payload = "raw"
 [[forward]]
@@ -159,6 +168,8 @@ def test_each_kind_beside_the_others_ends_where_it_should_once(
         ],
         "blobs/large": [(b"\x00" * ((1 << 20) + 1), "TOO_LARGE")],
         "loggers/cup": [(b"21.5", "NOT_AN_OBJECT")],
+        "zigbee/hall": [(b'{"co2": 0}', "NO_SUCH_PATH"), (b'{"rh": "wet", "lux": []}', "NOT_A_NUMBER")],
+        "zigbee/attic": [(b'{"rh": 0.5, "co2": "-"}', "NOT_A_NUMBER")],
     }
     malformed = [(topic, payload) for topic, letters in bad.items() for payload, _ in letters]
     good: list[tuple[str, bytes]] = []
@@ -169,6 +180,7 @@ def test_each_kind_beside_the_others_ends_where_it_should_once(
             ("json/station", b'{"data": [{"p": %d}], "at": %d}' % (8000 + count, 1763710500 + count)),
             ("blobs/7", b"\x00\xff%d" % count),
             ("loggers/cup", foreign_reading(device, count + 1)),
+            ("zigbee/hall", b'{"rh": 0.25, "co2": %d, "lux": null}' % (400 + count)),
         ]
         if count < len(malformed):
             good.append(malformed[count])
@@ -178,13 +190,14 @@ def test_each_kind_beside_the_others_ends_where_it_should_once(
         send(mosquitto, good)
         send(mosquitto, [("number/shed/temperature", b"85.0")] * 3)
         status = settled(mast, len(good) + 5)
-        assert status["ignored"] == {"RETAINED": 1, "DROP_IF": 3, "NO_FORWARD": 0}
+        assert status["ignored"] == {"RETAINED": 1, "DROP_IF": 4, "ABSENT": COUNT + 2, "NO_FORWARD": 0}
         assert status["dead_letters"] == len(malformed)
         assert mast.stop() == 0
         record = mast.run_record()
     run = record["run"]
     assert record["last_seq"] == {
-        "shed.temperature": COUNT, "barn.temperature": COUNT, "baro.pressure": COUNT + 1
+        "shed.temperature": COUNT, "barn.temperature": COUNT, "baro.pressure": COUNT + 1,
+        "hall.humidity": COUNT, "hall.co2": COUNT, "attic.humidity": 1,
     }  # fmt: skip
     assert record["last_raw_seq"] == {"blobs.raw": COUNT}
     assert record["ignored"] == status["ignored"]
@@ -222,6 +235,15 @@ def test_each_kind_beside_the_others_ends_where_it_should_once(
     assert {(headers(found)["channel"], headers(found)["run"]) for found in raw} == {
         (b"blobs.raw", run.encode())
     }
+    assert [(one.channel, one.seq, one.value) for one in readings(provisioned, name, "co2")] == [
+        ("hall.co2", count + 1, 400 + count) for count in range(COUNT)
+    ]
+    assert [
+        (one.channel, one.seq, one.raw, one.value) for one in readings(provisioned, name, "humidity")
+    ] == [
+        ("attic.humidity", 1, 0.5, 50.0),
+        *(("hall.humidity", count + 1, 0.25, 25.0) for count in range(COUNT)),
+    ]
     cups = readings(provisioned, device, "wind_speed")
     assert [(one.run, one.seq) for one in cups] == [("devicerun", count + 1) for count in range(COUNT)]
     letters = (parse_dead_letter(found.value() or b"") for found in records(provisioned, [DEAD_LETTER_TOPIC]))

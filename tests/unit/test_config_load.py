@@ -18,7 +18,7 @@ from drivers.gpsd import GpsdOptions
 from drivers.hall_anemometer import HallAnemometerOptions
 from drivers.pyranometer import PyranometerOptions
 from gateway.config import Config, ConfigError, Problem, check, load
-from gateway.config.model import DropIf, ForwardConfig
+from gateway.config.model import DropIf, ForwardConfig, ForwardReading
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -273,6 +273,54 @@ channel = "blobs"
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "readings",
+    [
+        """readings = [
+  { quantity = "temperature", path = "temperature", drop_if = { equals = 85 } },
+  { quantity = "humidity", path = "rh", scale = 100, raw_unit = "1", min = 0, max = 100, unit = "%RH" },
+  { quantity = "temperature", path = "ground.0", channel = "{1}-ground", optional = true },
+]
+""",
+        """[[forward.readings]]
+quantity = "temperature"
+path = "temperature"
+drop_if = { equals = 85 }
+[[forward.readings]]
+quantity = "humidity"
+path = "rh"
+unit = "%RH"
+scale = 100
+raw_unit = "1"
+min = 0
+max = 100
+[[forward.readings]]
+quantity = "temperature"
+path = "ground.0"
+channel = "{1}-ground"
+optional = true
+""",
+    ],
+    ids=["inline", "tables"],
+)
+def test_several_readings_of_one_message_are_an_array_of_tables(path: Path, readings: str) -> None:
+    text = (
+        '[[forward]]\nfilter = "zigbee/+"\npayload = "json"\ntime_path = "at"\nchannel = "{1}"\n' + readings
+    )
+    assert _load(path, MINIMAL + text).forwards == (
+        ForwardConfig(
+            "zigbee/+", "json", time_path="at", channel="{1}",
+            readings=(
+                ForwardReading("temperature", "temperature", drop_if=DropIf(equals=85.0)),
+                ForwardReading(
+                    "humidity", "rh", "%RH", scale=100.0, raw_unit="1", min=0.0, max=100.0
+                ),
+                ForwardReading("temperature", "ground.0", channel="{1}-ground", optional=True),
+            ),
+        ),
+    )  # fmt: skip
+
+
 def test_one_channel_of_many_topics_is_a_warning(path: Path) -> None:
     text = '[[forward]]\nfilter = "a/+"\npayload = "number"\nquantity = "co2"\nchannel = "shed"\n'
     path.write_text(MINIMAL + text)
@@ -368,10 +416,12 @@ def test_examples_are_the_masts_they_say(path: Path) -> None:
 
 
 _WORDS = """gateway mqtt kafka properties sensor forward board columns id name driver pin slope adc input
-    kind file filter listen port path pair interval_s payload quantity channel drop_if min max scale x"""
+    kind file filter listen port path pair interval_s payload quantity channel drop_if min max scale readings
+    optional x"""
 _VALUES = """1 -1 1.5 nan -inf 1e300 true "" "x" "é" "replay" "simulated" "dht11" "bp20" "gpsd"
     "hall-anemometer" 2026-01-01 2026-01-01T00:00:00Z 07:32:00 [] [1] {} {x=1} [{name=1}]
-    {column="a"} {input=1} {below=1} "number" "json" "raw" "co2" "{1}" "#/+" "1GiB" "a:1" "\\u0000" 'a"b'"""
+    {column="a"} {input=1} {below=1} "number" "json" "raw" "co2" "{1}" "#/+"
+    [{quantity="co2",path="a"}] "1GiB" "a:1" "\\u0000" 'a"b'"""
 _words = st.sampled_from(_WORDS.split())
 _values = st.sampled_from(_VALUES.split())
 _lines = st.one_of(
@@ -454,6 +504,7 @@ def test_documentation_names_every_key() -> None:
         model.ClockConfig,
         model.SensorCommon,
         model.ForwardConfig,
+        model.ForwardReading,
         model.DropIf,
         SimulatedOptions,
         ReplayOptions,

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.schema import Reading, encode_reading, parse_dead_letter, parse_reading
-from gateway.config.model import DropIf, ForwardConfig
+from gateway.config.model import DropIf, ForwardConfig, ForwardReading
 from gateway.identity import Sequences
-from gateway.intake import Accepted, Ignored, Intake, Refusal
+from gateway.intake import Accepted, Ignored, Intake, Refusal, Several
 from gateway.outbox_records import from_bytes, to_bytes
 from gateway.ports import Record
 from tests.unit.test_schema import READING
@@ -256,7 +256,7 @@ def test_what_is_ignored_is_counted() -> None:
     assert intake.accept("sensors/shed/temperature", b"85.0") == Ignored("DROP_IF")
     assert intake.accept("elsewhere", b"20") == Ignored("NO_FORWARD")
     assert intake.accept("elsewhere", b"20") == Ignored("NO_FORWARD")
-    assert intake.ignored == {"RETAINED": 1, "DROP_IF": 1, "NO_FORWARD": 2}
+    assert intake.ignored == {"RETAINED": 1, "DROP_IF": 1, "ABSENT": 0, "NO_FORWARD": 2}
 
 
 def test_retained_messages_that_tell_their_time_are_taken() -> None:
@@ -292,6 +292,92 @@ def test_channels_are_bounded_and_the_known_ones_go_on() -> None:
         made(intake.accept(f"sensors/{device}/temperature", b"20"))
     assert refused(intake.accept("sensors/one-more/temperature", b"20")) == "TOO_MANY_CHANNELS"
     assert made(intake.accept("sensors/0/temperature", b"20")).seq == 2
+
+
+STATION = ForwardConfig(
+    "zigbee/+", "json", time_path="at", channel="{1}", period_s=60.0,
+    readings=(
+        ForwardReading("temperature", "temperature", drop_if=DropIf(equals=85.0)),
+        ForwardReading("humidity", "humidity", scale=100, raw_unit="1", min=0.0, max=100.0),
+        ForwardReading("temperature", "ground.0", channel="{1}-ground", optional=True),
+    ),
+)  # fmt: skip
+
+
+def zigbee(*, synced: bool = True, time_path: str | None = None) -> tuple[Intake, Sequences]:
+    issued = Sequences()
+    forwards = [replace(STATION, time_path=time_path)]
+    return Intake(
+        "mast-07", "thisrun", issued, "mqtt.{quantity}", FixedClock(synced=synced), forwards
+    ), issued
+
+
+def told(decided: object) -> list[tuple[str, int, float | None, float | None]]:
+    assert isinstance(decided, Several)
+    readings = [made(part) for part in decided.parts]
+    assert {one.period_ms for one in readings} == {60_000}
+    return [(one.channel, one.seq, one.raw, one.value) for one in readings]
+
+
+def test_one_message_makes_a_reading_of_each_quantity() -> None:
+    intake, issued = zigbee()
+    payload = b'{"temperature": 21.5, "humidity": 0.48, "ground": [8.25], "battery": 97}'
+    assert told(intake.accept("zigbee/shed", payload)) == [
+        ("shed.temperature", 1, 21.5, 21.5),
+        ("shed.humidity", 1, 0.48, 48.0),
+        ("shed-ground.temperature", 1, 8.25, 8.25),
+    ]
+    intake.accept("zigbee/shed", b'{"temperature": 85, "humidity": 1.2}')
+    humid = made(intake.accept("zigbee/shed", b'{"temperature": 85, "humidity": 1.2}'))
+    assert (humid.seq, humid.quality, humid.reasons) == (3, 4, ("OVER_RANGE",))
+    assert issued.snapshot() == {"shed.temperature": 1, "shed.humidity": 3, "shed-ground.temperature": 1}
+    assert intake.ignored == {"RETAINED": 0, "DROP_IF": 2, "ABSENT": 2, "NO_FORWARD": 0}
+
+
+def test_what_one_quantity_lacks_costs_the_others_nothing() -> None:
+    intake, issued = zigbee()
+    payload = b'{"temperature": 21.5, "ground": [null]}'
+    decided = intake.accept("zigbee/shed", payload)
+    assert isinstance(decided, Several)
+    reading, refusal = decided.parts
+    assert (made(reading).channel, made(reading).seq) == ("shed.temperature", 1)
+    assert isinstance(refusal, Refusal)
+    letter = parse_dead_letter(refusal.record.value)
+    assert (letter.reason, letter.detail) == ("NO_SUCH_PATH", "there is nothing at humidity")
+    assert (letter.payload, letter.source, letter.seq) == (payload, "zigbee/shed", 1)
+    assert issued.snapshot() == {"shed.temperature": 1}
+    assert intake.ignored["ABSENT"] == 1
+
+
+def test_all_that_is_wrong_with_a_message_is_one_dead_letter() -> None:
+    intake, issued = zigbee()
+    refusal = intake.accept("zigbee/shed", b'{"temperature": "warm", "ground": [true]}')
+    assert isinstance(refusal, Refusal)
+    assert parse_dead_letter(refusal.record.value).detail == (
+        "a JSON string stands at temperature; NO_SUCH_PATH: there is nothing at humidity;"
+        " a JSON boolean stands at ground.0"
+    )
+    assert refused(intake.accept("zigbee/shed", b"not json")) == "NOT_JSON"
+    assert issued.snapshot() == {}
+
+
+def test_several_readings_share_the_time_and_its_faults() -> None:
+    intake, _ = zigbee(time_path="at")
+    payload = b'{"temperature": 21.5, "humidity": 0.48, "ground": [8], "at": %s}'
+    decided = intake.accept("zigbee/shed", payload % b"1763710500", retained=True)
+    assert isinstance(decided, Several)
+    assert {made(part).time_us for part in decided.parts} == {1_763_710_500_000_000}
+    refusal = intake.accept("zigbee/shed", payload % b'"yesterday"')
+    assert isinstance(refusal, Refusal)
+    letter = parse_dead_letter(refusal.record.value)
+    assert letter.reason == "BAD_TIME"
+    assert letter.detail.count("at: ") == 1
+
+
+def test_a_retained_message_of_several_quantities_counts_once() -> None:
+    intake, _ = zigbee()
+    assert intake.accept("zigbee/shed", b"not json", retained=True) == Ignored("RETAINED")
+    assert intake.ignored["RETAINED"] == 1
 
 
 @given(

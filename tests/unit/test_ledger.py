@@ -67,6 +67,26 @@ def test_only_what_entered_before_the_moment_is_stored() -> None:
     assert ledger.take_for_storing(1.5) == [early]
 
 
+def test_a_puback_of_several_readings_is_due_after_the_last() -> None:
+    ledger = Ledger()
+    first, second, third = (ledger.enter(record(b"%d" % n), 0.0, own=False, ack=Ack(1, 7)) for n in range(3))
+    ledger.produced(third, 0.0)
+    assert ledger.delivered(third) == Settled()
+    assert ledger.take_for_storing(1.0) == [first, second]
+    assert ledger.not_stored([first, second]) == Settled()
+    ledger.produced(first, 0.0)
+    assert ledger.delivered(first) == Settled()
+    ledger.take_for_storing(1.0)
+    assert ledger.stored([second], [1]) == Settled(acks=(Ack(1, 7),))
+
+
+def test_several_readings_stored_together_owe_one_puback() -> None:
+    ledger = Ledger()
+    entries = [ledger.enter(record(b"%d" % n), 0.0, own=False, ack=Ack(1, 7)) for n in range(3)]
+    ledger.take_for_storing(1.0)
+    assert ledger.stored(entries, [1, 2, 3]) == Settled(acks=(Ack(1, 7),))
+
+
 class LedgerMachine(RuleBasedStateMachine):
     """Random interleavings of what threads may tell the ledger."""
 
@@ -80,7 +100,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.now_s = 0.0
         self.count = 0
         self.row = 0
-        self.owed: dict[Ack, Entry] = {}
+        self.owed: dict[Ack, set[Entry]] = {}
+        self.entered: list[Entry] = []
         self.paid: set[Ack] = set()
         self.durable: set[Entry] = set()
         self.rows: dict[int, Entry] = {}
@@ -88,22 +109,50 @@ class LedgerMachine(RuleBasedStateMachine):
     def settle(self, settled: Settled) -> None:
         for ack in settled.acks:
             assert ack not in self.paid, "paid twice"
-            assert self.owed[ack] in self.durable, "paid before its message was durable"
+            assert self.owed[ack] <= self.durable, "paid before all of its message was durable"
             self.paid.add(ack)
         for number in settled.rows:
             del self.rows[number]
 
-    @rule(target=entries, own=st.booleans())
-    def enter(self, own: bool) -> Entry:
+    def new_ack(self) -> Ack:
         self.count += 1
+        return Ack(1, self.count)
+
+    @rule(target=entries)
+    def sample(self) -> Entry:
+        ack = self.new_ack()
         self.now_s += 1.0
         payload = b"%d" % self.count
-        ack = Ack(1, self.count)
-        entry = self.ledger.enter(record(payload), self.now_s, own=own, ack=None if own else ack)
-        self.owed[ack] = entry
-        if own:
-            assert self.ledger.echoed(payload, ack) is entry
+        entry = self.ledger.enter(record(payload), self.now_s, own=True)
+        assert self.ledger.echoed(payload, ack) is entry
+        self.entered.append(entry)
+        self.owed[ack] = {entry}
         return entry
+
+    @rule(target=entries, readings=st.integers(1, 4))
+    def receive(self, readings: int) -> object:
+        ack = self.new_ack()
+        self.now_s += 1.0
+        made = [
+            self.ledger.enter(record(b"%d %d" % (self.count, number)), self.now_s, own=False, ack=ack)
+            for number in range(readings)
+        ]
+        self.entered += made
+        self.owed[ack] = set(made)
+        return multiple(*made)
+
+    @rule(data=st.data())
+    def receive_again(self, data: st.DataObject) -> None:
+        unpaid = [ack for ack in self.owed if ack not in self.paid]
+        if not unpaid:
+            return
+        still_open = {
+            entry for entry in self.owed[data.draw(st.sampled_from(unpaid))] if self.ledger.is_open(entry)
+        }
+        again = self.new_ack()
+        for entry in still_open:
+            self.ledger.owe(entry, again)
+        self.owed[again] = still_open
 
     @rule(target=at_sink, entry=entries)
     def produce(self, entry: Entry) -> object:
@@ -139,10 +188,12 @@ class LedgerMachine(RuleBasedStateMachine):
         self.settle(self.ledger.not_stored(commit))
 
     @invariant()
-    def what_is_open_is_not_paid_and_what_left_is_durable(self) -> None:
-        unpaid = {entry for ack, entry in self.owed.items() if ack not in self.paid}
-        assert len(self.ledger) == len(unpaid)
-        assert all(entry in self.durable for ack, entry in self.owed.items() if ack in self.paid)
+    def a_puback_is_paid_exactly_when_the_last_that_owes_it_has_left(self) -> None:
+        still_open = {entry for entry in self.entered if self.ledger.is_open(entry)}
+        assert len(self.ledger) == len(still_open)
+        for ack, entries in self.owed.items():
+            assert (ack in self.paid) == entries.isdisjoint(still_open)
+        assert self.durable.issuperset(set(self.entered) - still_open)
 
     @invariant()
     def a_row_is_held_exactly_while_the_sink_has_its_copy(self) -> None:

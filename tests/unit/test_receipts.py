@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 from gateway.forwarder import Forwarder
 from gateway.ledger import Ack
+from gateway.outbox_writer import OutboxWriter
 from tests.servers import eventually
-from tests.unit.test_forwarder_silence import ScriptedSink, running
+from tests.unit.test_forwarder_silence import BarredOutbox, ScriptedSink, running
+from tests.unit.test_intake import zigbee
 
 
 def raw(forwarder: Forwarder, ack: Ack, payload: bytes, *, repeated: bool = False) -> None:
@@ -42,3 +46,30 @@ def test_a_redelivery_of_what_is_still_open_is_acknowledged_when_that_is_stored(
         eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == 1)
         eventually(lambda: acks, until=lambda paid: paid == [Ack(1, 7), Ack(2, 7)])
     assert forwarder.counters.received == 1
+
+
+def test_several_readings_of_one_message_owe_one_puback_after_the_last() -> None:
+    acks: list[Ack] = []
+    allowed = threading.Event()
+    sink = ScriptedSink(lambda record: record.topic == "mqtt.temperature")
+    forwarder = Forwarder(
+        zigbee()[0], sink, sink, lambda report: OutboxWriter(BarredOutbox(allowed), report), acks.append, 0.2
+    )
+    forwarder.start()
+    try:
+        payload = b'{"temperature": 21.5, "humidity": 0.48, "ground": [8]}'
+        forwarder.arrived("zigbee/shed", payload, Ack(1, 7))
+        forwarder.arrived("zigbee/shed", payload, Ack(2, 7), repeated=True)
+        # A message of the one quantity that is confirmed: all before it has been decided.
+        forwarder.arrived("zigbee/shed", b'{"temperature": 1, "humidity": 0.5, "ground": [8]}', Ack(2, 8))
+        eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 4)
+        eventually(lambda: forwarder.in_flight, until=lambda open_: open_ == 2)
+        assert acks == []
+        allowed.set()
+        eventually(lambda: acks, until=lambda paid: paid == [Ack(1, 7), Ack(2, 7), Ack(2, 8)])
+        assert forwarder.counters.received == 2
+        forwarder.arrived("zigbee/shed", payload, Ack(3, 7), repeated=True)
+        eventually(lambda: acks[3:], until=lambda paid: paid == [Ack(3, 7)])
+    finally:
+        forwarder.stop(grace_s=0.0)
+    assert [record.topic for record in sink.sent].count("mqtt.temperature") == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,10 +12,15 @@ from hypothesis import strategies as st
 
 from cloud.schema import InvalidReading
 from gateway.config.model import DropIf, ForwardConfig
-from gateway.transform import Measured, measure, parse_number, unwanted
+from gateway.transform import AbsentValue, Measured, parse, parse_number, unwanted
+from gateway.transform import measure as measure_parsed
 
 NUMBER = ForwardConfig("t", "number", "temperature")
 JSON = ForwardConfig("t", "json", "temperature", path="data.values.1", time_path="at")
+
+
+def measure(payload: bytes, forward: ForwardConfig) -> Measured:
+    return measure_parsed(parse(payload, forward), forward)
 
 
 def document(value: object, time: object = "2026-11-21T07:35:00+01:00") -> bytes:
@@ -193,3 +199,16 @@ def test_any_document_says_something_finite_or_is_refused(
 @given(number=st.floats(allow_nan=False, allow_infinity=False))
 def test_every_double_comes_back(number: float) -> None:
     assert parse_number(repr(number).encode()) == number
+
+
+@pytest.mark.parametrize("payload", [b'{"at": 1763710500}', b'{"data": {"values": [0, null]}}'])
+def test_what_is_optional_and_absent_or_null_is_no_fault(payload: bytes) -> None:
+    with pytest.raises(AbsentValue):
+        measure(payload, replace(JSON, optional=True))
+
+
+def test_what_is_optional_and_there_is_measured_like_any_other() -> None:
+    optional = replace(JSON, optional=True)
+    assert measure(document(21.5), optional) == measure(document(21.5), JSON)
+    assert reason(document("21.5"), optional) == "NOT_A_NUMBER"
+    assert reason(document(1, "yesterday"), optional) == "BAD_TIME"
