@@ -151,6 +151,8 @@ def test_what_is_refused_reaches_the_dead_letters(
         station.forwarder.arrived("sensors/x", b"nonsense", Ack(1, 1))
         station.forwarder.arrived("sensors/x", b"\x00" * 2_000_000, Ack(1, 2))
         eventually(lambda: len(station.acks), until=lambda acks: acks == 2)
+        # A fresh producer may be slow to answer: then they are in the outbox first.
+        eventually(lambda: not station.forwarder.in_flight and not station.forwarder.outbox_records)
     letters = [
         parse_dead_letter(found.value() or b"") for found in records(kafka.bootstrap_servers, dead_letters)
     ]
