@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -132,7 +133,7 @@ class KafkaSink:
 
     def flush(self, timeout_s: float) -> int:
         """Wait for outcomes; how many records are still open."""
-        return int(self._producer.flush(timeout_s))
+        return self._serve(self._producer, timeout_s)
 
     def close(self) -> None:
         """Give up what is open (each is told so) and end."""
@@ -147,20 +148,35 @@ class KafkaSink:
             raise CloudError(f"kafka.properties: {error.args[0].str()}") from error
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.fatal():
-            self._broken = True
-            log.error("event=kafka.fatal error=%s remedy=new_producer", error)
-        else:
-            log.log(
-                logging.DEBUG if self._complained else logging.WARNING, "event=kafka.error error=%s", error
-            )
-            self._complained = True
+        level = logging.DEBUG if self._complained else logging.WARNING
+        log.log(level, "event=kafka.error error=%s", error)
+        self._complained = True
 
     def _poll(self) -> None:
         while not self._closing.is_set():
-            self._producer.poll(_POLL_S)
+            self._serve_once(self._producer, _POLL_S)
             if self._broken:
                 self._replace()
+
+    def _serve_once(self, producer: Producer, timeout_s: float) -> None:
+        """Wait for outcomes and tell them.
+
+        The client raises a fatal error from ``poll``, and tells it to no callback. Never ``Producer.flush``:
+        it goes on to call back with that exception set, and outcomes are lost (confluent-kafka 2.16).
+        """
+        try:
+            producer.poll(timeout_s)
+        except KafkaException as problem:
+            log.error("event=kafka.fatal error=%s remedy=new_producer", problem.args[0])
+            if producer is self._producer:
+                self._broken = True
+
+    def _serve(self, producer: Producer, timeout_s: float) -> int:
+        """Tell outcomes until none is open or the time is over; how many are open."""
+        end_s = time.monotonic() + timeout_s
+        while len(producer) and (left_s := end_s - time.monotonic()) > 0:
+            self._serve_once(producer, min(left_s, _POLL_S))
+        return len(producer)
 
     def _replace(self) -> None:
         try:
@@ -175,10 +191,9 @@ class KafkaSink:
             self._broken = False
         self._give_up(old)
 
-    @staticmethod
-    def _give_up(producer: Producer) -> None:
+    def _give_up(self, producer: Producer) -> None:
         producer.purge()
-        producer.flush(1.0)
+        self._serve(producer, 1.0)
 
 
 def _undelivered(error: KafkaError) -> Undelivered:

@@ -1,0 +1,162 @@
+"""The producer that fails for good: each record's outcome is told once, and a new producer takes over.
+
+librdkafka's own mock broker stands for Kafka, and its test call for the fatal error: a broker gives one only
+once it has lost what it had acknowledged.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError
+
+from cloud.producer import KafkaSink, Undelivered
+from gateway.ports import Record
+from tests.servers import eventually
+
+BROKERS = "test.mock.num.brokers"
+RECORD = Record("mqtt.wind_speed", b"mast-07/cup.wind_speed", b"7.2", ())
+HELD_BACK = {"linger.ms": "1000"}
+
+
+def _library() -> ctypes.CDLL:
+    """The librdkafka that the Python client has loaded."""
+    loaded = {
+        line.split()[-1]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "librdkafka" in line.rpartition("/")[2]
+    }
+    assert len(loaded) == 1, f"loaded: {loaded} by confluent_kafka {confluent_kafka.version()}"
+    library = ctypes.CDLL(loaded.pop())
+    library.rd_kafka_test_fatal_error.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+    library.rd_kafka_name.argtypes = (ctypes.c_void_p,)
+    library.rd_kafka_name.restype = ctypes.c_char_p
+    return library
+
+
+def fail_for_good(sink: KafkaSink) -> None:
+    """What librdkafka does when the broker's sequence numbers aren't its own."""
+    library = _library()
+    # The client's handle is the first field of its Python object.
+    client = ctypes.c_void_p.from_address(id(sink._producer) + object.__basicsize__)
+    assert b"#producer-" in library.rd_kafka_name(client)
+    assert not library.rd_kafka_test_fatal_error(client, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, b"tested")
+
+
+class Outcomes:
+    """What was told of each record, in the order of its sending."""
+
+    def __init__(self, sink: KafkaSink) -> None:
+        self._sink = sink
+        self.told: list[list[Undelivered | None]] = []
+
+    def send(self) -> bool:
+        mine: list[Undelivered | None] = []
+        taken = self._sink.send(RECORD, mine.append)
+        if taken:
+            self.told.append(mine)
+        else:
+            assert mine == []
+        return taken
+
+    def all_told(self) -> list[Undelivered | None]:
+        """Each one's only outcome, once all have one."""
+        eventually(lambda: all(self.told), 20)
+        assert [len(one) for one in self.told] == [1] * len(self.told)
+        return [one[0] for one in self.told]
+
+
+@pytest.fixture
+def make_sink() -> Iterator[Callable[[dict[str, str]], KafkaSink]]:
+    made: list[KafkaSink] = []
+
+    def make(properties: dict[str, str]) -> KafkaSink:
+        made.append(KafkaSink("127.0.0.1:9", "mast-07-live", {BROKERS: "1"} | properties))
+        return made[-1]
+
+    yield make
+    for sink in made:
+        sink.close()
+
+
+MakeSink = Callable[[dict[str, str]], KafkaSink]
+
+
+def test_after_a_fatal_error_a_new_producer_takes_over(make_sink: MakeSink) -> None:
+    sink = make_sink({})
+    outcomes = Outcomes(sink)
+    for _ in range(3):
+        assert outcomes.send()
+    assert outcomes.all_told() == [None] * 3
+    first = sink._producer
+    fail_for_good(sink)
+    eventually(lambda: sink._producer is not first)
+    assert outcomes.send()
+    assert outcomes.all_told() == [None] * 4
+    assert sink.is_alive()
+
+
+def test_records_open_at_a_fatal_error_are_told_undelivered_once_and_for_no_fault_of_theirs(
+    make_sink: MakeSink,
+) -> None:
+    sink = make_sink(HELD_BACK)
+    outcomes = Outcomes(sink)
+    for _ in range(50):
+        assert outcomes.send()
+    fail_for_good(sink)
+    told = outcomes.all_told()
+    assert len(told) == 50
+    for undelivered in told:
+        assert undelivered is not None
+        assert (undelivered.record_at_fault, undelivered.topic_at_fault) == (False, False)
+    assert sink.is_alive()
+
+
+def test_until_a_new_producer_can_be_made_nothing_is_taken_and_nothing_forgotten(
+    make_sink: MakeSink, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A certificate that is being replaced: for a while no producer can be made."""
+    authority, aside = tmp_path / "ca.pem", tmp_path / "ca.aside"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=test",
+         "-keyout", str(tmp_path / "key.pem"), "-out", str(authority)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    # No mock broker: it would have librdkafka leave certificates alone.
+    sink = make_sink({"security.protocol": "ssl", "ssl.ca.location": str(authority), BROKERS: "0"})
+    outcomes = Outcomes(sink)
+    assert outcomes.send()
+    shutil.move(authority, aside)
+    with caplog.at_level(logging.ERROR):
+        fail_for_good(sink)
+        eventually(lambda: "event=kafka.no_producer" in caplog.text)
+    assert [undelivered is not None for undelivered in outcomes.all_told()] == [True]
+    assert not outcomes.send()
+    assert sink.is_alive()
+    broken = sink._producer
+    shutil.move(aside, authority)
+    eventually(lambda: sink._producer is not broken)
+    assert outcomes.send()
+    assert outcomes.told[1:] == [[]]
+    sink.close()
+    assert [undelivered is not None for undelivered in outcomes.all_told()] == [True, True]
+
+
+def test_closing_a_producer_that_has_just_failed_tells_what_is_open(make_sink: MakeSink) -> None:
+    sink = make_sink(HELD_BACK)
+    outcomes = Outcomes(sink)
+    for _ in range(5):
+        assert outcomes.send()
+    # The poll thread is ended first, so that the error is found by the closing itself.
+    sink._closing.set()
+    sink._poller.join()
+    fail_for_good(sink)
+    sink.close()
+    assert [undelivered is not None for undelivered in outcomes.all_told()] == [True] * 5
