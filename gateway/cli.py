@@ -64,7 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="problems as JSON")
     check.set_defaults(action=_check)
 
-    status = commands.add_parser("status", help="what the running daemon does")
+    status = commands.add_parser(
+        "status", help="what the running daemon does; with --bootstrap-servers what became of all readings"
+    )
     status.add_argument(
         "-c",
         "--config",
@@ -72,7 +74,20 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help=f"where [status] listen stands (default: {CONFIG_PATH})",
     )
-    status.add_argument("--json", action="store_true", help="the daemon's answer as it is")
+    status.add_argument("--json", action="store_true", help="for programs")
+    accounts = status.add_argument_group("what became of everything sampled, by the run ledger in Kafka")
+    accounts.add_argument("--bootstrap-servers", metavar="HOST:PORT[,…]", help="count here")
+    accounts.add_argument("--gateway", metavar="ID", help="this one only")
+    accounts.add_argument(
+        "--topic",
+        dest="topics",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a topic of readings (repeatable; default: all mqtt.… but mqtt.raw)",
+    )
+    _add_properties(accounts)
+    _add_timeout(accounts)
     status.set_defaults(action=_status)
 
     provision = commands.add_parser(
@@ -85,19 +100,9 @@ def _parser() -> argparse.ArgumentParser:
     topics.add_argument(
         "--replication", type=count, metavar="N", help="of new topics (default: the broker's)"
     )
-    topics.add_argument(
-        "--timeout", type=positive, default=10.0, metavar="S", help="seconds to wait for Kafka (default: 10)"
-    )
+    _add_timeout(topics)
     topics.add_argument("--dry-run", action="store_true", help="only say what is missing")
-    topics.add_argument(
-        "--property",
-        dest="properties",
-        metavar="KEY=VALUE",
-        type=pair,
-        action="append",
-        default=[],
-        help="a librdkafka property, e.g. security.protocol=SSL (repeatable)",
-    )
+    _add_properties(topics)
     topics.set_defaults(action=_provision_topics)
 
     # Listed for --help; main() hands them on unparsed.
@@ -110,6 +115,24 @@ def _parser() -> argparse.ArgumentParser:
 def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-c", "--config", type=Path, default=CONFIG_PATH, metavar="FILE", help=f"default: {CONFIG_PATH}"
+    )
+
+
+def _add_properties(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--property",
+        dest="properties",
+        metavar="KEY=VALUE",
+        type=pair,
+        action="append",
+        default=[],
+        help="a librdkafka property, e.g. security.protocol=SSL (repeatable)",
+    )
+
+
+def _add_timeout(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--timeout", type=positive, default=10.0, metavar="S", help="seconds to wait for Kafka (default: 10)"
     )
 
 
@@ -126,6 +149,19 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
+    if arguments.bootstrap_servers is not None:
+        from gateway import accounting_table
+
+        return accounting_table.run(
+            arguments.bootstrap_servers,
+            gateway=arguments.gateway,
+            topics=arguments.topics,
+            properties=dict(arguments.properties),
+            timeout_s=arguments.timeout,
+            json_output=arguments.json,
+        )
+    if arguments.gateway or arguments.topics or arguments.properties:
+        return _fail("--gateway, --topic and --property need --bootstrap-servers")
     from gateway.status_table import run
 
     return run(

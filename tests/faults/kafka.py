@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +24,6 @@ from confluent_kafka.cimpl import NewTopic
 from cloud.broker import LocalBroker
 from cloud.child import free_port
 from cloud.provision import provision_topics
-from cloud.schema import DEAD_LETTER_TOPIC, DeadLetter, InvalidReading, parse_dead_letter, parse_reading
 from tests.faults.uplink import Uplink
 from tests.servers import eventually, unique_name
 
@@ -93,15 +90,6 @@ class _FormerBroker(LocalBroker):
             file.write("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n")
             file.write("allow.everyone.if.no.acl.found=true\n")
         return properties
-
-
-@dataclass
-class Arrivals:
-    """What a gateway has in Kafka: how often each reading, and its dead letters."""
-
-    readings: Counter[Identity] = field(default_factory=Counter)
-    replayed: int = 0
-    dead_letters: list[DeadLetter] = field(default_factory=list)
 
 
 class Kafka:
@@ -191,26 +179,6 @@ class Kafka:
                             del ends[place]
         finally:
             consumer.close()
-
-    def arrivals(self, gateway: str, topics: Iterable[str]) -> Arrivals:
-        """Everything in a gateway's topics, and its dead letters."""
-        found = Arrivals()
-        for message in self.messages(topics):
-            found.readings[parse_reading(message.value() or b"").identity] += 1
-            found.replayed += ("replayed", b"1") in (message.headers() or [])
-        letters = (
-            parse_dead_letter(message.value() or b"") for message in self.messages([DEAD_LETTER_TOPIC])
-        )
-        found.dead_letters += [letter for letter in letters if letter.gateway == gateway]
-        return found
-
-
-def reading_in(letter: DeadLetter) -> Identity | None:
-    """The reading that a dead letter carries, if it carries one."""
-    try:
-        return parse_reading(letter.payload).identity
-    except InvalidReading:
-        return None
 
 
 def _may_read(topic: str) -> AclBinding:

@@ -9,17 +9,21 @@ import sys
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from buffer.sqlite_outbox import SqliteOutbox
+from cloud.accounting import RunAccount
 from cloud.child import free_port
 from cloud.schema import InvalidReading, Reading, parse_reading
+from cloud.seqs import Seqs
+from cloud.topic_scan import read_books
 from gateway.demo.mosquitto import LocalMosquitto
 from gateway.outbox_records import from_bytes
-from tests.faults.kafka import QUANTITIES, Identity, Kafka, reading_in
+from tests.faults.kafka import QUANTITIES, Identity, Kafka
 from tests.faults.witness import Witness
 from tests.servers import eventually, unique_name
 
@@ -90,20 +94,27 @@ speed = {speed}
 
 @dataclass
 class Reckoning:
-    """All that was sampled against all places where it may be."""
+    """All that was sampled against all places where it may be.
 
+    ``kafka`` and ``dead_letters`` are what ``fieldgate status`` found there, ``told`` is what it says of it;
+    the rest comes from the witness on the local broker and from the outbox itself.
+    """
+
+    gateway: str
     sampled: set[Identity]
-    kafka: Counter[Identity]
+    kafka: set[Identity]
     outbox: set[Identity]
     dead_letters: set[Identity]
     dropped: set[Identity]
+    told: list[RunAccount]
     refused: Counter[str] = field(default_factory=Counter)
+    repeats: int = 0
     replayed: int = 0
 
     @property
     def present(self) -> set[Identity]:
         """What is in Kafka, in the outbox, in the dead letters, or announced as dropped."""
-        return self.kafka.keys() | self.outbox | self.dead_letters | self.dropped
+        return self.kafka | self.outbox | self.dead_letters | self.dropped
 
     @property
     def lost(self) -> set[Identity]:
@@ -120,7 +131,7 @@ class Reckoning:
         return {
             "sampled": len(self.sampled),
             "in Kafka": len(self.kafka),
-            "repeats": self.kafka.total() - len(self.kafka),
+            "repeats": self.repeats,
             "replayed": self.replayed,
             "outbox": len(self.outbox),
             "dead letters": self.refused.total(),
@@ -129,10 +140,32 @@ class Reckoning:
         }
 
     def balance(self) -> None:
-        """Fail unless everything sampled is somewhere, and nothing else is anywhere."""
+        """Fail unless everything sampled is somewhere, nothing else is anywhere, and the tool says so too."""
         assert self.sampled
         assert not self.lost, f"unaccounted {len(self.lost)}: {_summary(self.lost)}; {self.figures()}"
         assert not self.invented, f"never sampled: {_summary(self.invented)}; {self.figures()}"
+        self.agree()
+        assert all(account.balanced for account in self.told), self.told
+
+    def agree(self) -> None:
+        """Fail unless the tool says the same of each run, as far as the run's last record lets it know."""
+        arrived = Counter(run for _, _, run, _ in self.kafka)
+        for account in self.told:
+            known = {
+                (self.gateway, channel, account.run, seq)
+                for channel, last in account.last_seq.items()
+                for seq in range(1, last + 1)
+            }
+            missing = known - self.kafka - self.dead_letters - self.dropped
+            assert account.in_kafka == arrived[account.run]
+            if account.sampled is not None:
+                assert account.sampled == len(known)
+                assert account.pending + account.unaccounted == len(missing), account
+                # The outbox holds more than readings, and its count may be as old as the record.
+                assert account.unaccounted <= len(missing - self.outbox), account
+            if account.state == "stopped":
+                of_run = {identity for identity in self.sampled if identity[2] == account.run}
+                assert known == of_run, account
 
 
 def _summary(identities: set[Identity]) -> str:
@@ -312,17 +345,34 @@ class Mast:
 
     def reckon(self) -> Reckoning:
         """Compare everything with everything; the daemon has ended."""
-        arrivals = self.kafka.arrivals(self.id, self.topics.values())
-        carried = (reading_in(letter) for letter in arrivals.dead_letters)
+        books = read_books(self.kafka.direct, topics=self.topics.values())
+        kafka: set[Identity] = set()
+        dead_letters: set[Identity] = set()
+        repeats = replayed = 0
+        for gateway, run, found in books.found():
+            kafka.update(_identities(gateway, run, found.kafka))
+            if gateway == self.id:
+                dead_letters.update(_identities(gateway, run, found.dead_letters))
+            repeats += found.repeats
+            replayed += found.replayed
         return Reckoning(
+            gateway=self.id,
             sampled=self.witness.sampled() | self.others,
-            kafka=arrivals.readings,
+            kafka=kafka,
             outbox=self.stored(),
-            dead_letters={identity for identity in carried if identity is not None},
+            dead_letters=dead_letters,
             dropped=self.witness.dropped(),
-            refused=Counter(letter.reason for letter in arrivals.dead_letters),
-            replayed=arrivals.replayed,
+            told=[account for account in books.accounts() if account.gateway == self.id],
+            refused=Counter(
+                {reason: n for (gateway, reason), n in books.letters.items() if gateway == self.id}
+            ),
+            repeats=repeats,
+            replayed=replayed,
         )
+
+
+def _identities(gateway: str, run: str, places: Mapping[str, Seqs]) -> Iterator[Identity]:
+    return ((gateway, channel, run, seq) for channel, seqs in places.items() for seq in seqs)
 
 
 def device_reading(gateway: str, seq: int, *, run: str = "earlier-run") -> Reading:

@@ -48,6 +48,7 @@ def weigh(mast: Mast, reckoning: Reckoning, killed_s: dict[str, float]) -> float
         # Never published: by how many came after it. The slowest channel has one in two seconds.
         return (last[run, channel] - seq) / per_second * (2 if channel.startswith("dht") else 1)
 
+    reckoning.agree()
     oldest_s = max(map(age_s, reckoning.lost), default=0.0)
     limit_s = COMMIT_INTERVAL_S + FSYNC_S
     assert oldest_s <= limit_s, f"lost {oldest_s:.2f} s after it was sampled: {reckoning.figures()}"

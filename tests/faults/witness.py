@@ -3,47 +3,34 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from paho.mqtt.client import Client, ConnectFlags, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from cloud.run_records import RunRecord
 from gateway.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Identity
 from tests.servers import unique_name
-
-_RANGE: Final = re.compile(
-    r"(?:(?:(?P<gateway>[^ /]+)/)?(?P<run>[^ /]+) )?(?P<channel>[^ /]+) (?P<first>\d+)-(?P<last>\d+)"
-)
-
-
-def _announced(gateway: str, run: str, text: str) -> Iterator[Identity]:
-    """The readings of ``channel first-last``, both ends included, of the run named or else the teller's."""
-    found = _RANGE.fullmatch(text)
-    assert found is not None, f"not a range of readings: {text!r}"
-    for seq in range(int(found["first"]), int(found["last"]) + 1):
-        yield (found["gateway"] or gateway, found["channel"], found["run"] or run, seq)
 
 
 @dataclass
 class Seen:
     """What was seen of one run: its latest record, and the readings it published, by when (monotonic)."""
 
-    record: Mapping[str, Any] = field(default_factory=dict)
+    record: RunRecord | None = None
     published: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def last_seq(self) -> dict[str, int]:
         """The highest seq of each channel that the run is known to have drawn."""
-        last: dict[str, int] = dict(self.record.get("last_seq", {}))
+        last: dict[str, int] = dict(self.record.last_seq if self.record else {})
         for channel, seq in self.published:
             last[channel] = max(seq, last.get(channel, 0))
         return last
@@ -86,7 +73,7 @@ class Witness:
         """The state in a run's latest record."""
         with self._lock:
             seen = self.runs.get(run)
-            return None if seen is None else seen.record.get("state")
+            return None if seen is None or seen.record is None else seen.record.state
 
     def sampled(self) -> set[Identity]:
         """Every reading that is known to have been sampled; seq is dense."""
@@ -101,22 +88,22 @@ class Witness:
     def drops(self) -> dict[str, int]:
         """How many records the run records announce as dropped, by reason."""
         counts: Counter[str] = Counter()
-        with self._lock:
-            for seen in self.runs.values():
-                for drop in seen.record.get("dropped", ()):
-                    counts[drop["reason"]] += drop["count"] or 0
-        return counts
+        for record in self._records():
+            counts.update(record.dropped_records)
+        return +counts
 
     def dropped(self) -> set[Identity]:
         """What the run records announce as dropped."""
+        return {
+            (drop.gateway, drop.channel, drop.run, seq)
+            for record in self._records()
+            for drop in record.dropped
+            for seq in range(drop.first, drop.last + 1)
+        }
+
+    def _records(self) -> list[RunRecord]:
         with self._lock:
-            return {
-                identity
-                for run, seen in self.runs.items()
-                for drop in seen.record.get("dropped", ())
-                for announced in drop["ranges"]
-                for identity in _announced(self._gateway, run, announced)
-            }
+            return [seen.record for seen in self.runs.values() if seen.record is not None]
 
     def _on_connect(
         self, client: Client, _data: Any, _flags: ConnectFlags, _reason: ReasonCode, _more: Properties | None
@@ -129,6 +116,6 @@ class Witness:
         with self._lock:
             seen = self.runs.setdefault(fields["run"], Seen())
             if "last_seq" in fields:
-                seen.record = fields
+                seen.record = RunRecord.from_json(bytes(message.payload))
             else:
                 seen.published.setdefault((fields["channel"], fields["seq"]), now_s)

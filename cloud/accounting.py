@@ -1,0 +1,311 @@
+"""What became of everything that was sampled: the run ledger against what is in Kafka.
+
+A run's seq counts from 1 in each channel, so the last seq names all of its readings. Each of them is in
+Kafka, in a dead letter, in an announced drop, pending (in flight or in an outbox), or unaccounted.
+
+Pure bookkeeping; ``cloud.topic_scan`` reads the topics. Memory is bounded by the gaps, not by the readings.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cloud.run_records import RunRecord
+from cloud.schema import InvalidReading, Reading, parse_dead_letter, parse_reading
+from cloud.seqs import Seqs
+
+NO_RECORD: Final = "no record"
+"""State of a run that has readings and no run record: a device's that counts by itself, say."""
+LOST_RECORD: Final = "record lost"
+"""State of a run that the next one names and that has no record."""
+
+_GOING_ON: Final = ("running", "ended")
+_ON_THE_WAY: Final = 100
+"""How many readings of one channel may be between sampler and ledger when a run record is made."""
+
+
+def _channels() -> defaultdict[str, Seqs]:
+    return defaultdict(Seqs)
+
+
+@dataclass
+class Found:
+    """What was found of one run, as sets of seq by channel."""
+
+    kafka: defaultdict[str, Seqs] = field(default_factory=_channels)
+    dead_letters: defaultdict[str, Seqs] = field(default_factory=_channels)
+    announced: defaultdict[str, Seqs] = field(default_factory=_channels)
+    repeats: int = 0
+    replayed: int = 0
+
+    def channels(self) -> set[str]:
+        """Channels of which there is anything."""
+        return {*self.kafka, *self.dead_letters, *self.announced}
+
+    def highest(self, channel: str) -> int:
+        """The highest seq of a channel that is anywhere."""
+        return max(
+            places[channel].highest if channel in places else 0
+            for places in (self.kafka, self.dead_letters, self.announced)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunAccount:
+    """What became of one run's readings.
+
+    ``in_kafka + dead_letters + dropped + expired + pending + unaccounted == sampled + never_sampled`` unless
+    ``sampled`` is None (a run without a record). Each reading is counted in the first place that has it.
+    ``never_sampled`` are beyond what a stopped run says it issued. ``expired`` are older than the oldest that
+    Kafka still has of their channel. ``told_ms`` is when the last record came (ms since the epoch).
+    ``last_seq`` is the highest seq of each channel that is known to be issued.
+    """
+
+    gateway: str
+    run: str
+    state: str
+    told_ms: int | None
+    sampled: int | None
+    in_kafka: int
+    repeats: int
+    replayed: int
+    dead_letters: int
+    dropped: int
+    expired: int
+    pending: int
+    unaccounted: int
+    never_sampled: int
+    last_seq: Mapping[str, int]
+
+    @property
+    def balanced(self) -> bool:
+        """Whether everything sampled is accounted for, and nothing else is there."""
+        return self.unaccounted == 0 and self.never_sampled == 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """What is nowhere of one run: ``issuing`` may just be on its way, ``settled`` was issued long ago."""
+
+    account: RunAccount
+    issuing: int
+    settled: int
+
+
+class Books:
+    """Takes in records in any order, and gives the accounts. One thread at a time."""
+
+    def __init__(self, gateway: str | None = None) -> None:
+        """``gateway`` leaves all others out."""
+        self._only = gateway
+        self._needle = (gateway or "").encode()
+        self._found: defaultdict[tuple[str, str], Found] = defaultdict(Found)
+        self._records: dict[tuple[str, str], tuple[RunRecord, int]] = {}
+        self._truncated: set[str] = set()
+        self._topics: defaultdict[str, set[str]] = defaultdict(set)
+        self.letters: Counter[tuple[str, str]] = Counter()
+        """Dead letters by gateway and reason, with or without a reading in them."""
+        self.unreadable: Counter[str] = Counter()
+        """Records that are not what their topic is for, by topic."""
+
+    def found(self) -> Iterator[tuple[str, str, Found]]:
+        """Gateway, run and what was found of it."""
+        for (gateway, run), what in self._found.items():
+            yield gateway, run, what
+
+    def truncated(self, topic: str) -> None:
+        """Note that Kafka has deleted the oldest records of a reading topic."""
+        self._truncated.add(topic)
+
+    def take_run(self, topic: str, value: bytes, told_ms: int) -> None:
+        """Take a record of ``gateway.runs``; the last one of a run counts."""
+        try:
+            record = RunRecord.from_json(value)
+        except ValueError:
+            self.unreadable[topic] += 1
+            return
+        if self._only in (None, record.gateway):
+            self._records[record.gateway, record.run] = record, told_ms
+
+    def take_letter(self, topic: str, value: bytes) -> None:
+        """Take a dead letter; the reading in it, where there is one, is accounted for."""
+        try:
+            letter = parse_dead_letter(value)
+        except InvalidReading:
+            self.unreadable[topic] += 1
+            return
+        self.letters[letter.gateway, letter.reason] += 1
+        try:
+            reading = parse_reading(letter.payload, unrepaired=True)
+        except InvalidReading:
+            return
+        if self._only in (None, reading.gateway):
+            self._of(reading).dead_letters[reading.channel].add(reading.seq)
+
+    def take_reading(self, topic: str, value: bytes, *, replayed: bool) -> None:
+        """Take a record of a reading topic."""
+        if self._needle not in value:
+            return
+        try:
+            reading = parse_reading(value, unrepaired=True)
+        except InvalidReading:
+            self.unreadable[topic] += 1
+            return
+        if self._only not in (None, reading.gateway):
+            return
+        found = self._of(reading)
+        seqs = found.kafka[reading.channel]
+        found.replayed += replayed
+        if reading.seq in seqs:
+            found.repeats += 1
+        else:
+            seqs.add(reading.seq)
+        self._topics[reading.quantity].add(topic)
+
+    def accounts(self) -> list[RunAccount]:
+        """One for each run, by gateway; a gateway's runs in their order as far as it is known."""
+        self._take_drops()
+        runs: defaultdict[str, set[str]] = defaultdict(set)
+        for gateway, run in (*self._found, *self._records):
+            runs[gateway].add(run)
+        for record, _ in self._records.values():
+            if record.previous_run is not None:
+                runs[record.gateway].add(record.previous_run)
+        return [
+            account for gateway in sorted(runs) for account in self._gateway_accounts(gateway, runs[gateway])
+        ]
+
+    def _of(self, reading: Reading) -> Found:
+        return self._found[reading.gateway, reading.run]
+
+    def _take_drops(self) -> None:
+        for record, _ in self._records.values():
+            for each in record.dropped:
+                if self._only in (None, each.gateway):
+                    self._found[each.gateway, each.run].announced[each.channel].add(
+                        max(each.first, 1), each.last
+                    )
+
+    def _gateway_accounts(self, gateway: str, runs: set[str]) -> list[RunAccount]:
+        known = {run: self._records[gateway, run] for run in runs if (gateway, run) in self._records}
+        named = {record.previous_run for record, _ in known.values()}
+        current = _current(known, named)
+        missing = {run: self._missing(gateway, run, named, run == current) for run in runs}
+        # What the gateway said last that it still has: in flight is its current run's, the outbox anybody's.
+        # The oldest leave the outbox first, so what it still holds is of the newest runs.
+        in_flight, stored = 0, 0
+        if current is not None:
+            in_flight, stored = known[current][0].in_flight, known[current][0].outbox_records
+        accounts = []
+        for run in reversed(_in_order(runs, known)):
+            each = missing[run]
+            flying = min(each.settled, in_flight if run == current else 0)
+            waiting = min(each.settled - flying, stored)
+            stored -= waiting
+            accounts.append(
+                replace(
+                    each.account,
+                    pending=each.issuing + flying + waiting,
+                    unaccounted=each.settled - flying - waiting,
+                )
+            )
+        return accounts[::-1]
+
+    def _missing(self, gateway: str, run: str, named: set[str | None], current: bool) -> _Missing:
+        found = self._found.get((gateway, run), Found())
+        record, told_ms = self._records.get((gateway, run), (None, None))
+        state = record.state if record else LOST_RECORD if run in named else NO_RECORD
+        counted = state != NO_RECORD
+        in_kafka = letters = dropped = expired = issuing = settled = invented = 0
+        last_seq = record.last_seq if record else {}
+        reached: dict[str, int] = {}
+        for channel in {*last_seq, *found.channels()}:
+            kafka, seen = found.kafka.get(channel, Seqs()), Seqs()
+            seen.update(kafka)
+            in_kafka += len(kafka)
+            letters += len(found.dead_letters.get(channel, Seqs()).without(seen))
+            seen.update(found.dead_letters.get(channel, Seqs()))
+            dropped += len(found.announced.get(channel, Seqs()).without(seen))
+            seen.update(found.announced.get(channel, Seqs()))
+            told = last_seq.get(channel, 0)
+            # Only a run that has stopped has said its last word; the others may have gone on.
+            issued = told if state == "stopped" else max(told, found.highest(channel))
+            reached[channel] = issued
+            invented += len(seen.without(_upto(issued)))
+            gone = self._expired(channel, kafka, issued)
+            expired += len(seen.missing(1, gone))
+            if counted:
+                late = _begin_of_tail(seen, told, issued) if current and state in _GOING_ON else issued + 1
+                issuing += len(seen.missing(max(late, gone + 1), issued))
+                settled += len(seen.missing(gone + 1, min(late - 1, issued)))
+        account = RunAccount(
+            gateway=gateway,
+            run=run,
+            state=state,
+            told_ms=told_ms,
+            sampled=sum(reached.values()) if counted else None,
+            in_kafka=in_kafka,
+            repeats=found.repeats,
+            replayed=found.replayed,
+            dead_letters=letters,
+            dropped=dropped,
+            expired=expired if counted else 0,
+            pending=0,
+            unaccounted=0,
+            never_sampled=invented if counted else 0,
+            last_seq=reached,
+        )
+        return _Missing(account, issuing, settled)
+
+    def _expired(self, channel: str, kafka: Seqs, issued: int) -> int:
+        """Up to which seq of a channel Kafka may have deleted what it had: below the oldest it still has."""
+        topics = self._topics.get(channel.partition(".")[2], self._truncated)
+        if not topics & self._truncated:
+            return 0
+        lowest = kafka.lowest
+        return issued if lowest is None else lowest - 1
+
+
+def _upto(last: int) -> Seqs:
+    whole = Seqs()
+    whole.add(1, last)
+    return whole
+
+
+def _begin_of_tail(seen: Seqs, told: int, issued: int) -> int:
+    """From which seq on a running channel's readings may be newer than what its last record knew of.
+
+    The last of what had been told may have been on their way from the sampler to the ledger, uncounted.
+    """
+    if told < 1 or told in seen:
+        return min(told, issued) + 1
+    *_, (first, _) = seen.missing(1, told).spans()
+    return max(first, told - _ON_THE_WAY + 1)
+
+
+def _current(known: dict[str, tuple[RunRecord, int]], named: set[str | None]) -> str | None:
+    """The gateway's latest run: no other follows it."""
+    last = [run for run in known if run not in named]
+    return max(last or known, key=lambda run: (known[run][0].state != "killed", known[run][1]), default=None)
+
+
+def _in_order(runs: set[str], known: dict[str, tuple[RunRecord, int]]) -> list[str]:
+    """Each run after the one it names as its previous; chains by when they were last heard of."""
+    previous = {run: record.previous_run for run, (record, _) in known.items()}
+    heads = sorted(
+        (run for run in runs if run not in previous.values()),
+        key=lambda run: known[run][1] if run in known else 0,
+    )
+    order: dict[str, None] = {}
+    for head in heads:
+        chain: list[str] = []
+        run: str | None = head
+        while run is not None and run in runs and run not in chain and run not in order:
+            chain.append(run)
+            run = previous.get(run)
+        order.update(dict.fromkeys(reversed(chain)))
+    order.update(dict.fromkeys(sorted(runs - order.keys())))
+    return list(order)

@@ -1,0 +1,89 @@
+"""The run record of ``gateway.runs``, as its readers see it: how far a run got, and what it announced.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+_RANGE: Final = re.compile(
+    r"(?:(?P<gateway>[a-z0-9-]{1,63})/)?(?P<run>[A-Za-z0-9-]{1,64}) (?P<channel>[^ ]{1,200}) "
+    r"(?P<first>\d{1,19})-(?P<last>\d{1,19})",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedRange:
+    """Readings ``first`` to ``last`` (both included) of one channel and run, announced as dropped."""
+
+    reason: str
+    gateway: str
+    run: str
+    channel: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """The last word of one run: the highest seq of each channel, and what was not in Kafka yet.
+
+    ``dropped`` are the ranges it announced, of whatever run; ``dropped_records`` is its count of records by
+    reason, which also counts those that are no readings. ``drops_unknown`` where it couldn't say how many.
+    """
+
+    gateway: str
+    run: str
+    state: str
+    last_seq: Mapping[str, int]
+    in_flight: int = 0
+    outbox_records: int = 0
+    previous_run: str | None = None
+    dropped: tuple[DroppedRange, ...] = ()
+    dropped_records: Mapping[str, int] = field(default_factory=dict)
+    drops_unknown: bool = False
+
+    @classmethod
+    def from_json(cls, payload: bytes | str) -> Self:
+        """The record in a message. Raises ValueError."""
+        try:
+            fields = json.loads(payload)
+            gateway, previous = str(fields["gateway"]), fields.get("previous_run")
+            drops = fields.get("dropped", [])
+            return cls(
+                gateway=gateway,
+                run=str(fields["run"]),
+                state=str(fields["state"]),
+                last_seq={str(channel): int(seq) for channel, seq in fields["last_seq"].items()},
+                in_flight=int(fields["in_flight"]),
+                outbox_records=int(fields["outbox_records"]),
+                previous_run=None if previous is None else str(previous),
+                dropped=tuple(
+                    _range(gateway, str(drop["reason"]), text) for drop in drops for text in drop["ranges"]
+                ),
+                dropped_records={str(drop["reason"]): int(drop["count"] or 0) for drop in drops},
+                drops_unknown=any(bool(drop.get("more_unknown")) for drop in drops),
+            )
+        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise ValueError(f"not a run record: {type(error).__name__} {error}") from error
+
+
+def _range(gateway: str, reason: str, text: Any) -> DroppedRange:
+    """A range in a record of ``gateway``: ``run channel first-last``, another gateway's before its run."""
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"not a range of readings: {text!r:.100}")
+    return DroppedRange(
+        reason,
+        found["gateway"] or gateway,
+        found["run"],
+        found["channel"],
+        int(found["first"]),
+        int(found["last"]),
+    )

@@ -1,0 +1,135 @@
+"""``fieldgate status --bootstrap-servers``: what became of everything that was sampled, as a table."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from cloud.accounting import Books, RunAccount
+from cloud.errors import CloudError
+from cloud.topic_scan import read_books
+
+_COUNTS: Final = (
+    "sampled", "in_kafka", "repeats", "dead_letters", "dropped", "expired", "pending", "unaccounted",
+    "never_sampled",
+)  # fmt: skip
+_ONLY_IF_ANY: Final = frozenset({"expired", "never_sampled"})
+_SAY_EVERY_S: Final = 5.0
+_REDRAW_EVERY_S: Final = 0.2
+
+
+class _Progress:
+    """One line on stderr that a terminal redraws; a log gets a line now and then."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._begin_s = self._said_s = time.monotonic()
+        self._said = False
+
+    def __call__(self, read: int, total: int) -> None:
+        now_s = time.monotonic()
+        if now_s - self._said_s < (_REDRAW_EVERY_S if self._terminal else _SAY_EVERY_S):
+            return
+        self._said_s, self._said = now_s, True
+        rate = read / (now_s - self._begin_s)
+        line = (
+            f"read {read:,} of {total:,} records, {rate:,.0f}/s, {(total - read) / max(rate, 1):,.0f} s left"
+        )
+        sys.stderr.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        if self._terminal and self._said:
+            sys.stderr.write("\r\x1b[K")
+
+
+def _totals(accounts: Sequence[RunAccount]) -> dict[str, int]:
+    return {name: sum(getattr(account, name) or 0 for account in accounts) for name in _COUNTS}
+
+
+def as_json(books: Books, accounts: Sequence[RunAccount]) -> dict[str, Any]:
+    """The accounts as one object, for programs."""
+    letters: dict[str, dict[str, int]] = {}
+    for (gateway, reason), count in sorted(books.letters.items()):
+        letters.setdefault(gateway, {})[reason] = count
+    return {
+        "balanced": all(account.balanced for account in accounts),
+        "total": _totals(accounts),
+        "runs": [asdict(account) | {"balanced": account.balanced} for account in accounts],
+        "dead_letters_by_reason": letters,
+        "unreadable_records": dict(books.unreadable),
+    }
+
+
+def _table(accounts: Sequence[RunAccount]) -> Table:
+    totals = _totals(accounts)
+    shown = [name for name in _COUNTS if name not in _ONLY_IF_ANY or totals[name]]
+    table = Table(box=None, pad_edge=False)
+    for name in ("gateway", "run", "state", "last word"):
+        table.add_column(name, no_wrap=True)
+    for name in shown:
+        table.add_column(name.replace("_", " "), justify="right")
+    for account in accounts:
+        table.add_row(
+            account.gateway,
+            account.run,
+            account.state,
+            _moment(account.told_ms),
+            *(_cell(getattr(account, name)) for name in shown),
+            style=None if account.balanced else "bold red",
+        )
+    if len(accounts) > 1:
+        table.add_row("total", "", "", "", *(_cell(totals[name]) for name in shown), style="bold")
+    return table
+
+
+def _cell(count: int | None) -> str:
+    return "–" if count is None else f"{count:,}"
+
+
+def _moment(at_ms: int | None) -> str:
+    return "–" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%m-%d %H:%M:%SZ")
+
+
+def run(
+    bootstrap_servers: str, *, gateway: str | None, topics: Sequence[str], properties: Mapping[str, str],
+    timeout_s: float, json_output: bool,
+) -> int:  # fmt: skip
+    """Print the accounts: 0, or 1 where something is unaccounted or Kafka can't be read."""
+    progress = _Progress()
+    try:
+        books = read_books(
+            bootstrap_servers,
+            gateway=gateway,
+            topics=topics or None,
+            properties=properties,
+            timeout_s=timeout_s,
+            progress=progress,
+        )
+    except CloudError as error:
+        progress.end()
+        sys.stderr.write(f"fieldgate: {error}\n")
+        return 1
+    progress.end()
+    accounts = books.accounts()
+    answer = as_json(books, accounts)
+    if json_output:
+        sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+    else:
+        # A wide table is cut at 80 columns when it is piped: nobody wants that in a file.
+        console = Console() if sys.stdout.isatty() else Console(width=200)
+        if accounts:
+            console.print(_table(accounts))
+        else:
+            console.print("no runs and no readings" + ("" if gateway is None else f" of {gateway}"))
+        for topic, count in sorted(books.unreadable.items()):
+            console.print(f"{topic}: {count:,} records are not what the topic is for", highlight=False)
+    return 0 if answer["balanced"] else 1
