@@ -6,13 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 MVN_COPY := mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime
 
-.PHONY: help setup packages jars run test test-full mutants lint lock clean
+.PHONY: help setup packages jars run test test-full mutants bench lint lock clean
 
 help:
 	@echo 'make run        install what is missing, then the demo: mast, brokers, Spark jobs, live view'
 	@echo 'make test       install what is missing, then lint, types, architecture and all tests'
 	@echo 'make test-full  the long versions of the tests too'
 	@echo 'make mutants    break the code once for each promise and see the test named fail'
+	@echo 'make bench      measure: rows for docs/performance.md (some minutes; BENCH=drain for one of them)'
 	@echo 'make setup      only install: Debian packages, virtual environment, jars'
 	@echo 'make lint       only the gates; make lock renews requirements.lock; make clean removes what setup made'
 
@@ -56,6 +57,10 @@ test-full: setup lint
 
 mutants: setup
 	.ci/check-mutants
+
+BENCH ?= drain
+bench: setup
+	@for what in $(BENCH); do $(BIN)/python -m tests.bench.$$what $(ARGS) || exit 1; done
 
 lock:
 	$(BIN)/python -m pip install --quiet uv

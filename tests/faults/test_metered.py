@@ -42,21 +42,18 @@ def test_metered_uplink_with_a_batch_every(
     with Mast(tmp_path, cloud, mosquitto, rate=_RATE, more=_METERED.format(batch_s=batch_s)) as mast:
         mast.start()
 
-        def next_batch() -> int:
-            """Wait for the end of a batch: so many readings have been sent."""
-            before = int(mast.status()["drained"])
-            eventually(lambda: int(mast.status()["drained"]), batch_s + 20, until=lambda now: now > before)
-            return int(
-                eventually(mast.status, batch_s + 20, until=lambda now: now["outbox_records"] < 3 * _RATE)[
-                    "drained"
-                ]
+        def batch_ended(drained: int) -> int:
+            """Wait until so many readings were sent, and the batch with the last of them is complete."""
+            now = eventually(
+                mast.status,
+                batches * batch_s + 30,
+                until=lambda now: now["drained"] >= drained and now["outbox_records"] < 3 * _RATE,
             )
+            return int(now["drained"])
 
-        first = next_batch()
+        first = batch_ended(batch_s * _RATE)
         carried, begin_s = dict(cloud.uplink.carried), time.monotonic()
-        for _ in range(batches - 1):
-            next_batch()
-        last = next_batch()
+        last = batch_ended(first + batches * batch_s * _RATE - 2 * _RATE)
         up, down = (cloud.uplink.carried[way] - carried[way] for way in ("up", "down"))
         seconds = time.monotonic() - begin_s
         uplink = mast.status()["uplink"]
