@@ -6,12 +6,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 MVN_COPY := mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime
 
-.PHONY: help setup packages jars run test test-full mutants bench lint lock clean
+.PHONY: help setup packages jars run test test-full test-vm mutants bench lint lock clean
 
 help:
 	@echo 'make run        install what is missing, then the demo: mast, brokers, Spark jobs, live view'
 	@echo 'make test       install what is missing, then lint, types, architecture and all tests'
 	@echo 'make test-full  the long versions of the tests too'
+	@echo 'make test-vm    power cuts of a gateway in a virtual machine; ARGS=--full for all of them'
 	@echo 'make mutants    break the code once for each promise and see the test named fail'
 	@echo 'make bench      measure: rows for docs/performance.md (some minutes; BENCH=drain for one of them)'
 	@echo 'make setup      only install: Debian packages, virtual environment, jars'
@@ -54,6 +55,10 @@ test: setup lint
 
 test-full: setup lint
 	$(BIN)/pytest --full $(ARGS)
+
+# The machine's program: $$GATEWAY_VM, else ../shared/vm/gateway-vm.
+test-vm: setup
+	$(BIN)/pytest --vm -rs $(ARGS) tests/vm
 
 mutants: setup
 	.ci/check-mutants

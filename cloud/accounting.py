@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cloud.run_records import RunRecord
+from cloud.run_records import RunRecord, Unfinished
 from cloud.schema import InvalidReading, Reading, parse_dead_letter, parse_reading
 from cloud.seqs import Seqs
 
@@ -61,7 +61,8 @@ class RunAccount:
     ``sampled`` is None (a run without a record). Each reading is counted in the first place that has it.
     ``never_sampled`` are beyond what a stopped run says it issued. ``expired`` are older than the oldest that
     Kafka still has of their channel. ``told_ms`` is when the last record came (ms since the epoch).
-    ``last_seq`` is the highest seq of each channel that is known to be issued.
+    ``last_seq`` is the highest seq of each channel that is known to be issued. Of a run that did not end
+    itself, readings of its last ``untold_s`` seconds may be missing beyond that.
     """
 
     gateway: str
@@ -79,6 +80,7 @@ class RunAccount:
     unaccounted: int
     never_sampled: int
     last_seq: Mapping[str, int]
+    untold_s: float | None = None
 
     @property
     def balanced(self) -> bool:
@@ -174,6 +176,7 @@ class Books:
         for record, _ in self._records.values():
             if record.previous_run is not None:
                 runs[record.gateway].add(record.previous_run)
+            runs[record.gateway].update(each.run for each in record.unfinished)
         return [
             account for gateway in sorted(runs) for account in self._gateway_accounts(gateway, runs[gateway])
         ]
@@ -191,7 +194,8 @@ class Books:
 
     def _gateway_accounts(self, gateway: str, runs: set[str]) -> list[RunAccount]:
         known = {run: self._records[gateway, run] for run in runs if (gateway, run) in self._records}
-        named = {record.previous_run for record, _ in known.values()}
+        unfinished = {each.run: each for record, _ in known.values() for each in record.unfinished}
+        named = {*unfinished, *(record.previous_run for record, _ in known.values())}
         current = _current(known, named)
         missing = {run: self._missing(gateway, run, named, run == current) for run in runs}
         # What the gateway said last that it still has: in flight is its current run's, the outbox anybody's.
@@ -207,7 +211,7 @@ class Books:
             stored -= waiting
             accounts.append(
                 replace(
-                    each.account,
+                    _ended(each.account, unfinished.get(run)),
                     pending=each.issuing + flying + waiting,
                     unaccounted=each.settled - flying - waiting,
                 )
@@ -267,6 +271,14 @@ class Books:
             return 0
         lowest = kafka.lowest
         return issued if lowest is None else lowest - 1
+
+
+def _ended(account: RunAccount, unfinished: Unfinished | None) -> RunAccount:
+    """With what a later run says of the end of one that could not."""
+    if unfinished is None:
+        return account
+    state = unfinished.end if account.state in _GOING_ON else account.state
+    return replace(account, state=state, untold_s=unfinished.lost_at_most_s)
 
 
 def _upto(last: int) -> Seqs:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 _RANGE: Final = re.compile(
     r"(?:(?P<gateway>[a-z0-9-]{1,63})/)?(?P<run>[A-Za-z0-9-]{1,64}) (?P<channel>[^ ]{1,200}) "
@@ -31,11 +31,24 @@ class DroppedRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A run that did not end itself: its process was ``killed``, or the whole machine ``reset``.
+
+    Readings of its last ``lost_at_most_s`` seconds may be missing, and no record tells which.
+    """
+
+    run: str
+    end: Literal["killed", "reset"]
+    lost_at_most_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """The last word of one run: the highest seq of each channel, and what was not in Kafka yet.
 
     ``dropped`` are the ranges it announced, of whatever run; ``dropped_records`` is its count of records by
     reason, which also counts those that are no readings. ``drops_unknown`` where it couldn't say how many.
+    ``unfinished`` are the latest runs before this one that did not end themselves.
     """
 
     gateway: str
@@ -48,6 +61,7 @@ class RunRecord:
     dropped: tuple[DroppedRange, ...] = ()
     dropped_records: Mapping[str, int] = field(default_factory=dict)
     drops_unknown: bool = False
+    unfinished: tuple[Unfinished, ...] = ()
 
     @classmethod
     def from_json(cls, payload: bytes | str) -> Self:
@@ -69,9 +83,15 @@ class RunRecord:
                 ),
                 dropped_records={str(drop["reason"]): int(drop["count"] or 0) for drop in drops},
                 drops_unknown=any(bool(drop.get("more_unknown")) for drop in drops),
+                unfinished=tuple(_unfinished(each) for each in fields.get("unfinished", ())),
             )
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a run record: {type(error).__name__} {error}") from error
+
+
+def _unfinished(fields: Mapping[str, Any]) -> Unfinished:
+    end: Literal["killed", "reset"] = "killed" if fields["end"] == "killed" else "reset"
+    return Unfinished(str(fields["run"]), end, float(fields["lost_at_most_s"]))
 
 
 def _range(gateway: str, reason: str, text: Any) -> DroppedRange:

@@ -77,6 +77,10 @@ def _table(accounts: Sequence[RunAccount]) -> Table:
         table.add_column(name, no_wrap=True)
     for name in shown:
         table.add_column(name.replace("_", " "), justify="right")
+    # Columns of their own only where there is something in them.
+    untold = any(account.untold_s is not None for account in accounts)
+    if untold:
+        table.add_column("may lack", no_wrap=True)
     for account in accounts:
         table.add_row(
             account.gateway,
@@ -84,11 +88,16 @@ def _table(accounts: Sequence[RunAccount]) -> Table:
             account.state,
             _moment(account.told_ms),
             *(_cell(getattr(account, name)) for name in shown),
+            *([_untold(account)] if untold else []),
             style=None if account.balanced else "bold red",
         )
     if len(accounts) > 1:
         table.add_row("total", "", "", "", *(_cell(totals[name]) for name in shown), style="bold")
     return table
+
+
+def _untold(account: RunAccount) -> str:
+    return "" if account.untold_s is None else f"its last {account.untold_s:g} s"
 
 
 def _cell(count: int | None) -> str:

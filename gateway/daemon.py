@@ -29,9 +29,9 @@ from gateway.ledger import Ack
 from gateway.mqtt import MqttLink
 from gateway.notify import notify
 from gateway.outbox_writer import OutboxWriter
-from gateway.run_ledger import ANNOUNCE_EVERY_S, RunLedger, State
+from gateway.run_ledger import ANNOUNCE_EVERY_S, LONGEST_FSYNC_S, RunLedger, State
 from gateway.sampler import Mast
-from gateway.state_file import boot_id, replace_run
+from gateway.state_file import StateFile, boot_id
 from gateway.summaries import summarise
 from gateway.supervisor import Supervisor
 
@@ -110,11 +110,16 @@ class Daemon:
             hold=self._link.hold,
             batch_s=assembly.batch_s(config),
         )
+        self._state_file = StateFile(
+            config.outbox.path.with_name(config.outbox.path.name + ".run"),
+            self._run_id,
+            config.outbox.commit_interval_s + LONGEST_FSYNC_S,
+        )
         self._runs = RunLedger(
             config.gateway.id,
             self._run_id,
             boot_id(),
-            replace_run(config.outbox.path.with_name(config.outbox.path.name + ".run"), self._run_id),
+            self._state_file.begin(),
             self._counts,
         )
         mast = Mast(config.gateway.id, self._run_id, self._clock, self._sequences, self._emit, boot_id())
@@ -184,6 +189,8 @@ class Daemon:
         left = self._forwarder.stop(_KAFKA_GRACE_S, lambda: self._runs.record("stopped"))
         if left:
             self._runs.dropped(Drop("NOT_STORED", 0, 0, len(left), summarise(left)))
+        else:
+            self._state_file.end()
         self._link.publish(self._topics.run, self._runs.payload("stopped"), retain=True)
         self._link.stop(farewell=(self._topics.status, self._announcement("offline")))
         self._live.close()

@@ -2,7 +2,9 @@
 
 A record goes to Kafka (``gateway.runs``, compacted by gateway/run) at start, every minute, at each drop and
 at stop, and every second, retained, to the local broker. A run that was killed cannot tell its end: the next
-one finds its last retained record and closes it.
+one finds its last retained record and closes it. After a power cut there is no such record: each record
+names the latest runs that did not end themselves, and how many seconds of readings they may have lost without
+a word.
 """
 
 from __future__ import annotations
@@ -12,17 +14,21 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from buffer.drops import Drop
 from cloud.schema import EVENTS_TOPIC, MAX_READING_BYTES, RUN_ID, RUNS_TOPIC, VERSION
 from gateway.ports import Record
+from gateway.state_file import Predecessors
 from gateway.summaries import Range, ranges
 
 log = logging.getLogger(__name__)
 
 ANNOUNCE_EVERY_S: Final = 60.0
+# An fsync on an SD card can take that long; what is sampled meanwhile is lost with the commit interval's.
+LONGEST_FSYNC_S: Final = 1.0
 
 State = Literal["running", "ended", "stopped", "killed"]
 
@@ -71,13 +77,13 @@ class RunLedger:
         gateway: str,
         run: str,
         boot: str,
-        previous_run: str | None,
+        predecessors: Predecessors,
         counts: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._gateway = gateway
         self._run = run
         self._boot = boot
-        self._previous_run = previous_run
+        self._predecessors = predecessors
         self._started = _now()
         self._counts = counts
         self._dropped: dict[str, _Dropped] = {}
@@ -118,7 +124,8 @@ class RunLedger:
                 "v": VERSION,
                 "gateway": self._gateway,
                 "run": self._run,
-                "previous_run": self._previous_run,
+                "previous_run": self._predecessors.previous_run,
+                "unfinished": [asdict(each) for each in self._predecessors.unfinished],
                 "boot": self._boot,
                 "started": self._started,
                 "state": state,

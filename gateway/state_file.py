@@ -1,4 +1,4 @@
-"""The one thing a daemon remembers of its predecessor: its run. Written once per start.
+"""What a daemon remembers of its predecessors. Written at its start and at a clean stop, never between.
 
 A file written without fsync comes back full of zeros after a power cut, so: temporary file, fsync, rename,
 fsync of the directory.
@@ -9,12 +9,17 @@ from __future__ import annotations
 import json
 import logging
 import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
+
+from cloud.run_records import Unfinished
 
 log = logging.getLogger(__name__)
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+# A run that is cut off within a second of its start has told nobody of the one before it.
+_REMEMBERED: Final = 8
 
 
 def boot_id() -> str:
@@ -25,24 +30,53 @@ def boot_id() -> str:
         return "unknown"
 
 
-def replace_run(path: Path, run: str) -> str | None:
-    """Write this run's id over the previous one's, which is returned; None without one.
+@dataclass(frozen=True, slots=True)
+class Predecessors:
+    """The run before this one, None without one, and the latest runs that did not end themselves."""
 
-    A state that can't be read or written is logged: it is no reason not to sample.
-    """
-    previous: str | None = None
-    try:
-        found = json.loads(path.read_text()).get("run")
-        previous = found if isinstance(found, str) else None
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError, AttributeError) as error:
-        log.warning("event=state.unreadable path=%s error=%s", path, error)
-    try:
-        _write_durably(path, json.dumps({"run": run, "boot": boot_id()}))
-    except OSError as error:
-        log.error("event=state.not_written path=%s error=%s", path, error)
-    return previous
+    previous_run: str | None = None
+    unfinished: tuple[Unfinished, ...] = ()
+
+
+class StateFile:
+    """The file of one run. What can't be read or written is logged: it is no reason not to sample."""
+
+    def __init__(self, path: Path, run: str, lost_at_most_s: float) -> None:
+        self._path = path
+        self._fields: dict[str, Any] = {"run": run, "boot": boot_id(), "lost_at_most_s": lost_at_most_s}
+
+    def begin(self) -> Predecessors:
+        """Write this run over the previous one, which is told."""
+        before = self._read()
+        self._fields["unfinished"] = [asdict(each) for each in before.unfinished]
+        self._write(stopped=False)
+        return before
+
+    def end(self) -> None:
+        """Write that this run has ended itself, and that its last record is durable."""
+        self._write(stopped=True)
+
+    def _read(self) -> Predecessors:
+        try:
+            fields = json.loads(self._path.read_text())
+            previous = fields["run"]
+            unfinished = [Unfinished(**each) for each in fields.get("unfinished", ())]
+            # A file of an earlier version doesn't know how its run ended.
+            if fields.get("stopped") is False:
+                end: Literal["killed", "reset"] = "killed" if fields["boot"] == boot_id() else "reset"
+                unfinished.append(Unfinished(previous, end, fields["lost_at_most_s"]))
+        except FileNotFoundError:
+            return Predecessors()
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            log.warning("event=state.unreadable path=%s error=%s", self._path, error)
+            return Predecessors()
+        return Predecessors(str(previous), tuple(unfinished[-_REMEMBERED:]))
+
+    def _write(self, *, stopped: bool) -> None:
+        try:
+            _write_durably(self._path, json.dumps({**self._fields, "stopped": stopped}))
+        except OSError as error:
+            log.error("event=state.not_written path=%s error=%s", self._path, error)
 
 
 def _write_durably(path: Path, text: str) -> None:

@@ -17,6 +17,7 @@ from tests.servers import unique_name
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the long versions of the tests too")
+    parser.addoption("--vm", action="store_true", help="run the tests that need a virtual machine")
 
 
 @pytest.fixture(scope="session")

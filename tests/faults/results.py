@@ -20,7 +20,7 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.commit = _commit(path.parent.parent)
+        self.commit = source_commit(path.parent.parent)
         lines = path.read_text().splitlines() if path.exists() else ["# Faults", "", _HEAD, _RULE]
         at = lines.index(_RULE) + 1
         end = next((n for n in range(at, len(lines)) if not lines[n].startswith("|")), len(lines))
@@ -41,7 +41,7 @@ class Results:
         self._path.write_text("\n".join([*self._before, *self._rows.values(), *self._after]) + "\n")
 
 
-def _commit(root: Path) -> str:
+def source_commit(root: Path) -> str:
     """The last commit that changed anything but the notes; with a plus where sources are changed since."""
     sources = ("--", ".", ":!docs", ":!*.md")
 

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from paho.mqtt.client import Client, ConnectFlags, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
@@ -16,7 +16,6 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from cloud.run_records import RunRecord
-from gateway.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Identity
 from tests.servers import unique_name
 
@@ -36,10 +35,21 @@ class Seen:
         return last
 
 
+class Listening(Protocol):
+    """A Mosquitto, wherever it runs."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+
+
 class Witness:
     """A subscriber of run records and, where ``readings`` is set, of all readings. Reconnects by itself."""
 
-    def __init__(self, mosquitto: LocalMosquitto, gateway: str, *, readings: bool = False) -> None:
+    def __init__(
+        self, mosquitto: Listening, gateway: str, *, readings: bool = False, keepalive_s: int = 60
+    ) -> None:
         self.runs: dict[str, Seen] = {}
         self._gateway = gateway
         self._lock = threading.Lock()
@@ -51,7 +61,7 @@ class Witness:
         self._client.on_subscribe = lambda *_: self._subscribed.set()
         self._client.on_disconnect = lambda *_: self._subscribed.clear()
         self._client.on_message = self._on_message
-        self._address = (mosquitto.host, mosquitto.port)
+        self._address = (mosquitto.host, mosquitto.port, keepalive_s)
 
     def __enter__(self) -> Self:
         self._client.connect(*self._address)

@@ -212,6 +212,9 @@ def test_a_killed_run_is_closed_by_the_next_one(
     assert told[killed["run"]]["state"] == "killed"
     assert sum(told[killed["run"]]["last_seq"].values()) >= sum(killed["last_seq"].values())
     assert (told[last["run"]]["state"], told[last["run"]]["previous_run"]) == ("stopped", killed["run"])
+    assert [(each["run"], each["end"]) for each in told[last["run"]]["unfinished"]] == [
+        (killed["run"], "killed")
+    ]
 
 
 def test_without_mosquitto_readings_reach_kafka_all_the_same(

@@ -8,14 +8,18 @@ from pathlib import Path
 import pytest
 
 from buffer.drops import Drop
+from cloud.run_records import RunRecord, Unfinished
 from gateway.run_ledger import RunLedger
-from gateway.state_file import replace_run
+from gateway.state_file import Predecessors, StateFile
 from gateway.summaries import summarise
 from tests.unit.test_summaries import record
 
+COUNTS = {"last_seq": {"cup.wind_speed": 7}, "in_flight": 2, "outbox_records": 3}
+
 
 def ledger() -> RunLedger:
-    return RunLedger("mast-07", "new", "boot-1", "old", lambda: {"last_seq": {"cup.wind_speed": 7}})
+    before = Predecessors("old", (Unfinished("old", "reset", 2.0),))
+    return RunLedger("mast-07", "new", "boot-1", before, lambda: COUNTS)
 
 
 def test_a_record_tells_the_run() -> None:
@@ -29,6 +33,7 @@ def test_a_record_tells_the_run() -> None:
     assert json.loads(event.value)["ranges"] == ["shed/9f3c21ab04de cup.wind_speed 1-1"]
     told = runs.record("running")
     assert (told.topic, told.key) == ("gateway.runs", b"mast-07/new")
+    assert RunRecord.from_json(told.value).unfinished == (Unfinished("old", "reset", 2.0),)
     fields = json.loads(told.value)
     assert fields.pop("started").endswith("Z")
     assert fields == {
@@ -36,9 +41,10 @@ def test_a_record_tells_the_run() -> None:
         "gateway": "mast-07",
         "run": "new",
         "previous_run": "old",
+        "unfinished": [{"run": "old", "end": "reset", "lost_at_most_s": 2.0}],
         "boot": "boot-1",
         "state": "running",
-        "last_seq": {"cup.wind_speed": 7},
+        **COUNTS,
         "dropped": [
             {
                 "reason": "OUTBOX_FULL",
@@ -87,12 +93,50 @@ def test_nothing_else_is_closed(payload: bytes) -> None:
 
 def test_each_start_learns_of_the_one_before(tmp_path: Path) -> None:
     path = tmp_path / "outbox.db.run"
-    assert replace_run(path, "first") is None
-    assert replace_run(path, "second") == "first"
-    path.write_bytes(b"\x00" * 64)
-    assert replace_run(path, "third") is None
-    assert replace_run(path, "fourth") == "third"
+    first = StateFile(path, "first", 2.0)
+    assert first.begin() == Predecessors()
+    first.end()
+    assert StateFile(path, "second", 1.5).begin() == Predecessors("first")
+    killed = Unfinished("second", "killed", 1.5)
+    third = StateFile(path, "third", 2.0)
+    assert third.begin() == Predecessors("second", (killed,))
+    third.end()
+    # It is still told: the third may not have come to say so.
+    assert StateFile(path, "fourth", 2.0).begin() == Predecessors("third", (killed,))
+
+
+def test_another_boot_means_that_the_machine_was_reset(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db.run"
+    StateFile(path, "first", 2.0).begin()
+    path.write_text(json.dumps({**json.loads(path.read_text()), "boot": "another"}))
+    assert StateFile(path, "second", 2.0).begin().unfinished == (Unfinished("first", "reset", 2.0),)
+
+
+def test_the_latest_unfinished_runs_are_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db.run"
+    for number in range(20):
+        told = StateFile(path, f"run-{number}", 2.0).begin()
+    assert [each.run for each in told.unfinished] == [f"run-{number}" for number in range(11, 19)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\0" * 64, "", "7", "[]", "{}", '{"run": "old", "stopped": false}', '{"run": "old", "unfinished": [7]}'],
+)
+def test_a_state_that_cannot_be_read_is_no_reason_to_stop(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db.run"
+    path.write_text(text)
+    assert StateFile(path, "third", 2.0).begin() == Predecessors()
+    assert StateFile(path, "fourth", 2.0).begin().previous_run == "third"
+
+
+def test_the_state_of_an_earlier_version(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db.run"
+    path.write_text('{"run": "old", "boot": "unknown"}')
+    assert StateFile(path, "new", 2.0).begin() == Predecessors("old")
 
 
 def test_a_state_that_cannot_be_written_is_no_reason_to_stop(tmp_path: Path) -> None:
-    assert replace_run(tmp_path / "missing" / "outbox.db.run", "first") is None
+    state = StateFile(tmp_path / "missing" / "outbox.db.run", "first", 2.0)
+    assert state.begin() == Predecessors()
+    state.end()

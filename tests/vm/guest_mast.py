@@ -1,0 +1,255 @@
+"""A gateway in a virtual machine, and what became of everything it sampled while its power was cut."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Literal, NamedTuple, Self
+
+from cloud.run_records import RunRecord
+from cloud.topic_scan import read_books
+from tests.faults.kafka import Identity, Kafka
+from tests.faults.mast import Reckoning
+from tests.faults.witness import Witness
+from tests.servers import eventually, unique_name
+from tests.vm.machine import Link, Machine
+
+COMMIT_INTERVAL_S: Final = 1.0
+FSYNC_S: Final = 0.5
+"""What one fsync may take on the emulated machine, and a reading's way out of it to the witness."""
+
+SPEED: Final = 4
+RATE: Final = 9 * SPEED
+"""Readings per second: in one of event time four cups and two barometers make six, three DHT three."""
+
+_PATIENCE_S: Final = 240
+_BACKLOG: Final = 500
+
+Phase = Literal["live", "spilling", "draining"]
+_LONGEST_S: Final[Mapping[Phase, float]] = {"live": 4.0, "spilling": 5.0, "draining": 1.0}
+
+_CONFIG: Final = """
+[gateway]
+id = "{id}"
+latitude = 27.7
+longitude = 85.5
+[kafka]
+bootstrap_servers = "kafka.test:9092"
+# The machine has no time synchronisation.
+[clock]
+trust = "always"
+[outbox]
+path = "/var/lib/fieldgate/{id}.db"
+commit_interval_s = {commit_interval_s}
+min_free_disk = "64MiB"
+max_bytes = "64MiB"
+[status]
+listen = "0.0.0.0:8321"
+[board]
+kind = "simulated"
+start = "2026-01-01T00:00:00Z"
+speed = {speed}
+{sensors}
+"""
+_CUP: Final = (
+    '[[sensor]]\nname = "cup-{n}"\ndriver = "hall-anemometer"\npin = {pin}\nslope = 0.765\noffset = 0.35\n'
+)
+_DHT: Final = '[[sensor]]\nname = "dht-{n}"\ndriver = "dht11"\npin = {pin}\ninterval_s = 2\n'
+_BARO: Final = (
+    '[[sensor]]\nname = "baro-{n}"\ndriver = "bp20"\n'
+    'adc = {{ address = 0x48, input = {n}, gain = "6.144V" }}\n'
+)
+_SENSORS: Final = (
+    "".join(_CUP.format(n=n, pin=pin) for n, pin in enumerate((5, 6, 13, 19)))
+    + "".join(_DHT.format(n=n, pin=pin) for n, pin in enumerate((4, 17, 27)))
+    + "".join(_BARO.format(n=n) for n in range(2))
+)
+
+
+class Ports(NamedTuple):
+    """Ports of 127.0.0.1 that lead into the machine."""
+
+    mqtt: int
+    status: int
+
+
+class _Mosquitto(NamedTuple):
+    host: str
+    port: int
+
+
+@dataclass
+class Cut:
+    """One power cut: in which run, when (monotonic), and what the gateway said of itself shortly before."""
+
+    phase: Phase
+    run: str
+    at_s: float
+    before: RunRecord
+    found: int | None = None
+    """Rows in the outbox as the next run opened it; None where they were already on their way."""
+    boot_s: float = 0.0
+    ready_s: float = 0.0
+    lost: set[Identity] = field(default_factory=set)
+    oldest_s: float = 0.0
+
+
+class GuestMast:
+    """One gateway id through all its runs; its predecessors' outboxes are left alone."""
+
+    def __init__(self, machine: Machine, ports: Ports, kafka: Kafka) -> None:
+        self.id = unique_name("mast")
+        self.kafka = kafka
+        self.cuts: list[Cut] = []
+        self._machine = machine
+        self._ports = ports
+        self._link: Link = "up"
+        self.witness = Witness(_Mosquitto("127.0.0.1", ports.mqtt), self.id, readings=True, keepalive_s=5)
+
+    def __enter__(self) -> Self:
+        self._set_link("up")
+        config = _CONFIG.format(
+            id=self.id, commit_interval_s=COMMIT_INTERVAL_S, speed=SPEED, sensors=_SENSORS
+        )
+        self._machine.run(
+            f"set -e; cat > /etc/fieldgate/gateway.toml <<'END'\n{config}END\n"
+            "systemd-tmpfiles --create 2>&1; sync; fieldgate check 1>&2; systemctl restart fieldgate"
+        )
+        self.witness.__enter__()
+        self._answers("")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.witness.__exit__(kind, error, trace)
+
+    def status(self) -> dict[str, Any]:
+        """The daemon's own account of itself; empty while it doesn't answer."""
+        address = f"http://127.0.0.1:{self._ports.status}/api/status"
+        try:
+            with urllib.request.urlopen(address, timeout=5) as answer:
+                status: dict[str, Any] = json.load(answer)
+        except (OSError, HTTPException):
+            return {}
+        return status
+
+    def cut(self, phase: Phase, moments: Random) -> Cut:
+        """Bring the gateway into a phase, cut the power at a random moment of it, and boot again."""
+        self._enter(phase)
+        _let_pass(moments.uniform(0.0, _LONGEST_S[phase]))
+        run = str(self.status()["run"])
+        before = self.witness.runs[run].record
+        assert before is not None
+        cut = Cut(phase, run, self._machine.power_cut(), before)
+        self.cuts.append(cut)
+        cut.boot_s = self._machine.boot()
+        opened = self._answers(run)
+        cut.ready_s = time.monotonic() - cut.at_s
+        if self._link != "up":
+            cut.found = opened["outbox_records"]
+        return cut
+
+    def drain(self) -> None:
+        """Open the uplink, wait until nothing is left, and stop the gateway."""
+        self._enter("live")
+        run = str(self.status()["run"])
+        self._machine.run("systemctl stop fieldgate")
+        eventually(lambda: self.witness.state(run), 30, until=lambda state: state == "stopped")
+
+    def outbox_is_sound(self) -> str:
+        """What SQLite says of the file, and files that were set aside; the gateway has stopped."""
+        database = f"/var/lib/fieldgate/{self.id}.db"
+        return self._machine.run(
+            f"sqlite3 {database} 'pragma integrity_check'; ls {database}* | grep -E 'damaged|salvage' || true"
+        ).strip()
+
+    def restarts(self) -> int:
+        """How often systemd had to start the service again, in all boots."""
+        return int(
+            self._machine.run("journalctl -u fieldgate -o cat | grep -c 'Scheduled restart job' || true")
+        )
+
+    def reckon(self) -> Reckoning:
+        """Compare everything with everything, and note what each cut cost; the gateway has stopped."""
+        books = read_books(self.kafka.direct, gateway=self.id)
+        found = [(run, of_run) for _, run, of_run in books.found()]
+        reckoning = Reckoning(
+            gateway=self.id,
+            sampled=self.witness.sampled(),
+            kafka={
+                (self.id, channel, run, seq)
+                for run, of_run in found
+                for channel, seqs in of_run.kafka.items()
+                for seq in seqs
+            },
+            outbox=set(),
+            dead_letters=set(),
+            dropped=self.witness.dropped(),
+            told=books.accounts(),
+            refused=Counter(
+                {reason: n for (gateway, reason), n in books.letters.items() if gateway == self.id}
+            ),
+            repeats=sum(of_run.repeats for _, of_run in found),
+            replayed=sum(of_run.replayed for _, of_run in found),
+        )
+        for cut in self.cuts:
+            cut.lost = {reading for reading in reckoning.lost if reading[2] == cut.run}
+            cut.oldest_s = max((self._age_s(cut, reading) for reading in cut.lost), default=0.0)
+        return reckoning
+
+    def _age_s(self, cut: Cut, lost: Identity) -> float:
+        """How long before the cut a reading reached the witness; else reckoned from those after it."""
+        _, channel, run, seq = lost
+        seen = self.witness.runs[run]
+        arrived_s = seen.published.get((channel, seq))
+        if arrived_s is not None:
+            return cut.at_s - arrived_s
+        every_s = (2 if channel.startswith("dht") else 1) / SPEED
+        return (seen.last_seq()[channel] - seq) * every_s
+
+    def _enter(self, phase: Phase) -> None:
+        if phase == "live":
+            self._set_link("up")
+            self._wait(lambda now: now["uplink"] == "healthy" and now["outbox_records"] == 0)
+        elif phase == "spilling":
+            self._set_link("silent")
+            self._wait(lambda now: now["uplink"] == "spilling" and now["outbox_records"] > 0)
+        else:
+            if self._link == "up":
+                # Without a carrier: the interface loses its address, and connections break at once.
+                self._set_link("down")
+            self._wait(lambda now: now["uplink"] == "spilling" and now["outbox_records"] >= _BACKLOG)
+            before = self.status()["drained"]
+            self._set_link("up")
+            self._wait(lambda now: now["drained"] > before)
+
+    def _set_link(self, link: Link) -> None:
+        self._machine.link(link)
+        self._link = link
+
+    def _wait(self, reached: Any) -> None:
+        eventually(self.status, _PATIENCE_S, until=lambda now: bool(now) and reached(now))
+
+    def _answers(self, former_run: str) -> dict[str, Any]:
+        """Wait until a new run samples, under the witness' eyes; its first answer."""
+        first = eventually(
+            self.status,
+            _PATIENCE_S,
+            until=lambda now: now.get("gateway") == self.id and now["run"] != former_run,
+        )
+        eventually(lambda: str(first["run"]) in self.witness.runs, _PATIENCE_S)
+        eventually(lambda: len(self.witness.runs[first["run"]].published), 60, until=lambda n: n > 2 * RATE)
+        return first
+
+
+def _let_pass(seconds: float) -> None:
+    end_s = time.monotonic() + seconds
+    eventually(time.monotonic, seconds + 5, until=lambda now_s: now_s >= end_s, poll_s=0.001)
