@@ -19,8 +19,16 @@ class OutboxDiskFull(_RetryableError):
     """The file system has no room for what was to be written; nothing was."""
 
 
+class OutboxTooLarge(OutboxDiskFull):
+    """One block is larger than the outbox's cap allows; room on the disk would not help."""
+
+
 class OutboxUnusable(_RetryableError):
     """The disk or directory can't be read or written now (missing, read-only, failing); never corrupt."""
+
+
+class OutboxForeign(OutboxUnusable):
+    """The file is another program's database. It is left as it is."""
 
 
 class OutboxCorrupt(OutboxError):

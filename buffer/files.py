@@ -94,22 +94,21 @@ class Lock:
         except OSError as error:
             if error.errno in _NO_ROOM:
                 raise OutboxDiskFull(f"no room for {lock_path}") from error
+            _refuse_if_locked(path, lock_path)
             raise OutboxUnusable(
                 f"cannot open {lock_path} ({error.strerror}); check its owner and mode"
             ) from error
         self._descriptor = descriptor
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            _lock(path, lock_path, descriptor)
+            words = _words(descriptor)
+        except OutboxError:
             self.release()
-            raise OutboxLocked(
-                f"{path} is in use by another fieldgate; stop that one, or give this one its own outbox.path"
-            ) from error
+            raise
         except OSError as error:
             self.release()
-            raise OutboxUnusable(f"cannot lock {lock_path} ({error.strerror})") from error
-        words = os.pread(descriptor, 256, 0).decode("ascii", "replace").split()
-        sound = len(words) == 4 and all(word.isdigit() for word in words[:3])
+            raise OutboxUnusable(f"cannot read {lock_path} ({error.strerror})") from error
+        sound = bool(words)
         self.reserved, self.issued, self.floor = map(int, words[:3]) if sound else (0, 0, 1)
         self._boot = _boot_id()
         # Whether ``issued`` is exact: nothing was issued between its writing and now.
@@ -151,6 +150,45 @@ class Lock:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _lock(path: Path, lock_path: Path, descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise OutboxLocked(
+            f"{path} is in use by another fieldgate; stop that one, or give this one its own outbox.path"
+        ) from error
+    except OSError as error:
+        raise OutboxUnusable(f"cannot lock {lock_path} ({error.strerror})") from error
+
+
+def _refuse_if_locked(path: Path, lock_path: Path) -> None:
+    """On a disk that has become read-only another outbox may hold the lock: flock asks for no writing."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(lock_path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _lock(path, lock_path, descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _words(descriptor: int) -> list[str]:
+    """What a lock file says; nothing where that isn't sound."""
+    words = os.pread(descriptor, 256, 0).decode("ascii", "replace").split()
+    return words if len(words) == 4 and all(word.isdigit() for word in words[:3]) else []
+
+
+def last_reserved(path: Path) -> int | None:
+    """The number that no record of an outbox is above, asked without its lock; None where nobody knows."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(f"{path}.lock", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            words = _words(descriptor)
+        finally:
+            os.close(descriptor)
+        return int(words[0]) if words else None
+    return None
 
 
 class Ballast:

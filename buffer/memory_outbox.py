@@ -1,4 +1,4 @@
-"""An outbox in memory: for tests, and for readings while the disk can't be used.
+"""An outbox in memory, for tests. While the disk can't be used there is buffer.tiered_outbox.
 
 One thread uses it at a time. Nothing is durable: records end with the process.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from buffer import drops
-from buffer.drops import Drop, OnDrop
+from buffer.drops import NOTHING_IN_MEMORY, Drop, InMemory, OnDrop
 from buffer.errors import OutboxClosed, OutboxDiskFull
 
 RECORD_OVERHEAD_BYTES: Final = 80
@@ -111,6 +111,13 @@ class MemoryOutbox:
     def size_bytes(self) -> int:
         """Bytes of memory taken, about; there is no file."""
         return self._bytes
+
+    def in_memory(self) -> InMemory:
+        """Nothing waits for a disk: there is none."""
+        return NOTHING_IN_MEMORY
+
+    def tend(self) -> None:
+        """Nothing is to be done between calls."""
 
     def close(self) -> None:
         """Refuse further use; safe to call twice."""

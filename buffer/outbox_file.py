@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from buffer import log_repair, migration, recovery, tables
-from buffer.errors import OutboxCorrupt, OutboxDiskFull, OutboxError, OutboxUnusable
+from buffer.errors import OutboxCorrupt, OutboxDiskFull, OutboxError, OutboxForeign, OutboxUnusable
 from buffer.files import Ballast, database_bytes, file_size, replace_file, translated
 from buffer.retention import Limits
 
@@ -131,7 +131,7 @@ class OutboxFile:
             migration.to_version_2(self.path)
             connection = self._connection = self._raw_connection()
         elif not {"blocks", "numbering"} <= found:
-            raise OutboxUnusable(f"{self.path} is a database, but not an outbox; choose another outbox.path")
+            raise OutboxForeign(f"{self.path} is a database, but not an outbox; choose another outbox.path")
         else:
             migration.check_version(self.path, connection, version)
         # Every time: a power cut may have come between the schema and this.

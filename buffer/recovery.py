@@ -10,7 +10,9 @@ crash between the two names begins the copying again: what is delivered twice ha
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sqlite3
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,10 +22,12 @@ from urllib.parse import quote
 from buffer import tables
 from buffer.blocks import Block, DamagedBlockError, Dictionary, make
 from buffer.drops import CORRUPT, Drop
-from buffer.files import is_damage, move_database
+from buffer.errors import OutboxError
+from buffer.files import is_damage, move_database, translated
 
 _SALVAGE: Final = ".salvage-"
 _DAMAGED: Final = ".damaged-"
+_STEP_S: Final = 0.2
 _KNOWN, _AT_MOST = "known", "atmost"
 # Offsets in SQLite's first page (https://www.sqlite.org/fileformat.html, 1.3).
 _CHANGES_AT, _PAGES_AT, _FREE_LIST_AT, _VALID_FOR_AT = 24, 28, 32, 92
@@ -177,6 +181,53 @@ class Salvage:
             file.seek(0)
             file.write(page)
         yield from self._read()
+
+
+class Salvages:
+    """The damaged files being copied from, one after another."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[Salvage, Iterator[Block]]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def begin(
+        self,
+        source: Path,
+        first_page: bytes,
+        spare: Dictionary | None,
+        gone: Sequence[tuple[int, int]],
+    ) -> None:
+        """Copy from one more, unless it is among them."""
+        if all(salvage.source != source for salvage, _ in self._open):
+            salvage = Salvage(source, first_page, spare, gone)
+            self._open.append((salvage, salvage.blocks()))
+
+    def step(
+        self,
+        path: Path,
+        store: Callable[[Block, Dictionary | None], None],
+        on_drop: Callable[[Drop], None],
+    ) -> None:
+        """Copy for a moment; announce what is missing from those that are done.
+
+        Raises what ``store`` raises; that block is stored the next time.
+        """
+        until_s = time.monotonic() + _STEP_S
+        while self._open and time.monotonic() < until_s:
+            salvage, found = self._open[0]
+            with translated(path):
+                block = next(found, None)
+            if block is None:
+                salvage.finish(on_drop)
+                self._open.pop(0)
+                continue
+            try:
+                store(block, salvage.dictionaries.get(block.dictionary))
+            except OutboxError:
+                self._open[0] = (salvage, itertools.chain([block], found))
+                raise
 
 
 class _DamageSuppressed:

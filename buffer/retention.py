@@ -7,13 +7,12 @@ in use, with room set apart for what stands beside them: log, log index and ball
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from buffer.blocks import Block
 from buffer.drops import DISK_LOW, OUTBOX_FULL
-from buffer.errors import OutboxDiskFull
+from buffer.errors import OutboxTooLarge
 
 _LOG_BYTES: Final = 4 << 20
 _SMALLEST_LOG_BYTES: Final = 64 << 10
@@ -21,6 +20,11 @@ _LOG_INDEX_BYTES: Final = 128 << 10
 # A block's row can split a leaf and its parents, or take a fresh page for a dictionary's copy.
 _TREE_PAGES: Final = 8
 MIN_BYTES: Final = 1 << 20
+
+
+def pages_for(sizes: Sequence[int], page_bytes: int) -> int:
+    """How many pages rows of these sizes may take, with what they split."""
+    return sum(size // (page_bytes - 8) + 1 for size in sizes) + _TREE_PAGES - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +48,21 @@ class Limits:
             return _LOG_BYTES
         return min(_LOG_BYTES, max(_SMALLEST_LOG_BYTES, self.max_bytes // 16))
 
-    def missing_pages(self, connection: sqlite3.Connection, block: Block) -> tuple[int, str]:
-        """How many pages must become free before a block can be stored, and why. Raises OutboxDiskFull."""
+    def missing_pages(self, connection: sqlite3.Connection, sizes: Sequence[int]) -> tuple[int, str]:
+        """How many pages must become free before rows of these sizes can be stored, and why.
+
+        Raises OutboxTooLarge.
+        """
         page_bytes, pages, free = (
             connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("page_size", "page_count", "freelist_count")
         )
-        needed = block.size_bytes // (page_bytes - 8) + _TREE_PAGES
+        needed = pages_for(sizes, page_bytes)
         if self.max_bytes is not None:
             apart = self.ballast_bytes + 2 * self.log_bytes + _LOG_INDEX_BYTES
             budget = (self.max_bytes - apart) // page_bytes
             if needed > budget // 2:
-                raise OutboxDiskFull(f"{block.size_bytes} bytes are too many for outbox.max_bytes")
+                raise OutboxTooLarge(f"{sum(sizes)} bytes are too many for outbox.max_bytes")
             over = pages - free + needed - budget
             if over > 0:
                 return max(free + over, needed), OUTBOX_FULL

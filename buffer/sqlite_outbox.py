@@ -21,20 +21,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import sqlite3
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
 from buffer import blocks, drops, files, recovery, tables
 from buffer.blocks import Block, DamagedBlockError, Dictionary
-from buffer.drops import Drop, OnDrop
+from buffer.dictionaries import Dictionaries
+from buffer.drops import NOTHING_IN_MEMORY, Drop, InMemory, OnDrop
 from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxError
 from buffer.files import Lock, make_directory, translated
 from buffer.outbox_file import OutboxFile
-from buffer.retention import Limits
+from buffer.retention import Limits, pages_for
 from buffer.stock import Stock, spans
 from buffer.tables import APPLICATION_ID, SCHEMA_VERSION
 
@@ -44,9 +43,6 @@ BALLAST_BYTES: Final = 1 << 20
 """Room for the log of a removal and for what opening takes; see docs/durability.md."""
 _GIVE_BACK_BYTES: Final = 1 << 20
 """An empty outbox smaller than this keeps its space: a flapping link would else rewrite it all the time."""
-_COPIES_AFTER: Final = frozenset({8, 64, 512, 4096, 32768})
-"""After so many blocks another copy of the dictionary is stored, away from the others."""
-_SALVAGE_STEP_S: Final = 0.2
 _DROPS_PER_COMMIT: Final = 500
 _UNKNOWN: Final = 1 << 40
 """Where numbers go on when neither file nor lock tells the last one."""
@@ -81,10 +77,8 @@ class SqliteOutbox:
         free = free_bytes or (lambda: files.free_bytes(path.parent))
         self._file = OutboxFile(path, Limits(max_bytes, min_free_disk, ballast_bytes, free))
         self._partial: dict[int, set[int]] = {}
-        self._dictionary: Dictionary | None = None
-        self._dictionaries: dict[int, Dictionary] = {}
-        self._salvages: list[tuple[recovery.Salvage, Iterator[Block]]] = []
-        self._blocks_since_start = 0
+        self._dictionaries = Dictionaries()
+        self._salvages = recovery.Salvages()
         make_directory(path.parent)
         self._lock: Lock | None = Lock(path)
         try:
@@ -93,17 +87,58 @@ class SqliteOutbox:
             self.close()
             raise
 
-    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
+    @property
+    def issued(self) -> int:
+        """The last number that a record of the file was given."""
+        return self._stock.issued
+
+    def append(
+        self,
+        records: Sequence[bytes],
+        summary: bytes = b"",
+        *,
+        not_below: int = 0,
+        for_the_oldest: bool = True,
+    ) -> list[int]:
         """Store all records or none, durably when it returns; their numbers, growing, never used again.
 
         ``summary`` comes back in the Drop if the block is ever dropped, even where its payload is damaged.
-        The oldest records are dropped where a cap would be exceeded. Raises OutboxDiskFull, OutboxUnusable
-        (try again later).
+        Numbers below ``not_below`` were given to records kept elsewhere. The oldest records are dropped where
+        ``max_bytes`` would be exceeded, and on a disk without room unless ``for_the_oldest`` is False. Raises
+        OutboxDiskFull, OutboxUnusable (try again later).
         """
         self._ready()
         if not records:
             return []
-        return self._mended(lambda: self._append(records, summary))
+        return self._mended(lambda: self._append(records, summary, not_below, for_the_oldest))
+
+    def store(
+        self,
+        moved: Sequence[Block],
+        removed: Mapping[int, Iterable[int]],
+        dictionaries: Sequence[Dictionary],
+        *,
+        for_the_oldest: bool,
+    ) -> None:
+        """Store blocks that were kept elsewhere, in one commit, all or none, numbered above all that is here.
+
+        ``removed`` are records of theirs that are gone, by the first number of the block; ``dictionaries``
+        are what they are compressed with. Raises as ``append``.
+        """
+        self._ready()
+        self._mended(lambda: self._take_over(moved, removed, dictionaries, for_the_oldest))
+
+    def probe(self) -> None:
+        """Write a little, to see whether the file could grow. Raises as ``append``."""
+        self._ready()
+        self._mended(self._probe)
+
+    def skip_to(self, issued: int) -> None:
+        """Never give a number up to this one. Raises as ``append``."""
+        self._ready()
+        if issued > self._stock.issued:
+            self._mended(lambda: self._file.with_room(lambda: self._skip_to(issued)))
+            self._note()
 
     def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
         """The oldest records with numbers above ``after``: at most ``limit`` and ``max_bytes``, at least one.
@@ -131,9 +166,7 @@ class SqliteOutbox:
             ):
                 self._file.give_space_back()
                 # What was true of readings a long outage ago is a poor sample of the next ones.
-                self._dictionary = None
-                self._dictionaries.clear()
-                self._blocks_since_start = 0
+                self._dictionaries.forget()
 
     def __len__(self) -> int:
         waiting = self._stock.stored - sum(map(len, self._partial.values()))
@@ -148,6 +181,13 @@ class SqliteOutbox:
     def size_bytes(self) -> int:
         """Bytes on disk: the database, its write-ahead log, the log's index, and the ballast."""
         return self._file.size_bytes()
+
+    def in_memory(self) -> InMemory:
+        """Nothing is kept there."""
+        return NOTHING_IN_MEMORY
+
+    def tend(self) -> None:
+        """Nothing is to be done between calls."""
 
     def close(self) -> None:
         """Release the file; safe to call twice."""
@@ -220,43 +260,75 @@ class SqliteOutbox:
 
     # Appending.
 
-    def _append(self, records: Sequence[bytes], summary: bytes) -> list[int]:
-        self._held.reserve(self._stock.issued + len(records))
-        dictionary, learned = self._dictionary_for(records)
-        block = blocks.make(self._stock.issued + 1, records, summary, dictionary)
-        copy = learned or self._blocks_since_start in _COPIES_AFTER
-        self._store(block, dictionary if copy else None)
-        self._dictionary = dictionary
-        if dictionary is not None:
-            self._dictionaries[dictionary.number] = dictionary
-        self._stock.issued = block.last
-        self._note()
-        self._blocks_since_start += 1
+    def _append(
+        self, records: Sequence[bytes], summary: bytes, not_below: int, for_the_oldest: bool
+    ) -> list[int]:
+        first = max(self._stock.issued + 1, not_below)
+        self._held.reserve(first + len(records) - 1)
+        dictionary, copy = self._dictionaries.for_append(self._file.connection, records)
+        block = blocks.make(first, records, summary, dictionary)
+        copies = [dictionary] if copy and dictionary is not None else []
+        self._store([block], copies, for_the_oldest)
+        self._dictionaries.appended(dictionary)
+        self._numbered(block)
         return list(range(block.first, block.last + 1))
 
-    def _dictionary_for(self, records: Sequence[bytes]) -> tuple[Dictionary | None, bool]:
-        """What to compress with, and whether it is new."""
-        if self._dictionary is None:
-            known = next(tables.dictionaries(self._file.connection, newest_first=True), None)
-            if known is None:
-                learned = blocks.learn(records)
-                return learned, learned is not None
-            return known, False
-        return self._dictionary, False
+    def _take_over(
+        self,
+        moved: Sequence[Block],
+        removed: Mapping[int, Iterable[int]],
+        dictionaries: Sequence[Dictionary],
+        for_the_oldest: bool,
+    ) -> None:
+        self._held.reserve(moved[-1].last)
+        new = [dictionary for dictionary in dictionaries if not self._dictionaries.has(dictionary)]
+        self._store(moved, new, for_the_oldest)
+        for dictionary in new:
+            self._dictionaries.stored(dictionary)
+        for block in moved:
+            if gone := set(removed.get(block.first, ())):
+                self._partial[block.first] = gone
+            self._numbered(block)
 
-    def _store(self, block: Block, dictionary: Dictionary | None) -> None:
+    def _numbered(self, block: Block) -> None:
+        """A new block is on the disk, and its numbers are given."""
+        if block.first > self._stock.issued + 1:
+            # Kept elsewhere to their end: if the file is damaged one day, nobody misses them here.
+            self._stock.gone.append((self._stock.issued + 1, block.first - 1))
+        self._stock.issued = max(block.last, self._stock.issued)
+        self._note()
+
+    def _probe(self) -> None:
         with translated(self._path):
-            missing, reason = self._file.limits.missing_pages(self._file.connection, block)
+            _, reason = self._file.limits.missing_pages(self._file.connection, [tables.PAGE_BYTES])
+        if reason == drops.DISK_LOW:
+            raise OutboxDiskFull(f"the disk of {self._path} has less room than it must keep")
+        with self._file.transaction() as connection:
+            tables.write_numbering(connection, self._stock.numbering)
+
+    def _skip_to(self, issued: int) -> None:
+        with self._file.transaction() as connection:
+            after = self._stock.renumber(connection, issued)
+        self._stock.gone.append((self._stock.issued + 1, issued))
+        self._stock.issued = issued
+        self._stock.adopt(after, self._stock.stored)
+
+    def _store(self, fresh: Sequence[Block], copies: Sequence[Dictionary], for_the_oldest: bool) -> None:
+        """Store blocks, and copies of dictionaries, in one transaction."""
+        sizes = [block.size_bytes for block in fresh]
+        with translated(self._path):
+            missing, reason = self._file.limits.missing_pages(self._file.connection, sizes)
+        if reason == drops.DISK_LOW and not for_the_oldest:
+            raise OutboxDiskFull(f"the disk of {self._path} has less room than it must keep")
         try:
-            dropped = self._insert(block, dictionary, missing, reason)
+            dropped = self._insert(fresh, copies, missing, reason)
         except OutboxDiskFull:
-            if not self._stock.stored:
+            if not for_the_oldest or not self._stock.stored:
                 raise
             # In the file there is room as soon as the oldest are gone; the ballast is for the log of that.
             self._file.free_ballast()
             try:
-                missing = block.size_bytes // (tables.PAGE_BYTES - 8) + 8
-                dropped = self._insert(block, dictionary, missing, drops.DISK_LOW)
+                dropped = self._insert(fresh, copies, pages_for(sizes, tables.PAGE_BYTES), drops.DISK_LOW)
             finally:
                 self._file.mind_ballast()
         for drop in dropped:
@@ -266,9 +338,9 @@ class SqliteOutbox:
             self._file.mind_ballast()
 
     def _insert(
-        self, block: Block, dictionary: Dictionary | None, missing_pages: int, reason: str
+        self, fresh: Sequence[Block], copies: Sequence[Dictionary], missing_pages: int, reason: str
     ) -> list[Drop]:
-        """Store a block in the place of the oldest ones, in one transaction; what was dropped."""
+        """Store blocks in the place of the oldest ones, in one transaction; what was dropped."""
         dropped: list[Drop] = []
         gone = added = 0
         with self._file.transaction() as connection:
@@ -278,20 +350,20 @@ class SqliteOutbox:
                 and connection.execute("PRAGMA freelist_count").fetchone()[0] < missing_pages
                 and (oldest := tables.oldest_head(connection)) is not None
             ):
-                if oldest.first > block.first:
+                if oldest.first > fresh[0].first:
                     # A salvaged block, older than all there is: it is the one to go.
-                    dropped.append(Drop(reason, block.first, block.last, block.count, block.summary))
+                    dropped += [Drop(reason, old.first, old.last, old.count, old.summary) for old in fresh]
                     break
                 tables.delete(connection, oldest.first)
                 dropped.append(Drop(reason, oldest.first, oldest.last, oldest.count, oldest.summary))
                 gone += oldest.count
             else:
-                added = block.count * tables.insert(connection, block)
+                added = sum(block.count * tables.insert(connection, block) for block in fresh)
             stored = self._stock.stored - gone + added
-            if dictionary is not None:
+            for dictionary in copies:
                 tables.add_dictionary(connection, dictionary)
             dropped_ever = self._stock.dropped + sum(drop.count or 0 for drop in dropped)
-            after = self._stock.renumber(connection, block.last, stored, dropped_ever)
+            after = self._stock.renumber(connection, fresh[-1].last, stored, dropped_ever)
         self._stock.adopt(after, stored, dropped)
         return dropped
 
@@ -305,7 +377,10 @@ class SqliteOutbox:
         expected = self._stock.oldest if not after else None
         taken_bytes = 0
         last = 0
-        with translated(self._path), contextlib.closing(self._blocks(after + 1)) as found:
+        with (
+            translated(self._path),
+            contextlib.closing(tables.blocks_from(self._file.connection, after + 1)) as found,
+        ):
             for block in found:
                 if expected not in (None, block.first) or block.first <= last:
                     raise OutboxCorrupt(f"{self._path}: blocks are missing")
@@ -314,7 +389,7 @@ class SqliteOutbox:
                     raise OutboxCorrupt(f"{self._path}: a block is out of place")
                 expected, last = None, block.last
                 try:
-                    records = block.records(self._known_dictionary(block.dictionary))
+                    records = block.records(self._dictionaries.find(self._file.connection, block.dictionary))
                 except DamagedBlockError as error:
                     if not error.head_is_sound:
                         raise OutboxCorrupt(f"{self._path}: a block's head is damaged") from error
@@ -336,15 +411,6 @@ class SqliteOutbox:
         for block in damaged:
             self._file.with_room(lambda block=block: self._give_up(block))  # type: ignore[misc]
         return taken
-
-    def _blocks(self, number: int) -> Generator[Block, None, None]:
-        return tables.blocks_from(self._file.connection, number)
-
-    def _known_dictionary(self, number: int) -> Dictionary | None:
-        if number and number not in self._dictionaries:
-            for dictionary in tables.dictionaries(self._file.connection):
-                self._dictionaries.setdefault(dictionary.number, dictionary)
-        return self._dictionaries.get(number)
 
     def _give_up(self, block: Block) -> None:
         """Set a block with a damaged payload aside, in a file of its own, and announce it."""
@@ -404,42 +470,27 @@ class SqliteOutbox:
         partial = self._partial
         self._connect(issued=ceiling)
         self._partial = partial
-        self._blocks_since_start = 0
-        spare, self._dictionary = self._dictionary, None
-        self._begin_salvage(source, spare, gone)
+        self._begin_salvage(source, self._dictionaries.forget(), gone)
 
     def _begin_salvage(
         self, source: Path, spare: Dictionary | None = None, gone: Sequence[tuple[int, int]] = ()
     ) -> None:
-        if any(salvage.source == source for salvage, _ in self._salvages):
-            return
         with translated(self._path):
             self._file.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         with self._path.open("rb") as file:
             first_page = file.read(tables.PAGE_BYTES)
-        salvage = recovery.Salvage(source, first_page, spare, gone)
-        self._salvages.append((salvage, salvage.blocks()))
+        self._salvages.begin(source, first_page, spare, gone)
 
     def _salvage_some(self) -> None:
-        """Copy from damaged files for a moment; announce what is missing from those that are done."""
-        until_s = time.monotonic() + _SALVAGE_STEP_S
-        while self._salvages and time.monotonic() < until_s:
-            salvage, found = self._salvages[0]
-            with translated(self._path):
-                block = next(found, None)
-            if block is None:
-                salvage.finish(self._on_drop)
-                self._salvages.pop(0)
-                continue
-            dictionary = salvage.dictionaries.get(block.dictionary)
-            new = dictionary is not None and dictionary.number not in self._dictionaries
-            try:
-                self._store(block, dictionary if new else None)
-            except OutboxError:
-                self._salvages[0] = (salvage, itertools.chain([block], found))
-                raise
-            if dictionary is not None:
-                self._dictionaries[dictionary.number] = dictionary
+        """Copy from damaged files for a moment. On a disk without room they wait: nothing goes for them."""
+        with contextlib.suppress(OutboxDiskFull):
+            self._salvages.step(self._path, self._store_salvaged, self._on_drop)
+
+    def _store_salvaged(self, block: Block, dictionary: Dictionary | None) -> None:
+        copies = [] if dictionary is None or self._dictionaries.has(dictionary) else [dictionary]
+        self._store([block], copies, for_the_oldest=False)
+        for copy in copies:
+            self._dictionaries.stored(copy)
 
     # Bookkeeping.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from buffer.drops import InMemory
 from drivers.interface import Clock, Driver
 
 __all__ = ["Clock", "Done", "Driver", "Outbox", "Record", "Sink", "Undelivered"]
@@ -25,10 +26,10 @@ class Outbox(Protocol):
     """A durable queue of opaque records, oldest first. One thread uses it."""
 
     def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
-        """Store all of them or none, durably when it returns; their numbers, growing, never used again.
+        """Take all of them or none; their numbers, growing, never used again.
 
-        The oldest records go first where there is no room. The owner is told what was in them by the
-        summary they came with.
+        They are durable when it returns, but for those that ``in_memory`` tells of. The oldest records go
+        first where there is no room. The owner is told what was in them by the summary they came with.
         """
 
     def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
@@ -45,6 +46,12 @@ class Outbox(Protocol):
 
     def size_bytes(self) -> int:
         """Bytes on disk, write-ahead log included."""
+
+    def in_memory(self) -> InMemory:
+        """What is not durable, because the disk can't be used."""
+
+    def tend(self) -> None:
+        """Do what is due while nothing else is asked: see whether the disk can be used again."""
 
     def close(self) -> None:
         """Release the file; safe to call twice."""

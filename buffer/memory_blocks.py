@@ -1,0 +1,170 @@
+"""Blocks kept in memory for the time that the disk can't be used: compressed as on the disk, and bounded.
+
+Nothing here is durable. One thread uses it at a time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from buffer import blocks
+from buffer.blocks import Block, DamagedBlockError, Dictionary
+
+OVERHEAD_BYTES: Final = 640
+"""What Python spends on a block beside summary and payload (CPython 3.11, 64 bit): objects, numbers,
+checksums, table entries with their slack."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A block; bit n of ``gone`` says that its record n is removed."""
+
+    block: Block
+    gone: int = 0
+
+    @property
+    def left(self) -> int:
+        return self.block.count - self.gone.bit_count()
+
+    def size_bytes(self) -> int:
+        return (
+            OVERHEAD_BYTES
+            + len(self.block.summary)
+            + len(self.block.payload)
+            # Sized for the worst, so that a removal never makes it larger.
+            + self.block.count // 7
+        )
+
+
+class MemoryBlocks:
+    """Blocks in the order of their numbers."""
+
+    def __init__(self) -> None:
+        # Numbers only grow and dicts keep insertion order; the list finds a number's block.
+        self._kept: dict[int, _Kept] = {}
+        self._firsts: list[int] = []
+        self._dictionaries: dict[int, Dictionary] = {}
+        self._current: Dictionary | None = None
+        self.records = 0
+        self._bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+    @property
+    def oldest(self) -> int | None:
+        """The first number of the oldest block; None without one."""
+        return self._firsts[0] if self._firsts else None
+
+    def size_bytes(self) -> int:
+        """Memory taken by the blocks; beside them there is a dictionary, of a fixed size."""
+        return self._bytes
+
+    def append(self, first: int, records: Sequence[bytes], summary: bytes) -> Block:
+        """Keep records numbered from ``first``, which is above all numbers here."""
+        if self._current is None:
+            self._current = blocks.learn(records)
+            if self._current is not None:
+                self._dictionaries[self._current.number] = self._current
+        block = blocks.make(first, records, summary, self._current)
+        kept = _Kept(block)
+        self._kept[first] = kept
+        self._firsts.append(first)
+        self.records += block.count
+        self._bytes += kept.size_bytes()
+        return block
+
+    def peek(self, after: int, limit: int, max_bytes: int, *, always_one: bool) -> list[tuple[int, bytes]]:
+        """The oldest records above ``after``: at most ``limit`` and ``max_bytes``.
+
+        With ``always_one`` one is given however large. Raises DamagedError.
+        """
+        taken: list[tuple[int, bytes]] = []
+        taken_bytes = 0
+        for kept in self._from(after + 1):
+            try:
+                records = kept.block.records(self._dictionaries.get(kept.block.dictionary))
+            except DamagedBlockError as error:
+                raise DamagedError(kept.block.first) from error
+            for at, record in enumerate(records):
+                number = kept.block.first + at
+                if number <= after or kept.gone >> at & 1:
+                    continue
+                taken_bytes += len(record)
+                if len(taken) >= limit or (taken_bytes > max_bytes and (taken or not always_one)):
+                    return taken
+                taken.append((number, record))
+        return taken
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Forget records; unknown numbers are ignored."""
+        for number in numbers:
+            kept = self._holding(number)
+            bit = 0 if kept is None else 1 << number - kept.block.first
+            if kept is None or kept.gone & bit:
+                continue
+            kept.gone |= bit
+            self.records -= 1
+            if not kept.left:
+                self.forget(kept.block)
+
+    def block(self, first: int) -> Block:
+        """The block that begins with a number."""
+        return self._kept[first].block
+
+    def oldest_blocks(self, count: int, max_bytes: int) -> list[Block]:
+        """The oldest blocks: at most ``count`` and ``max_bytes``, but one where there is one."""
+        taken: list[Block] = []
+        taken_bytes = 0
+        for first in self._firsts[:count]:
+            block = self._kept[first].block
+            taken_bytes += block.size_bytes
+            if taken and taken_bytes > max_bytes:
+                break
+            taken.append(block)
+        return taken
+
+    def removed_of(self, block: Block) -> list[int]:
+        """Numbers of a block's records that are removed."""
+        gone = self._kept[block.first].gone
+        return [block.first + at for at in range(block.count) if gone >> at & 1]
+
+    def dictionaries_of(self, some: Iterable[Block]) -> list[Dictionary]:
+        """What blocks are compressed with."""
+        return [self._dictionaries[number] for number in {block.dictionary for block in some} if number]
+
+    def forget(self, block: Block) -> int:
+        """Let a block go; how many records it still held."""
+        kept = self._kept.pop(block.first)
+        del self._firsts[bisect_right(self._firsts, block.first) - 1]
+        self.records -= kept.left
+        self._bytes -= kept.size_bytes()
+        if not self._kept:
+            # The next time readings may look different.
+            self._current = None
+            self._dictionaries.clear()
+        return kept.left
+
+    def _holding(self, number: int) -> _Kept | None:
+        at = bisect_right(self._firsts, number) - 1
+        if at < 0:
+            return None
+        kept = self._kept[self._firsts[at]]
+        return kept if number <= kept.block.last else None
+
+    def _from(self, number: int) -> Iterator[_Kept]:
+        """The blocks with records from this number on, oldest first."""
+        at = max(bisect_right(self._firsts, number) - 1, 0)
+        for first in self._firsts[at:]:
+            yield self._kept[first]
+
+
+class DamagedError(Exception):
+    """A block in memory fails its checksums: the memory itself is at fault."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(f"block {first}")
+        self.first = first

@@ -1,0 +1,317 @@
+"""An outbox that takes records whether or not its disk does: what the disk refuses is kept in memory.
+
+Invariants:
+
+- Numbers grow and are never given twice by one outbox, nor ever to two records of the file. All on the disk
+  are below all in memory, so what is older goes first.
+- While memory holds anything, new records go there, too; the oldest move to the disk first, several blocks a
+  commit, as soon as it takes them.
+- Memory is bounded in bytes. Only when it is full something is dropped for want of a disk: the oldest of all
+  where a full disk can use their pages again, else the oldest in memory.
+- ``max_bytes`` is the operator's cap and no trouble of the disk's: at it the oldest rows go at once.
+- A file that can't be opened is tried again; until then nobody waits. What is refused at once and for ever: a
+  file in use by another outbox, of another program, of a newer version.
+
+Nothing in memory outlives the process: what is left there at ``close`` is announced.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from buffer import drops, files
+from buffer.blocks import Block
+from buffer.drops import Drop, InMemory, OnDrop
+from buffer.errors import (
+    OutboxClosed,
+    OutboxCorrupt,
+    OutboxDiskFull,
+    OutboxError,
+    OutboxForeign,
+    OutboxTooLarge,
+    OutboxUnusable,
+)
+from buffer.files import translated
+from buffer.memory_blocks import DamagedError, MemoryBlocks
+from buffer.sqlite_outbox import SqliteOutbox
+
+MEMORY_BYTES: Final = 32 << 20
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 16.0
+_CALM_S: Final = 60.0
+"""A disk that worked for so long and fails again is tried again soon, another seldom."""
+_STEP_S: Final = 0.2
+_BLOCKS_PER_COMMIT: Final = 100
+_BYTES_PER_COMMIT: Final = 256 << 10
+_UNKNOWN: Final = 1 << 50
+
+
+class TieredOutbox:
+    """Opaque records, oldest first: on the disk, and in memory while that can't be used.
+
+    ``memory_bytes`` bounds the memory; the other arguments are SqliteOutbox's. ``on_drop`` is told in the
+    calling thread. Raises OutboxLocked, OutboxForeign, OutboxVersionError, ValueError; any other trouble with
+    the file is told by ``in_memory().problem`` and mended when it can be.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_bytes: int | None = None,
+        min_free_disk: int = 0,
+        ballast_bytes: int = 0,
+        free_bytes: Callable[[], int] | None = None,
+        on_drop: OnDrop = drops.ignore,
+        memory_bytes: int = MEMORY_BYTES,
+        monotonic: Callable[[], float] = time.monotonic,
+        outbox_at: Callable[..., SqliteOutbox] = SqliteOutbox,
+    ) -> None:
+        self._path = path
+        self._on_drop = on_drop
+        self._memory_bytes = memory_bytes
+        self._monotonic = monotonic
+        self._make: Callable[[], SqliteOutbox] = lambda: outbox_at(
+            path,
+            max_bytes=max_bytes,
+            min_free_disk=min_free_disk,
+            ballast_bytes=ballast_bytes,
+            free_bytes=free_bytes,
+            on_drop=on_drop,
+        )
+        self._memory = MemoryBlocks()
+        self._disk: SqliteOutbox | None = None
+        self._problem: str | None = None
+        self._is_full = False
+        self._try_at_s = self._room_at_s = self._worked_s = float("-inf")
+        self._pause_s = _FIRST_PAUSE_S
+        self._closed = False
+        self._issued = 0
+        try:
+            self._open()
+        except OutboxForeign:
+            raise
+        except (OutboxDiskFull, OutboxUnusable, OutboxCorrupt) as error:
+            self._failed(error)
+            reserved = files.last_reserved(path)
+            # A number that no clock has given before, where nobody can say what the file holds.
+            self._issued = reserved if reserved is not None else _UNKNOWN + (time.time_ns() >> 10)
+
+    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
+        """Keep all records or none; their numbers, growing, never given again.
+
+        They are on the disk when it returns, unless ``in_memory().oldest`` is at or below their first number.
+        Raises OutboxTooLarge.
+        """
+        self._check_open()
+        if not records:
+            return []
+        if not self._memory and self._may_try():
+            try:
+                disk = self._opened()
+                with translated(self._path):
+                    numbers = disk.append(records, summary, not_below=self._issued + 1, for_the_oldest=False)
+            except OutboxTooLarge:
+                raise
+            except OutboxError as error:
+                self._failed(error)
+            else:
+                self._issued = numbers[-1]
+                self._works()
+                return numbers
+        block = self._memory.append(self._issued + 1, records, summary)
+        self._issued = block.last
+        self._move()
+        while self._memory.size_bytes() > self._memory_bytes:
+            self._make_room()
+        return list(range(block.first, block.last + 1))
+
+    def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
+        """The oldest records with numbers above ``after``: at most ``limit`` and ``max_bytes``, at least one.
+
+        What the disk can't give now is passed over where memory has something. Raises OutboxError where it
+        hasn't.
+        """
+        self._check_open()
+        self.tend()
+        taken: list[tuple[int, bytes]] = []
+        failure: OutboxError | None = None
+        if self._disk is not None:
+            try:
+                with translated(self._path):
+                    taken = self._disk.peek(after, limit, max_bytes)
+                    if taken and self._memory and self._disk.peek(taken[-1][0], 1, 1):
+                        return taken
+            except OutboxError as error:
+                failure = error
+        after = taken[-1][0] if taken else after
+        room = limit - len(taken)
+        if room > 0:
+            taken_bytes = sum(len(record) for _, record in taken)
+            taken += self._peek_memory(after, room, max_bytes - taken_bytes, always_one=not taken)
+        if failure is not None and not taken:
+            raise failure
+        return taken
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Forget records; unknown numbers are ignored.
+
+        Raises OutboxError where the disk refuses: those in memory are forgotten all the same.
+        """
+        self._check_open()
+        oldest = self._memory.oldest
+        numbers = list(numbers)
+        if oldest is not None:
+            self._memory.remove(number for number in numbers if number >= oldest)
+            numbers = [number for number in numbers if number < oldest]
+        if numbers and self._disk is not None:
+            with translated(self._path):
+                self._disk.remove(numbers)
+
+    def tend(self) -> None:
+        """Move some of memory to the disk, or see whether it works again, if it is time for that."""
+        self._check_open()
+        if self._memory:
+            self._move()
+        elif self._problem is not None and self._may_try():
+            try:
+                disk = self._opened()
+                with translated(self._path):
+                    disk.probe()
+            except OutboxError as error:
+                self._failed(error)
+            else:
+                self._works()
+
+    def __len__(self) -> int:
+        return self._memory.records + (0 if self._disk is None else len(self._disk))
+
+    def in_memory(self) -> InMemory:
+        """What is not on the disk, and why."""
+        return InMemory(self._memory.records, self._memory.size_bytes(), self._memory.oldest, self._problem)
+
+    def size_bytes(self) -> int:
+        """Bytes on disk, as far as the file is open."""
+        return 0 if self._disk is None else self._disk.size_bytes()
+
+    def close(self) -> None:
+        """Try the disk once more, announce what it doesn't take, release the file; safe to call twice."""
+        if self._closed:
+            return
+        self._try_at_s = float("-inf")
+        while self._memory and self._may_try():
+            self._move()
+        while (oldest := self._memory.oldest) is not None:
+            self._lose(self._memory.block(oldest), drops.NOT_STORED)
+        self._closed = True
+        if self._disk is not None:
+            try:
+                with translated(self._path):
+                    self._disk.skip_to(self._issued)
+            except OutboxError:
+                # Numbers of records that only memory knew may then be given again: nobody knows them.
+                pass
+            finally:
+                self._disk.close()
+
+    # The disk.
+
+    def _may_try(self) -> bool:
+        return self._monotonic() >= self._try_at_s
+
+    def _opened(self) -> SqliteOutbox:
+        if self._disk is None:
+            self._open()
+        if self._disk is None:
+            raise OutboxUnusable(f"{self._path} is not open")
+        return self._disk
+
+    def _open(self) -> None:
+        with translated(self._path):
+            disk = self._make()
+        oldest = self._memory.oldest
+        if oldest is not None and disk.issued >= oldest:
+            # It is not the file whose numbers were expected. Once memory is empty any will do.
+            disk.close()
+            raise OutboxUnusable(f"{self._path} has given the numbers of records in memory")
+        self._disk = disk
+        self._issued = max(self._issued, disk.issued)
+
+    def _failed(self, error: OutboxError) -> None:
+        now_s = self._monotonic()
+        if self._problem is None and now_s - self._worked_s > _CALM_S:
+            self._pause_s = _FIRST_PAUSE_S
+        self._problem = str(error)
+        self._is_full = isinstance(error, OutboxDiskFull)
+        self._try_at_s = now_s + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+    def _works(self) -> None:
+        if self._problem is not None:
+            self._problem = None
+            self._worked_s = self._monotonic()
+
+    def _move(self) -> None:
+        """Move the oldest blocks to the disk, for a moment."""
+        until_s = time.monotonic() + _STEP_S
+        count = _BLOCKS_PER_COMMIT
+        while self._memory and self._may_try() and time.monotonic() < until_s:
+            try:
+                self._move_oldest(count, for_the_oldest=False)
+            except OutboxError as error:
+                if count > 1 and isinstance(error, OutboxDiskFull):
+                    # There may be room for some.
+                    count = 1
+                elif isinstance(error, OutboxTooLarge):
+                    (block,) = self._memory.oldest_blocks(1, 0)
+                    self._lose(block, drops.OUTBOX_FULL)
+                else:
+                    self._failed(error)
+        if not self._memory and self._may_try():
+            self._works()
+
+    def _move_oldest(self, count: int, *, for_the_oldest: bool) -> None:
+        disk = self._opened()
+        some = self._memory.oldest_blocks(count, _BYTES_PER_COMMIT)
+        removed = {block.first: self._memory.removed_of(block) for block in some}
+        dictionaries = self._memory.dictionaries_of(some)
+        with translated(self._path):
+            disk.store(some, removed, dictionaries, for_the_oldest=for_the_oldest)
+        for block in some:
+            self._memory.forget(block)
+
+    # Memory.
+
+    def _make_room(self) -> None:
+        """Memory is full: the oldest of all goes."""
+        now_s = self._monotonic()
+        if self._is_full and self._disk is not None and len(self._disk) and now_s >= self._room_at_s:
+            try:
+                self._move_oldest(1, for_the_oldest=True)
+            except OutboxError as error:
+                self._failed(error)
+                self._room_at_s = self._try_at_s
+            else:
+                return
+        (oldest,) = self._memory.oldest_blocks(1, 0)
+        self._lose(oldest, drops.DISK_LOW if self._is_full else drops.MEMORY_FULL)
+
+    def _lose(self, block: Block, reason: str) -> None:
+        left = self._memory.forget(block)
+        self._on_drop(Drop(reason, block.first, block.last, left, block.summary))
+
+    def _peek_memory(
+        self, after: int, limit: int, max_bytes: int, *, always_one: bool
+    ) -> list[tuple[int, bytes]]:
+        while True:
+            try:
+                return self._memory.peek(after, limit, max_bytes, always_one=always_one)
+            except DamagedError as error:
+                self._lose(self._memory.block(error.first), drops.CORRUPT)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise OutboxClosed(f"{self._path} is closed")

@@ -1,0 +1,103 @@
+"""A disk that fails when told to: the outbox's file is real, what fails is the asking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from buffer.blocks import Block, Dictionary
+from buffer.drops import OnDrop
+from buffer.errors import OutboxDiskFull, OutboxError, OutboxUnusable
+from buffer.sqlite_outbox import SqliteOutbox
+from buffer.tiered_outbox import TieredOutbox
+
+
+class Disk:
+    """Switches: what writing raises, whether reading and opening fail, too; and a clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.writing: OutboxError | None = None
+        self.reading = self.opening = True
+        self.now_s = 0.0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it only wants room."""
+        return isinstance(self.writing, OutboxDiskFull)
+
+    def fill(self) -> None:
+        """As SQLite tells of a full disk."""
+        self.writing = OutboxDiskFull("full")
+
+    def make_read_only(self) -> None:
+        """As after an I/O error."""
+        self.writing = OutboxUnusable("read-only")
+
+    def mend(self) -> None:
+        """All works, and it is time to try."""
+        self.writing, self.reading, self.opening = None, True, True
+        self.now_s += 60
+
+    def outbox(self, path: Path, on_drop: OnDrop, **options: Any) -> TieredOutbox:
+        """An outbox on this disk."""
+
+        def opened(path: Path, **options: Any) -> SqliteOutbox:
+            if not self.opening:
+                raise OutboxUnusable("no directory")
+            return FailingOutbox(self, path, **options)
+
+        return TieredOutbox(path, on_drop=on_drop, monotonic=lambda: self.now_s, outbox_at=opened, **options)
+
+
+class FailingOutbox(SqliteOutbox):
+    """The real one, asked through the switches."""
+
+    def __init__(self, disk: Disk, path: Path, **options: Any) -> None:
+        self.disk = disk
+        super().__init__(path, **options)
+
+    def append(
+        self,
+        records: Sequence[bytes],
+        summary: bytes = b"",
+        *,
+        not_below: int = 0,
+        for_the_oldest: bool = True,
+    ) -> list[int]:
+        self._check(for_the_oldest)
+        return super().append(records, summary, not_below=not_below, for_the_oldest=for_the_oldest)
+
+    def store(
+        self,
+        moved: Sequence[Block],
+        removed: Mapping[int, Iterable[int]],
+        dictionaries: Sequence[Dictionary],
+        *,
+        for_the_oldest: bool,
+    ) -> None:
+        self._check(for_the_oldest)
+        super().store(moved, removed, dictionaries, for_the_oldest=for_the_oldest)
+
+    def probe(self) -> None:
+        self._check(for_the_oldest=False)
+        super().probe()
+
+    def skip_to(self, issued: int) -> None:
+        self._check(for_the_oldest=False)
+        super().skip_to(issued)
+
+    def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
+        if not self.disk.reading:
+            raise OutboxUnusable("unreadable")
+        return super().peek(after, limit, max_bytes)
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        if isinstance(self.disk.writing, OutboxUnusable):
+            raise self.disk.writing
+        super().remove(numbers)
+
+    def _check(self, for_the_oldest: bool) -> None:
+        full = isinstance(self.disk.writing, OutboxDiskFull)
+        if self.disk.writing is not None and not (full and for_the_oldest):
+            raise self.disk.writing
