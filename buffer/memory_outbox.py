@@ -116,7 +116,7 @@ class MemoryOutbox:
         """Nothing waits for a disk: there is none."""
         return NOTHING_IN_MEMORY
 
-    def tend(self) -> None:
+    def tend(self, *, at_once: bool = False) -> None:
         """Nothing is to be done between calls."""
 
     def close(self) -> None:

@@ -186,7 +186,7 @@ class SqliteOutbox:
         """Nothing is kept there."""
         return NOTHING_IN_MEMORY
 
-    def tend(self) -> None:
+    def tend(self, *, at_once: bool = False) -> None:
         """Nothing is to be done between calls."""
 
     def close(self) -> None:

@@ -171,10 +171,17 @@ class TieredOutbox:
             with translated(self._path):
                 self._disk.remove(numbers)
 
-    def tend(self) -> None:
-        """Move some of memory to the disk, or see whether it works again, if it is time for that."""
+    def tend(self, *, at_once: bool = False) -> None:
+        """Move some of memory to the disk, or see whether it works again, if it is time for that.
+
+        With ``at_once`` it is, and all of memory moves, as far as the disk takes it.
+        """
         self._check_open()
-        if self._memory:
+        if at_once:
+            self._try_at_s = float("-inf")
+            while self._memory and self._may_try():
+                self._move()
+        elif self._memory:
             self._move()
         elif self._problem is not None and self._may_try():
             try:
@@ -201,9 +208,7 @@ class TieredOutbox:
         """Try the disk once more, announce what it doesn't take, release the file; safe to call twice."""
         if self._closed:
             return
-        self._try_at_s = float("-inf")
-        while self._memory and self._may_try():
-            self._move()
+        self.tend(at_once=True)
         while (oldest := self._memory.oldest) is not None:
             self._lose(self._memory.block(oldest), drops.NOT_STORED)
         self._closed = True

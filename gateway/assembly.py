@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from buffer.drops import Drop
-from buffer.sqlite_outbox import SqliteOutbox
+from buffer.tiered_outbox import TieredOutbox
 from cloud.producer import KafkaSink
 from drivers.boards.opener import open_board
 from drivers.interface import Board, FittedSensor
@@ -55,9 +55,9 @@ def sensor_names(config: Config) -> list[str]:
     return [sensor.name for sensor in config.sensors]
 
 
-def open_outbox(config: Config, on_drop: Callable[[Drop], None]) -> SqliteOutbox:
-    """The outbox. Raises OutboxError."""
-    return SqliteOutbox(
+def open_outbox(config: Config, on_drop: Callable[[Drop], None]) -> TieredOutbox:
+    """The outbox. Raises OutboxError where its file is another's; on a disk in trouble it keeps in memory."""
+    return TieredOutbox(
         config.outbox.path,
         max_bytes=config.outbox.max_bytes,
         min_free_disk=config.outbox.min_free_disk,

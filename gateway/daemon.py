@@ -264,5 +264,8 @@ class Daemon:
             "parked_topics": forwarder.parked_topics,
             "outbox_records": forwarder.outbox_records,
             "outbox_bytes": forwarder.outbox_bytes,
+            "outbox_memory_records": forwarder.outbox_in_memory.records,
+            "outbox_memory_bytes": forwarder.outbox_in_memory.size_bytes,
+            "outbox_problem": forwarder.outbox_in_memory.problem,
             "channels": self._last.snapshot(),
         }

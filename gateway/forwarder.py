@@ -18,11 +18,22 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
+from buffer.drops import InMemory
 from gateway.backlog import REMOVE_AGAIN_S, Backlog, Drained
 from gateway.events import Announced, Arrived, Event, Outcome, Sampled, Stop
 from gateway.intake import Ignored, Intake, Refusal, Several
 from gateway.ledger import Ack, Entry, Ledger, Settled, Stage
-from gateway.outbox_writer import Answer, Fetched, NotFetched, NotRemoved, NotStored, OutboxWriter, Stored
+from gateway.outbox_writer import (
+    Answer,
+    Durable,
+    Fetched,
+    Kept,
+    NotFetched,
+    NotRemoved,
+    NotStored,
+    OutboxWriter,
+    Stored,
+)
 from gateway.pace import Batches, Pace
 from gateway.parking import Parking
 from gateway.ports import Record, Sink, Undelivered
@@ -35,8 +46,6 @@ _RETRY_STORE_S: Final = 1.0
 _TRY_LIVE_EVERY_S: Final = 20.0
 # Beyond this much in memory the broker is asked to keep what it has; it has the session for that.
 MAX_MEMORY_BYTES: Final = 32 << 20
-# Beyond this many open entries a sampler waits in ``sampled``; a mast at 12 readings/s never gets near it.
-_MAX_OPEN: Final = 50_000
 
 Uplink = Literal["healthy", "spilling", "draining", "metered"]
 
@@ -98,8 +107,6 @@ class Forwarder:
         self._try_live_at_s = float("-inf")
         self._store_not_before_s = float("-inf")
         self._stopping_until_s: float | None = None
-        self._room = threading.Event()
-        self._room.set()
         self._thread = threading.Thread(target=self._run, name="forwarder", daemon=True)
         self.counters = Counters()
         self.turned_s = monotonic()
@@ -107,8 +114,7 @@ class Forwarder:
     # Called from any thread.
 
     def sampled(self, record: Record) -> None:
-        """Enter one of our own readings, before it is published; waits while the ledger is full."""
-        self._room.wait()
+        """Enter one of our own readings, before it is published; never waits."""
         self._events.put(Sampled(record))
 
     def announce(self, record: Record) -> None:
@@ -140,10 +146,14 @@ class Forwarder:
         ``farewell`` makes the last record to announce, once no more messages are taken. What neither Kafka
         nor the disk has taken by then is given back: it is lost, but for what the broker still keeps.
         """
-        self._room.set()
         self._events.put(Stop(grace_s, farewell))
         self._thread.join()
         self._writer.stop()
+        while not self._events.empty():
+            # What came to the disk at the very end is stored, and its PUBACKs are due.
+            event = self._events.get()
+            if isinstance(event, (Stored, Kept, Durable)):
+                self._dispatch(event)
         return self._ledger.records()
 
     def is_alive(self) -> bool:
@@ -179,6 +189,11 @@ class Forwarder:
         return self._writer.size_bytes
 
     @property
+    def outbox_in_memory(self) -> InMemory:
+        """What the outbox keeps in memory because its disk can't be used."""
+        return self._writer.in_memory
+
+    @property
     def drained(self) -> int:
         """Rows of the outbox that Kafka has confirmed."""
         return self._backlog.drained
@@ -210,10 +225,6 @@ class Forwarder:
             if self._holding.is_set() and self._memory_bytes() < MAX_MEMORY_BYTES // 2:
                 self._holding.clear()
                 self._hold(False)
-            if len(self._ledger) < _MAX_OPEN:
-                self._room.set()
-            else:
-                self._room.clear()
 
     def _dispatch(self, event: Event) -> None:
         match event:
@@ -230,11 +241,18 @@ class Forwarder:
             case Drained():
                 self._backlog.told(event, self._monotonic())
                 if event.undelivered is None:
+                    self._settle(self._ledger.row_delivered(event.number))
                     self._kafka_told(event.record.topic, event.sent_s)
             case Stored(entries, numbers):
                 self.counters.stored += len(numbers)
                 self._backlog.stored(numbers)
                 self._settle(self._ledger.stored(entries, numbers))
+            case Kept(entries, numbers):
+                self.counters.stored += len(numbers)
+                self._backlog.stored(numbers)
+                self._settle(self._ledger.kept(entries, numbers))
+            case Durable(below):
+                self._settle(self._ledger.durable_below(below))
             case NotStored(entries, problem):
                 log.error("event=outbox.store_failed records=%d error=%s", len(entries), problem)
                 self._store_not_before_s = self._monotonic() + _RETRY_STORE_S

@@ -5,9 +5,12 @@
 
 Invariants:
 
-- An entry leaves only when Kafka has confirmed it or the outbox has it on disk; its PUBACKs are due then,
-  never earlier. A PUBACK that several entries owe (one message, several readings) is due when the last of
-  them leaves.
+- An entry leaves only when Kafka has confirmed it or the outbox has it; its PUBACKs are due when it is
+  durable, never earlier. A PUBACK that several entries owe (one message, several readings) is due with the
+  last of them.
+- A row that the outbox keeps in memory, for want of a disk, is not durable: its PUBACKs wait until it is on
+  disk, confirmed, or dropped and announced. Our own readings' don't: the broker could not restore what the
+  gateway loses with its memory, and un-PUBACKed echoes would stop all that it sends us.
 - A row whose copy the sink still holds is *held*: it is not drained before the sink tells that copy's
   outcome, and a late delivery deletes it.
 
@@ -78,15 +81,17 @@ class Ledger:
         # How many open entries owe each PUBACK.
         self._owing: dict[Ack, int] = {}
         self._held: dict[int, Entry] = {}
+        self._in_memory: dict[int, Entry] = {}
         self.open_bytes = 0
-        """Values of the open entries."""
+        """Values of the open entries, and of rows in memory that still owe PUBACKs."""
 
     def __len__(self) -> int:
         return len(self._unstored) + len(self._storing)
 
     def is_open(self, entry: Entry) -> bool:
-        """Whether an entry is neither confirmed nor stored yet."""
-        return entry in self._unstored or entry in self._storing
+        """Whether an entry's PUBACKs are still to come: it is neither confirmed nor stored durably yet."""
+        owing = entry.number is not None and self._in_memory.get(entry.number) is entry
+        return owing or entry in self._unstored or entry in self._storing
 
     @property
     def held(self) -> int:
@@ -133,7 +138,7 @@ class Ledger:
         entry.at_sink = False
         if entry.number is not None:
             self._held.pop(entry.number, None)
-            return Settled(rows=(entry.number,))
+            return Settled(self._pay(entry.number), (entry.number,))
         entry.delivered = True
         if entry.stage is Stage.STORING:
             return Settled()
@@ -180,11 +185,32 @@ class Ledger:
 
     def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> Settled:
         """The outbox has entries on disk under these numbers."""
+        return self._placed(entries, numbers, durable=True)
+
+    def kept(self, entries: Sequence[Entry], numbers: Sequence[int]) -> Settled:
+        """The outbox has entries under these numbers, but in memory."""
+        return self._placed(entries, numbers, durable=False)
+
+    def row_delivered(self, number: int) -> Settled:
+        """Kafka has confirmed a row of the outbox."""
+        return Settled(self._pay(number))
+
+    def durable_below(self, number: int) -> Settled:
+        """No row below this number is in memory any more."""
+        settled = [owing for owing in self._in_memory if owing < number]
+        return Settled(tuple(ack for owing in settled for ack in self._pay(owing)))
+
+    def _placed(self, entries: Sequence[Entry], numbers: Sequence[int], *, durable: bool) -> Settled:
         acks: list[Ack] = []
         delivered_meanwhile: list[int] = []
         for entry, number in zip(entries, numbers, strict=True):
+            if durable or entry.own or entry.delivered or not entry.acks:
+                acks += self._close(entry).acks
+            else:
+                del self._storing[entry]
+                self._forget_bytes(entry)
+                self._in_memory[number] = entry
             entry.number = number
-            acks += self._close(entry).acks
             if entry.delivered:
                 delivered_meanwhile.append(number)
             elif entry.at_sink:
@@ -211,8 +237,11 @@ class Ledger:
         self._unstored.pop(entry, None)
         self._storing.pop(entry, None)
         self._forget_bytes(entry)
+        return Settled(self._due(entry))
+
+    def _due(self, entry: Entry) -> tuple[Ack, ...]:
         acks, entry.acks = entry.acks, []
-        return Settled(tuple(ack for ack in acks if self._was_last(ack)))
+        return tuple(ack for ack in acks if self._was_last(ack))
 
     def _was_last(self, ack: Ack) -> bool:
         """Whether nobody owes this PUBACK any more, now that one entry has left."""
@@ -220,6 +249,14 @@ class Ledger:
         if others:
             self._owing[ack] = others
         return not others
+
+    def _pay(self, number: int) -> tuple[Ack, ...]:
+        """The PUBACKs that a row in memory owes."""
+        entry = self._in_memory.pop(number, None)
+        if entry is None:
+            return ()
+        self.open_bytes -= len(entry.record.value)
+        return self._due(entry)
 
     def _forget_bytes(self, entry: Entry) -> None:
         if self._awaiting_echo.get(entry.record.value) is entry:

@@ -10,7 +10,8 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
+from typing import Final
 
 from buffer.errors import OutboxError
 from gateway import outbox_records
@@ -21,6 +22,8 @@ from gateway.summaries import summarise
 
 log = logging.getLogger(__name__)
 
+_TEND_EVERY_S: Final = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -28,6 +31,21 @@ class Stored:
 
     entries: Sequence[Entry]
     numbers: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Entries are in the outbox under these numbers, but not on disk: they end with the process."""
+
+    entries: Sequence[Entry]
+    numbers: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """Of the entries kept none below this number is in memory any more: on disk, or dropped and announced."""
+
+    below: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +78,7 @@ class NotRemoved:
     problem: str
 
 
-Answer = Stored | NotStored | Fetched | NotFetched | NotRemoved
+Answer = Stored | Kept | Durable | NotStored | Fetched | NotFetched | NotRemoved
 
 
 def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
@@ -86,6 +104,11 @@ class OutboxWriter:
         self._thread = threading.Thread(target=self._run, name="outbox-writer", daemon=True)
         self.records = len(outbox)
         self.size_bytes = outbox.size_bytes()
+        self.in_memory = outbox.in_memory()
+        self._kept_below = 0
+        self._told_below = 0
+        if self.in_memory.problem is not None:
+            log.error("event=outbox.unusable action=keep_in_memory error=%s", self.in_memory.problem)
 
     def start(self) -> None:
         """Start the thread."""
@@ -96,7 +119,7 @@ class OutboxWriter:
         return self._thread.is_alive()
 
     def store(self, entries: Sequence[Entry]) -> None:
-        """Put entries on disk; answered by Stored or NotStored."""
+        """Put entries on disk; answered by Stored, by Kept and later Durable, or by NotStored."""
         self._tasks.put(lambda: self._store(entries))
 
     def fetch(self, after: int) -> None:
@@ -109,21 +132,50 @@ class OutboxWriter:
         self._tasks.put(lambda: self._remove(doomed))
 
     def stop(self) -> None:
-        """Finish the tasks given so far, close the outbox and end."""
+        """Finish the tasks given so far, close the outbox (it announces what it can't keep) and end."""
         self._tasks.put(None)
         self._thread.join()
+        self._outbox.tend(at_once=True)
+        self._tell_durable()
+        self._look()
         self._outbox.close()
 
     def _run(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            answer = task()
+        while True:
             try:
-                self.records = len(self._outbox)
-                self.size_bytes = self._outbox.size_bytes()
-            except OSError as error:
-                log.warning("event=outbox.size_unknown error=%s", error)
+                task = self._tasks.get(timeout=None if self.in_memory.problem is None else _TEND_EVERY_S)
+            except Empty:
+                self._outbox.tend()
+                self._look()
+                self._tell_durable()
+                continue
+            if task is None:
+                return
+            answer = task()
+            self._look()
             if answer is not None:
                 self._report(answer)
+            self._tell_durable()
+
+    def _look(self) -> None:
+        """Take down how the outbox stands; say so when its disk fails or works again."""
+        try:
+            self.records = len(self._outbox)
+            self.size_bytes = self._outbox.size_bytes()
+        except OSError as error:
+            log.warning("event=outbox.size_unknown error=%s", error)
+        before, self.in_memory = self.in_memory, self._outbox.in_memory()
+        if before.problem is None and self.in_memory.problem is not None:
+            log.warning("event=outbox.unusable action=keep_in_memory error=%s", self.in_memory.problem)
+        elif before.problem is not None and self.in_memory.problem is None:
+            log.warning("event=outbox.usable records=%d", self.records)
+
+    def _tell_durable(self) -> None:
+        oldest = self._outbox.in_memory().oldest
+        below = self._kept_below if oldest is None else min(oldest, self._kept_below)
+        if below > self._told_below:
+            self._told_below = below
+            self._report(Durable(below))
 
     def _store(self, entries: Sequence[Entry]) -> Answer:
         """One commit for each part; what is stored before the disk refuses stays stored."""
@@ -133,9 +185,16 @@ class OutboxWriter:
                 numbers = self._outbox.append(list(map(outbox_records.to_bytes, records)), summarise(records))
             except (OutboxError, sqlite3.Error, OSError) as error:
                 return NotStored(entries, str(error))
+            oldest = self._outbox.in_memory().oldest
+            durable = oldest is None or numbers[-1] < oldest
+            if not durable:
+                if self._told_below >= self._kept_below:
+                    self._told_below = numbers[0]
+                self._kept_below = numbers[-1] + 1
+            answer = (Stored if durable else Kept)(part, numbers)
             if len(part) == len(entries):
-                return Stored(part, numbers)
-            self._report(Stored(part, numbers))
+                return answer
+            self._report(answer)
             entries = entries[len(part) :]
         return Stored((), ())
 

@@ -50,8 +50,11 @@ class Outbox(Protocol):
     def in_memory(self) -> InMemory:
         """What is not durable, because the disk can't be used."""
 
-    def tend(self) -> None:
-        """Do what is due while nothing else is asked: see whether the disk can be used again."""
+    def tend(self, *, at_once: bool = False) -> None:
+        """Do what is due while nothing else is asked: see whether the disk can be used again.
+
+        With ``at_once`` it is due now, and all of it.
+        """
 
     def close(self) -> None:
         """Release the file; safe to call twice."""

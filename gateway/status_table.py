@@ -133,7 +133,16 @@ def _summary(status: Mapping[str, Any]) -> str:
         f"sampled {status.get('sampled')}  confirmed {status.get('confirmed')}  "
         f"in flight {status.get('in_flight')}  outbox {status.get('outbox_records')} records, "
         f"{status.get('outbox_bytes')} bytes  dead letters {status.get('dead_letters')}"
+        + _outbox_trouble(status)
     )
+
+
+def _outbox_trouble(status: Mapping[str, Any]) -> str:
+    problem = status.get("outbox_problem")
+    if not problem:
+        return ""
+    records, size = status.get("outbox_memory_records"), status.get("outbox_memory_bytes")
+    return f"\noutbox can't be written, {records} of its records are in memory only ({size} bytes): {problem}"
 
 
 def run(config: Path, *, json_output: bool, chosen: bool) -> int:

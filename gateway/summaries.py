@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from buffer.drops import Drop
 from cloud.schema import InvalidReading, parse_reading
 from gateway.ports import Record
 
@@ -53,10 +54,45 @@ def summarise(records: Iterable[Record]) -> bytes:
         except InvalidReading:
             continue
         seqs[reading.gateway, reading.run, reading.channel].append(reading.seq)
-    rows = [
-        [*key, *(number for span in spans(numbers) for number in span)]
-        for key, numbers in sorted(seqs.items())
-    ]
+    return _packed(
+        [
+            [*key, *(number for span in spans(numbers) for number in span)]
+            for key, numbers in sorted(seqs.items())
+        ]
+    )
+
+
+def joined(drops: Iterable[Drop]) -> Iterator[Drop]:
+    """Drops of one reason whose numbers adjoin as one, with one summary."""
+    waiting: list[Drop] = []
+    for drop in drops:
+        if waiting and (waiting[-1].reason, waiting[-1].last + 1) != (drop.reason, drop.first):
+            yield _join(waiting)
+            waiting = []
+        waiting.append(drop)
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(drops: list[Drop]) -> Drop:
+    if len(drops) == 1:
+        return drops[0]
+    counts = [drop.count for drop in drops]
+    known = [count for count in counts if count is not None]
+    numbers: defaultdict[tuple[str, str, str], list[tuple[int, int]]] = defaultdict(list)
+    for drop in drops:
+        for lost in ranges(drop.summary):
+            of_channel = numbers[lost.gateway, lost.run, lost.channel]
+            if of_channel and of_channel[-1][1] + 1 == lost.first:
+                of_channel[-1] = (of_channel[-1][0], lost.last)
+            else:
+                of_channel.append((lost.first, lost.last))
+    rows = [[*key, *(end for span in of for end in span)] for key, of in sorted(numbers.items())]
+    count = sum(known) if len(known) == len(counts) else None
+    return Drop(drops[0].reason, drops[0].first, drops[-1].last, count, _packed(rows))
+
+
+def _packed(rows: list[list[str | int]]) -> bytes:
     return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 6)
 
 

@@ -60,6 +60,34 @@ def test_a_refused_commit_leaves_the_entry_open_and_unacknowledged() -> None:
     assert ledger.take_for_storing(1.0) == [entry]
 
 
+def test_a_row_in_memory_is_acknowledged_when_it_is_durable() -> None:
+    ledger = Ledger()
+    rows = [ledger.enter(record(b"%d" % n), 0.0, own=False, ack=Ack(1, n)) for n in range(4)]
+    ledger.take_for_storing(1.0)
+    assert ledger.kept(rows, [5, 6, 7, 8]) == Settled()
+    assert len(ledger) == 0
+    assert ledger.open_bytes == 4
+    # On the disk, delivered as a row, delivered by the live sink.
+    assert ledger.durable_below(6) == Settled((Ack(1, 0),))
+    assert ledger.row_delivered(7) == Settled((Ack(1, 2),))
+    assert ledger.delivered(rows[1]) == Settled((Ack(1, 1),), (6,))
+    assert ledger.is_open(rows[3])
+    assert ledger.durable_below(9) == Settled((Ack(1, 3),))
+    assert not ledger.is_open(rows[3])
+    assert ledger.open_bytes == 0
+
+
+def test_an_own_reading_in_memory_is_acknowledged_at_once() -> None:
+    """The broker has a window of 20: with echoes in it nothing else would come from other devices."""
+    ledger = Ledger()
+    entry = ledger.enter(record(b"one"), 0.0, own=True)
+    ledger.echoed(b"one", Ack(1, 1))
+    ledger.take_for_storing(1.0)
+    assert ledger.kept([entry], [5]) == Settled((Ack(1, 1),))
+    assert ledger.echoed(b"one", Ack(1, 2)) is None
+    assert ledger.open_bytes == 0
+
+
 def test_only_what_entered_before_the_moment_is_stored() -> None:
     ledger = Ledger()
     early = ledger.enter(record(b"early"), 1.0, own=True)
@@ -105,14 +133,22 @@ class LedgerMachine(RuleBasedStateMachine):
         self.paid: set[Ack] = set()
         self.durable: set[Entry] = set()
         self.rows: dict[int, Entry] = {}
+        self.in_memory: dict[int, Entry] = {}
+        self.kept: set[Entry] = set()
 
     def settle(self, settled: Settled) -> None:
         for ack in settled.acks:
             assert ack not in self.paid, "paid twice"
-            assert self.owed[ack] <= self.durable, "paid before all of its message was durable"
+            assert self.owed[ack] <= self.safe, "paid before all of its message was durable"
             self.paid.add(ack)
         for number in settled.rows:
             del self.rows[number]
+            self.in_memory.pop(number, None)
+
+    @property
+    def safe(self) -> set[Entry]:
+        """What is durable, and our own readings in memory."""
+        return self.durable | {entry for entry in self.kept if entry.own}
 
     def new_ack(self) -> Ack:
         self.count += 1
@@ -184,16 +220,42 @@ class LedgerMachine(RuleBasedStateMachine):
         self.settle(self.ledger.stored(commit, numbers))
 
     @rule(commit=consumes(commits))
+    def end_commit_in_memory(self, commit: tuple[Entry, ...]) -> None:
+        numbers = range(self.row + 1, self.row + 1 + len(commit))
+        self.row += len(commit)
+        self.rows.update(zip(numbers, commit, strict=True))
+        self.in_memory.update(zip(numbers, commit, strict=True))
+        self.kept.update(commit)
+        self.settle(self.ledger.kept(commit, numbers))
+
+    @rule(count=st.integers(1, 5))
+    def move_to_disk(self, count: int) -> None:
+        moved = sorted(self.in_memory)[:count]
+        if moved:
+            self.durable.update(self.in_memory.pop(number) for number in moved)
+            self.settle(self.ledger.durable_below(moved[-1] + 1))
+
+    @rule(place=st.integers(0, 20))
+    def deliver_row(self, place: int) -> None:
+        rows = sorted(number for number, entry in self.rows.items() if not entry.at_sink)
+        if place < len(rows):
+            number = rows[place]
+            self.durable.add(self.rows.pop(number))
+            self.in_memory.pop(number, None)
+            self.settle(self.ledger.row_delivered(number))
+
+    @rule(commit=consumes(commits))
     def fail_commit(self, commit: tuple[Entry, ...]) -> None:
         self.settle(self.ledger.not_stored(commit))
 
     @invariant()
     def a_puback_is_paid_exactly_when_the_last_that_owes_it_has_left(self) -> None:
         still_open = {entry for entry in self.entered if self.ledger.is_open(entry)}
-        assert len(self.ledger) == len(still_open)
+        assert len(self.ledger) == len(still_open - set(self.in_memory.values()))
         for ack, entries in self.owed.items():
             assert (ack in self.paid) == entries.isdisjoint(still_open)
-        assert self.durable.issuperset(set(self.entered) - still_open)
+        assert self.safe.issuperset(set(self.entered) - still_open)
+        assert self.ledger.open_bytes == sum(len(entry.record.value) for entry in still_open)
 
     @invariant()
     def a_row_is_held_exactly_while_the_sink_has_its_copy(self) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from queue import SimpleQueue
 
+import pytest
+
+from buffer import drops
 from buffer.memory_outbox import MemoryOutbox
 from gateway.ledger import Entry
-from gateway.outbox_writer import Answer, NotStored, OutboxWriter, Stored
+from gateway.outbox_writer import Answer, Durable, Kept, NotStored, OutboxWriter, Stored
 from gateway.ports import Record
+from tests.buffer.trouble import Disk
+from tests.servers import eventually
 
 
 def entries(count: int, size: int) -> list[Entry]:
@@ -45,3 +51,56 @@ def test_what_the_outbox_refuses_is_told_apart_from_what_it_took() -> None:
     (told,) = stored_in_parts(given, outbox)
     assert isinstance(told, NotStored)
     assert list(told.entries) == given
+
+
+def test_what_memory_keeps_is_told_apart_and_told_again_when_it_is_on_disk(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = Disk()
+    answers: SimpleQueue[Answer] = SimpleQueue()
+    writer = OutboxWriter(disk.outbox(tmp_path / "outbox.db", drops.ignore), answers.put)
+    writer.start()
+    writer.store(entries(2, 10))
+    answer = answers.get(timeout=10)
+    assert isinstance(answer, Stored)
+    disk.fill()
+    numbers: list[int] = []
+    for _ in range(3):
+        writer.store(entries(2, 10))
+        kept = answers.get(timeout=10)
+        assert isinstance(kept, Kept)
+        numbers += kept.numbers
+    assert numbers == [3, 4, 5, 6, 7, 8]
+    eventually(lambda: writer.in_memory.records, until=lambda count: count == 6)
+    assert (writer.records, writer.in_memory.oldest, writer.in_memory.problem) == (8, 3, "full")
+    disk.mend()
+    # Nobody asks for anything: it is tried again all the same.
+    assert answers.get(timeout=10) == Durable(9)
+    eventually(lambda: writer.in_memory, until=lambda kept: kept.problem is None)
+    assert (writer.records, writer.in_memory.records) == (8, 0)
+    writer.stop()
+    said = [record.getMessage() for record in caplog.records if record.name == "gateway.outbox_writer"]
+    assert said == [
+        "event=outbox.unusable action=keep_in_memory error=full",
+        "event=outbox.usable records=8",
+    ]
+
+
+def test_at_the_end_what_the_disk_takes_is_told_and_the_rest_is_dropped(tmp_path: Path) -> None:
+    for works in (True, False):
+        disk = Disk()
+        told: list[drops.Drop] = []
+        answers: SimpleQueue[Answer] = SimpleQueue()
+        writer = OutboxWriter(disk.outbox(tmp_path / f"{works}.db", told.append), answers.put)
+        writer.start()
+        disk.make_read_only()
+        writer.store(entries(2, 10))
+        assert isinstance(answers.get(timeout=10), Kept)
+        if works:
+            disk.writing = None
+        writer.stop()
+        left = [answers.get() for _ in range(answers.qsize())]
+        assert left == ([Durable(3)] if works else [])
+        assert [(drop.reason, drop.first, drop.last, drop.count) for drop in told] == (
+            [] if works else [(drops.NOT_STORED, 1, 2, 2)]
+        )
