@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
-from buffer.drops import Drop
+from buffer.drops import NOT_STORED, Drop
 from buffer.errors import OutboxError
 from cloud.errors import CloudError
 from cloud.schema import VERSION, Reading
@@ -32,7 +32,7 @@ from gateway.outbox_writer import OutboxWriter
 from gateway.run_ledger import ANNOUNCE_EVERY_S, LONGEST_FSYNC_S, RunLedger, State
 from gateway.sampler import Mast
 from gateway.state_file import StateFile, boot_id
-from gateway.summaries import summarise
+from gateway.summaries import joined, summarise
 from gateway.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -71,6 +71,7 @@ class Daemon:
         machine_clock = SystemClock(config.clock.trust)
         # Drops are told by the outbox writer's thread, or while the outbox is opened.
         self._drops: SimpleQueue[Drop] = SimpleQueue()
+        self._disk_works = True
         outbox = assembly.open_outbox(config, self._drops.put)
         try:
             self._board = assembly.open_fitted_board(config)
@@ -167,6 +168,7 @@ class Daemon:
                 sample_until_s = None
                 self._supervisor.stop()
             self._supervisor.check()
+            self._announce_disk()
             self._announce_drops()
             state: State = "ended" if self._supervisor.ended else "running"
             self._link.publish(self._topics.run, self._runs.payload(state), retain=True)
@@ -188,8 +190,13 @@ class Daemon:
         self._announce_drops()
         left = self._forwarder.stop(_KAFKA_GRACE_S, lambda: self._runs.record("stopped"))
         if left:
-            self._runs.dropped(Drop("NOT_STORED", 0, 0, len(left), summarise(left)))
-        else:
+            self._drops.put(Drop(NOT_STORED, 0, 0, len(left), summarise(left)))
+        lost = 0
+        for drop in self._waiting_drops():
+            # To the journal, and to the local broker with the run's last record: nobody else listens now.
+            self._runs.dropped(drop)
+            lost += (drop.count or 0) if drop.reason == NOT_STORED else 0
+        if not lost:
             self._state_file.end()
         self._link.publish(self._topics.run, self._runs.payload("stopped"), retain=True)
         self._link.stop(farewell=(self._topics.status, self._announcement("offline")))
@@ -199,15 +206,23 @@ class Daemon:
             self._status.stop()
         self._board.close()
         log.info("event=daemon.stop run=%s outbox_records=%d", self._run_id, self._forwarder.outbox_records)
-        return len(left)
+        return lost
+
+    def _waiting_drops(self) -> list[Drop]:
+        return list(joined(self._drops.get() for _ in range(self._drops.qsize())))
 
     def _announce_drops(self) -> None:
-        announced = False
-        while not self._drops.empty():
-            self._forwarder.announce(self._runs.dropped(self._drops.get()))
-            announced = True
-        if announced:
+        drops = self._waiting_drops()
+        for drop in drops:
+            self._forwarder.announce(self._runs.dropped(drop))
+        if drops:
             self._forwarder.announce(self._runs.record("running"))
+
+    def _announce_disk(self) -> None:
+        problem = self._forwarder.outbox_in_memory.problem
+        if (problem is None) != self._disk_works:
+            self._disk_works = problem is None
+            self._forwarder.announce(self._runs.disk(problem))
 
     def _arrived(self, topic: str, payload: bytes, ack: Ack | None, retained: bool, repeated: bool) -> None:
         """Called by the broker's network thread: the previous run's last word, or a message to forward."""
@@ -240,6 +255,7 @@ class Daemon:
             "ignored": self._intake.ignored,
             "in_flight": self._forwarder.in_flight,
             "outbox_records": self._forwarder.outbox_records,
+            "outbox_memory_records": self._forwarder.outbox_in_memory.records,
         }
 
     def _snapshot(self) -> dict[str, Any]:

@@ -101,17 +101,23 @@ class RunLedger:
             drop.first,
             drop.last,
         )
-        event = {
+        told = [_text(each, self._gateway) for each in lost]
+        return self._event("dropped", reason=drop.reason, count=drop.count, ranges=told)
+
+    def disk(self, problem: str | None) -> Record:
+        """The event that tells that the outbox's disk fails, and memory serves for it, or works again."""
+        return self._event("outbox-usable" if problem is None else "outbox-in-memory", problem=problem)
+
+    def _event(self, event: str, **fields: Any) -> Record:
+        told = {
             "v": VERSION,
             "gateway": self._gateway,
             "run": self._run,
             "time": _now(),
-            "event": "dropped",
-            "reason": drop.reason,
-            "count": drop.count,
-            "ranges": [_text(each, self._gateway) for each in lost],
+            "event": event,
+            **fields,
         }
-        return Record(EVENTS_TOPIC, self._gateway.encode(), json.dumps(event).encode(), ())
+        return Record(EVENTS_TOPIC, self._gateway.encode(), json.dumps(told).encode(), ())
 
     def payload(self, state: State) -> bytes:
         """The run as it stands, JSON."""

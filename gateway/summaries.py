@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from buffer.drops import Drop
@@ -87,12 +87,14 @@ def _join(drops: list[Drop]) -> Drop:
                 of_channel[-1] = (of_channel[-1][0], lost.last)
             else:
                 of_channel.append((lost.first, lost.last))
-    rows = [[*key, *(end for span in of for end in span)] for key, of in sorted(numbers.items())]
+    rows: list[list[str | int]] = [
+        [*key, *(end for span in of for end in span)] for key, of in sorted(numbers.items())
+    ]
     count = sum(known) if len(known) == len(counts) else None
     return Drop(drops[0].reason, drops[0].first, drops[-1].last, count, _packed(rows))
 
 
-def _packed(rows: list[list[str | int]]) -> bytes:
+def _packed(rows: Sequence[Sequence[str | int]]) -> bytes:
     return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 6)
 
 

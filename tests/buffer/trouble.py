@@ -20,6 +20,7 @@ class Disk:
         self.writing: OutboxError | None = None
         self.reading = self.opening = True
         self.now_s = 0.0
+        self.tried = 0
 
     @property
     def is_full(self) -> bool:
@@ -98,6 +99,6 @@ class FailingOutbox(SqliteOutbox):
         super().remove(numbers)
 
     def _check(self, for_the_oldest: bool) -> None:
-        full = isinstance(self.disk.writing, OutboxDiskFull)
-        if self.disk.writing is not None and not (full and for_the_oldest):
+        self.disk.tried += 1
+        if self.disk.writing is not None and not (self.disk.is_full and for_the_oldest):
             raise self.disk.writing

@@ -62,6 +62,16 @@ def test_a_record_tells_the_run() -> None:
     }
 
 
+def test_events_tell_when_memory_serves_for_the_disk_and_when_no_more() -> None:
+    told = [ledger().disk(problem) for problem in ("full", None)]
+    assert [record.topic for record in told] == ["gateway.events", "gateway.events"]
+    fields = [json.loads(record.value) for record in told]
+    assert [(event["event"], event["problem"]) for event in fields] == [
+        ("outbox-in-memory", "full"),
+        ("outbox-usable", None),
+    ]
+
+
 def test_an_earlier_run_that_never_ended_is_closed_as_killed() -> None:
     earlier = {"gateway": "mast-07", "run": "old", "state": "running", "last_seq": {"cup.wind_speed": 41}}
     closing = ledger().close_previous(json.dumps(earlier).encode())

@@ -8,9 +8,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buffer.drops import Drop
 from cloud.schema import encode_reading
 from gateway.ports import Record
-from gateway.summaries import Range, ranges, spans, summarise
+from gateway.summaries import Range, joined, ranges, spans, summarise
 from tests.unit.test_schema import READING
 
 
@@ -39,3 +40,24 @@ def test_spans_hold_exactly_the_numbers(numbers: set[int]) -> None:
     found = list(spans(numbers))
     assert {number for first, last in found for number in range(first, last + 1)} == numbers
     assert all(later[0] > earlier[1] + 1 for earlier, later in itertools.pairwise(found))
+
+
+def test_neighbouring_drops_of_one_reason_are_announced_as_one() -> None:
+    blocks = [
+        Drop(
+            "DISK_LOW",
+            10 * at,
+            10 * at + 9,
+            2,
+            summarise([record("a.wind_speed", 2 * at), record("a.wind_speed", 2 * at + 1)]),
+        )
+        for at in range(1, 4)
+    ]
+    other = Drop("CORRUPT", 40, 49, None, b"")
+    apart = Drop("CORRUPT", 60, 69, 1, b"")
+    first, *rest = joined([*blocks, other, apart])
+    assert (first.reason, first.first, first.last, first.count) == ("DISK_LOW", 10, 39, 6)
+    assert ranges(first.summary) == (Range("mast-07", "9f3c21ab04de", "a.wind_speed", 2, 7),)
+    assert rest == [other, apart]
+    (unknown,) = joined([other, replace(apart, first=50)])
+    assert (unknown.first, unknown.last, unknown.count) == (40, 69, None)
