@@ -148,11 +148,13 @@ class Forwarder:
         """
         self._events.put(Stop(grace_s, farewell))
         self._thread.join()
+        if self._stopping_until_s is None:
+            self._rescue(farewell)
         self._writer.stop()
         while not self._events.empty():
             # What came to the disk at the very end is stored, and its PUBACKs are due.
             event = self._events.get()
-            if isinstance(event, (Stored, Kept, Durable)):
+            if isinstance(event, Stored | Kept | Durable):
                 self._dispatch(event)
         return self._ledger.records()
 
@@ -206,6 +208,18 @@ class Forwarder:
     def _memory_bytes(self) -> int:
         """Messages of the broker not yet looked at, and the ledger."""
         return self._arrived_bytes - self._taken_bytes + self._ledger.open_bytes
+
+    def _rescue(self, farewell: Callable[[], Record] | None) -> None:
+        """Have stored what a thread that died left, in the ledger and in its queue."""
+        while not self._events.empty():
+            event = self._events.get()
+            if isinstance(event, Sampled | Announced):
+                self._ledger.enter(event.record, self._monotonic(), own=isinstance(event, Sampled))
+            elif isinstance(event, Stored | Kept | Durable):
+                self._dispatch(event)
+        if farewell is not None:
+            self._ledger.enter(farewell(), self._monotonic(), own=False)
+        self._writer.store(self._ledger.take_for_storing(float("inf")))
 
     # The thread.
 

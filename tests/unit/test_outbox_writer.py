@@ -104,3 +104,32 @@ def test_at_the_end_what_the_disk_takes_is_told_and_the_rest_is_dropped(tmp_path
         assert [(drop.reason, drop.first, drop.last, drop.count) for drop in told] == (
             [] if works else [(drops.NOT_STORED, 1, 2, 2)]
         )
+
+
+class UnmeasurableOutbox(MemoryOutbox):
+    """Its size can't be asked once it is open, as on a card that was pulled out."""
+
+    opened = False
+
+    def size_bytes(self) -> int:
+        if self.opened:
+            raise OSError(5, "Input/output error")
+        self.opened = True
+        return super().size_bytes()
+
+
+def test_a_size_that_cannot_be_read_keeps_nobody_from_storing() -> None:
+    outbox = UnmeasurableOutbox()
+    answers: SimpleQueue[Answer] = SimpleQueue()
+    writer = OutboxWriter(outbox, answers.put)
+    writer.start()
+    for expected in (1, 2):
+        given = entries(1, 10)
+        writer.store(given)
+        told = answers.get(timeout=10)
+        assert isinstance(told, Stored)
+        assert (list(told.entries), list(told.numbers)) == (given, [expected])
+    assert writer.is_alive()
+    # The number of rows needs no disk.
+    eventually(lambda: writer.records, until=lambda rows: rows == 2)
+    writer.stop()

@@ -1,0 +1,161 @@
+"""A thread that dies can't be mended in its process: the daemon says which, accounts for all, ends with 1.
+
+Each test breaks one part of a real daemon so that it raises what it promises never to raise.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paho.mqtt import subscribe
+
+from gateway.config import load
+from gateway.daemon import Daemon
+from gateway.demo.accounting import in_outbox
+from gateway.demo.mosquitto import LocalMosquitto
+
+CONFIG = """
+[gateway]
+id = "mast-07"
+[outbox]
+path = "outbox.db"
+commit_interval_s = 0.2
+[board]
+kind = "simulated"
+start = "2026-01-01T00:00:00Z"
+speed = 50
+[status]
+listen = ""
+[[sensor]]
+name = "cup"
+driver = "hall-anemometer"
+pin = 17
+slope = 0.765
+"""
+
+
+class ContractBroken(RuntimeError):
+    """What no part may raise."""
+
+
+def broken_once(daemon: Daemon, call: Callable[..., Any]) -> Callable[..., Any]:
+    """A call that raises once, when a few readings have been sampled."""
+    raised = threading.Event()
+
+    def call_or_raise(*arguments: Any) -> Any:
+        if not raised.is_set() and daemon._sequences.last("cup.wind_speed") >= 20:
+            raised.set()
+            raise ContractBroken
+        return call(*arguments)
+
+    return call_or_raise
+
+
+class BrokenProducer:
+    """Stands before a producer whose ``poll`` raises once."""
+
+    def __init__(self, daemon: Daemon, producer: Any) -> None:
+        self._producer = producer
+        self.poll = broken_once(daemon, producer.poll)
+
+    def __len__(self) -> int:
+        return len(self._producer)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+
+def break_mqtt(daemon: Daemon) -> None:
+    daemon._link._arrived = broken_once(daemon, daemon._link._arrived)
+
+
+def break_live(daemon: Daemon) -> None:
+    daemon._live._producer = BrokenProducer(daemon, daemon._live._producer)  # type: ignore[assignment]
+
+
+def break_backlog(daemon: Daemon) -> None:
+    daemon._backlog._producer = BrokenProducer(daemon, daemon._backlog._producer)  # type: ignore[assignment]
+
+
+def break_forwarder(daemon: Daemon) -> None:
+    daemon._forwarder._acknowledge = broken_once(daemon, daemon._forwarder._acknowledge)
+
+
+def break_outbox_writer(daemon: Daemon) -> None:
+    outbox = daemon._forwarder._writer._outbox
+    outbox.size_bytes = broken_once(daemon, outbox.size_bytes)  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """The daemon takes the signals; pytest gets them back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, action in before.items():
+        signal.signal(number, action)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize(
+    ("thread", "break_part"),
+    [
+        ("mqtt", break_mqtt),
+        ("kafka-live", break_live),
+        ("kafka-backlog", break_backlog),
+        ("forwarder", break_forwarder),
+        ("forwarder", break_outbox_writer),
+    ],
+    ids=["mqtt", "live sink", "backlog sink", "forwarder", "outbox writer"],
+)
+def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
+    thread: str,
+    break_part: Callable[[Daemon], None],
+    mosquitto: LocalMosquitto,
+    free_port: int,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.daemon._TICK_S", 0.2)
+    monkeypatch.setattr("gateway.daemon._KAFKA_GRACE_S", 0.2)
+    path = tmp_path / "gateway.toml"
+    path.write_text(CONFIG)
+    overrides = {"mqtt.port": mosquitto.port, "kafka.bootstrap_servers": f"127.0.0.1:{free_port}"}
+    daemon = Daemon(load(path, overrides))
+    break_part(daemon)
+    # Whoever doesn't notice would run for ever.
+    told_to_stop = threading.Timer(20, daemon._stop.set)
+    told_to_stop.start()
+    try:
+        with caplog.at_level(logging.INFO):
+            assert daemon.run(None) == 1
+    finally:
+        told_to_stop.cancel()
+    assert f"event=thread.died threads={thread} remedy=restart" in caplog.text
+    stored = {seq for _, _, seq in in_outbox(tmp_path / "outbox.db", "mast-07")}
+    if thread == "mqtt":
+        # The run's end can't be told to the local broker: what it retains is some moments old.
+        assert stored == set(range(1, max(stored) + 1))
+        return
+    message = subscribe.simple(  # type: ignore[no-untyped-call]
+        "fieldgate/mast-07/run", hostname=mosquitto.host, port=mosquitto.port
+    )
+    record = json.loads(message.payload)
+    assert record["state"] == "stopped"
+    last = record["last_seq"]["cup.wind_speed"]
+    announced = set()
+    for drop in record.get("dropped", ()):
+        assert drop["reason"] == "NOT_STORED"
+        for told in drop["ranges"]:
+            first, _, end = told.rpartition(" ")[2].partition("-")
+            announced |= set(range(int(first), int(end) + 1))
+    assert last >= 20
+    assert stored | announced == set(range(1, last + 1))
