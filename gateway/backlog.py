@@ -6,7 +6,7 @@ Owned by the forwarder's thread, which asks ``wake_s`` when to call ``turn`` nex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.drain import Drain
@@ -105,7 +105,7 @@ class Backlog:
                 record = self._intake.refuse_row(stored, str(error)).record
             if self._parking.may_send(record.topic, now_s):
                 if self._batches.is_late(number):
-                    record = replace(record, headers=(*record.headers, REPLAYED))
+                    record = Record(record.topic, record.key, record.value, (*record.headers, REPLAYED))
                 self._send(number, record, now_s)
 
     def not_fetched(self, now_s: float) -> None:

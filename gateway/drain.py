@@ -11,6 +11,8 @@ from typing import Final
 
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 256 << 10
+# Several batches at the sink, so that none waits for the one before it; after a kill they are sent again.
+MOST_OPEN: Final = 4 * BATCH_RECORDS
 # Deleting costs a commit: often enough to give space back, seldom enough to spare the card.
 _REMOVE_EVERY_S: Final = 0.2
 
@@ -29,8 +31,8 @@ class Drain:
 
     @property
     def busy(self) -> bool:
-        """True while rows are being fetched or a batch is at the sink."""
-        return self._fetching or len(self._open) >= BATCH_RECORDS
+        """True while rows are being fetched, or enough of them are at the sink."""
+        return self._fetching or len(self._open) >= MOST_OPEN
 
     @property
     def idle(self) -> bool:

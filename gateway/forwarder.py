@@ -42,6 +42,8 @@ from gateway.receipts import Receipts
 log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 1.0
+# A few milliseconds' work: overdue messages don't wait for more.
+_EVENTS_PER_TURN: Final = 128
 _RETRY_STORE_S: Final = 1.0
 _TRY_LIVE_EVERY_S: Final = 20.0
 # Beyond this much in memory the broker is asked to keep what it has; it has the session for that.
@@ -226,12 +228,7 @@ class Forwarder:
     def _run(self) -> None:
         while not self._finished():
             self.turned_s = self._monotonic()
-            try:
-                event: Event | None = self._events.get(timeout=self._patience())
-            except Empty:
-                event = None
-            if event is not None:
-                self._dispatch(event)
+            self._take_events()
             self._judge(self._monotonic())
             self._store_overdue()
             self._try_live()
@@ -239,6 +236,16 @@ class Forwarder:
             if self._holding.is_set() and self._memory_bytes() < MAX_MEMORY_BYTES // 2:
                 self._holding.clear()
                 self._hold(False)
+
+    def _take_events(self) -> None:
+        """Wait for an event; take those behind it too, since looking around after each costs more than it."""
+        timeout_s: float | None = self._patience()
+        try:
+            for _ in range(_EVENTS_PER_TURN):
+                self._dispatch(self._events.get(timeout=timeout_s))
+                timeout_s = 0.0
+        except Empty:
+            return
 
     def _dispatch(self, event: Event) -> None:
         match event:

@@ -27,15 +27,16 @@ def from_bytes(stored: bytes) -> Record:
     """The record in stored bytes. Raises ValueError where they are not one."""
     try:
         (length,) = _HEAD.unpack_from(stored)
-        topic, key, headers = json.loads(stored[_HEAD.size : _HEAD.size + length])
-        if not all(isinstance(text, str) and text and text.isascii() for text in (topic, *dict(headers))):
-            # librdkafka would end the process over some of these.
-            raise ValueError("not a stored record: its topic or a header's name is no plain text")
-        return Record(
-            topic=topic,
-            key=bytes.fromhex(key),
-            value=stored[_HEAD.size + length :],
-            headers=tuple((name, bytes.fromhex(value)) for name, value in headers),
-        )
-    except (struct.error, TypeError, RecursionError) as error:
+        end = _HEAD.size + length
+        topic, key, coded = json.loads(stored[_HEAD.size : end].decode())
+        headers = tuple([(_plain(name), bytes.fromhex(value)) for name, value in coded])
+        return Record(_plain(topic), bytes.fromhex(key), stored[end:], headers)
+    except (struct.error, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a stored record: {error}") from error
+
+
+def _plain(text: str) -> str:
+    """A topic or a header's name: librdkafka would end the process over some others."""
+    if text and text.isascii():
+        return text
+    raise ValueError("not a stored record: its topic or a header's name is no plain text")

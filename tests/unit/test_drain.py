@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.drain import BATCH_RECORDS, Drain
+from gateway.drain import MOST_OPEN, Drain
 
 
 def test_rows_are_removed_after_their_delivery_together() -> None:
@@ -24,7 +24,7 @@ def test_rows_are_removed_after_their_delivery_together() -> None:
 
 def test_a_whole_batch_at_the_sink_is_enough() -> None:
     drain = Drain()
-    for number in range(1, BATCH_RECORDS + 1):
+    for number in range(1, MOST_OPEN + 1):
         assert not drain.busy
         drain.sent(number)
     assert drain.busy
