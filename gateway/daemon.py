@@ -19,6 +19,7 @@ from cloud.errors import CloudError
 from cloud.schema import VERSION, Reading
 from drivers.interface import BoardError
 from gateway import assembly
+from gateway.broker_drops import BrokerDrops
 from gateway.clock import SystemClock
 from gateway.config import Config, ConfigError, load
 from gateway.forwarder import Forwarder
@@ -89,6 +90,7 @@ class Daemon:
             assembly.routes(config),
             assembly.sensor_names(config),
         )
+        self._broker_drops = BrokerDrops(self._run_id)
         self._link = MqttLink(
             config.mqtt.host,
             config.mqtt.port,
@@ -98,6 +100,7 @@ class Daemon:
             self._arrived,
             (self._topics.status, self._announcement("offline")),
             config.mqtt.keepalive_s,
+            self._broker_drops,
         )
         self._link.greet(self._topics.status, self._announcement("online"))
         self._live, self._backlog = (assembly.kafka_sink(config, role) for role in ("live", "backlog"))
@@ -215,6 +218,9 @@ class Daemon:
         drops = self._waiting_drops()
         for drop in drops:
             self._forwarder.announce(self._runs.dropped(drop))
+        grown = self._broker_drops.due(time.monotonic(), at_once=self._stop.is_set())
+        if grown is not None:
+            self._forwarder.announce(self._runs.broker_dropped(grown, self._broker_drops.count or 0))
         if drops:
             self._forwarder.announce(self._runs.record("running"))
 
@@ -229,6 +235,7 @@ class Daemon:
         if topic != self._topics.run:
             self._forwarder.arrived(topic, payload, ack, retained=retained, repeated=repeated)
             return
+        self._broker_drops.left_by(payload)
         closing = self._runs.close_previous(payload)
         if closing is not None:
             self._forwarder.announce(closing)
@@ -253,6 +260,8 @@ class Daemon:
             "last_seq": self._sequences.snapshot(),
             "last_raw_seq": self._intake.last_raw_seq,
             "ignored": self._intake.ignored,
+            "broker_dropped": self._broker_drops.count,
+            "broker_counter": self._broker_drops.counter,
             "in_flight": self._forwarder.in_flight,
             "outbox_records": self._forwarder.outbox_records,
             "outbox_memory_records": self._forwarder.outbox_in_memory.records,
@@ -275,6 +284,7 @@ class Daemon:
             "drained": forwarder.drained,
             "dead_letters": counters.dead_letters,
             "ignored": self._intake.ignored,
+            "broker_dropped": self._broker_drops.count,
             "late_echoes": counters.late_echoes,
             "sampler_restarts": self._supervisor.restarts,
             "parked_topics": forwarder.parked_topics,

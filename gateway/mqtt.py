@@ -12,13 +12,15 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
+from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage, topic_matches_sub
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from gateway.broker_drops import TOPIC as DROPS_TOPIC
+from gateway.broker_drops import BrokerDrops
 from gateway.ledger import Ack
 
 log = logging.getLogger(__name__)
@@ -39,7 +41,7 @@ class MqttLink:
 
     ``own_record`` is a topic whose retained value is wanted at every connect. ``arrived`` takes a message's
     topic, payload, the PUBACK it needs (none at QoS 0), whether the broker had retained it, and whether it
-    is sent again.
+    is sent again. ``drops`` is told what the broker has dropped, where the broker tells that.
     """
 
     def __init__(
@@ -52,10 +54,13 @@ class MqttLink:
         arrived: Callable[[str, bytes, Ack | None, bool, bool], None],
         will: tuple[str, bytes],
         keepalive_s: int = 30,
+        drops: BrokerDrops | None = None,
     ) -> None:
         self._address = (host, port, keepalive_s)
         self._filters = tuple(filters)
         self._own_record = own_record
+        self._drops = drops
+        self._drops_asked: int | None = None
         self._arrived = arrived
         self._connection = 0
         # Messages in flight come right behind CONNACK: they may be acknowledged before we are subscribed.
@@ -157,7 +162,7 @@ class MqttLink:
         self,
         client: Client,
         _data: Any,
-        _flags: ConnectFlags,
+        flags: ConnectFlags,
         reason: ReasonCode,
         _properties: Properties | None,
     ) -> None:
@@ -176,11 +181,30 @@ class MqttLink:
         once = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
         always = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE)
         client.subscribe([(self._own_record, always), *((each, once) for each in self._filters)])
+        if self._drops is not None:
+            self._drops.connected(session_present=flags.session_present)
+        self._drops_asked = None
+        # Where it is forwarded it comes anyway: a second subscription would replace that one or double it.
+        if self._drops is not None and not any(
+            topic_matches_sub(each, DROPS_TOPIC) for each in self._filters
+        ):
+            # Apart, because it may be forbidden; at QoS 0, so that the session keeps no room for it.
+            latest = SubscribeOptions(qos=0, retainHandling=SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE)
+            _, self._drops_asked = client.subscribe(DROPS_TOPIC, options=latest)
 
     def _on_subscribe(
-        self, client: Client, _data: Any, _id: int, reasons: list[ReasonCode], _properties: Properties | None
+        self,
+        client: Client,
+        _data: Any,
+        asked: int,
+        reasons: list[ReasonCode],
+        _properties: Properties | None,
     ) -> None:
         refused = [str(reason) for reason in reasons if reason.is_failure]
+        if asked == self._drops_asked:
+            if refused:
+                log.info("event=mqtt.drops_unknown reasons=%s", refused)
+            return
         if refused:
             log.error("event=mqtt.subscription_refused reasons=%s remedy=check_the_broker_acl", refused)
             client.disconnect()
@@ -207,5 +231,9 @@ class MqttLink:
             log.warning("event=mqtt.disconnected reason=%s", reason)
 
     def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
+        if message.topic == DROPS_TOPIC and self._drops is not None:
+            self._drops.told(bytes(message.payload))
+            if self._drops_asked is not None:
+                return
         ack = Ack(self._connection, message.mid) if message.qos else None
         self._arrived(message.topic, bytes(message.payload), ack, message.retain, message.dup)

@@ -108,6 +108,15 @@ class RunLedger:
         """The event that tells that the outbox's disk fails, and memory serves for it, or works again."""
         return self._event("outbox-usable" if problem is None else "outbox-in-memory", problem=problem)
 
+    def broker_dropped(self, count: int, total: int) -> Record:
+        """The event that the local broker has dropped messages, whoever's: since the last one, and in all."""
+        log.warning(
+            "event=broker.dropped messages=%d total=%d remedy=raise_max_queued_messages_in_mosquitto.conf",
+            count,
+            total,
+        )
+        return self._event("broker-dropped", count=count, total=total)
+
     def _event(self, event: str, **fields: Any) -> Record:
         told = {
             "v": VERSION,

@@ -127,13 +127,14 @@ def _age(time: object, now: datetime) -> str:
 
 def _summary(status: Mapping[str, Any]) -> str:
     broker = "connected" if status.get("mqtt_connected") else "not connected"
+    dropped = status.get("broker_dropped")
     return (
         f"{status.get('gateway')} run {status.get('run')}: {status.get('state')}, "
         f"uplink {status.get('uplink')}, local broker {broker}\n"
         f"sampled {status.get('sampled')}  confirmed {status.get('confirmed')}  "
         f"in flight {status.get('in_flight')}  outbox {status.get('outbox_records')} records, "
-        f"{status.get('outbox_bytes')} bytes  dead letters {status.get('dead_letters')}"
-        + _outbox_trouble(status)
+        f"{status.get('outbox_bytes')} bytes  dead letters {status.get('dead_letters')}  "
+        f"dropped by the local broker {'unknown' if dropped is None else dropped}" + _outbox_trouble(status)
     )
 
 

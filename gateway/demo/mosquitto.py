@@ -23,7 +23,7 @@ max_packet_size 8388608
 max_inflight_messages 1000
 max_queued_messages 100000
 max_queued_bytes 67108864
-{user}log_dest stderr
+{user}{settings}log_dest stderr
 log_timestamp_format %Y-%m-%dT%H:%M:%S
 """
 
@@ -49,13 +49,17 @@ def _program() -> str:
 
 
 class LocalMosquitto:
-    """One Mosquitto process; it remembers nothing across a restart, the port stays."""
+    """One Mosquitto process; it remembers nothing across a restart, the port stays.
+
+    ``settings`` are further lines of its configuration file; the last of a key counts.
+    """
 
     host: Final = "127.0.0.1"
 
-    def __init__(self, directory: Path, *, port: int | None = None) -> None:
+    def __init__(self, directory: Path, *, port: int | None = None, settings: str = "") -> None:
         self.directory = directory.absolute()
         self.port = port or free_port()
+        self._settings = settings
         self.log = self.directory / "mosquitto.log"
         self._child: Child | None = None
 
@@ -93,7 +97,9 @@ class LocalMosquitto:
         self.directory.mkdir(parents=True, exist_ok=True)
         configuration = self.directory / "mosquitto.conf"
         configuration.write_text(
-            _CONFIGURATION.format(port=self.port, user=_AS_ROOT if os.geteuid() == 0 else "")
+            _CONFIGURATION.format(
+                port=self.port, user=_AS_ROOT if os.geteuid() == 0 else "", settings=self._settings
+            )
         )
         self._child = Child((program, "-c", str(configuration)), self.log, parent_death_signal=signal.SIGKILL)
 
