@@ -22,15 +22,15 @@ from tests.servers import eventually, unique_name
 from tests.vm.machine import Link, Machine
 
 COMMIT_INTERVAL_S: Final = 1.0
-FSYNC_S: Final = 0.5
+FSYNC_S: Final = 1.0
 """What one fsync may take on the emulated machine, and a reading's way out of it to the witness."""
 
-SPEED: Final = 4
+SPEED: Final = 2
 RATE: Final = 9 * SPEED
 """Readings per second: in one of event time four cups and two barometers make six, three DHT three."""
 
 _PATIENCE_S: Final = 240
-_BACKLOG: Final = 500
+_BACKLOG: Final = 200
 
 Phase = Literal["live", "spilling", "draining"]
 _LONGEST_S: Final[Mapping[Phase, float]] = {"live": 4.0, "spilling": 5.0, "draining": 1.0}
@@ -162,7 +162,7 @@ class GuestMast:
         self._enter("live")
         run = str(self.status()["run"])
         self._machine.run("systemctl stop fieldgate")
-        eventually(lambda: self.witness.state(run), 30, until=lambda state: state == "stopped")
+        eventually(lambda: self.witness.state(run), 60, until=lambda state: state == "stopped")
 
     def outbox_is_sound(self) -> str:
         """What SQLite says of the file, and files that were set aside; the gateway has stopped."""
@@ -246,7 +246,9 @@ class GuestMast:
             until=lambda now: now.get("gateway") == self.id and now["run"] != former_run,
         )
         eventually(lambda: str(first["run"]) in self.witness.runs, _PATIENCE_S)
-        eventually(lambda: len(self.witness.runs[first["run"]].published), 60, until=lambda n: n > 2 * RATE)
+        eventually(
+            lambda: len(self.witness.runs[first["run"]].published), _PATIENCE_S, until=lambda n: n > 2 * RATE
+        )
         return first
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 
+from tests.servers import eventually
+
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _BOOT_S: Final = 300
 
@@ -63,8 +65,11 @@ class Machine:
         self._do("link", state)
 
     def run(self, script: str, timeout_s: float = 120) -> str:
-        """Run a shell script in the guest, as root; its output. An exit code but 0 is a failure."""
-        return self._do("ssh", script, timeout_s=timeout_s)
+        """Run a shell script in the guest, as root; its output.
+
+        Again, where it fails: a busy guest may not answer ssh in time. So scripts must be repeatable.
+        """
+        return eventually(lambda: self._do("ssh", script, timeout_s=timeout_s), 180, until=lambda _: True)
 
     def push(self, source: Path, target: str) -> None:
         """Copy a file into the guest; it isn't synced."""

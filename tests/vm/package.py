@@ -39,7 +39,6 @@ log_dest stderr
 INSTALL: Final = f"""
 set -e
 tar -C / --no-same-owner -xf /root/fieldgate.tar
-rm /root/fieldgate.tar
 systemd-sysusers
 systemd-tmpfiles --create
 # With ProtectSystem=strict the daemon can't keep bytecode by itself.
