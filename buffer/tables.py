@@ -187,6 +187,11 @@ def blocks_from(connection: sqlite3.Connection, number: int) -> Generator[Block,
     )
 
 
+def blocks_after(connection: sqlite3.Connection, number: int) -> Generator[Block, None, None]:
+    """The blocks that begin after this record, oldest first. Close it: it is a read transaction."""
+    return _rows(connection, f"SELECT {_COLUMNS} FROM blocks WHERE first > ? ORDER BY first", (number,))
+
+
 def blocks_down_to(connection: sqlite3.Connection, number: int) -> Iterator[Block]:
     """The blocks that begin after this record, newest first."""
     return _rows(connection, f"SELECT {_COLUMNS} FROM blocks WHERE first > ? ORDER BY first DESC", (number,))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -16,39 +15,13 @@ from rich.table import Table
 from cloud.accounting import Books, RunAccount
 from cloud.errors import CloudError
 from cloud.topic_scan import read_books
+from gateway.progress import Progress
 
 _COUNTS: Final = (
     "sampled", "in_kafka", "repeats", "dead_letters", "dropped", "expired", "pending", "unaccounted",
     "never_sampled",
 )  # fmt: skip
 _ONLY_IF_ANY: Final = frozenset({"expired", "never_sampled"})
-_SAY_EVERY_S: Final = 5.0
-_REDRAW_EVERY_S: Final = 0.2
-
-
-class _Progress:
-    """One line on stderr that a terminal redraws; a log gets a line now and then."""
-
-    def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-        self._begin_s = self._said_s = time.monotonic()
-        self._said = False
-
-    def __call__(self, read: int, total: int) -> None:
-        now_s = time.monotonic()
-        if now_s - self._said_s < (_REDRAW_EVERY_S if self._terminal else _SAY_EVERY_S):
-            return
-        self._said_s, self._said = now_s, True
-        rate = read / (now_s - self._begin_s)
-        line = (
-            f"read {read:,} of {total:,} records, {rate:,.0f}/s, {(total - read) / max(rate, 1):,.0f} s left"
-        )
-        sys.stderr.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        if self._terminal and self._said:
-            sys.stderr.write("\r\x1b[K")
 
 
 def _totals(accounts: Sequence[RunAccount]) -> dict[str, int]:
@@ -113,7 +86,7 @@ def run(
     timeout_s: float, json_output: bool,
 ) -> int:  # fmt: skip
     """Print the accounts: 0, or 1 where something is unaccounted or Kafka can't be read."""
-    progress = _Progress()
+    progress = Progress("records read")
     try:
         books = read_books(
             bootstrap_servers,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from drivers.registry import driver_type
+from gateway import capacity
 from gateway.config import Config, check
 
 OK, FAILED = 0, 1
@@ -50,13 +50,12 @@ def summary(config: Config) -> str:
 
 
 def _facts(config: Config) -> dict[str, Any]:
-    channels = [(len(driver_type(sensor.driver).channels), sensor.interval_s) for sensor in config.sensors]
     return {
         "gateway": config.gateway.id,
         "board": config.board.kind,
         "sensors": len(config.sensors),
-        "channels": sum(count for count, _ in channels),
-        "readings_per_s": round(sum(count / interval_s for count, interval_s in channels), 3),
+        "channels": capacity.channels(config),
+        "readings_per_s": round(capacity.readings_per_s(config), 3),
     }
 
 

@@ -106,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     topics.set_defaults(action=_provision_topics)
 
     # Listed for --help; main() hands them on unparsed.
+    commands.add_parser("outbox", help="stats, export, import, drain of what waits here", add_help=False)
     commands.add_parser("jobs", help="run the Spark jobs: jobs run ingest statistics …", add_help=False)
     commands.add_parser("query", help="SQL over the tables of a lake", add_help=False)
     commands.add_parser("demo", help="everything on this machine, with a live view", add_help=False)
@@ -207,13 +208,24 @@ def _query(arguments: Sequence[str]) -> int:
     return run(list(arguments))
 
 
+def _outbox(arguments: Sequence[str]) -> int:
+    from gateway.outbox_command import run
+
+    return run(arguments)
+
+
 def _demo(arguments: Sequence[str]) -> int:
     from gateway.demo.command import run
 
     return run(arguments)
 
 
-_HANDED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {"jobs": _jobs, "query": _query, "demo": _demo}
+_HANDED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {
+    "outbox": _outbox,
+    "jobs": _jobs,
+    "query": _query,
+    "demo": _demo,
+}
 """Commands that parse their arguments themselves."""
 
 

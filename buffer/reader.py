@@ -1,0 +1,183 @@
+"""Reads an outbox that somebody else may be using: short snapshots, no lock, nothing written to it.
+
+What a program that uses the outbox has in memory only (which records of a block are removed already) isn't
+seen here: such records are given out once more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from buffer import tables
+from buffer.blocks import Block, DamagedBlockError, Dictionary
+from buffer.errors import OutboxCorrupt, OutboxUnusable, OutboxVersionError
+from buffer.files import file_size, translated
+
+_BUSY_TIMEOUT_S: Final = 2.0
+_BLOCKS_A_SNAPSHOT: Final = 200
+_BYTES_A_SNAPSHOT: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Sizes in bytes; ``aside`` are damaged files and salvages lying beside the outbox, by name."""
+
+    database: int
+    log: int
+    index: int
+    ballast: int
+    aside: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        """What counts against the outbox's cap."""
+        return self.database + self.log + self.index + self.ballast
+
+
+def files_of(path: Path) -> Files:
+    """The files of an outbox."""
+    aside = [*path.parent.glob(f"{path.name}.damaged-*"), *path.parent.glob(f"{path.name}.salvage-*")]
+    return Files(
+        database=file_size(path),
+        log=file_size(Path(f"{path}-wal")),
+        index=file_size(Path(f"{path}-shm")),
+        ballast=file_size(Path(f"{path}.ballast")),
+        aside={file.name: file_size(file) for file in sorted(aside)},
+    )
+
+
+def user_of(path: Path) -> int | None:
+    """The process that uses the outbox, by the kernel's list of locks; None where there is none.
+
+    It isn't tried with a lock of our own: a daemon that starts in that moment would be refused.
+    """
+    try:
+        facts = Path(f"{path}.lock").stat()
+        locks = Path("/proc/locks").read_text()
+    except OSError:
+        return None
+    for line in locks.splitlines():
+        words = line.split()
+        # "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF" (proc(5)); the inode is enough beside its kind.
+        if len(words) >= 6 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(facts.st_ino):
+            return int(words[4])
+    return None
+
+
+class OutboxReader:
+    """One outbox, read only. Raises OutboxUnusable, OutboxVersionError where it is none that can be read.
+
+    A damaged block is passed over and counted in ``damaged``, once for each time that it is met.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._dictionaries: dict[int, Dictionary] = {}
+        self._removed: frozenset[int] = frozenset()
+        self.damaged = 0
+        if not path.is_file():
+            raise OutboxUnusable(f"there is no outbox at {path}")
+        with translated(path):
+            self._connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
+            )
+        try:
+            self._check()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def _check(self) -> None:
+        with translated(self._path):
+            self._connection.text_factory = tables.damaged_text
+            (application,) = self._connection.execute("PRAGMA application_id").fetchone()
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if application != tables.APPLICATION_ID:
+            raise OutboxUnusable(f"{self._path} is not an outbox")
+        if version == tables.SCHEMA_VERSION:
+            with translated(self._path):
+                self._removed = frozenset(tables.read_removed(self._connection))
+        else:
+            raise OutboxVersionError(
+                f"{self._path} has version {version}, this program reads {tables.SCHEMA_VERSION}; "
+                "a start of the daemon migrates it"
+            )
+
+    def dropped(self) -> int | None:
+        """Records dropped for want of room since the file was made; None where damage hides it."""
+        with translated(self._path):
+            try:
+                return tables.read_numbering(self._connection).dropped
+            except OutboxCorrupt:
+                return None
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """All records there are when their turn comes, oldest first."""
+        for block in self.blocks():
+            yield from self.records_of(block)
+
+    def blocks(self) -> Iterator[Block]:
+        """The blocks, oldest first, those with sound heads. Damage between them ends it: OutboxCorrupt."""
+        after = 0
+        while taken := self._snapshot(after):
+            for block in taken:
+                if block.first <= after:
+                    raise OutboxCorrupt(f"{self._path}: blocks are out of order")
+                after = block.last if block.count > 0 else block.first
+                if block.head_is_sound():
+                    yield block
+                else:
+                    self.damaged += 1
+
+    def records_of(self, block: Block) -> list[tuple[int, bytes]]:
+        """A block's records and their numbers, but for those that are removed; none of a damaged one."""
+        with translated(self._path):
+            if block.dictionary and block.dictionary not in self._dictionaries:
+                for dictionary in tables.dictionaries(self._connection):
+                    self._dictionaries.setdefault(dictionary.number, dictionary)
+        try:
+            records = block.records(self._dictionaries.get(block.dictionary))
+        except DamagedBlockError:
+            self.damaged += 1
+            return []
+        numbered = zip(range(block.first, block.last + 1), records, strict=True)
+        return [(number, record) for number, record in numbered if number not in self._removed]
+
+    def newest(self) -> Block | None:
+        """The newest block, whole."""
+        with translated(self._path):
+            head = tables.newest_head(self._connection)
+            if head is None:
+                return None
+            with contextlib.closing(tables.blocks_from(self._connection, head.first)) as found:
+                return next(found, None)
+
+    def _snapshot(self, after: int) -> list[Block]:
+        """The next blocks, in one short read transaction."""
+        taken: list[Block] = []
+        size = 0
+        with (
+            translated(self._path),
+            contextlib.closing(tables.blocks_after(self._connection, after)) as found,
+        ):
+            for block in islice(found, _BLOCKS_A_SNAPSHOT):
+                taken.append(block)
+                size += block.size_bytes
+                if size > _BYTES_A_SNAPSHOT:
+                    break
+        return taken

@@ -1,0 +1,211 @@
+"""``fieldgate outbox export`` and ``import``: an outbox's records in a file, and from there into Kafka.
+
+Exporting removes nothing: what is exported goes out again when the mast has signal, and is counted once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import BinaryIO, Final
+
+from buffer.errors import OutboxError
+from buffer.files import sync_directory
+from buffer.reader import OutboxReader
+from cloud.errors import CloudError
+from cloud.producer import KafkaSink
+from gateway import outbox_lines
+from gateway.backlog import REPLAYED
+from gateway.config import Config
+from gateway.outbox_lines import BadLine, End
+from gateway.outbox_records import from_bytes
+from gateway.ports import Record, Undelivered
+from gateway.progress import Progress
+
+_OPEN_AT_KAFKA: Final = 5_000
+_COMPLAINTS: Final = 20
+_UNREPAIRED: Final = "unrepaired"
+"""Header of a record whose time isn't known yet: only the daemon may send it, once it is."""
+
+
+class ExportError(Exception):
+    """Nothing was exported, or nothing can be sent; the message says why."""
+
+
+def export(config: Config, target: str) -> int:
+    """Write all records to a file, ``-`` for standard output: 0, or 1 where not all could be."""
+    progress = Progress("records written")
+    try:
+        with OutboxReader(config.outbox.path) as reader, _opened(target) as file:
+            now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            file.write(outbox_lines.head(config.gateway.id, now))
+            written = held = unreadable = 0
+            for _, stored in reader.records():
+                try:
+                    record = from_bytes(stored)
+                except ValueError:
+                    unreadable += 1
+                    continue
+                if any(name == _UNREPAIRED for name, _ in record.headers):
+                    held += 1
+                    continue
+                file.write(outbox_lines.encode(record))
+                written += 1
+                progress(written)
+            file.write(outbox_lines.end(written))
+    except (OutboxError, ExportError, OSError) as error:
+        progress.end()
+        return _complain(str(error))
+    progress.end()
+    sys.stderr.write(f"{written:,} records written to {'standard output' if target == '-' else target}\n")
+    if held:
+        sys.stderr.write(f"{held:,} records wait for the clock: only the daemon can send them\n")
+    if unreadable or reader.damaged:
+        sys.stderr.write(
+            f"not exported: {reader.damaged:,} damaged blocks, {unreadable:,} rows that are no records\n"
+        )
+        return 1
+    return 0
+
+
+@contextmanager
+def _opened(target: str) -> Iterator[BinaryIO]:
+    """A file that has its name only when all of it is on the disk."""
+    if target == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(target)
+    if path.exists():
+        raise ExportError(f"{path} is there already; choose another name")
+    partial = path.with_name(f"{path.name}.part")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+        sync_directory(path.absolute().parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+class Sending:
+    """Sends records with a bounded number open at a time; what became of them is counted here."""
+
+    def __init__(self, sink: KafkaSink) -> None:
+        self._sink = sink
+        self._told: SimpleQueue[tuple[int, Undelivered | None]] = SimpleQueue()
+        self._open = 0
+        self.confirmed = 0
+        self.undelivered: Counter[str] = Counter()
+
+    def send(self, line: int, record: Record) -> None:
+        """Hand a record over; waits while Kafka has enough to confirm."""
+        if REPLAYED not in record.headers:
+            record = Record(record.topic, record.key, record.value, (*record.headers, REPLAYED))
+        while self._open >= _OPEN_AT_KAFKA or not self._sink.send(
+            record, lambda undelivered: self._told.put((line, undelivered))
+        ):
+            self._take()
+        self._open += 1
+        while not self._told.empty():
+            self._take()
+
+    def finish(self, progress: Progress) -> None:
+        """Wait for the outcome of all; librdkafka gives one for each, at the latest after its timeout."""
+        while self._open:
+            self._take()
+            progress(self.confirmed, self.confirmed + self._open)
+
+    def _take(self) -> None:
+        try:
+            line, undelivered = self._told.get(timeout=0.1)
+        except Empty:
+            return
+        self._open -= 1
+        if undelivered is None:
+            self.confirmed += 1
+            return
+        self.undelivered[undelivered.problem] += 1
+        if self.undelivered.total() <= _COMPLAINTS:
+            sys.stderr.write(f"line {line}: not delivered: {undelivered.problem}\n")
+
+
+def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float) -> int:
+    """Send an exported file to Kafka, marked as replayed: 0, or 1 where a line is bad or not delivered.
+
+    Doing it again is safe: a reading's identity is counted once. ``timeout_s`` is how long Kafka may take
+    for one record.
+    """
+    progress = Progress("records confirmed")
+    bad = 0
+    complete: End | None = None
+    sending: Sending | None = None
+    try:
+        with _source(source) as file:
+            outbox_lines.decode_head(file.readline(outbox_lines.MAX_LINE_BYTES))
+            waiting = {"delivery.timeout.ms": str(round(timeout_s * 1000))}
+            sink = KafkaSink(bootstrap_servers, "fieldgate-import", {**waiting, **properties})
+            try:
+                sending = Sending(sink)
+                for number, line in enumerate(_lines(file), 2):
+                    try:
+                        found = outbox_lines.decode(line)
+                        if isinstance(found, End):
+                            complete = found
+                            continue
+                        if any(name == _UNREPAIRED for name, _ in found.headers):
+                            raise BadLine("its time isn't known; only the daemon can send it")
+                    except BadLine as problem:
+                        bad += 1
+                        if bad <= _COMPLAINTS:
+                            sys.stderr.write(f"line {number}: {problem}\n")
+                        continue
+                    sending.send(number, found)
+                    progress(sending.confirmed)
+                sending.finish(progress)
+            finally:
+                sink.close()
+    except BadLine as problem:
+        return _complain(f"{source}: {problem}")
+    except (CloudError, OSError) as error:
+        return _complain(str(error))
+    finally:
+        progress.end()
+        if sending is not None:
+            sys.stderr.write(f"{sending.confirmed:,} records are in Kafka\n")
+    if bad:
+        sys.stderr.write(f"{bad:,} lines are no records\n")
+    if sending.undelivered:
+        count = sending.undelivered.total()
+        sys.stderr.write(f"{count:,} records were not delivered: import the file again\n")
+    if complete is None:
+        sys.stderr.write(f"{source} is cut off: its last line is missing\n")
+    return 1 if bad or sending.undelivered or complete is None else 0
+
+
+@contextmanager
+def _source(source: str) -> Iterator[BinaryIO]:
+    if source == "-":
+        yield sys.stdin.buffer
+    else:
+        with Path(source).open("rb") as file:
+            yield file
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Lines of a bounded length: a longer one comes in pieces, none of which is a record."""
+    while line := file.readline(outbox_lines.MAX_LINE_BYTES):
+        yield line
+
+
+def _complain(message: str) -> int:
+    sys.stderr.write(f"fieldgate: {message}\n")
+    return 1

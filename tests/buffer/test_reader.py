@@ -1,0 +1,108 @@
+"""Reading an outbox beside the program that uses it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from buffer.errors import OutboxUnusable, OutboxVersionError
+from buffer.reader import OutboxReader, files_of, user_of
+from buffer.sqlite_outbox import SqliteOutbox
+
+BATCH = [b"record %d " % number * 20 for number in range(12)]
+
+
+def filled(path: Path, batches: int = 3) -> SqliteOutbox:
+    outbox = SqliteOutbox(path, ballast_bytes=4096)
+    for number in range(batches):
+        outbox.append(BATCH, b"summary %d" % number)
+    return outbox
+
+
+def test_reads_beside_the_one_who_writes(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db"
+    outbox = filled(path)
+    with OutboxReader(path) as reader:
+        records = reader.records()
+        assert next(records) == (1, BATCH[0])
+        outbox.append([b"new"])
+        outbox.remove(range(1, 13))
+        read = [record for _, record in records]
+        # No snapshot is open between two looks: what was written meanwhile is seen at the next one.
+        assert read == [*BATCH[1:], *BATCH, *BATCH, b"new"]
+        assert [number for number, _ in reader.records()] == list(range(13, 38))
+        assert [block.summary for block in reader.blocks()] == [b"summary 1", b"summary 2", b""]
+        newest = reader.newest()
+        assert newest is not None
+        assert reader.records_of(newest) == [(37, b"new")]
+        assert reader.dropped() == 0
+    assert user_of(path) == os.getpid()
+    assert files_of(path).total == outbox.size_bytes()
+    assert files_of(path).ballast == 4096
+    outbox.append([b"it can still write"])
+    outbox.close()
+    assert user_of(path) is None
+
+
+def test_the_log_can_be_given_back_beside_an_open_reader(tmp_path: Path) -> None:
+    outbox = filled(tmp_path / "outbox.db")
+    with OutboxReader(tmp_path / "outbox.db") as reader:
+        list(reader.records())
+        with sqlite3.connect(tmp_path / "outbox.db") as other:
+            busy, _, _ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        other.close()
+    outbox.close()
+    assert busy == 0
+
+
+def test_what_was_removed_before_a_close_is_not_there(tmp_path: Path) -> None:
+    outbox = filled(tmp_path / "outbox.db", batches=1)
+    outbox.remove([1, 2, 5])
+    outbox.close()
+    with OutboxReader(tmp_path / "outbox.db") as reader:
+        assert [number for number, _ in reader.records()] == [3, 4, 6, 7, 8, 9, 10, 11, 12]
+
+
+def test_reads_what_a_killed_writer_left_in_its_log(tmp_path: Path) -> None:
+    outbox = filled(tmp_path / "outbox.db")
+    for suffix in ("", "-wal"):
+        source = tmp_path / f"outbox.db{suffix}"
+        (tmp_path / f"copy.db{suffix}").write_bytes(source.read_bytes())
+    outbox.close()
+    with OutboxReader(tmp_path / "copy.db") as reader:
+        assert len(list(reader.records())) == 36
+
+
+def test_passes_damage_over_and_counts_it(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db"
+    filled(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE blocks SET payload_checksum = x'0000000000000000' WHERE first = 13")
+        connection.execute("UPDATE blocks SET head_checksum = x'0000000000000000' WHERE first = 1")
+    connection.close()
+    with OutboxReader(path) as reader:
+        assert [number for number, _ in reader.records()] == list(range(25, 37))
+        assert reader.damaged == 2
+    (tmp_path / "outbox.db.damaged-x").write_bytes(b"12345")
+    assert files_of(path).aside == {"outbox.db.damaged-x": 5}
+
+
+def test_says_that_it_is_no_outbox(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db"
+    with pytest.raises(OutboxUnusable, match="there is no outbox"):
+        OutboxReader(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    with pytest.raises(OutboxUnusable, match="is not an outbox"):
+        OutboxReader(path)
+    connection.close()
+    path.unlink()
+    filled(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(OutboxVersionError, match="version 99"):
+        OutboxReader(path)

@@ -1,0 +1,209 @@
+"""``fieldgate outbox`` with a real Kafka; the daemon's place is taken by whoever holds the outbox."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from buffer.sqlite_outbox import SqliteOutbox
+from cloud.broker import LocalBroker
+from cloud.provision import provision_topics
+from cloud.topic_scan import read_books
+from gateway.outbox_records import to_bytes
+from gateway.ports import Record
+from gateway.summaries import summarise
+from tests.servers import eventually, unique_name
+from tests.unit.test_accounting import CUP, reading
+
+CONFIG = """
+[gateway]
+id = "{gateway}"
+[kafka]
+bootstrap_servers = "{kafka}"
+topic = "{topic}"
+[outbox]
+path = "outbox.db"
+min_free_disk = 0
+[board]
+kind = "simulated"
+[[sensor]]
+name = "cup-a"
+driver = "hall-anemometer"
+pin = 17
+slope = 0.765
+offset = 0.35
+"""
+
+
+class Place:
+    """A gateway's directory with a config and a full outbox."""
+
+    def __init__(self, directory: Path, kafka: str, topic: str, count: int = 1000) -> None:
+        self.gateway = unique_name("mast")
+        self.directory = directory
+        self.topic = topic
+        self.outbox = directory / "outbox.db"
+        self.config = directory / "gateway.toml"
+        self.config.write_text(CONFIG.format(gateway=self.gateway, kafka=kafka, topic=topic))
+        records = [self.record(seq) for seq in range(1, count + 1)]
+        outbox = SqliteOutbox(self.outbox)
+        for at in range(0, count, 50):
+            part = records[at : at + 50]
+            outbox.append(list(map(to_bytes, part)), summarise(part))
+        outbox.close()
+
+    def record(self, seq: int, topic: str = "") -> Record:
+        key = f"{self.gateway}/{CUP}".encode()
+        headers = (("received-at", b"2026-01-01T00:00:00.000Z"),)
+        return Record(topic or self.topic, key, reading(seq, gateway=self.gateway), headers)
+
+    def add(self, *records: Record) -> None:
+        outbox = SqliteOutbox(self.outbox)
+        outbox.append(list(map(to_bytes, records)), summarise(records))
+        outbox.close()
+
+    def fieldgate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "gateway.cli", "outbox", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    def stats(self) -> dict[str, object]:
+        told = self.fieldgate("stats", "-c", str(self.config), "--json")
+        assert told.returncode == 0, told.stderr
+        answer: dict[str, object] = json.loads(told.stdout)
+        return answer
+
+
+@pytest.fixture
+def place(tmp_path: Path, kafka: LocalBroker, kafka_topic: Callable[..., str]) -> Place:
+    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
+    return Place(tmp_path, kafka.bootstrap_servers, kafka_topic("mqtt.wind_speed"))
+
+
+def arrived(kafka: LocalBroker, topic: str) -> Counter[tuple[int, bool]]:
+    """How often each seq came, and whether it was marked as replayed."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique_name("look")})
+    try:
+        place = TopicPartition(topic, 0, 0)
+        _, end = consumer.get_watermark_offsets(place, timeout=20)
+        consumer.assign([place])
+        found: Counter[tuple[int, bool]] = Counter()
+        while found.total() < end:
+            for message in consumer.consume(1000, timeout=1):
+                assert message.error() is None
+                seq = json.loads(message.value() or b"")["seq"]
+                found[seq, ("replayed", b"1") in (message.headers() or [])] += 1
+        return found
+    finally:
+        consumer.close()
+
+
+def test_stats_beside_the_one_who_writes(place: Place) -> None:
+    outbox = SqliteOutbox(place.outbox)
+    try:
+        answer = place.stats()
+    finally:
+        outbox.close()
+    assert answer["used_by_pid"] is not None
+    assert (answer["records"], answer["readings"], answer["blocks"]) == (1000, 1000, 20)
+    assert answer["by_channel"] == {f"{place.gateway}/{CUP}": 1000}
+    assert answer["runs"] == [{"gateway": place.gateway, "run": "r1", "channel": CUP, "ranges": [[1, 1000]]}]
+    assert answer["oldest"] == answer["newest"] == "2026-01-01T00:00:00.000Z"
+    assert answer["dropped"] == 0
+    told = place.fieldgate("stats", "-c", str(place.config))
+    assert "1,000, of them 1,000 readings, in 20 blocks" in told.stdout
+    assert "not in use" in told.stdout
+
+
+def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker) -> None:
+    stick = place.directory / "stick.jsonl"
+    held = place.record(1001)
+    place.add(Record(held.topic, held.key, held.value, (*held.headers, ("unrepaired", b"boot"))))
+    outbox = SqliteOutbox(place.outbox)
+    try:
+        told = place.fieldgate("export", str(stick), "-c", str(place.config))
+    finally:
+        outbox.close()
+    assert told.returncode == 0, told.stderr
+    assert told.stderr.splitlines() == [
+        f"1,000 records written to {stick}",
+        "1 records wait for the clock: only the daemon can send them",
+    ]
+    assert not list(place.directory.glob("*.part"))
+    again = place.fieldgate("export", str(stick), "-c", str(place.config))
+    assert (again.returncode, again.stderr) == (
+        1,
+        f"fieldgate: {stick} is there already; choose another name\n",
+    )
+    assert place.stats()["records"] == 1001
+
+    servers = ["--bootstrap-servers", kafka.bootstrap_servers]
+    for _ in range(2):
+        told = place.fieldgate("import", str(stick), *servers)
+        assert (told.returncode, told.stderr) == (0, "1,000 records are in Kafka\n")
+    assert arrived(kafka, place.topic) == {(seq, True): 2 for seq in range(1, 1001)}
+
+    lines = stick.read_bytes().splitlines(keepends=True)
+    lines[4] = b"nonsense\n"
+    lines[6] = lines[6].replace(b"7.235", b"7.335")
+    stick.write_bytes(b"".join(lines[:-1]))
+    told = place.fieldgate("import", str(stick), *servers)
+    assert told.returncode == 1
+    assert [line.partition(" line 1 ")[0] for line in told.stderr.splitlines()] == [
+        "line 5: not JSON: Expecting value:",
+        "line 7: the checksum is wrong",
+        "998 records are in Kafka",
+        "2 lines are no records",
+        f"{stick} is cut off: its last line is missing",
+    ]
+
+
+def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
+    outbox = SqliteOutbox(place.outbox)
+    try:
+        refused = place.fieldgate("drain", "-c", str(place.config))
+    finally:
+        outbox.close()
+    assert refused.returncode == 1
+    assert "in use by another fieldgate" in refused.stderr
+    assert "a running daemon drains it by itself" in refused.stderr
+
+    told = place.fieldgate("drain", "-c", str(place.config))
+    assert (told.returncode, told.stderr) == (0, "1,000 records sent and removed, 0 left\n")
+    assert place.stats()["records"] == 0
+    assert arrived(kafka, place.topic) == {(seq, True): 1 for seq in range(1, 1001)}
+    # Its record in the run ledger says that nothing waits any more.
+    accounts = read_books(kafka.bootstrap_servers, gateway=place.gateway, topics=[place.topic]).accounts()
+    runs = {account.run: account for account in accounts}
+    assert runs.pop("r1").in_kafka == 1000
+    assert [(account.state, account.sampled) for account in runs.values()] == [("stopped", 0)]
+
+
+def test_says_which_topic_takes_nothing(place: Place) -> None:
+    missing = unique_name("mqtt.no_such_topic")
+    place.add(place.record(1001, missing))
+    told = place.fieldgate("drain", "-c", str(place.config), "--timeout", "7")
+    assert told.returncode == 1
+    assert told.stderr.splitlines()[-2:] == [
+        "1,000 records sent and removed, 1 left",
+        f"Kafka doesn't take {missing}: provision the topics, or the permission",
+    ]
+
+
+def test_ctrl_c_leaves_what_kafka_has_not_confirmed(tmp_path: Path, free_port: int) -> None:
+    place = Place(tmp_path, f"127.0.0.1:{free_port}", "mqtt.wind_speed", count=100)
+    command = [sys.executable, "-m", "gateway.cli", "outbox", "drain", "-c", str(place.config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        eventually(lambda: place.stats()["used_by_pid"], until=lambda pid: pid == process.pid)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "0 records sent and removed, 100 left" in errors
+    assert place.stats()["records"] == 100
