@@ -74,12 +74,13 @@ class StateFile:
 
     def _write(self, *, stopped: bool) -> None:
         try:
-            _write_durably(self._path, json.dumps({**self._fields, "stopped": stopped}))
+            write_durably(self._path, json.dumps({**self._fields, "stopped": stopped}))
         except OSError as error:
             log.error("event=state.not_written path=%s error=%s", self._path, error)
 
 
-def _write_durably(path: Path, text: str) -> None:
+def write_durably(path: Path, text: str) -> None:
+    """Replace a small file; it is on disk, or as it was, whenever the power goes. Raises OSError."""
     temporary = path.with_name(path.name + ".new")
     with temporary.open("w") as file:
         file.write(text)

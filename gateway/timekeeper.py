@@ -1,0 +1,79 @@
+"""Watches the machine's clock and says when readings need wait for it no longer. Owned by the main loop."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, Literal
+
+from cloud.schema import SYNCED, UNSYNCED
+from gateway.anchors import Anchors
+from gateway.clock import SystemClock
+from gateway.holdback import Verdict
+
+log = logging.getLogger(__name__)
+
+_NS_PER_MS: Final = 1_000_000
+
+
+class Timekeeper:
+    """``hold_s`` is how long readings wait while Kafka could have them.
+
+    ``trust`` "always" takes the clock as it stands: nothing is written then.
+    """
+
+    def __init__(
+        self,
+        clock: SystemClock,
+        boot: str,
+        anchors: Anchors,
+        hold_s: float,
+        trust: Literal["kernel", "always"],
+    ) -> None:
+        self._clock = clock
+        self._boot = boot
+        self._anchors = anchors
+        self._hold_s = hold_s
+        self._trusted = trust == "always"
+        self._settled = False
+        self._first_offset_ms = self._offset_ms()
+        self._verdicts = anchors.verdicts
+        first = self.check(reachable_s=0.0)
+        if first is not None:
+            self._verdicts.setdefault(first.boot, first.offset_ms)
+
+    @property
+    def verdicts(self) -> dict[str, int | None]:
+        """What was known of each boot when this began."""
+        return self._verdicts
+
+    @property
+    def state(self) -> str:
+        """``synced`` or ``unsynced``."""
+        return SYNCED if self._clock.synced else UNSYNCED
+
+    def check(self, reachable_s: float) -> Verdict | None:
+        """This boot's verdict, once, when there is one. ``reachable_s``: how long Kafka has answered."""
+        if self._settled:
+            return None
+        gave_up = self._anchors.gave_up(self._boot)
+        if self._clock.synced:
+            self._settled = True
+            offset_ms = self._offset_ms()
+            if not self._trusted:
+                # Before anything leaves by it: after a crash the rest must leave by the same.
+                self._anchors.anchor(self._boot, offset_ms)
+                offset_ms = self._anchors.offset_ms(self._boot) or offset_ms
+            log.info(
+                "event=clock.synchronised boot=%s set_by_s=%.3f",
+                self._boot,
+                (offset_ms - self._first_offset_ms) / 1000,
+            )
+            return None if gave_up else Verdict(self._boot, offset_ms)
+        if not gave_up and reachable_s >= self._hold_s and reachable_s > 0:
+            self._anchors.give_up(self._boot)
+            log.warning("event=clock.hold_ended boot=%s reachable_s=%.0f", self._boot, reachable_s)
+            return Verdict(self._boot, None)
+        return None
+
+    def _offset_ms(self) -> int:
+        return round(self._clock.offset_ns() / _NS_PER_MS)
