@@ -1,8 +1,8 @@
 """What is known of the time of this boot and of earlier ones, kept beside the outbox.
 
-A boot's anchor is its wall time at boot, noted when its clock was first seen synchronised. By it readings held
-by an earlier run, or in an earlier boot, are repaired with the very time their copies got. Written once when a
-boot's clock is found synchronised, and once where the gateway gives up waiting for that.
+A boot's anchor is its wall time at boot, noted when its clock was first seen synchronised. By it readings
+held by an earlier run, or in an earlier boot, are repaired with the very time their copies got. Written once
+when a boot's clock is found synchronised, and once where the gateway gives up waiting for that.
 """
 
 from __future__ import annotations

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.drain import Drain
+from gateway.held_rows import HeldRows
+from gateway.holdback import Holdback
 from gateway.intake import Intake
-from gateway.ledger import Ledger
+from gateway.ledger import Entry, Ledger
 from gateway.outbox_records import from_bytes
 from gateway.outbox_writer import OutboxWriter
 from gateway.pace import Batches
@@ -21,6 +23,8 @@ from gateway.ports import Record, Sink, Undelivered
 REPLAYED: Final = ("replayed", b"1")
 _RETRY_S: Final = 0.25
 _FRUITLESS_PAUSE_S: Final = 10.0
+# A pass that steps across rows that wait costs next to nothing, and among the others may be the only probe.
+_PAUSE_BESIDE_HELD_S: Final = 1.0
 REMOVE_AGAIN_S: Final = 1.0
 _LONGEST_REMOVE_PAUSE_S: Final = 60.0
 _NEVER: Final = float("inf")
@@ -51,6 +55,7 @@ class Backlog:
         parking: Parking,
         report: Callable[[Drained], None],
         batches: Batches,
+        holdback: Holdback,
     ) -> None:
         self._intake = intake
         self._sink = sink
@@ -59,6 +64,8 @@ class Backlog:
         self._parking = parking
         self._report = report
         self._batches = batches
+        self._holdback = holdback
+        self._held = HeldRows()
         self._drain = Drain()
         self._not_before_s = float("-inf")
         self._remove_pause_s = REMOVE_AGAIN_S
@@ -71,6 +78,16 @@ class Backlog:
         """True when no row is under way."""
         return self._drain.idle
 
+    @property
+    def sendable(self) -> bool:
+        """Whether there is a row that doesn't wait for the clock, as far as is known."""
+        return self._writer.records > 0 and not self._held.only
+
+    @property
+    def held(self) -> int:
+        """How many rows wait for the clock, as far as is known."""
+        return min(self._held.count, self._writer.records)
+
     def wake_s(self) -> float:
         """When ``turn`` has something to do (monotonic), infinity when only an event can change that."""
         fetch_s = max(self._not_before_s, self._batches.wake_s()) if self._wanted() else _NEVER
@@ -82,28 +99,48 @@ class Backlog:
         if now_s >= self._drain.remove_at_s() or not fetch:
             self.remove(self._drain.take_delivered())
         if fetch and self._wanted() and now_s >= max(self._not_before_s, self._batches.wake_s()):
-            self._writer.fetch(self._drain.begin())
+            self._writer.fetch(self._held.begin(self._drain.begin()))
 
-    def stored(self, numbers: Sequence[int]) -> None:
+    def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> None:
         """New rows are in the outbox."""
         self._batches.stored(numbers)
+        for entry, number in zip(entries, numbers, strict=True):
+            waits = self._holdback.holds(entry.record)
+            if self._held.only and not waits:
+                # The pause was for want of any such row.
+                self._not_before_s = float("-inf")
+            self._held.stored(number, waits=waits)
+
+    def released(self) -> None:
+        """Rows that have waited for the clock may leave, the oldest first."""
+        self._held.release()
+        self._drain.restart()
+        self._not_before_s = float("-inf")
 
     def fetched(self, rows: Sequence[tuple[int, bytes]], now_s: float) -> None:
         """Send the rows that were read, but for those under way, held, or for a parked topic."""
+        self._held.fetched([number for number, _ in rows])
         if not rows:
             self._batches.end()
         if not self._drain.fetched(rows[-1][0] if rows else None):
-            pause_s = min(max(self._parking.again_s() - now_s, _RETRY_S), _FRUITLESS_PAUSE_S)
+            longest_s = _PAUSE_BESIDE_HELD_S if self._held.count else _FRUITLESS_PAUSE_S
+            pause_s = min(max(self._parking.again_s() - now_s, _RETRY_S), longest_s)
             self._not_before_s = now_s + pause_s
         for number, stored in rows:
             if self._drain.is_under_way(number) or self._ledger.is_held(number):
+                self._held.other()
                 continue
             try:
                 record = from_bytes(stored)
             except ValueError as error:
                 self.dead_letters += 1
                 record = self._intake.refuse_row(stored, str(error)).record
+            if self._holdback.holds(record):
+                self._held.held(number)
+                continue
+            self._held.other()
             if self._parking.may_send(record.topic, now_s):
+                record = self._holdback.release(record)
                 if self._batches.is_late(number):
                     record = Record(record.topic, record.key, record.value, (*record.headers, REPLAYED))
                 self._send(number, record, now_s)
@@ -146,11 +183,13 @@ class Backlog:
         doomed = tuple(rows)
         if doomed:
             self._drain.removed(doomed)
+            self._held.gone(doomed)
             self._writer.remove(doomed)
 
     def _wanted(self) -> bool:
         stored = self._writer.records
-        return not self._drain.busy and stored > self._ledger.held + self._drain.under_way
+        waiting = self._ledger.held + self._drain.under_way
+        return not self._drain.busy and stored > waiting and not self._held.only
 
     def _send(self, number: int, record: Record, now_s: float) -> None:
         self._drain.sent(number)

@@ -6,7 +6,10 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from gateway.state_file import boot_id
 
 _STA_UNSYNC: Final = 0x0040
 _TIME_ERROR: Final = 5
@@ -50,6 +53,26 @@ def since_boot_ns() -> int:
 def clock_was_set(before_ns: int, now_ns: int, elapsed_ns: int) -> bool:
     """Whether a clock's ``offset_ns`` changed by more within a time than slewing can change it."""
     return abs(now_ns - before_ns) > _SET_NS + elapsed_ns // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a daemon asks the machine about time: which boot this is, and the kernel's clocks."""
+
+    boot: str = field(default_factory=boot_id)
+    synchronised: Callable[[], bool] = kernel_synchronised
+    wall_ns: Callable[[], int] = time.time_ns
+    boot_ns: Callable[[], int] = since_boot_ns
+
+    def clock(self, trust: Literal["kernel", "always"], *, known_synced: bool) -> SystemClock:
+        """The machine's clock."""
+        return SystemClock(
+            trust,
+            known_synced=known_synced,
+            synchronised=self.synchronised,
+            wall_ns=self.wall_ns,
+            boot_ns=self.boot_ns,
+        )
 
 
 class SystemClock:

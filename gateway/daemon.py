@@ -16,13 +16,15 @@ from typing import Any, Final
 from buffer.drops import NOT_STORED, Drop
 from buffer.errors import OutboxError
 from cloud.errors import CloudError
-from cloud.schema import VERSION, Reading
+from cloud.schema import SYNCED, UNSYNCED, VERSION, Reading
 from drivers.interface import BoardError
 from gateway import assembly
+from gateway.anchors import Anchors
 from gateway.broker_drops import BrokerDrops
-from gateway.clock import SystemClock
+from gateway.clock import Machine
 from gateway.config import Config, ConfigError, load
 from gateway.forwarder import Forwarder
+from gateway.holdback import Holdback
 from gateway.identity import Sequences, new_run
 from gateway.intake import Intake
 from gateway.last_readings import LastReadings
@@ -32,9 +34,10 @@ from gateway.notify import notify
 from gateway.outbox_writer import OutboxWriter
 from gateway.run_ledger import ANNOUNCE_EVERY_S, LONGEST_FSYNC_S, RunLedger, State
 from gateway.sampler import Mast
-from gateway.state_file import StateFile, boot_id
+from gateway.state_file import StateFile
 from gateway.summaries import joined, summarise
 from gateway.supervisor import Supervisor
+from gateway.timekeeper import Timekeeper
 
 log = logging.getLogger(__name__)
 
@@ -63,13 +66,17 @@ def run(path: Path, overrides: Mapping[str, object], seconds: float | None) -> i
 class Daemon:
     """One run of the gateway."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, machine: Machine | None = None) -> None:
         self._config = config
+        machine = machine or Machine()
         self._run_id = new_run()
         self._stop = threading.Event()
         self._last = LastReadings()
         self._sequences = Sequences()
-        machine_clock = SystemClock(config.clock.trust)
+        anchors = Anchors(config.outbox.path.with_name(config.outbox.path.name + ".clock"))
+        machine_clock = machine.clock(
+            config.clock.trust, known_synced=anchors.offset_ms(machine.boot) is not None
+        )
         # Drops are told by the outbox writer's thread, or while the outbox is opened.
         self._drops: SimpleQueue[Drop] = SimpleQueue()
         self._disk_works = True
@@ -80,6 +87,10 @@ class Daemon:
             outbox.close()
             raise
         self._clock = self._board.clock or machine_clock
+        self._timekeeper = Timekeeper(
+            machine_clock, machine.boot, anchors, config.clock.hold_s, config.clock.trust
+        )
+        self._holdback = Holdback(machine.boot, self._timekeeper.verdicts)
         self._topics = assembly.Topics.of(config)
         self._intake = Intake(
             config.gateway.id,
@@ -89,6 +100,7 @@ class Daemon:
             machine_clock,
             assembly.routes(config),
             assembly.sensor_names(config),
+            machine.boot,
         )
         self._broker_drops = BrokerDrops(self._run_id)
         self._link = MqttLink(
@@ -113,6 +125,7 @@ class Daemon:
             config.outbox.commit_interval_s,
             hold=self._link.hold,
             batch_s=assembly.batch_s(config),
+            holdback=self._holdback,
         )
         self._state_file = StateFile(
             config.outbox.path.with_name(config.outbox.path.name + ".run"),
@@ -122,11 +135,11 @@ class Daemon:
         self._runs = RunLedger(
             config.gateway.id,
             self._run_id,
-            boot_id(),
+            machine.boot,
             self._state_file.begin(),
             self._counts,
         )
-        mast = Mast(config.gateway.id, self._run_id, self._clock, self._sequences, self._emit, boot_id())
+        mast = Mast(config.gateway.id, self._run_id, self._clock, self._sequences, self._emit, machine.boot)
         self._supervisor = Supervisor(assembly.samplers(config.sensors, self._board, mast), self._clock)
         self._status = assembly.open_status(config, self._snapshot)
 
@@ -172,6 +185,7 @@ class Daemon:
                 self._supervisor.stop()
             self._supervisor.check()
             self._announce_disk()
+            self._check_clock()
             self._announce_drops()
             state: State = "ended" if self._supervisor.ended else "running"
             self._link.publish(self._topics.run, self._runs.payload(state), retain=True)
@@ -213,6 +227,13 @@ class Daemon:
 
     def _waiting_drops(self) -> list[Drop]:
         return list(joined(self._drops.get() for _ in range(self._drops.qsize())))
+
+    def _check_clock(self) -> None:
+        verdict = self._timekeeper.check(self._forwarder.reachable_s)
+        if verdict is not None:
+            self._forwarder.judged(verdict)
+        while not self._holdback.news.empty():
+            self._forwarder.announce(self._runs.released(self._holdback.news.get()))
 
     def _announce_drops(self) -> None:
         drops = self._waiting_drops()
@@ -265,6 +286,10 @@ class Daemon:
             "in_flight": self._forwarder.in_flight,
             "outbox_records": self._forwarder.outbox_records,
             "outbox_memory_records": self._forwarder.outbox_in_memory.records,
+            "clock": SYNCED if self._clock.synced else UNSYNCED,
+            "held": self._forwarder.held_rows,
+            "repaired": self._holdback.repaired,
+            "unsynced": self._holdback.unsynced,
         }
 
     def _snapshot(self) -> dict[str, Any]:
@@ -275,6 +300,10 @@ class Daemon:
             "run": self._run_id,
             "state": "stopping" if stopping else "ended" if self._supervisor.ended else "sampling",
             "uplink": forwarder.uplink,
+            "clock": SYNCED if self._clock.synced else UNSYNCED,
+            "held": forwarder.held_rows,
+            "repaired": self._holdback.repaired,
+            "unsynced": self._holdback.unsynced,
             "mqtt_connected": self._link.ready.is_set(),
             "sampled": sum(self._sequences.snapshot().values()),
             "received": counters.received,

@@ -23,6 +23,7 @@ class Drain:
     def __init__(self) -> None:
         self._after = 0
         self._fetching = False
+        self._again = False
         self._fruitless = True
         self._open: set[int] = set()
         self._delivered: set[int] = set()
@@ -56,11 +57,18 @@ class Drain:
         False when a whole pass over the outbox found nothing to send: there is no hurry then.
         """
         self._fetching = False
+        if self._again:
+            self._again, self._after = False, 0
+            return True
         if last is not None:
             self._after = last
             return True
         fruitful, self._fruitless, self._after = not self._fruitless, True, 0
         return fruitful
+
+    def restart(self) -> None:
+        """The oldest rows are wanted again, whatever the fetch under way brings."""
+        self._again, self._after = self._fetching, 0
 
     def failed(self) -> None:
         """The rows could not be read this time."""

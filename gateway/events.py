@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.backlog import Drained
+from gateway.holdback import Verdict
 from gateway.ledger import Ack, Entry
 from gateway.outbox_writer import Answer
 from gateway.ports import Record, Undelivered
@@ -56,4 +57,4 @@ class Stop:
     farewell: Callable[[], Record] | None
 
 
-Event = Sampled | Announced | Arrived | Outcome | Drained | Stop | Answer
+Event = Sampled | Announced | Arrived | Outcome | Drained | Verdict | Stop | Answer

@@ -21,6 +21,7 @@ from typing import Final, Literal
 from buffer.drops import InMemory
 from gateway.backlog import REMOVE_AGAIN_S, Backlog, Drained
 from gateway.events import Announced, Arrived, Event, Outcome, Sampled, Stop
+from gateway.holdback import Holdback, Verdict
 from gateway.intake import Ignored, Intake, Refusal, Several
 from gateway.ledger import Ack, Entry, Ledger, Settled, Stage
 from gateway.outbox_writer import (
@@ -48,6 +49,9 @@ _RETRY_STORE_S: Final = 1.0
 _TRY_LIVE_EVERY_S: Final = 20.0
 # Beyond this much in memory the broker is asked to keep what it has; it has the session for that.
 MAX_MEMORY_BYTES: Final = 32 << 20
+# Between two delivery reports further apart than this nobody knows whether Kafka answered; a run record goes
+# out each minute, whatever else does.
+_REPORTS_APART_S: Final = 150.0
 
 Uplink = Literal["healthy", "spilling", "draining", "metered"]
 
@@ -70,7 +74,8 @@ class Forwarder:
     ``hold`` is told when memory is full and the broker must keep its messages, and when it may send again.
 
     New messages go through ``live``, the outbox through ``backlog``: a long backlog delays nothing new.
-    ``batch_s`` makes it metered: seconds between two batches.
+    ``batch_s`` makes it metered: seconds between two batches. What ``holdback`` holds goes no
+    further than the outbox until it is judged.
     """
 
     def __init__(
@@ -84,6 +89,7 @@ class Forwarder:
         monotonic: Callable[[], float] = time.monotonic,
         hold: Callable[[bool], None] = lambda holding: None,
         batch_s: float | None = None,
+        holdback: Holdback | None = None,
     ) -> None:
         self._intake = intake
         self._live = live
@@ -100,11 +106,19 @@ class Forwarder:
         self._parking = Parking()
         self._receipts = Receipts()
         self._writer = writer(self._events.put)
+        self._holdback = holdback or Holdback()
         self._backlog = Backlog(
-            intake, backlog, self._writer, self._ledger, self._parking, self._events.put, Batches(batch_s)
+            intake,
+            backlog,
+            self._writer,
+            self._ledger,
+            self._parking,
+            self._events.put,
+            Batches(batch_s),
+            self._holdback,
         )
         self._answering = True
-        self._prompt_s = float("-inf")
+        self._prompt_s = self._told_s = float("-inf")
         self._suspect: Entry | None = None
         self._try_live_at_s = float("-inf")
         self._store_not_before_s = float("-inf")
@@ -112,12 +126,18 @@ class Forwarder:
         self._thread = threading.Thread(target=self._run, name="forwarder", daemon=True)
         self.counters = Counters()
         self.turned_s = monotonic()
+        self.reachable_s = 0.0
+        """How long Kafka has answered, by its delivery reports."""
 
     # Called from any thread.
 
     def sampled(self, record: Record) -> None:
         """Enter one of our own readings, before it is published; never waits."""
         self._events.put(Sampled(record))
+
+    def judged(self, verdict: Verdict) -> None:
+        """What waited for the clock may leave: with its time, or without."""
+        self._events.put(verdict)
 
     def announce(self, record: Record) -> None:
         """Enter what the gateway has to say of itself; it is as durable as a reading."""
@@ -175,7 +195,7 @@ class Forwarder:
             return "spilling"
         if self._pace.metered:
             return "metered"
-        return "draining" if self._writer.records else "healthy"
+        return "draining" if self._backlog.sendable else "healthy"
 
     @property
     def in_flight(self) -> int:
@@ -186,6 +206,11 @@ class Forwarder:
     def outbox_records(self) -> int:
         """Rows in the outbox."""
         return self._writer.records
+
+    @property
+    def held_rows(self) -> int:
+        """Rows of the outbox that wait for the clock."""
+        return self._backlog.held
 
     @property
     def outbox_bytes(self) -> int:
@@ -266,11 +291,11 @@ class Forwarder:
                     self._kafka_told(event.record.topic, event.sent_s)
             case Stored(entries, numbers):
                 self.counters.stored += len(numbers)
-                self._backlog.stored(numbers)
+                self._backlog.stored(entries, numbers)
                 self._settle(self._ledger.stored(entries, numbers))
             case Kept(entries, numbers):
                 self.counters.stored += len(numbers)
-                self._backlog.stored(numbers)
+                self._backlog.stored(entries, numbers)
                 self._settle(self._ledger.kept(entries, numbers))
             case Durable(below):
                 self._settle(self._ledger.durable_below(below))
@@ -278,6 +303,10 @@ class Forwarder:
                 log.error("event=outbox.store_failed records=%d error=%s", len(entries), problem)
                 self._store_not_before_s = self._monotonic() + _RETRY_STORE_S
                 self._settle(self._ledger.not_stored(entries))
+                self._produce_waiting()
+            case Verdict():
+                self._holdback.judge(event)
+                self._backlog.released()
                 self._produce_waiting()
             case Fetched(rows):
                 self._backlog.fetched(rows, self._monotonic())
@@ -342,9 +371,14 @@ class Forwarder:
     def _produce(self, entry: Entry) -> None:
         if not self._answering or not entry.live or entry.stage is not Stage.WAITING:
             return
+        if self._holdback.holds(entry.record):
+            return
         now_s = self._monotonic()
         if not self._parking.may_send(entry.record.topic, now_s):
             return
+        released = self._holdback.release(entry.record)
+        if released is not entry.record:
+            self._ledger.replace(entry, released)
         self._ledger.produced(entry, now_s)
         if not self._live.send(entry.record, lambda problem: self._events.put(Outcome(entry, problem))):
             self._ledger.undelivered(entry)
@@ -409,7 +443,7 @@ class Forwarder:
             self._suspect = oldest
             self._judge(now_s)
         # Once one is overdue because of Kafka, the others would be too: one commit for all of them.
-        everything = stopping or not self._answering or self._pace.metered
+        everything = stopping or not self._answering or self._pace.metered or self._holdback.active
         taken = self._ledger.take_for_storing(now_s if everything else self._entered_before_s(now_s))
         if taken:
             self._writer.store(taken)
@@ -436,6 +470,9 @@ class Forwarder:
     def _kafka_told(self, topic: str, sent_s: float) -> None:
         """A delivery report has come: a prompt one says that Kafka answers."""
         now_s = self._monotonic()
+        if now_s - self._told_s <= _REPORTS_APART_S:
+            self.reachable_s += now_s - self._told_s
+        self._told_s = now_s
         self._parking.delivered(topic)
         if now_s - sent_s <= self._pace.verdict_s:
             self._prompt_s = now_s
@@ -447,18 +484,24 @@ class Forwarder:
     def _try_live(self) -> None:
         """Without a backlog there is no probe: what waits, or comes next, may go live and be it.
 
-        That is so when nothing is left to send, and when the disk refuses. Not too often: over a slow link
-        every report is late, and each try would be stored as well.
+        That is so when nothing is left to send but what waits for the clock, and when the disk refuses. Not
+        too often: over a slow link every report is late, and each try would be stored as well.
         """
         if self._answering:
             return
         now_s = self._monotonic()
         store_refused = now_s < self._store_not_before_s
-        if (len(self._ledger) or self._writer.records) and not store_refused:
+        if self._backlog.sendable and not store_refused:
             return
-        if now_s >= self._try_live_at_s:
-            self._try_live_at_s = now_s + _TRY_LIVE_EVERY_S
-            self._go_live()
+        if len(self._ledger) and not (store_refused or self._holdback.active):
+            return
+        if now_s < self._try_live_at_s:
+            return
+        if not (store_refused or all(map(self._holdback.holds, self._ledger.records()))):
+            self._try_live_at_s = now_s + _IDLE_S
+            return
+        self._try_live_at_s = now_s + _TRY_LIVE_EVERY_S
+        self._go_live()
 
     def _go_live(self) -> None:
         if not self._answering:

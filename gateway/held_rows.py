@@ -49,9 +49,19 @@ class HeldRows:
             self.count += 1
 
     def other(self) -> None:
-        """A row was fetched or stored that doesn't wait."""
+        """A row was fetched that doesn't wait."""
         self._others_seen = True
         self.only = False
+
+    def stored(self, number: int, *, waits: bool) -> None:
+        """A row is new in the outbox."""
+        if waits:
+            self.held(number)
+            return
+        if self._is_passed_over(number):
+            # It was taken for one that is not there: look at everything again.
+            self.release()
+        self.other()
 
     def gone(self, numbers: Iterable[int]) -> None:
         """Rows have left the outbox."""
@@ -63,6 +73,10 @@ class HeldRows:
         self._firsts.clear()
         self._lasts.clear()
         self._others_seen, self.only, self.count = True, False, 0
+
+    def _is_passed_over(self, number: int) -> bool:
+        at = bisect_right(self._firsts, number) - 1
+        return at >= 0 and number <= self._lasts[at]
 
     def _pass_over(self, first: int, last: int) -> bool:
         """Add a span; False where it is empty or known already."""

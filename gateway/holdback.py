@@ -1,4 +1,4 @@
-"""Which records wait for the clock, and what leaves of them once their boot's time is known, or never will be.
+"""Which records wait for the clock, and what leaves of them once their boot's time is known or given up.
 
 A boot has one verdict, for good: the wall time at its beginning, or that it is unknown. This boot's is open
 until the clock is synchronised or the hold ends; a boot that is over without one is unknown.
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from queue import SimpleQueue
 
+from cloud.schema import InvalidReading, parse_reading
 from gateway.clock_repair import boot_of, repaired, unmarked
 from gateway.ports import Record
 
@@ -24,6 +25,14 @@ class Verdict:
     offset_ms: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Records of a boot have begun to leave by its verdict; ``first`` is ``run channel seq`` of the first."""
+
+    verdict: Verdict
+    first: str
+
+
 class Holdback:
     """``boot`` is this boot's id, ``verdicts`` what is known of it and of earlier ones."""
 
@@ -31,8 +40,8 @@ class Holdback:
         self._boot = boot
         self._verdicts = dict(verdicts or {})
         self._told: set[str] = set()
-        self.news: SimpleQueue[Verdict] = SimpleQueue()
-        """Each verdict by which records leave, once; any thread may take it."""
+        self.news: SimpleQueue[Released] = SimpleQueue()
+        """One for each boot; any thread may take it."""
         self.repaired = 0
         self.unsynced = 0
 
@@ -57,9 +66,17 @@ class Holdback:
         offset_ms = self._verdicts.get(boot)
         if boot not in self._told:
             self._told.add(boot)
-            self.news.put(Verdict(boot, offset_ms))
+            self.news.put(Released(Verdict(boot, offset_ms), _identity(record)))
         if offset_ms is None:
             self.unsynced += 1
             return unmarked(record)
         self.repaired += 1
         return repaired(record, offset_ms)
+
+
+def _identity(record: Record) -> str:
+    try:
+        reading = parse_reading(record.value, unrepaired=True)
+    except InvalidReading:
+        return ""
+    return f"{reading.run} {reading.channel} {reading.seq}"

@@ -16,6 +16,7 @@ from typing import Final
 
 from cloud import schema
 from drivers.interface import Channel
+from gateway.clock_repair import RECEIVED_AT, mark
 from gateway.config.model import ForwardConfig
 from gateway.identity import Sequences
 from gateway.ports import Clock, Record
@@ -26,7 +27,6 @@ from gateway.transform import AbsentValue, measure, parse, unwanted
 log = logging.getLogger(__name__)
 
 _MQTT_TOPIC: Final = "mqtt-topic"
-_RECEIVED_AT: Final = "received-at"
 _MAX_CHANNELS: Final = 256
 """Other devices' channels in one run: the run record names each, and a topic is quickly made up."""
 
@@ -75,7 +75,7 @@ class Intake:
 
     ``clock`` is this machine's: the time of receipt, whatever time an emulated mast lives in. ``forwards``
     say what is on which topic, the gateway's own topics included; ``sensors`` are the names of its own
-    sensors, which no other device's channel may take.
+    sensors, which no other device's channel may take. ``boot`` is the kernel's id of this boot.
     """
 
     def __init__(
@@ -87,12 +87,14 @@ class Intake:
         clock: Clock,
         forwards: Iterable[ForwardConfig] = _EVERYTHING,
         sensors: Iterable[str] = (),
+        boot: str = "unknown",
     ) -> None:
         self._gateway = gateway
         self._run = run
         self._issued = issued
         self._topic = topic
         self._clock = clock
+        self._boot = boot
         self._routes = Routes(forwards)
         self._sensors = frozenset(sensors)
         self._channels: set[str] = set()
@@ -116,7 +118,7 @@ class Intake:
 
     def own(self, reading: schema.Reading, mqtt_topic: str) -> Record:
         """The record of a reading sampled here. Any thread may call this."""
-        return self._record(reading, schema.encode_reading(reading), mqtt_topic)
+        return self._record(reading, schema.encode_reading(reading), mqtt_topic, mark(reading))
 
     def may_echo(self, mqtt_topic: str) -> bool:
         """Whether a message of this topic can be one of our own readings that comes back."""
@@ -166,14 +168,19 @@ class Intake:
         return self._refuse("BAD_OUTBOX_ROW", problem, "", stored)
 
     def _reading(self, mqtt_topic: str, payload: bytes) -> Accepted | None:
-        reading = schema.parse_reading(payload, self._received_us())
+        received_us = self._received_us()
+        reading = schema.parse_reading(payload, received_us, unrepaired=True)
+        unrepaired = mark(reading) if reading.gateway == self._gateway else ()
+        if reading.mono_ms is not None and not unrepaired:
+            # Its time is its own affair: nobody here repairs it.
+            reading = schema.parse_reading(payload, received_us)
         if (reading.gateway, reading.run) == (self._gateway, self._run):
             if reading.seq <= self._issued.last(reading.channel):
                 return None
             raise schema.InvalidReading("FORGED", f"seq {reading.seq} was never issued")
         if reading.quantity not in schema.UNITS:
             raise schema.InvalidReading("UNKNOWN_QUANTITY", f"no topic for {reading.quantity}")
-        return Accepted(self._record(reading, payload, mqtt_topic))
+        return Accepted(self._record(reading, payload, mqtt_topic, unrepaired))
 
     def _raw(self, mqtt_topic: str, payload: bytes, route: Route, *, retained: bool) -> Accepted:
         channel = route.channel or f"{RAW_QUANTITY}.{RAW_QUANTITY}"
@@ -250,10 +257,13 @@ class Intake:
             reasons=reasons,
             run=self._run,
             seq=self._issued.draw(channel),
-            clock="synced" if synced else "unsynced",
+            clock=schema.SYNCED if synced else schema.UNSYNCED,
             cal=None,
+            boot=None if synced else self._boot,
+            mono_ms=None if synced else max(time_us * 1000 - self._clock.offset_ns(), 0) // 1_000_000,
         )
-        return Accepted(self._record(reading, schema.encode_reading(reading), mqtt_topic))
+        unrepaired = mark(reading, tested=forward.min is not None or forward.max is not None)
+        return Accepted(self._record(reading, schema.encode_reading(reading), mqtt_topic, unrepaired))
 
     def _channel(self, route: Route) -> str:
         """The channel of another device's reading. Raises InvalidReading where it can have none."""
@@ -275,12 +285,18 @@ class Intake:
         log.log(level, "event=message.ignored topic=%s reason=%s", mqtt_topic, reason)
         return Ignored(reason)
 
-    def _record(self, reading: schema.Reading, value: bytes, mqtt_topic: str) -> Record:
+    def _record(
+        self,
+        reading: schema.Reading,
+        value: bytes,
+        mqtt_topic: str,
+        unrepaired: tuple[tuple[str, bytes], ...],
+    ) -> Record:
         return Record(
             schema.reading_topic(self._topic, reading.quantity),
             schema.reading_key(reading.gateway, reading.channel),
             value,
-            self._headers(mqtt_topic),
+            (*self._headers(mqtt_topic), *unrepaired),
         )
 
     def _refuse(self, reason: str, detail: str, mqtt_topic: str, payload: bytes) -> Refusal:
@@ -294,7 +310,7 @@ class Intake:
 
     def _headers(self, mqtt_topic: str) -> tuple[tuple[str, bytes], ...]:
         received_at = schema.format_time(self._now_us() // 1000 * 1000)
-        return ((_MQTT_TOPIC, mqtt_topic.encode()), (_RECEIVED_AT, received_at.encode()))
+        return ((_MQTT_TOPIC, mqtt_topic.encode()), (RECEIVED_AT, received_at.encode()))
 
     def _received_us(self) -> int | None:
         """The time of receipt where this machine's clock can be trusted."""
@@ -310,7 +326,7 @@ def _judge(value: float, forward: ForwardConfig, *, synced: bool) -> tuple[int, 
     upper = math.inf if forward.max is None else forward.max
     reasons = range_reasons(value, Channel(forward.quantity or "", "", "", lower, upper))
     if not synced:
-        reasons = (*reasons, "CLOCK_UNSYNCED")
+        reasons = (*reasons, schema.CLOCK_UNSYNCED)
     if not reasons and forward.min is None and forward.max is None:
         return schema.NOT_EVALUATED, ()
     return flag(reasons), reasons

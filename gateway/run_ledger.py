@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 
 from buffer.drops import Drop
 from cloud.schema import EVENTS_TOPIC, MAX_READING_BYTES, RUN_ID, RUNS_TOPIC, VERSION
+from gateway.holdback import Released
 from gateway.ports import Record
 from gateway.state_file import Predecessors
 from gateway.summaries import Range, ranges
@@ -127,6 +128,29 @@ class RunLedger:
             **fields,
         }
         return Record(EVENTS_TOPIC, self._gateway.encode(), json.dumps(told).encode(), ())
+
+    def released(self, released: Released) -> Record:
+        """The event that readings of a boot now leave: with the time they were given, or without."""
+        verdict = released.verdict
+        known = verdict.offset_ms is not None
+        event = {
+            "v": VERSION,
+            "gateway": self._gateway,
+            "run": self._run,
+            "time": _now(),
+            "event": "clock_repaired" if known else "clock_unsynced",
+            "boot": verdict.boot,
+            "offset_ms": verdict.offset_ms,
+            "first": released.first,
+        }
+        log.warning(
+            "event=%s boot=%s offset_ms=%s first=%s",
+            "clock.repaired" if known else "clock.unsynced",
+            verdict.boot,
+            verdict.offset_ms,
+            released.first,
+        )
+        return Record(EVENTS_TOPIC, self._gateway.encode(), json.dumps(event).encode(), ())
 
     def payload(self, state: State) -> bytes:
         """The run as it stands, JSON."""

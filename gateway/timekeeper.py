@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Final, Literal
 
-from cloud.schema import SYNCED, UNSYNCED
 from gateway.anchors import Anchors
 from gateway.clock import SystemClock
 from gateway.holdback import Verdict
@@ -46,13 +45,8 @@ class Timekeeper:
         """What was known of each boot when this began."""
         return self._verdicts
 
-    @property
-    def state(self) -> str:
-        """``synced`` or ``unsynced``."""
-        return SYNCED if self._clock.synced else UNSYNCED
-
     def check(self, reachable_s: float) -> Verdict | None:
-        """This boot's verdict, once, when there is one. ``reachable_s``: how long Kafka has answered."""
+        """The verdict on this boot, once, when there is one. ``reachable_s``: how long Kafka has answered."""
         if self._settled:
             return None
         gave_up = self._anchors.gave_up(self._boot)

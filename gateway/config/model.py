@@ -71,9 +71,13 @@ class OutboxConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClockConfig:
-    """Whose word the time is: the kernel's synchronisation flag, or the clock as it stands."""
+    """Whose word the time is: the kernel's synchronisation flag, or the clock as it stands.
+
+    ``hold_s`` is how long readings wait for it while Kafka could have them.
+    """
 
     trust: Literal["kernel", "always"] = "always"
+    hold_s: Annotated[float, Ge(0), Le(7 * 86400)] = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

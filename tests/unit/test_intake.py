@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.schema import Reading, encode_reading, parse_dead_letter, parse_reading
+from gateway.clock_repair import boot_of, repaired
 from gateway.config.model import DropIf, ForwardConfig, ForwardReading
 from gateway.identity import Sequences
 from gateway.intake import Accepted, Ignored, Intake, Refusal, Several
@@ -215,6 +217,55 @@ def test_without_a_clock_a_number_is_suspect_and_a_device_with_a_time_is_believe
     assert (number.clock, number.quality, number.reasons) == ("unsynced", 3, ("CLOCK_UNSYNCED",))
     timed = made(intake.accept("json/shed", b'{"rh": 50, "at": 4102444800}'))
     assert (timed.clock, timed.quality, timed.time_us) == ("synced", 1, 4_102_444_800_000_000)
+
+
+@pytest.mark.parametrize(("topic", "quality"), [("sensors/shed/temperature", 2), ("ranged/shed", 1)])
+def test_a_number_received_without_a_clock_waits_for_its_time(topic: str, quality: int) -> None:
+    ranged = ForwardConfig("ranged/+", "number", "temperature", min=-40.0, max=80.0)
+    station = Intake(
+        "mast-07",
+        "thisrun",
+        Sequences(),
+        "mqtt.{quantity}",
+        FixedClock(synced=False),
+        [NUMBER, ranged],
+        boot="8f-1",
+    )
+    accepted = station.accept(topic, b"7.5")
+    assert isinstance(accepted, Accepted)
+    assert boot_of(accepted.record) == "8f-1"
+    reading = parse_reading(accepted.record.value)
+    assert (reading.clock, reading.boot, reading.mono_ms, reading.quality) == ("unsynced", "8f-1", 61_250, 3)
+    later = parse_reading(repaired(accepted.record, 1_795_000_000_000).value)
+    assert (later.clock, later.quality, later.reasons) == ("repaired", quality, ())
+    assert later.time_us == 1_795_000_061_250_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "waits"),
+    [
+        ({}, True),
+        ({"gateway": "mast-08"}, False),
+        ({"clock": "synced", "boot": None, "mono_ms": None}, False),
+        ({"mono_ms": None}, False),
+    ],
+)
+def test_an_earlier_runs_reading_without_a_clock_waits_and_nobody_elses(
+    changes: dict[str, Any], waits: bool
+) -> None:
+    fields: dict[str, Any] = {"run": "earlier", "clock": "unsynced", "boot": "8f-1", "mono_ms": 5}
+    accepted = intake()[0].accept("t", encode_reading(replace(READING, **{**fields, **changes})))
+    assert isinstance(accepted, Accepted)
+    assert boot_of(accepted.record) == ("8f-1" if waits else None)
+
+
+def test_a_reading_that_waits_may_be_of_any_time_if_it_is_ours() -> None:
+    reading = replace(READING, run="earlier", clock="unsynced", boot="8f-1", mono_ms=5, time_us=3_000_000)
+    assert isinstance(intake()[0].accept("t", encode_reading(reading)), Accepted)
+    assert (
+        refused(intake()[0].accept("t", encode_reading(replace(reading, gateway="mast-08"))))
+        == "TIME_TOO_OLD"
+    )
 
 
 def test_a_raw_message_goes_untouched_with_its_identity_in_headers() -> None:
