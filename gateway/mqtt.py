@@ -30,6 +30,9 @@ _LONGEST_RETRY_S: Final = 2.0
 _STOP_TIMEOUT_S: Final = 5.0
 _PROVEN_S: Final = 30.0
 _SESSION_TAKEN_OVER: Final = 142
+# Mosquitto 2.0.11 gives no reason for a takeover: so many connections that it ended so soon look like one.
+_SHORT_S: Final = 5.0
+_SUSPICIOUS: Final = 3
 _SESSION_EXPIRY_S: Final = 7 * 86400
 # Above about 100 paho gets slower, not faster.
 _IN_FLIGHT: Final = 100
@@ -66,6 +69,7 @@ class MqttLink:
         # Messages in flight come right behind CONNACK: they may be acknowledged before we are subscribed.
         self._connected = False
         self._connected_at_s = float("-inf")
+        self._short_lived = 0
         self._stopping = threading.Event()
         self._may_connect = threading.Event()
         self._may_connect.set()
@@ -146,6 +150,7 @@ class MqttLink:
                 self._client.connect(host, port, keepalive_s, clean_start=False, properties=session)
                 self._client.loop_forever()
             except (OSError, UnicodeError) as error:
+                self._short_lived = 0
                 # UnicodeError: a host name that the resolver's encoding refuses.
                 level = logging.WARNING if self._retry_s == _FIRST_RETRY_S else logging.DEBUG
                 log.log(level, "event=mqtt.unreachable address=%s:%d error=%s", host, port, error)
@@ -176,6 +181,9 @@ class MqttLink:
         self._connection += 1
         self._connected = True
         self._connected_at_s = time.monotonic()
+        if not flags.session_present:
+            # The broker was restarted, which is no takeover.
+            self._short_lived = 0
         # A retained value comes with a new subscription only, not at every reconnect. But the session
         # outlives a killed daemon, and the record on our own topic is what it left: that comes each time.
         once = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
@@ -229,6 +237,22 @@ class MqttLink:
             self._retry_s = _LONGEST_RETRY_S
         elif not self._stopping.is_set():
             log.warning("event=mqtt.disconnected reason=%s", reason)
+            if self._may_connect.is_set():
+                self._suspect_takeover()
+
+    def _suspect_takeover(self) -> None:
+        """The broker has ended a connection and says no reason: maybe another client took the session."""
+        self._short_lived += 1
+        if time.monotonic() - self._connected_at_s > _SHORT_S:
+            self._short_lived = 0
+        if self._short_lived >= _SUSPICIOUS:
+            self._retry_s = _LONGEST_RETRY_S
+        if self._short_lived == _SUSPICIOUS:
+            log.error(
+                "event=mqtt.session_taken_over certain=no connections=%d"
+                " remedy=is_a_second_daemon_running_with_this_gateway_id",
+                _SUSPICIOUS,
+            )
 
     def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
         if message.topic == DROPS_TOPIC and self._drops is not None:

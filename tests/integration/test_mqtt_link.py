@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import pytest
 from paho.mqtt import publish
 
 from gateway.demo.mosquitto import LocalMosquitto
@@ -105,3 +106,23 @@ def test_held_back_it_stays_away_and_the_broker_keeps_what_comes(mosquitto: Loca
         assert found == []
         link.hold(False)
         assert [message.payload for message in received(found, 1)] == [b"kept"]
+
+
+def test_two_with_one_id_are_told_that_it_looks_like_it(
+    mosquitto: LocalMosquitto, caplog: pytest.LogCaptureFixture
+) -> None:
+    with session(mosquitto, at_once=True), session(mosquitto, at_once=True):
+        eventually(lambda: "event=mqtt.session_taken_over certain=no" in caplog.text)
+
+
+def test_a_broker_that_is_restarted_again_and_again_is_no_takeover(
+    mosquitto: LocalMosquitto, caplog: pytest.LogCaptureFixture
+) -> None:
+    with session(mosquitto, at_once=True) as (link, _):
+        for _ in range(4):
+            mosquitto.kill()
+            eventually(lambda: not link.ready.is_set())
+            mosquitto.start()
+            assert link.ready.wait(10)
+    assert caplog.text.count("event=mqtt.disconnected") == 4
+    assert "event=mqtt.session_taken_over" not in caplog.text
