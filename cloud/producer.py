@@ -22,6 +22,8 @@ _librdkafka_log = log.getChild("librdkafka")
 _librdkafka_log.setLevel(logging.CRITICAL)
 
 _POLL_S: Final = 0.1
+_LAST_REPORTS_S: Final = 5.0
+"""How long a producer that has been replaced on purpose may still report."""
 _REFUSED_FOR_GOOD: Final = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD, KafkaError._BAD_MSG}
 )
@@ -78,6 +80,14 @@ class Undelivered:
     topic_at_fault: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A producer with other properties, ready to take over."""
+
+    producer: Producer
+    config: Mapping[str, str]
+
+
 class KafkaSink:
     """Sends records to Kafka. Raises CloudError where a librdkafka property is wrong.
 
@@ -86,17 +96,14 @@ class KafkaSink:
     """
 
     def __init__(self, bootstrap_servers: str, client_id: str, properties: Mapping[str, str]) -> None:
-        self._config = {
-            **DEFAULTS,
-            **properties,
-            "bootstrap.servers": bootstrap_servers,
-            "client.id": client_id,
-        }
+        self._client_id = client_id
+        self._config = self._merged(bootstrap_servers, properties)
         self._lock = threading.Lock()
         self._broken = False
         self._complained = False
         self._closing = threading.Event()
-        self._producer = self._make()
+        self._producer = self._make(self._config)
+        self._leaving: list[threading.Thread] = []
         self._poller = threading.Thread(target=self._poll, name="kafka-poll", daemon=True)
         self._poller.start()
 
@@ -127,6 +134,24 @@ class KafkaSink:
                 done(_undelivered(error))
         return True
 
+    def prepare(self, bootstrap_servers: str, properties: Mapping[str, str]) -> Prepared:
+        """A producer with other properties; nothing changes yet. Raises CloudError where one is wrong."""
+        config = self._merged(bootstrap_servers, properties)
+        return Prepared(self._make(config), config)
+
+    def take_over(self, prepared: Prepared) -> None:
+        """Send through another producer from now on.
+
+        The one before has five seconds to report what it holds; what is open then is told as undelivered.
+        """
+        with self._lock:
+            old, self._producer, self._config = self._producer, prepared.producer, prepared.config
+            self._broken = False
+        self._leaving = [thread for thread in self._leaving if thread.is_alive()]
+        leaving = threading.Thread(target=self._see_off, args=(old,), name="kafka-leaving", daemon=True)
+        self._leaving.append(leaving)
+        leaving.start()
+
     def is_alive(self) -> bool:
         """Whether outcomes are told."""
         return self._poller.is_alive()
@@ -139,11 +164,21 @@ class KafkaSink:
         """Give up what is open (each is told so) and end."""
         self._closing.set()
         self._poller.join()
+        for leaving in self._leaving:
+            leaving.join()
         self._give_up(self._producer)
 
-    def _make(self) -> Producer:
+    def _merged(self, bootstrap_servers: str, properties: Mapping[str, str]) -> Mapping[str, str]:
+        return {
+            **DEFAULTS,
+            **properties,
+            "bootstrap.servers": bootstrap_servers,
+            "client.id": self._client_id,
+        }
+
+    def _make(self, config: Mapping[str, str]) -> Producer:
         try:
-            return Producer({**self._config, "error_cb": self._on_error}, logger=_librdkafka_log)
+            return Producer({**config, "error_cb": self._on_error}, logger=_librdkafka_log)
         except KafkaException as error:
             raise CloudError(f"kafka.properties: {error.args[0].str()}") from error
 
@@ -158,8 +193,8 @@ class KafkaSink:
             if self._broken:
                 self._replace()
 
-    def _serve_once(self, producer: Producer, timeout_s: float) -> None:
-        """Wait for outcomes and tell them.
+    def _serve_once(self, producer: Producer, timeout_s: float) -> bool:
+        """Wait for outcomes and tell them; False where the producer has come to its end.
 
         The client raises a fatal error from ``poll``, and tells it to no callback. Never ``Producer.flush``:
         it goes on to call back with that exception set, and outcomes are lost (confluent-kafka 2.16).
@@ -170,6 +205,8 @@ class KafkaSink:
             log.error("event=kafka.fatal error=%s remedy=new_producer", problem.args[0])
             if producer is self._producer:
                 self._broken = True
+            return False
+        return True
 
     def _serve(self, producer: Producer, timeout_s: float) -> int:
         """Tell outcomes until none is open or the time is over; how many are open."""
@@ -179,17 +216,27 @@ class KafkaSink:
         return len(producer)
 
     def _replace(self) -> None:
+        config = self._config
         try:
-            new = self._make()
+            new = self._make(config)
         except CloudError as error:
             # A certificate that is being replaced, say: the broken one stays until a new one can be made.
             log.error("event=kafka.no_producer error=%s", error)
             self._closing.wait(1.0)
             return
         with self._lock:
-            old, self._producer = self._producer, new
+            # Another may have taken over meanwhile, with other properties.
+            taken = config is self._config
+            old, self._producer = (self._producer, new) if taken else (new, self._producer)
             self._broken = False
         self._give_up(old)
+
+    def _see_off(self, producer: Producer) -> None:
+        deadline_s = time.monotonic() + _LAST_REPORTS_S
+        while len(producer) and not self._closing.is_set() and time.monotonic() < deadline_s:
+            if not self._serve_once(producer, _POLL_S):
+                break
+        self._give_up(producer)
 
     def _give_up(self, producer: Producer) -> None:
         producer.purge()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -94,11 +95,17 @@ class Clock(Protocol):
     def covers(self, start_ns: int, end_ns: int) -> bool:
         """False where the period reaches beyond the end of a replay."""
 
-    def wait_until(self, time_ns: int, offset_ns: int | None = None) -> bool:
+    def wait_until(
+        self, time_ns: int, offset_ns: int | None = None, unless: threading.Event | None = None
+    ) -> bool:
         """Block until event time has come; False when it never will (stopped, or beyond the end).
 
         Also ends where the clock is set: while it waits, or since ``offset_ns``, if that is given, was so.
+        False once ``unless`` is set, too, within a second or at the next ``wake``.
         """
+
+    def wake(self) -> None:
+        """Let every waiter look at its ``unless``."""
 
     def stop(self) -> None:
         """Wake every waiter with False."""
@@ -201,6 +208,12 @@ class Board(Protocol):
 
     def connect_gpsd(self, host: str, port: int) -> LineStream:
         """A connection to gpsd. Raises ReadError."""
+
+    def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
+        """Check another set of sensors; what it gives makes the change. Raises BoardError, changing nothing.
+
+        Sensors that stay as they are notice nothing. Those that go, or change, must be stopped before.
+        """
 
     def close(self) -> None:
         """Release the buses."""

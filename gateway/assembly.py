@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from buffer.drops import Drop
 from buffer.tiered_outbox import TieredOutbox
@@ -15,10 +14,8 @@ from drivers.interface import Board, FittedSensor
 from drivers.registry import driver_type
 from gateway.config import Config, ForwardConfig, SensorConfig
 from gateway.pace import METERED_PROPERTIES
+from gateway.run_ledger import LONGEST_FSYNC_S
 from gateway.sampler import Mast, Sampler
-from gateway.status import StatusServer
-
-log = logging.getLogger(__name__)
 
 # Given up when the disk is full, so that rows can still be removed.
 _BALLAST_BYTES: Final = 1 << 20
@@ -48,6 +45,11 @@ def routes(config: Config) -> list[ForwardConfig]:
 def filters(config: Config) -> list[str]:
     """What is subscribed to."""
     return [forward.filter for forward in routes(config)]
+
+
+def lost_at_most_s(config: Config) -> float:
+    """Seconds of readings that a power cut may cost: what isn't on the disk yet."""
+    return config.outbox.commit_interval_s + LONGEST_FSYNC_S
 
 
 def sensor_names(config: Config) -> list[str]:
@@ -95,17 +97,6 @@ def samplers(sensors: Iterable[SensorConfig], board: Board, mast: Mast) -> list[
     return [
         Sampler(sensor, driver_type(sensor.driver).make(board, sensor.options), mast) for sensor in sensors
     ]
-
-
-def open_status(config: Config, snapshot: Callable[[], dict[str, Any]]) -> StatusServer | None:
-    """The status page; None where it isn't wanted or its port is taken, which is no reason not to sample."""
-    if not config.status.enabled:
-        return None
-    try:
-        return StatusServer(config.status.host, config.status.port, snapshot)
-    except OSError as error:
-        log.error("event=status.unavailable listen=%s error=%s", config.status.listen, error)
-        return None
 
 
 def fitted_sensors(config: Config) -> list[FittedSensor]:

@@ -132,13 +132,17 @@ class SystemClock:
         """Real time has no end."""
         return start_ns <= end_ns
 
-    def wait_until(self, time_ns: int, offset_ns: int | None = None) -> bool:
-        """Block until wall time has come, or the clock is set; False when stopped.
+    def wait_until(
+        self, time_ns: int, offset_ns: int | None = None, unless: threading.Event | None = None
+    ) -> bool:
+        """Block until wall time has come, or the clock is set.
+
+        False when stopped, and within a second of ``unless`` being set.
 
         ``offset_ns`` is the one that ``time_ns`` was reckoned with: a clock set since then counts too.
         """
         before_ns = self.offset_ns() if offset_ns is None else offset_ns
-        while not self._stopped.is_set():
+        while not self._stopped.is_set() and not (unless is not None and unless.is_set()):
             now_ns = self.offset_ns()
             left_s = (time_ns - self._wall_ns()) / 1e9
             if left_s <= 0 or clock_was_set(before_ns, now_ns, 0):
@@ -146,6 +150,9 @@ class SystemClock:
             before_ns = now_ns
             self._stopped.wait(min(left_s, _LONGEST_WAIT_S))
         return False
+
+    def wake(self) -> None:
+        """Nothing to do: no wait is longer than a second before it looks again."""
 
     def stop(self) -> None:
         """Wake every waiter."""

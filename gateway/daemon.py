@@ -32,9 +32,11 @@ from gateway.ledger import Ack
 from gateway.mqtt import MqttLink
 from gateway.notify import notify
 from gateway.outbox_writer import OutboxWriter
-from gateway.run_ledger import ANNOUNCE_EVERY_S, LONGEST_FSYNC_S, RunLedger, State
+from gateway.reloading import Reloading, Running
+from gateway.run_ledger import ANNOUNCE_EVERY_S, RunLedger, State
 from gateway.sampler import Mast
 from gateway.state_file import StateFile
+from gateway.status import StatusPage
 from gateway.summaries import joined, summarise
 from gateway.supervisor import Supervisor
 from gateway.timekeeper import Timekeeper
@@ -52,7 +54,7 @@ def run(path: Path, overrides: Mapping[str, object], seconds: float | None) -> i
     )
     try:
         config = load(path, overrides)
-        daemon = Daemon(config)
+        daemon = Daemon(config, path, overrides)
     except ConfigError as error:
         for problem in error.problems:
             log.error("%s", problem)
@@ -66,11 +68,14 @@ def run(path: Path, overrides: Mapping[str, object], seconds: float | None) -> i
 class Daemon:
     """One run of the gateway."""
 
-    def __init__(self, config: Config, machine: Machine | None = None) -> None:
+    def __init__(
+        self, config: Config, path: Path, overrides: Mapping[str, object], machine: Machine | None = None
+    ) -> None:
         self._config = config
         machine = machine or Machine()
         self._run_id = new_run()
         self._stop = threading.Event()
+        self._reload_asked = threading.Event()
         self._last = LastReadings()
         self._sequences = Sequences()
         anchors = Anchors(config.outbox.path.with_name(config.outbox.path.name + ".clock"))
@@ -130,7 +135,7 @@ class Daemon:
         self._state_file = StateFile(
             config.outbox.path.with_name(config.outbox.path.name + ".run"),
             self._run_id,
-            config.outbox.commit_interval_s + LONGEST_FSYNC_S,
+            assembly.lost_at_most_s(config),
         )
         self._runs = RunLedger(
             config.gateway.id,
@@ -141,12 +146,26 @@ class Daemon:
         )
         mast = Mast(config.gateway.id, self._run_id, self._clock, self._sequences, self._emit, machine.boot)
         self._supervisor = Supervisor(assembly.samplers(config.sensors, self._board, mast), self._clock)
-        self._status = assembly.open_status(config, self._snapshot)
+        self._status = StatusPage(self._snapshot)
+        running = Running(
+            self._board,
+            mast,
+            self._supervisor,
+            self._intake,
+            self._forwarder,
+            self._link,
+            {"live": self._live, "backlog": self._backlog},
+            self._status,
+            self._last,
+            self._state_file,
+        )
+        self._reloading = Reloading(config, path, overrides, running)
 
     def run(self, seconds: float | None) -> int:
         """Startup, main loop, shutdown."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
+        signal.signal(signal.SIGHUP, lambda *_: self._reload_asked.set())
         self._startup()
         failed = self._main_loop(None if seconds is None else time.monotonic() + seconds)
         lost = self._shutdown()
@@ -156,8 +175,7 @@ class Daemon:
         log.info("event=daemon.start gateway=%s run=%s", self._config.gateway.id, self._run_id)
         self._forwarder.start()
         self._link.start()
-        if self._status is not None:
-            self._status.start()
+        self._open_status()
         self._supervisor.start()
         self._forwarder.announce(self._runs.record("running"))
         notify("READY=1")
@@ -186,6 +204,8 @@ class Daemon:
             self._supervisor.check()
             self._announce_disk()
             self._check_clock()
+            if self._reload_asked.is_set():
+                self._reload()
             self._announce_drops()
             state: State = "ended" if self._supervisor.ended else "running"
             self._link.publish(self._topics.run, self._runs.payload(state), retain=True)
@@ -219,8 +239,7 @@ class Daemon:
         self._link.stop(farewell=(self._topics.status, self._announcement("offline")))
         self._live.close()
         self._backlog.close()
-        if self._status is not None:
-            self._status.stop()
+        self._status.stop()
         self._board.close()
         log.info("event=daemon.stop run=%s outbox_records=%d", self._run_id, self._forwarder.outbox_records)
         return lost
@@ -234,6 +253,25 @@ class Daemon:
             self._forwarder.judged(verdict)
         while not self._holdback.news.empty():
             self._forwarder.announce(self._runs.released(self._holdback.news.get()))
+
+    def _reload(self) -> None:
+        """Take the file over as it is now, or go on with the config there is."""
+        self._reload_asked.clear()
+        notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        plan = self._reloading.reload()
+        if plan is not None:
+            self._config = self._reloading.config
+            log.info("event=daemon.reloaded changes=%s", json.dumps(plan.told()))
+            self._forwarder.announce(self._runs.event("reloaded", **plan.told()))
+            self._forwarder.announce(self._runs.record("ended" if self._supervisor.ended else "running"))
+        notify("READY=1")
+
+    def _open_status(self) -> None:
+        try:
+            self._status.listen(self._config.status)
+        except OSError as error:
+            # A taken port is no reason not to sample.
+            log.error("event=status.unavailable listen=%s error=%s", self._config.status.listen, error)
 
     def _announce_drops(self) -> None:
         drops = self._waiting_drops()
@@ -304,6 +342,7 @@ class Daemon:
             "held": forwarder.held_rows,
             "repaired": self._holdback.repaired,
             "unsynced": self._holdback.unsynced,
+            "config": self._reloading.state,
             "mqtt_connected": self._link.ready.is_set(),
             "sampled": sum(self._sequences.snapshot().values()),
             "received": counters.received,

@@ -57,4 +57,12 @@ class Stop:
     farewell: Callable[[], Record] | None
 
 
-Event = Sampled | Announced | Arrived | Outcome | Drained | Verdict | Stop | Answer
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Another config: what comes after it in the queue is judged by it."""
+
+    adopt: Callable[[], None]
+    commit_interval_s: float
+
+
+Event = Sampled | Announced | Arrived | Outcome | Drained | Verdict | Stop | Changed | Answer

@@ -14,13 +14,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
 from buffer.drops import InMemory
 from gateway.backlog import REMOVE_AGAIN_S, Backlog, Drained
-from gateway.events import Announced, Arrived, Event, Outcome, Sampled, Stop
+from gateway.events import Announced, Arrived, Changed, Event, Outcome, Sampled, Stop
 from gateway.holdback import Holdback, Verdict
 from gateway.intake import Ignored, Intake, Refusal, Several
 from gateway.ledger import Ack, Entry, Ledger, Settled, Stage
@@ -156,6 +156,10 @@ class Forwarder:
         if self._memory_bytes() > MAX_MEMORY_BYTES and not self._holding.is_set():
             self._holding.set()
             self._hold(True)
+
+    def change(self, adopt: Callable[[], None], commit_interval_s: float) -> None:
+        """Adopt another config between two messages: those that have arrived are judged by the old one."""
+        self._events.put(Changed(adopt, commit_interval_s))
 
     def start(self) -> None:
         """Start the thread and the outbox writer's."""
@@ -317,6 +321,9 @@ class Forwarder:
             case NotFetched(problem):
                 log.error("event=outbox.fetch_failed error=%s", problem)
                 self._backlog.not_fetched(self._monotonic())
+            case Changed(adopt, commit_interval_s):
+                adopt()
+                self._pace = replace(self._pace, commit_interval_s=commit_interval_s)
             case Stop(grace_s, farewell):
                 self._stopping_until_s = self._monotonic() + grace_s
                 if farewell is not None:

@@ -103,6 +103,12 @@ class Intake:
         self._ignored = {RETAINED: 0, DROP_IF: 0, ABSENT: 0, NO_FORWARD: 0}
         self._dead_letters = 0
 
+    def adopt(self, topic: str, forwards: Iterable[ForwardConfig], sensors: Iterable[str]) -> None:
+        """Take another config's topic, forwards and sensor names from the next message on."""
+        self._topic = topic
+        self._routes = Routes(forwards)
+        self._sensors = frozenset(sensors)
+
     @property
     def ignored(self) -> dict[str, int]:
         """How many messages, or single readings of them, were not forwarded on purpose, by reason.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from typing import Any
 
 from cloud.schema import Reading, format_time
@@ -19,6 +20,12 @@ class LastReadings:
         """Remember a reading as its channel's last."""
         with self._lock:
             self._readings[reading.channel] = reading
+
+    def forget(self, sensors: Collection[str]) -> None:
+        """Forget what sensors that are gone have read."""
+        with self._lock:
+            for channel in [each for each in self._readings if each.rsplit(".", 1)[0] in sensors]:
+                del self._readings[channel]
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
         """By channel: time, value, unit, raw, raw_unit, quality, reasons, seq."""

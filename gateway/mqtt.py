@@ -39,6 +39,15 @@ _IN_FLIGHT: Final = 100
 _QUEUED: Final = 10_000
 
 
+def _once() -> SubscribeOptions:
+    """Retained values come with a new subscription only, not at every reconnect."""
+    return SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
+
+
+def _matches(filters: Iterable[str], topic: str) -> bool:
+    return any(topic_matches_sub(each, topic) for each in filters)
+
+
 class MqttLink:
     """One MQTT 5 session with manual acknowledgement; reconnects for ever.
 
@@ -61,6 +70,8 @@ class MqttLink:
     ) -> None:
         self._address = (host, port, keepalive_s)
         self._filters = tuple(filters)
+        self._dropped: set[str] = set()
+        self._subscribing = threading.Lock()
         self._own_record = own_record
         self._drops = drops
         self._drops_asked: int | None = None
@@ -96,6 +107,23 @@ class MqttLink:
     def greet(self, topic: str, payload: bytes) -> None:
         """Publish this, retained, at every connect."""
         self._greeting = (topic, payload)
+
+    def refilter(self, filters: Iterable[str]) -> None:
+        """Subscribe to these from now on, without a new connection."""
+        with self._subscribing:
+            before, self._filters = self._filters, tuple(filters)
+            # The broker's session remembers subscriptions: they are ended at each further connect, too.
+            self._dropped = (self._dropped | set(before)) - set(self._filters)
+            added = [(each, _once()) for each in self._filters if each not in before]
+            if self._connected:
+                # Overlapping filters would bring a message twice: first the old ones go.
+                self._unsubscribe()
+                if _matches(self._filters, DROPS_TOPIC) and not _matches(before, DROPS_TOPIC):
+                    self._client.unsubscribe(DROPS_TOPIC)
+                if added:
+                    self._client.subscribe(added)
+                if _matches(before, DROPS_TOPIC):
+                    self._watch_drops()
 
     def start(self) -> None:
         """Start connecting; ``ready`` is set while connected and subscribed."""
@@ -179,26 +207,32 @@ class MqttLink:
             log.error("event=mqtt.refused reason=%s", reason)
             return
         self._connection += 1
-        self._connected = True
         self._connected_at_s = time.monotonic()
         if not flags.session_present:
             # The broker was restarted, which is no takeover.
             self._short_lived = 0
         # A retained value comes with a new subscription only, not at every reconnect. But the session
         # outlives a killed daemon, and the record on our own topic is what it left: that comes each time.
-        once = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
         always = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE)
-        client.subscribe([(self._own_record, always), *((each, once) for each in self._filters)])
-        if self._drops is not None:
-            self._drops.connected(session_present=flags.session_present)
-        self._drops_asked = None
+        with self._subscribing:
+            self._connected = True
+            self._unsubscribe()
+            client.subscribe([(self._own_record, always), *((each, _once()) for each in self._filters)])
+            if self._drops is not None:
+                self._drops.connected(session_present=flags.session_present)
+            self._drops_asked = None
+            self._watch_drops()
+
+    def _unsubscribe(self) -> None:
+        if self._dropped:
+            self._client.unsubscribe(sorted(self._dropped))
+
+    def _watch_drops(self) -> None:
         # Where it is forwarded it comes anyway: a second subscription would replace that one or double it.
-        if self._drops is not None and not any(
-            topic_matches_sub(each, DROPS_TOPIC) for each in self._filters
-        ):
+        if self._drops is not None and not _matches(self._filters, DROPS_TOPIC):
             # Apart, because it may be forbidden; at QoS 0, so that the session keeps no room for it.
             latest = SubscribeOptions(qos=0, retainHandling=SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE)
-            _, self._drops_asked = client.subscribe(DROPS_TOPIC, options=latest)
+            _, self._drops_asked = self._client.subscribe(DROPS_TOPIC, options=latest)
 
     def _on_subscribe(
         self,

@@ -103,11 +103,11 @@ class RunLedger:
             drop.last,
         )
         told = [_text(each, self._gateway) for each in lost]
-        return self._event("dropped", reason=drop.reason, count=drop.count, ranges=told)
+        return self.event("dropped", reason=drop.reason, count=drop.count, ranges=told)
 
     def disk(self, problem: str | None) -> Record:
         """The event that tells that the outbox's disk fails, and memory serves for it, or works again."""
-        return self._event("outbox-usable" if problem is None else "outbox-in-memory", problem=problem)
+        return self.event("outbox-usable" if problem is None else "outbox-in-memory", problem=problem)
 
     def broker_dropped(self, count: int, total: int) -> Record:
         """The event that the local broker has dropped messages, whoever's: since the last one, and in all."""
@@ -116,9 +116,10 @@ class RunLedger:
             count,
             total,
         )
-        return self._event("broker-dropped", count=count, total=total)
+        return self.event("broker-dropped", count=count, total=total)
 
-    def _event(self, event: str, **fields: Any) -> Record:
+    def event(self, event: str, **fields: Any) -> Record:
+        """An event of this run, for ``gateway.events``."""
         told = {
             "v": VERSION,
             "gateway": self._gateway,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -26,6 +27,8 @@ from gateway.quality import flag, range_reasons
 log = logging.getLogger(__name__)
 
 _RESTART_AFTER_S: Final = 10.0
+# A retired sampler ends its count of pulses where that takes no longer than this.
+_LONGEST_LAST_PERIOD_NS: Final = 10_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,24 @@ class Sampler:
         self._start_again_s = float("-inf")
         self._failing = False
         self._set_meanwhile = False
+        self._retired = threading.Event()
+        self._interrupted = threading.Event()
+        self._abandoned = False
         self.missed = 0
+
+    def retire(self, *, at_once: bool = False) -> None:
+        """End at the border of the period under way; any thread may ask.
+
+        What is counted over a long period isn't waited for, nor anything with ``at_once``.
+        """
+        self._retired.set()
+        if at_once or self._period_ns > _LONGEST_LAST_PERIOD_NS:
+            self._interrupted.set()
+        self._mast.clock.wake()
+
+    def abandon(self) -> None:
+        """Let a sampler whose driver hangs say nothing any more, should it ever go on."""
+        self._abandoned = True
 
     def run(self) -> None:
         """Sample until the clock has no more time. Raises what a driver raises against its contract."""
@@ -117,7 +137,7 @@ class Sampler:
         ``offset_ns`` is the clock's at the time ``begin_ns`` was chosen.
         """
         clock = self._mast.clock
-        while clock.wait_until(begin_ns, offset_ns):
+        while not self._retired.is_set() and clock.wait_until(begin_ns, offset_ns, self._retired):
             # In this order: a clock that is synchronised in between only makes a right time repaired.
             synced, now_offset_ns = clock.synced, clock.offset_ns()
             if clock_was_set(offset_ns, now_offset_ns, self._period_ns):
@@ -134,7 +154,7 @@ class Sampler:
         end_boot_ns = period.begin_ns + self._period_ns - period.offset_ns
         while True:
             offset_ns = clock.offset_ns()
-            if not clock.wait_until(end_boot_ns + offset_ns, offset_ns):
+            if not clock.wait_until(end_boot_ns + offset_ns, offset_ns, self._interrupted):
                 return False
             if clock.now_ns() - clock.offset_ns() >= end_boot_ns:
                 return True
@@ -207,6 +227,8 @@ class Sampler:
         log.log(level, "event=sensor.silent sensor=%s error=%s", self.sensor.name, error)
 
     def _emit(self, period: _Period, read: Mapping[str, Measurement] | str) -> None:
+        if self._abandoned:
+            return
         for channel in self._driver.channels:
             measured = read if isinstance(read, str) else read.get(channel.quantity, "READ_ERROR")
             if isinstance(measured, Measurement) and not _is_finite(measured):

@@ -1,4 +1,6 @@
-"""What a daemon remembers of its predecessors. Written at its start and at a clean stop, never between.
+"""What a daemon remembers of its predecessors. Written at its start and at a clean stop.
+
+In between only where a reload makes the commit interval longer.
 
 A file written without fsync comes back full of zeros after a power cut, so: temporary file, fsync, rename,
 fsync of the directory.
@@ -51,6 +53,12 @@ class StateFile:
         self._fields["unfinished"] = [asdict(each) for each in before.unfinished]
         self._write(stopped=False)
         return before
+
+    def allow(self, lost_at_most_s: float) -> None:
+        """Let this run lose more from now on, should it be cut off; durable when it returns."""
+        if lost_at_most_s > self._fields["lost_at_most_s"]:
+            self._fields["lost_at_most_s"] = lost_at_most_s
+            self._write(stopped=False)
 
     def end(self) -> None:
         """Write that this run has ended itself, and that its last record is durable."""

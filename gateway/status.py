@@ -10,6 +10,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from gateway.config import StatusConfig
+
 log = logging.getLogger(__name__)
 
 
@@ -45,3 +47,40 @@ class StatusServer:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+class StatusPage:
+    """The server at the address that is configured, if any. Owned by the main thread."""
+
+    def __init__(self, snapshot: Callable[[], dict[str, Any]]) -> None:
+        self._snapshot = snapshot
+        self._server: StatusServer | None = None
+        self._address = StatusConfig("", 0)
+
+    def listen(self, address: StatusConfig) -> None:
+        """Answer here from now on, and nowhere else. Raises OSError; then everything stays as it is."""
+        before = self._address
+        if self._server is not None and before.port == address.port:
+            # The same port on another address may be in the way of itself.
+            self.stop()
+        try:
+            server = self._open(address)
+        except OSError:
+            if self._server is None and before.enabled:
+                self._server = self._open(before)
+            raise
+        self.stop()
+        self._server, self._address = server, address
+
+    def stop(self) -> None:
+        """End and give the port back."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+
+    def _open(self, address: StatusConfig) -> StatusServer | None:
+        if not address.enabled:
+            return None
+        server = StatusServer(address.host, address.port, self._snapshot)
+        server.start()
+        return server

@@ -31,9 +31,13 @@ class EmulatedAds1115:
     """
 
     def __init__(self, inputs: Mapping[int | str, Volts]) -> None:
-        self._inputs = {_MUX_SETTINGS[name]: volts for name, volts in inputs.items()}
+        self.rewire(inputs)
         self._registers = [0, _POWER_UP_CONFIG, 0x8000, 0x7FFF]
         self._pointer = _CONVERSION
+
+    def rewire(self, inputs: Mapping[int | str, Volts]) -> None:
+        """Let these be the voltage sources from now on; the registers keep what they hold."""
+        self._inputs = {_MUX_SETTINGS[name]: volts for name, volts in inputs.items()}
 
     def write(self, sent: bytes) -> None:
         """Set the register pointer and, with two more bytes, the register."""

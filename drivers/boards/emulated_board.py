@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from drivers.ads1115 import AdcOptions, adc_pins
+from drivers.ads1115 import adc_pins
 from drivers.boards.emulated_ads1115 import EmulatedAds1115, Volts
 from drivers.boards.emulated_dht import EmulatedDht11, Weather
 from drivers.boards.emulated_gpio import EmulatedGpio
@@ -51,14 +51,12 @@ class EmulatedBoard:
         self._receivers: dict[tuple[str, int], Locate] = {}
         self._adc_inputs: dict[int, dict[int | str, Volts]] = {}
         self._scd4xs: dict[int, EmulatedScd4x] = {}
-        self._claimed: dict[str, str] = {}
+        self._adcs: dict[int, EmulatedAds1115] = {}
+        self._i2c = EmulatedI2c({})
+        self._fitted: dict[str, FittedSensor] = {}
         self._clock = clock(self._cross)
-        for sensor in sensors:
-            self._fit(sensor)
-        chips: Mapping[int, I2cDevice] = {
-            address: EmulatedAds1115(inputs) for address, inputs in self._adc_inputs.items()
-        }
-        self._i2c = EmulatedI2c({**chips, **self._scd4xs})
+        _check_claims(sensors)
+        self._change(sensors)
 
     @property
     def clock(self) -> SteppedClock:
@@ -89,6 +87,20 @@ class EmulatedBoard:
             raise ReadError(f"no gpsd listens at {host}:{port}")
         return EmulatedGpsd(self._clock.now_ns, locate)
 
+    def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
+        """Check another set of sensors; what it gives rewires. Raises BoardError.
+
+        The others' chips and pulse trains go on as they are.
+        """
+        _check_claims(sensors)
+        change_world = self._world.refit(sensors)
+
+        def change() -> None:
+            change_world()
+            self._change(sensors)
+
+        return change
+
     def close(self) -> None:
         """Stop the clock."""
         self._clock.stop()
@@ -96,39 +108,57 @@ class EmulatedBoard:
     def _now(self, channel: str) -> float | None:
         return self._world.value(channel, self._clock.now_ns())
 
-    def _claim(self, sensor: FittedSensor, *parts: str) -> None:
-        for part in parts:
-            owner = self._claimed.setdefault(part, sensor.name)
-            if owner != sensor.name:
-                raise BoardError(f"sensors {owner!r} and {sensor.name!r} are both wired to {part}")
+    def _change(self, sensors: Sequence[FittedSensor]) -> None:
+        new = {sensor.name: sensor for sensor in sensors}
+        for name, sensor in self._fitted.items():
+            if new.get(name) != sensor:
+                self._unfit(sensor)
+        for name, sensor in new.items():
+            if self._fitted.get(name) != sensor:
+                self._fit(sensor)
+        self._fitted = new
+        adcs: dict[int, EmulatedAds1115] = {}
+        for address, inputs in self._adc_inputs.items():
+            if inputs:
+                adcs[address] = self._adcs.get(address) or EmulatedAds1115(inputs)
+                adcs[address].rewire(inputs)
+        self._adcs = adcs
+        chips: Mapping[int, I2cDevice] = adcs
+        self._i2c.rewire({**chips, **self._scd4xs})
 
     def _fit(self, sensor: FittedSensor) -> None:
         options = sensor.options
         match options:
             case HallAnemometerOptions():
-                self._claim(sensor, f"pin {options.pin}")
-                self._rotors.append(_Rotor(f"{sensor.name}.wind_speed", options, PulseTrain()))
+                # A new list, for the clock may be going through the old one.
+                self._rotors = [*self._rotors, _Rotor(f"{sensor.name}.wind_speed", options, PulseTrain())]
             case Dht11Options():
-                self._claim(sensor, f"pin {options.pin}")
                 self._dhts[options.pin] = self._dht(sensor)
             case Bp20Options():
-                self._fit_adc(sensor, options.adc, self._bp20_volts(f"{sensor.name}.pressure", options))
+                volts = self._bp20_volts(f"{sensor.name}.pressure", options)
+                self._adc_inputs.setdefault(options.adc.address, {})[options.adc.input] = volts
             case PyranometerOptions():
                 volts = self._pyranometer_volts(f"{sensor.name}.irradiance", options)
-                self._fit_adc(sensor, options.adc, volts)
+                self._adc_inputs.setdefault(options.adc.address, {})[options.adc.input] = volts
             case Scd4xOptions():
-                self._claim(sensor, f"I2C address 0x{options.address:02x}")
                 self._scd4xs[options.address] = EmulatedScd4x(self._clock.now_ns, self._air(sensor))
             case GpsdOptions():
-                self._claim(sensor, f"gpsd at {options.host}:{options.port}")
                 self._receivers[options.host, options.port] = self._locate(sensor, options)
-            case _:
-                raise BoardError(f"sensor {sensor.name!r}: driver {sensor.driver!r} can't be emulated")
 
-    def _fit_adc(self, sensor: FittedSensor, adc: AdcOptions, volts: Volts) -> None:
-        chip = f"the ADS1115 at 0x{adc.address:02x}"
-        self._claim(sensor, *(f"input {pin} of {chip}" for pin in adc_pins(adc.input)))
-        self._adc_inputs.setdefault(adc.address, {})[adc.input] = volts
+    def _unfit(self, sensor: FittedSensor) -> None:
+        options = sensor.options
+        match options:
+            case HallAnemometerOptions():
+                channel = f"{sensor.name}.wind_speed"
+                self._rotors = [rotor for rotor in self._rotors if rotor.channel != channel]
+            case Dht11Options():
+                del self._dhts[options.pin]
+            case Bp20Options() | PyranometerOptions():
+                del self._adc_inputs[options.adc.address][options.adc.input]
+            case Scd4xOptions():
+                del self._scd4xs[options.address]
+            case GpsdOptions():
+                del self._receivers[options.host, options.port]
 
     def _bp20_volts(self, channel: str, options: Bp20Options) -> Volts:
         def volts() -> float | None:
@@ -150,7 +180,7 @@ class EmulatedBoard:
             humidity = self._world.value(f"{sensor.name}.humidity", time_ns)
             return None if temperature is None or humidity is None else (temperature, humidity)
 
-        return EmulatedDht11(weather(self._world.start_ns), lambda: weather(self._clock.now_ns()))
+        return EmulatedDht11(weather(self._clock.now_ns()), lambda: weather(self._clock.now_ns()))
 
     def _air(self, sensor: FittedSensor) -> Callable[[int], Air | None]:
         def air(time_ns: int) -> Air | None:
@@ -187,6 +217,32 @@ class EmulatedBoard:
                 )
                 self._gpio.fall(pin, rotor.train.advance(frequency_hz, until_ns - start_ns))
             start_ns = until_ns
+
+
+def _check_claims(sensors: Sequence[FittedSensor]) -> None:
+    """Raise BoardError where two sensors share a pin, an input or an address, or one can't be emulated."""
+    owners: dict[str, str] = {}
+    for sensor in sensors:
+        for part in _claims(sensor):
+            owner = owners.setdefault(part, sensor.name)
+            if owner != sensor.name:
+                raise BoardError(f"sensors {owner!r} and {sensor.name!r} are both wired to {part}")
+
+
+def _claims(sensor: FittedSensor) -> list[str]:
+    options = sensor.options
+    match options:
+        case HallAnemometerOptions() | Dht11Options():
+            return [f"pin {options.pin}"]
+        case Bp20Options() | PyranometerOptions():
+            chip = f"the ADS1115 at 0x{options.adc.address:02x}"
+            return [f"input {pin} of {chip}" for pin in adc_pins(options.adc.input)]
+        case Scd4xOptions():
+            return [f"I2C address 0x{options.address:02x}"]
+        case GpsdOptions():
+            return [f"gpsd at {options.host}:{options.port}"]
+        case _:
+            raise BoardError(f"sensor {sensor.name!r}: driver {sensor.driver!r} can't be emulated")
 
 
 Crossing = Callable[[int, int], None]

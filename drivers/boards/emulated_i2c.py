@@ -24,6 +24,10 @@ class EmulatedI2c:
         self._devices = dict(devices)
         self._lock = threading.Lock()
 
+    def rewire(self, devices: Mapping[int, I2cDevice]) -> None:
+        """Let these be the devices from now on."""
+        self._devices = dict(devices)
+
     def try_lock(self) -> bool:
         """Take the bus, if it is free."""
         return self._lock.acquire(blocking=False)
@@ -57,6 +61,7 @@ class EmulatedI2c:
         self.readfrom_into(address, in_buffer, start=in_start, end=in_end)
 
     def _device(self, address: int) -> I2cDevice:
-        if address not in self._devices:
+        device = self._devices.get(address)
+        if device is None:
             raise OSError(121, f"no device answers at 0x{address:02x}")
-        return self._devices[address]
+        return device

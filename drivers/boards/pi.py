@@ -8,11 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from drivers.interface import BoardError, Clock, Gpio, I2cBus, LineStream
+from drivers.interface import BoardError, Clock, FittedSensor, Gpio, I2cBus, LineStream
 from drivers.line_stream import TcpLines
 from drivers.quiet_import import quiet_import
 
@@ -69,6 +69,10 @@ class PiBoard:
     def connect_gpsd(self, host: str, port: int) -> LineStream:
         """A connection to gpsd. Raises ReadError."""
         return TcpLines(host, port)
+
+    def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
+        """Nothing to prepare: each driver claims its own pin or chip when it starts."""
+        return lambda: None
 
     def close(self) -> None:
         """Release the bus."""

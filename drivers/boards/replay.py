@@ -10,7 +10,7 @@ import csv
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
@@ -97,6 +97,20 @@ class RecordedWorld:
             return None
         value = self._values[channel][row]
         return None if math.isnan(value) else value
+
+    def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
+        """Only channels whose columns were read at the start. Raises BoardError for others."""
+        unread = [
+            name
+            for sensor in sensors
+            for name in (f"{sensor.name}.{channel.quantity}" for channel in sensor.channels)
+            if name not in self._values
+        ]
+        if unread:
+            raise BoardError(
+                f"a replayed file's columns are read once, at the start, and {', '.join(unread)} had none"
+            )
+        return lambda: None
 
     def _next_ns(self, row: int) -> int:
         return self._times_ns[row + 1] if row + 1 < len(self._times_ns) else self.end_ns

@@ -90,14 +90,24 @@ class SteppedClock:
         self._refused = True
         return False
 
-    def wait_until(self, time_ns: int, offset_ns: int | None = None) -> bool:
-        """Block until event time has come. False when stopped, and at once beyond the world's end."""
+    def wait_until(
+        self, time_ns: int, offset_ns: int | None = None, unless: threading.Event | None = None
+    ) -> bool:
+        """Block until event time has come.
+
+        False when stopped, at once beyond the world's end, and once ``unless`` is set.
+        """
         with self._changed:
             if not self.covers(time_ns, time_ns):
                 return False
             if time_ns > self._event_ns:
-                self._await_release(time_ns)
-            return not self._stopped
+                self._await_release(time_ns, unless)
+            return time_ns <= self._event_ns and not self._stopped
+
+    def wake(self) -> None:
+        """Let every waiter look at its ``unless``."""
+        with self._changed:
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """Wake every waiter with False, for good."""
@@ -105,14 +115,14 @@ class SteppedClock:
             self._stopped = True
             self._changed.notify_all()
 
-    def _await_release(self, time_ns: int) -> None:
+    def _await_release(self, time_ns: int, unless: threading.Event | None) -> None:
         me = object()
         self._waiting[me] = time_ns
         if self._pacing:
             # This instant may be earlier than the one paced for.
             self._changed.notify_all()
         try:
-            while me in self._waiting and not self._stopped:
+            while me in self._waiting and not self._stopped and not (unless is not None and unless.is_set()):
                 if self._pacing or len(self._waiting) < self._joined:
                     self._changed.wait()
                 else:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
 from drivers.boards.world import SECOND_NS, Site
+from drivers.interface import FittedSensor
 
 _MASK: Final = (1 << 64) - 1
 _DAY_S: Final = 86_400
@@ -160,7 +161,7 @@ class WeatherWorld:
 
     end_ns: int | None = None
 
-    def __init__(self, weather: Weather, start_ns: int, heights_m: dict[str, float | None]) -> None:
+    def __init__(self, weather: Weather, start_ns: int, heights_m: Mapping[str, float | None]) -> None:
         self._start_ns = start_ns
         self._heights_m = heights_m
         self._weather = weather
@@ -177,6 +178,15 @@ class WeatherWorld:
     def start_ns(self) -> int:
         """Where event time begins."""
         return self._start_ns
+
+    def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
+        """There is weather for any sensor."""
+        heights_m = {sensor.name: sensor.height_m for sensor in sensors}
+
+        def change() -> None:
+            self._heights_m = heights_m
+
+        return change
 
     def piece(self, time_ns: int) -> tuple[int, int]:
         """The second that holds this instant."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from drivers.interface import FittedSensor
 
 SECOND_NS = 1_000_000_000
 
@@ -27,6 +30,9 @@ class World(Protocol):
 
     def value(self, channel: str, time_ns: int) -> float | None:
         """Physical value of ``sensor.quantity``, in the channel's unit."""
+
+    def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
+        """Check another set of sensors; what it gives makes the change. Raises BoardError."""
 
 
 class Located(Protocol):

@@ -22,7 +22,7 @@ from gateway.config.model import (
     StatusConfig,
     UplinkConfig,
 )
-from gateway.config.problems import ConfigError, Problem
+from gateway.config.problems import ConfigError, KeyPath, Problem
 
 __all__ = [
     "BoardConfig",
@@ -40,6 +40,7 @@ __all__ = [
     "UplinkConfig",
     "check",
     "load",
+    "located",
 ]
 
 _NO_OVERRIDES: Final[Mapping[str, object]] = {}
@@ -60,3 +61,12 @@ def check(
     from gateway.config.assemble import assemble
 
     return assemble(path, overrides)
+
+
+def located(
+    path: Path, overrides: Mapping[str, object], messages: Mapping[KeyPath, str]
+) -> tuple[Problem, ...]:
+    """Errors found elsewhere, each with the place of its key in the file or the overrides. Never raises."""
+    from gateway.config.assemble import located
+
+    return located(path, overrides, messages)

@@ -19,7 +19,7 @@ from gateway.config.model import (
     StatusConfig,
     UplinkConfig,
 )
-from gateway.config.problems import Problem
+from gateway.config.problems import KeyPath, Problem
 from gateway.config.source import Source
 from gateway.config.topic_filters import topic_root_problem
 from gateway.config.units import parse_listen, parse_size
@@ -49,6 +49,18 @@ def assemble(path: Path, overrides: Mapping[str, object]) -> tuple[Config | None
     if any(problem.severity == "error" for problem in problems):
         config = None
     return config, tuple(problems)
+
+
+def located(
+    path: Path, overrides: Mapping[str, object], messages: Mapping[KeyPath, str]
+) -> tuple[Problem, ...]:
+    """Errors found elsewhere, each with the place of its key in the file or the overrides."""
+    source = Source(path)
+    source.override(overrides)
+    before = len(source.problems)
+    for key, message in messages.items():
+        source.error(key, message)
+    return tuple(source.problems[before:])
 
 
 def _build(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Config | None:

@@ -96,7 +96,7 @@ def break_outbox_writer(daemon: Daemon) -> None:
 @pytest.fixture
 def signals() -> Iterator[None]:
     """The daemon takes the signals; pytest gets them back."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield
     for number, action in before.items():
         signal.signal(number, action)
@@ -129,7 +129,7 @@ def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
     path = tmp_path / "gateway.toml"
     path.write_text(CONFIG)
     overrides = {"mqtt.port": mosquitto.port, "kafka.bootstrap_servers": f"127.0.0.1:{free_port}"}
-    daemon = Daemon(load(path, overrides))
+    daemon = Daemon(load(path, overrides), path, overrides)
     break_part(daemon)
     # Whoever doesn't notice would run for ever.
     told_to_stop = threading.Timer(20, daemon._stop.set)

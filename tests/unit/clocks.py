@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterable
 
@@ -47,7 +48,11 @@ class SteppingClock:
     def covers(self, start_ns: int, end_ns: int) -> bool:
         return end_ns <= self.end_ns
 
-    def wait_until(self, time_ns: int, offset_ns: int | None = None) -> bool:
+    def wait_until(
+        self, time_ns: int, offset_ns: int | None = None, unless: threading.Event | None = None
+    ) -> bool:
+        if unless is not None and unless.is_set():
+            return False
         if offset_ns is not None and offset_ns != self.boot_ns:
             return True
         if time_ns > self.end_ns:
@@ -59,6 +64,9 @@ class SteppingClock:
             return True
         self.time_ns = max(self.time_ns, time_ns)
         return True
+
+    def wake(self) -> None:
+        pass
 
     def stop(self) -> None:
         self.end_ns = self.time_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -44,8 +45,12 @@ class FixedClock:
     def covers(self, start_ns: int, end_ns: int) -> bool:
         return True
 
-    def wait_until(self, time_ns: int, offset_ns: int | None = None) -> bool:
+    def wait_until(
+        self, time_ns: int, offset_ns: int | None = None, unless: threading.Event | None = None
+    ) -> bool:
         return False
+
+    def wake(self) -> None: ...
 
 
 def intake(*, synced: bool = True) -> tuple[Intake, Sequences]:

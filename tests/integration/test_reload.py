@@ -1,0 +1,187 @@
+"""SIGHUP on a running daemon, with a real Mosquitto and a real Kafka: only what changed is touched."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paho.mqtt import publish
+
+from cloud.broker import LocalBroker
+from cloud.provision import provision_topics
+from cloud.schema import Reading, parse_reading
+from gateway.demo.mosquitto import LocalMosquitto
+from tests.integration.test_daemon import CONFIG, Gateway, expected, gateway, records, waiting
+from tests.servers import eventually
+
+TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity", "mqtt.pressure"]
+ABSENT_CUP = """
+[[sensor]]
+name = "cup-b"
+driver = "hall-anemometer"
+pin = 27
+slope = 0.765
+"""
+SHED = """
+[[forward]]
+filter = "sensors/+/temperature"
+payload = "number"
+quantity = "temperature"
+channel = "{1}"
+"""
+
+
+@pytest.fixture(scope="module")
+def provisioned(kafka: LocalBroker) -> str:
+    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
+    return kafka.bootstrap_servers
+
+
+@pytest.fixture
+def mast(provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path) -> Iterator[Gateway]:
+    with gateway(tmp_path, provisioned, mosquitto, speed=20) as running:
+        eventually(running.sampled, 30, until=lambda sampled: sampled > 50)
+        eventually(lambda: running.status()["mqtt_connected"], 10)
+        yield running
+
+
+def text(mast: Gateway, change: Callable[[str], str]) -> str:
+    return change(CONFIG.format(gateway=mast.id, speed=20))
+
+
+def reload(mast: Gateway, directory: Path, config: str) -> dict[str, Any]:
+    """Write the file, send SIGHUP and wait until it is answered; ``config`` of the status then."""
+    before = mast.status()["config"]
+    (directory / "gateway.toml").write_text(config)
+    mast.process.send_signal(signal.SIGHUP)
+    return eventually(lambda: mast.status()["config"], 20, until=lambda state: state != before)
+
+
+def readings(kafka: str, mast: Gateway) -> dict[str, list[Reading]]:
+    """Everything of a gateway that is in Kafka, by channel, each once and in order."""
+    found: defaultdict[str, dict[int, Reading]] = defaultdict(dict)
+    for message in records(kafka, TOPICS):
+        reading = parse_reading(message.value() or b"")
+        if reading.gateway == mast.id:
+            found[reading.channel][reading.seq] = reading
+    return {channel: [by_seq[seq] for seq in sorted(by_seq)] for channel, by_seq in found.items()}
+
+
+def test_a_bad_file_is_refused_and_the_old_config_goes_on(mast: Gateway, tmp_path: Path) -> None:
+    bad = text(mast, lambda config: config.replace("pin = 17", "pin = 99").replace("interval_s = 2", "x = 1"))
+    state = reload(mast, tmp_path, bad)
+    line = bad.splitlines().index("pin = 99") + 1
+    assert (
+        f'{tmp_path / "gateway.toml"}:{line}: sensor["cup"].pin: must be at most 27, not 99' in state["error"]
+    )
+    assert 'sensor["dht"].x: is not a known key' in state["error"]
+    before = mast.sampled()
+    eventually(mast.sampled, 20, until=lambda sampled: sampled > before + 50)
+    assert "Traceback" not in mast.log.read_text()
+    # The good file again: the error is gone, and nothing was restarted.
+    assert reload(mast, tmp_path, text(mast, lambda config: config))["error"] is None
+    assert mast.stop() == 0
+
+
+def test_what_takes_a_restart_is_refused_by_name(mast: Gateway, tmp_path: Path) -> None:
+    moved = text(
+        mast,
+        lambda config: config.replace('path = "outbox.db"', 'path = "elsewhere.db"').replace(
+            "slope = 0.765", "slope = 0.8"
+        ),
+    )
+    error = reload(mast, tmp_path, moved)["error"]
+    line = moved.splitlines().index('path = "elsewhere.db"') + 1
+    assert error == (
+        f"{tmp_path / 'gateway.toml'}:{line}: outbox.path: takes a restart: systemctl restart fieldgate"
+    )
+    assert mast.stop() == 0
+    assert not (tmp_path / "elsewhere.db").exists()
+
+
+def test_only_what_changed_is_touched(mast: Gateway, provisioned: str, tmp_path: Path) -> None:
+    state = reload(mast, tmp_path, text(mast, lambda config: config.replace("0.765", "1.53") + ABSENT_CUP))
+    assert state["error"] is None
+    eventually(lambda: mast.status()["channels"], until=lambda channels: "cup-b.wind_speed" in channels)
+    # The removed DHT is seen no more; the pin of the second cup goes to the first.
+    swapped = text(mast, lambda config: config[: config.index('[[sensor]]\nname = "dht"')])
+    assert reload(mast, tmp_path, swapped.replace("pin = 17", "pin = 27"))["error"] is None
+    assert set(mast.status()["channels"]) == {"cup.wind_speed"}
+    before = mast.sampled()
+    eventually(mast.sampled, 20, until=lambda sampled: sampled > before + 40)
+    assert mast.stop() == 0
+    record = mast.run_record()
+
+    found = readings(provisioned, mast)
+    assert set(found) == {"cup.wind_speed", "cup-b.wind_speed", "dht.temperature", "dht.humidity"}
+    missing = expected(record["last_seq"]) - {
+        (channel, reading.seq) for channel, series in found.items() for reading in series
+    }
+    assert missing == waiting(tmp_path, mast.id)
+    for channel, step_us in (("cup.wind_speed", 1_000_000), ("dht.temperature", 2_000_000)):
+        times = [reading.time_us for reading in found[channel]]
+        # Not one period is missing, neither of the sensor that wasn't touched nor of the one that was.
+        assert times == list(range(times[0], times[0] + len(times) * step_us, step_us))
+    assert len({reading.cal for reading in found["dht.temperature"]}) == 1
+    cals = list(dict.fromkeys(reading.cal for reading in found["cup.wind_speed"]))
+    assert len(cals) == 3
+    slopes = {cals[0]: 0.765, cals[1]: 1.53, cals[2]: 0.765}
+    turning = [reading for reading in found["cup.wind_speed"] if reading.raw]
+    assert {reading.cal for reading in turning} == set(cals)
+    for reading in turning:
+        assert reading.value == pytest.approx(slopes[reading.cal or ""] * (reading.raw or 0) + 0.35)
+    events = [json.loads(message.value() or b"") for message in records(provisioned, ["gateway.events"])]
+    told = [event for event in events if event["gateway"] == mast.id and event["event"] == "reloaded"]
+    assert [(event["sensors"], event["run"]) for event in told] == [
+        ({"added": ["cup-b"], "changed": ["cup"]}, record["run"]),
+        ({"removed": ["dht", "cup-b"], "changed": ["cup"]}, record["run"]),
+    ]
+
+
+def test_a_forward_comes_and_goes_without_a_new_connection(
+    mast: Gateway, provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    def send(value: str) -> None:
+        publish.single("sensors/shed/temperature", value, 1, hostname=mosquitto.host, port=mosquitto.port)
+
+    def shed() -> dict[str, Any]:
+        received: dict[str, Any] = mast.run_record()["last_seq"]
+        return received
+
+    assert reload(mast, tmp_path, text(mast, lambda config: config + SHED))["error"] is None
+    subscribed = "sensors/+/temperature"
+    eventually(mast.log.read_text, until=lambda log: log.count(subscribed) >= 1)
+    send("21.5")
+    eventually(shed, until=lambda last_seq: last_seq.get("shed.temperature") == 1)
+    assert reload(mast, tmp_path, text(mast, lambda config: config + SHED + "offset = 1\n"))["error"] is None
+    send("21.5")
+    eventually(shed, until=lambda last_seq: last_seq.get("shed.temperature") == 2)
+    assert reload(mast, tmp_path, text(mast, lambda config: config))["error"] is None
+    send("99")
+    before = mast.sampled()
+    eventually(mast.sampled, 20, until=lambda sampled: sampled > before + 40)
+    assert mast.stop() == 0
+    assert [reading.value for reading in readings(provisioned, mast)["shed.temperature"]] == [21.5, 22.5]
+    assert mast.log.read_text().count("event=mqtt.disconnected") == 0
+
+
+def test_other_kafka_properties_take_over_without_a_loss(
+    mast: Gateway, provisioned: str, tmp_path: Path
+) -> None:
+    more = '[kafka.properties]\n"linger.ms" = {}\n'
+    assert reload(mast, tmp_path, text(mast, lambda config: config + more.format(50)))["error"] is None
+    before = mast.status()["confirmed"]
+    eventually(lambda: mast.status()["confirmed"], until=lambda confirmed: confirmed > before + 40)
+    bad = text(mast, lambda config: config + more.format('"never"'))
+    line = bad.splitlines().index("[kafka.properties]") + 1
+    error = reload(mast, tmp_path, bad)["error"]
+    assert error.startswith(f"{tmp_path / 'gateway.toml'}:{line}: kafka.properties: Invalid value")
+    assert mast.stop() == 0
+    record = mast.run_record()
+    found = {(r.channel, r.seq) for series in readings(provisioned, mast).values() for r in series}
+    assert expected(record["last_seq"]) - found == waiting(tmp_path, mast.id)
