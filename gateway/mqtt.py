@@ -27,7 +27,9 @@ log = logging.getLogger(__name__)
 
 _FIRST_RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 2.0
-_STOP_TIMEOUT_S: Final = 5.0
+STOP_TIMEOUT_S: Final = 5.0
+# Shorter than that: a connect under way ends before ``stop`` gives up waiting for it.
+_CONNECT_TIMEOUT_S: Final = 3.0
 _PROVEN_S: Final = 30.0
 _SESSION_TAKEN_OVER: Final = 142
 # Mosquitto 2.0.11 gives no reason for a takeover: so many connections that it ended so soon look like one.
@@ -94,6 +96,7 @@ class MqttLink:
             reconnect_on_failure=False,
             manual_ack=True,
         )
+        client.connect_timeout = _CONNECT_TIMEOUT_S
         client.max_inflight_messages_set(_IN_FLIGHT)
         client.max_queued_messages_set(_QUEUED)
         client.will_set(will[0], will[1], qos=1, retain=True)
@@ -165,7 +168,7 @@ class MqttLink:
             if published.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
                 published.wait_for_publish(2.0)
         self._client.disconnect()
-        self._thread.join(_STOP_TIMEOUT_S)
+        self._thread.join(STOP_TIMEOUT_S)
 
     def _run(self) -> None:
         host, port, keepalive_s = self._address

@@ -21,6 +21,7 @@ _LONGEST_PAUSE_S: Final = 60.0
 class _Parked:
     pause_s: float
     again_s: float
+    probing: bool = False
 
 
 class Parking:
@@ -46,11 +47,15 @@ class Parking:
         if now_s < parked.again_s:
             return False
         parked.again_s = now_s + _LONGEST_PAUSE_S
+        parked.probing = True
         return True
 
     def park(self, topic: str, now_s: float, problem: str) -> None:
         """A topic took nothing; the pause doubles each time its probe fails."""
         known = self._parked.get(topic)
+        if known is not None and not known.probing:
+            # It was under way already when the first one failed: that says nothing new.
+            return
         pause_s = _FIRST_PAUSE_S if known is None else min(2 * known.pause_s, _LONGEST_PAUSE_S)
         self._parked[topic] = _Parked(pause_s, now_s + pause_s)
         level = logging.WARNING if known is None else logging.DEBUG

@@ -261,12 +261,12 @@ class Mast:
             eventually(self.sampled, 30, until=lambda sampled: sampled > 0)
         return str(self.status()["run"])
 
-    def stop(self) -> None:
+    def stop(self, *, exit_code: int = 0) -> None:
         """SIGTERM; the last run record has arrived when this returns, where the broker is up."""
         assert self._process is not None
         run = str(self.status()["run"])
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(30) == 0
+        assert self._process.wait(30) == exit_code
         eventually(lambda: self.witness.state(run), until=lambda state: state == "stopped")
 
     def kill(self) -> float:

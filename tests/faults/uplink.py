@@ -121,6 +121,9 @@ class Uplink:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        # What was aborted is closed some turns of the loop later.
+        for _ in range(5):
+            await asyncio.sleep(0)
 
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
@@ -129,6 +132,10 @@ class Uplink:
             # Kafka itself is away: the client sees a connection that ends at once.
             to_client.transport.abort()
             return
+        except asyncio.CancelledError:
+            # The end of the test, in the midst of a connect.
+            to_client.transport.abort()
+            raise
         connection = _Connection((to_client, to_server))
         self._connections.add(connection)
         try:

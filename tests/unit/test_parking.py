@@ -21,7 +21,20 @@ def test_the_pause_doubles_up_to_a_minute() -> None:
         parking.park("mqtt.co2", now_s, "still missing")
         pauses.append(parking.again_s() - now_s)
         now_s = parking.again_s()
+        assert parking.may_send("mqtt.co2", now_s)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_only_a_failed_probe_makes_the_pause_longer() -> None:
+    parking = Parking()
+    # A hundred records were under way when the first was refused.
+    for _ in range(100):
+        parking.park("mqtt.co2", 100.0, "missing")
+    assert parking.again_s() == 101.0
+    assert parking.may_send("mqtt.co2", 101.0)
+    parking.park("mqtt.co2", 101.5, "still missing")
+    parking.park("mqtt.co2", 101.5, "still missing")
+    assert parking.again_s() == 103.5
 
 
 def test_a_delivery_ends_the_parking() -> None:

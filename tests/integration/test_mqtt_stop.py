@@ -1,0 +1,78 @@
+"""Stopping while the broker can't be reached: the connect under way must not keep the daemon from ending."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from gateway.mqtt import STOP_TIMEOUT_S, MqttLink
+from tests.servers import eventually
+
+
+def link_to(host: str, port: int) -> MqttLink:
+    return MqttLink(host, port, "link", ["sensors/#"], "own/run", lambda *_: None, ("own/status", b""))
+
+
+@pytest.fixture
+def mute() -> Iterator[socket.socket]:
+    """A listener that takes connections and never says a word."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        listener.settimeout(10)
+        yield listener
+
+
+@pytest.fixture
+def crowded() -> Iterator[int]:
+    """The port of a listener whose queue is full: the kernel lets a connect there wait."""
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as listener:
+        port = listener.getsockname()[1]
+        waiting = []
+        for _ in range(8):
+            one = socket.socket()
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", port))
+            waiting.append(one)
+        yield port
+        for one in waiting:
+            one.close()
+
+
+def stopped_after_s(link: MqttLink) -> float:
+    begin_s = time.monotonic()
+    link.stop(farewell=("own/status", b"offline"))
+    return time.monotonic() - begin_s
+
+
+def test_stop_while_the_broker_never_answers_a_connect(mute: socket.socket) -> None:
+    link = link_to("127.0.0.1", mute.getsockname()[1])
+    link.start()
+    taken, _ = mute.accept()
+    with taken:
+        taken.settimeout(10)
+        # CONNECT has come: its CONNACK is what the link waits for.
+        assert taken.recv(1)[0] >> 4 == 1
+        assert stopped_after_s(link) < STOP_TIMEOUT_S
+    eventually(lambda: not link.is_alive(), STOP_TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    "host", ["no-such-host.invalid", "a" * 64 + ".example"], ids=["unknown", "not encodable"]
+)
+def test_stop_while_the_host_has_no_address(host: str, caplog: pytest.LogCaptureFixture) -> None:
+    link = link_to(host, 1883)
+    link.start()
+    eventually(lambda: "event=mqtt.unreachable" in caplog.text, 20)
+    assert link.is_alive()
+    assert stopped_after_s(link) < STOP_TIMEOUT_S
+    assert not link.is_alive()
+
+
+def test_stop_while_tcp_itself_waits(crowded: int) -> None:
+    link = link_to("127.0.0.1", crowded)
+    link.start()
+    assert stopped_after_s(link) < STOP_TIMEOUT_S
+    assert not link.is_alive()

@@ -1,0 +1,84 @@
+"""Dead letters that Kafka refuses wait, like readings for a sick topic: no loop, nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # no __all__
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from cloud.broker import LocalBroker
+from cloud.schema import parse_dead_letter
+from gateway.ledger import Ack
+from tests.integration.test_forwarder import records, running, seqs
+from tests.servers import eventually, unique_name
+
+COUNT = 5
+REFUSED = [b"no reading %d" % number for number in range(COUNT)]
+
+
+def allow_size(kafka: LocalBroker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    entry = ConfigEntry("max.message.bytes", "1048588", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(timeout=20)
+
+
+def create(kafka: LocalBroker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(timeout=20)
+    eventually(lambda: topic in admin.list_topics(timeout=10).topics, 20)
+
+
+@pytest.mark.parametrize("trouble", ["too large for the broker", "topic missing"])
+def test_refused_dead_letters_wait_and_arrive_once_when_it_is_mended(
+    trouble: str,
+    kafka: LocalBroker,
+    kafka_topic: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    full: bool,
+) -> None:
+    if trouble == "topic missing":
+        if not full:
+            pytest.skip("only with --full: librdkafka gives a topic 5 s to appear, each time")
+        letters, mend = unique_name("dead-letter"), create
+    else:
+        letters, mend = kafka_topic("dead-letter", config={"max.message.bytes": "100"}), allow_size
+    topic = kafka_topic()
+    monkeypatch.setattr("cloud.schema.DEAD_LETTER_TOPIC", letters)
+    with running(kafka.bootstrap_servers, topic, tmp_path / "outbox.db") as station:
+        forwarder = station.forwarder
+        station.warm_up()
+        for number, payload in enumerate(REFUSED):
+            forwarder.arrived("sensors/x", payload, Ack(1, 1000 + number))
+        # PUBACKed because they are on disk.
+        eventually(lambda: len(station.acks), until=lambda acks: acks == COUNT + 1)
+        eventually(lambda: forwarder.parked_topics, 20, until=lambda parked: parked == (letters,))
+        assert forwarder.outbox_records == COUNT
+        delivered = forwarder.counters.confirmed + forwarder.drained
+        station.receive(range(2, 302))
+        # Some by way of the outbox: while nothing else was sent, Kafka itself could have been silent.
+        eventually(
+            lambda: forwarder.counters.confirmed + forwarder.drained,
+            until=lambda now: now == delivered + 300,
+        )
+        # None of them was refused once more: a dead letter of a dead letter would be a loop.
+        assert (forwarder.counters.dead_letters, forwarder._backlog.dead_letters) == (COUNT, 0)
+        eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == COUNT)
+        assert forwarder.parked_topics == (letters,)
+        mend(kafka, letters)
+        eventually(lambda: forwarder.outbox_records, 60, until=lambda left: left == 0)
+        assert not forwarder._parking.topics
+        assert (forwarder.counters.dead_letters, forwarder._backlog.dead_letters) == (COUNT, 0)
+    found = [parse_dead_letter(one.value() or b"") for one in records(kafka.bootstrap_servers, letters)]
+    assert sorted(letter.payload for letter in found) == REFUSED
+    assert [letter.seq for letter in sorted(found, key=lambda letter: letter.seq)] == [*range(1, COUNT + 1)]
+    assert seqs(records(kafka.bootstrap_servers, topic)) == dict.fromkeys(range(1, 302), 1)
