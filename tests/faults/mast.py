@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -196,6 +196,7 @@ class Mast:
         more: str = "",
         max_bytes: str = "1GiB",
         watch_readings: bool = False,
+        program: Sequence[str] = ("gateway.cli", "run"),
     ) -> None:
         self.id = unique_name("mast")
         self.kafka = kafka
@@ -207,6 +208,7 @@ class Mast:
         self.witness = Witness(mosquitto, self.id, readings=watch_readings)
         self.others: set[Identity] = set()
         """Readings of other devices and earlier runs that were handed to this gateway."""
+        self._program = program
         self._status_port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._config = directory / "gateway.toml"
@@ -251,7 +253,7 @@ class Mast:
     def start(self, *, seconds: float | None = None, sampling: bool = True) -> str:
         """Start a run, wait until it samples, and give its id. ``seconds`` ends the sampling."""
         self.witness.watch()
-        command = [sys.executable, "-m", "gateway.cli", "run", "-c", str(self._config)]
+        command = [sys.executable, "-m", *self._program, "-c", str(self._config)]
         if seconds is not None:
             command += ["--seconds", str(seconds)]
         with self.log.open("ab") as log:
