@@ -19,12 +19,10 @@ from cloud.errors import CloudError
 from cloud.schema import SYNCED, UNSYNCED, VERSION, Reading
 from drivers.interface import BoardError
 from gateway import assembly
-from gateway.anchors import Anchors
 from gateway.broker_drops import BrokerDrops
 from gateway.clock import Machine
 from gateway.config import Config, ConfigError, load
 from gateway.forwarder import Forwarder
-from gateway.holdback import Holdback
 from gateway.identity import Sequences, new_run
 from gateway.intake import Intake
 from gateway.last_readings import LastReadings
@@ -39,7 +37,7 @@ from gateway.state_file import StateFile
 from gateway.status import StatusPage
 from gateway.summaries import joined, summarise
 from gateway.supervisor import Supervisor
-from gateway.timekeeper import Timekeeper
+from gateway.timekeeper import open_clock
 
 log = logging.getLogger(__name__)
 
@@ -78,10 +76,7 @@ class Daemon:
         self._reload_asked = threading.Event()
         self._last = LastReadings()
         self._sequences = Sequences()
-        anchors = Anchors(config.outbox.path.with_name(config.outbox.path.name + ".clock"))
-        machine_clock = machine.clock(
-            config.clock.trust, known_synced=anchors.offset_ms(machine.boot) is not None
-        )
+        machine_clock, self._timekeeper = open_clock(config, machine)
         # Drops are told by the outbox writer's thread, or while the outbox is opened.
         self._drops: SimpleQueue[Drop] = SimpleQueue()
         self._disk_works = True
@@ -92,10 +87,7 @@ class Daemon:
             outbox.close()
             raise
         self._clock = self._board.clock or machine_clock
-        self._timekeeper = Timekeeper(
-            machine_clock, machine.boot, anchors, config.clock.hold_s, config.clock.trust
-        )
-        self._holdback = Holdback(machine.boot, self._timekeeper.verdicts)
+        self._holdback = self._timekeeper.holdback()
         self._topics = assembly.Topics.of(config)
         self._intake = Intake(
             config.gateway.id,

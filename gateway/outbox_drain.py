@@ -18,7 +18,7 @@ from buffer.errors import OutboxError, OutboxLocked
 from cloud.errors import CloudError
 from cloud.producer import KafkaSink
 from gateway import assembly
-from gateway.clock import SystemClock
+from gateway.clock import Machine
 from gateway.config import Config
 from gateway.forwarder import Forwarder
 from gateway.identity import Sequences, new_run
@@ -28,6 +28,7 @@ from gateway.ports import Record
 from gateway.progress import Progress
 from gateway.run_ledger import RunLedger
 from gateway.state_file import StateFile, boot_id
+from gateway.timekeeper import open_clock
 
 _POLL_S: Final = 0.2
 _GRACE_S: Final = 5.0
@@ -57,7 +58,7 @@ def run(config: Config, timeout_s: float) -> int:
             sink.close()
         return _complain(str(error))
     run_id = new_run()
-    clock = SystemClock(config.clock.trust)
+    clock, timekeeper = open_clock(config, Machine())
     forwarder = Forwarder(
         Intake(config.gateway.id, run_id, Sequences(), config.kafka.topic, clock),
         sinks[0],
@@ -65,6 +66,7 @@ def run(config: Config, timeout_s: float) -> int:
         lambda report: OutboxWriter(outbox, report),
         lambda _ack: None,
         config.outbox.commit_interval_s,
+        holdback=timekeeper.holdback(),
     )
     found = forwarder.outbox_records
     forwarder.start()
@@ -84,10 +86,12 @@ def run(config: Config, timeout_s: float) -> int:
         ledger.end()
     for sink in sinks:
         sink.close()
-    left = forwarder.outbox_records
+    left, held = forwarder.outbox_records, forwarder.held_rows
     sys.stderr.write(f"{drained:,} records sent and removed, {left:,} left\n")
     if parked:
         sys.stderr.write(f"Kafka doesn't take {', '.join(parked)}: provision the topics, or the permission\n")
+    elif held:
+        sys.stderr.write(f"{held:,} of them wait for this machine's clock to be synchronised\n")
     elif left and not interrupted:
         servers = config.kafka.bootstrap_servers
         sys.stderr.write(f"Kafka at {servers} has confirmed nothing for {timeout_s:g} s\n")
@@ -100,7 +104,7 @@ def _wait(forwarder: Forwarder, found: int, timeout_s: float) -> None:
     progress = Progress("records sent")
     seen, seen_s = forwarder.drained, time.monotonic()
     try:
-        while forwarder.outbox_records and forwarder.is_alive():
+        while forwarder.outbox_records > forwarder.held_rows and forwarder.is_alive():
             time.sleep(_POLL_S)
             drained = forwarder.drained
             if drained != seen:

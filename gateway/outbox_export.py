@@ -22,6 +22,7 @@ from cloud.errors import CloudError
 from cloud.producer import KafkaSink
 from gateway import outbox_lines
 from gateway.backlog import REPLAYED
+from gateway.clock_repair import UNREPAIRED
 from gateway.config import Config
 from gateway.outbox_lines import BadLine, End
 from gateway.outbox_records import from_bytes
@@ -30,8 +31,6 @@ from gateway.progress import Progress
 
 _OPEN_AT_KAFKA: Final = 5_000
 _COMPLAINTS: Final = 20
-_UNREPAIRED: Final = "unrepaired"
-"""Header of a record whose time isn't known yet: only the daemon may send it, once it is."""
 
 
 class ExportError(Exception):
@@ -52,7 +51,7 @@ def export(config: Config, target: str) -> int:
                 except ValueError:
                     unreadable += 1
                     continue
-                if any(name == _UNREPAIRED for name, _ in record.headers):
+                if any(name == UNREPAIRED for name, _ in record.headers):
                     held += 1
                     continue
                 file.write(outbox_lines.encode(record))
@@ -161,7 +160,7 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
                         if isinstance(found, End):
                             complete = found
                             continue
-                        if any(name == _UNREPAIRED for name, _ in found.headers):
+                        if any(name == UNREPAIRED for name, _ in found.headers):
                             raise BadLine("its time isn't known; only the daemon can send it")
                     except BadLine as problem:
                         bad += 1

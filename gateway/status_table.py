@@ -128,9 +128,11 @@ def _age(time: object, now: datetime) -> str:
 def _summary(status: Mapping[str, Any]) -> str:
     broker = "connected" if status.get("mqtt_connected") else "not connected"
     dropped = status.get("broker_dropped")
+    held, unsynced = status.get("held"), status.get("clock") == "unsynced"
+    clock = f", clock unsynced: {held} readings wait for it" if held or unsynced else ""
     return (
         f"{status.get('gateway')} run {status.get('run')}: {status.get('state')}, "
-        f"uplink {status.get('uplink')}, local broker {broker}\n"
+        f"uplink {status.get('uplink')}, local broker {broker}{clock}\n"
         f"sampled {status.get('sampled')}  confirmed {status.get('confirmed')}  "
         f"in flight {status.get('in_flight')}  outbox {status.get('outbox_records')} records, "
         f"{status.get('outbox_bytes')} bytes  dead letters {status.get('dead_letters')}  "

@@ -6,12 +6,20 @@ import logging
 from typing import Final, Literal
 
 from gateway.anchors import Anchors
-from gateway.clock import SystemClock
-from gateway.holdback import Verdict
+from gateway.clock import Machine, SystemClock
+from gateway.config import Config
+from gateway.holdback import Holdback, Verdict
 
 log = logging.getLogger(__name__)
 
 _NS_PER_MS: Final = 1_000_000
+
+
+def open_clock(config: Config, machine: Machine) -> tuple[SystemClock, Timekeeper]:
+    """The machine's clock, and who watches it; what was known of this boot and earlier ones is read."""
+    anchors = Anchors(config.outbox.path.with_name(config.outbox.path.name + ".clock"))
+    clock = machine.clock(config.clock.trust, known_synced=anchors.offset_ms(machine.boot) is not None)
+    return clock, Timekeeper(clock, machine.boot, anchors, config.clock.hold_s, config.clock.trust)
 
 
 class Timekeeper:
@@ -40,10 +48,9 @@ class Timekeeper:
         if first is not None:
             self._verdicts.setdefault(first.boot, first.offset_ms)
 
-    @property
-    def verdicts(self) -> dict[str, int | None]:
-        """What was known of each boot when this began."""
-        return self._verdicts
+    def holdback(self) -> Holdback:
+        """What decides which records wait, by what is known now."""
+        return Holdback(self._boot, self._verdicts)
 
     def check(self, reachable_s: float) -> Verdict | None:
         """The verdict on this boot, once, when there is one. ``reachable_s``: how long Kafka has answered."""

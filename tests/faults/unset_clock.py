@@ -12,11 +12,11 @@ import struct
 import sys
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from drivers.interface import Board, Clock, Gpio, I2cBus, LineStream
+from drivers.interface import Board, Clock, FittedSensor, Gpio, I2cBus, LineStream
 from gateway import assembly
 from gateway.clock import Machine, since_boot_ns
 from gateway.config import Config, load
@@ -83,6 +83,9 @@ class MachineTime:
     def connect_gpsd(self, host: str, port: int) -> LineStream:
         return self._board.connect_gpsd(host, port)
 
+    def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
+        return self._board.refit(sensors)
+
     def close(self) -> None:
         self._board.close()
 
@@ -95,7 +98,7 @@ def main(state: Path, config: Path) -> int:
         return MachineTime(open_simulated(config))
 
     assembly.open_fitted_board = open_fitted_board
-    return Daemon(load(config, {}), MachineFile(state).machine()).run(None)
+    return Daemon(load(config, {}), config, {}, MachineFile(state).machine()).run(None)
 
 
 if __name__ == "__main__":
