@@ -21,9 +21,9 @@ from gateway.broker_drops import TOPIC, BrokerDrops
 from gateway.demo.mosquitto import LocalMosquitto
 from gateway.ledger import Ack
 from gateway.mqtt import MqttLink
-from tests.integration.test_daemon import records
+from tests.integration.gateways import records
 from tests.integration.test_mqtt_link import send
-from tests.integration.test_third_party import asked, forwarding, readings, settled
+from tests.integration.test_third_party import forwarding, readings, settled
 from tests.integration.test_third_party import send as send_all
 from tests.servers import eventually, unique_name
 
@@ -187,7 +187,7 @@ def test_what_the_broker_dropped_while_the_gateway_was_dead_is_told(
     topic = "number/shed/temperature"
     with LocalMosquitto(tmp_path / "mosquitto", settings=SMALL) as broker:
         with forwarding(tmp_path, kafka.bootstrap_servers, broker, name) as mast:
-            eventually(lambda: asked(mast).get("broker_dropped"), until=lambda count: count == 0)
+            eventually(lambda: mast.asked().get("broker_dropped"), until=lambda count: count == 0)
             # Its record on the broker says how far it had counted.
             eventually(lambda: mast.run_record()["broker_counter"], until=lambda counter: counter == 0)
             mast.process.kill()
@@ -195,7 +195,7 @@ def test_what_the_broker_dropped_while_the_gateway_was_dead_is_told(
         send_all(broker, [(topic, b"%d.5" % number) for number in range(FLOOD)])
         with forwarding(tmp_path, kafka.bootstrap_servers, broker, name) as mast:
             status = settled(mast, 1)
-            dropped = eventually(lambda: asked(mast).get("broker_dropped"))
+            dropped = eventually(lambda: mast.asked().get("broker_dropped"))
             eventually(lambda: "event=broker.dropped" in mast.log.read_text())
             assert mast.stop() == 0
             record = mast.run_record()

@@ -7,24 +7,20 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
-from paho.mqtt import subscribe
 
 from cloud.broker import LocalBroker
-from cloud.child import free_port
 from cloud.provision import provision_topics
 from cloud.schema import parse_reading
 from gateway.demo.accounting import in_outbox
 from gateway.demo.mosquitto import LocalMosquitto
+from tests.integration.gateways import Gateway, records, run_gateway
 from tests.servers import eventually, unique_name
 
 TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity"]
@@ -53,76 +49,13 @@ interval_s = 2
 """
 
 
-@dataclass
-class Gateway:
-    """A running daemon."""
-
-    id: str
-    process: subprocess.Popen[bytes]
-    status_port: int
-    mosquitto: LocalMosquitto
-    log: Path
-
-    def status(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.status_port}/api/status", timeout=5) as answer:
-            status: dict[str, Any] = json.load(answer)
-        return status
-
-    def sampled(self) -> int:
-        try:
-            return int(self.status()["sampled"])
-        except OSError:
-            return 0
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
-
-    def run_record(self) -> dict[str, Any]:
-        """The retained run record on the broker."""
-        message = subscribe.simple(  # type: ignore[no-untyped-call]
-            f"fieldgate/{self.id}/run", hostname=self.mosquitto.host, port=self.mosquitto.port
-        )
-        record: dict[str, Any] = json.loads(message.payload)
-        return record
-
-
 @contextmanager
 def gateway(
     directory: Path, kafka: str, mosquitto: LocalMosquitto, speed: float = 50, name: str | None = None
 ) -> Iterator[Gateway]:
-    name, port = name or unique_name("mast"), free_port()
-    config = directory / "gateway.toml"
-    config.write_text(CONFIG.format(gateway=name, speed=speed))
-    command = [sys.executable, "-m", "gateway.cli", "run", "-c", str(config)]
-    for override in (
-        f"mqtt.port={mosquitto.port}",
-        f"kafka.bootstrap_servers={kafka}",
-        f"status.listen=127.0.0.1:{port}",
-    ):
-        command += ["--set", override]
-    log = directory / "gateway.log"
-    with log.open("wb") as stderr, subprocess.Popen(command, stderr=stderr) as process:
-        try:
-            yield Gateway(name, process, port, mosquitto, log)
-        finally:
-            if process.poll() is None:
-                process.kill()
-
-
-def records(kafka: str, topics: list[str]) -> Iterator[Message]:
-    """Everything in these topics."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": unique_name("test")})
-    try:
-        for topic in topics:
-            for partition in consumer.list_topics(topic, timeout=20).topics[topic].partitions:
-                place = TopicPartition(topic, partition, 0)
-                start, end = consumer.get_watermark_offsets(place, timeout=20)
-                consumer.assign([place])
-                while start < end and consumer.position([place])[0].offset < end:
-                    yield from consumer.consume(1000, timeout=0.2)
-    finally:
-        consumer.close()
+    name = name or unique_name("mast")
+    with run_gateway(directory, CONFIG.format(gateway=name, speed=speed), name, kafka, mosquitto) as running:
+        yield running
 
 
 def identities(kafka: str, gateway: str) -> Counter[tuple[str, int]]:
@@ -229,9 +162,21 @@ def test_without_mosquitto_readings_reach_kafka_all_the_same(
     assert len(identities(provisioned, mast.id)) > 100
 
 
-def test_a_broken_config_is_refused_with_file_line_and_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[gateway]\nid = "Mast 7"\n', "{config}:2: gateway.id"),
+        ('[gateway]\nid = "mast-07"\n[kafka.properties]\n"linger.mss" = 5\n', "linger.mss"),
+        (
+            '[gateway]\nid = "mast-07"\n[kafka.properties]\n"socket.timeout.ms" = "soon"\n',
+            "socket.timeout.ms",
+        ),
+    ],
+    ids=["key", "property of librdkafka", "its value"],
+)
+def test_a_broken_config_is_refused_and_says_where(tmp_path: Path, text: str, said: str) -> None:
     config = tmp_path / "gateway.toml"
-    config.write_text('[gateway]\nid = "Mast 7"\n')
+    config.write_text(text + '[board]\nkind = "simulated"\n[outbox]\npath = "outbox.db"\n')
     done = subprocess.run(
         [sys.executable, "-m", "gateway.cli", "run", "-c", str(config)],
         capture_output=True,
@@ -239,7 +184,7 @@ def test_a_broken_config_is_refused_with_file_line_and_key(tmp_path: Path) -> No
         timeout=60,
     )
     assert done.returncode == 1
-    assert f"{config}:2: gateway.id" in done.stderr
+    assert said.format(config=config) in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -16,7 +16,8 @@ from cloud.broker import LocalBroker
 from cloud.provision import provision_topics
 from cloud.schema import Reading, parse_reading
 from gateway.demo.mosquitto import LocalMosquitto
-from tests.integration.test_daemon import CONFIG, Gateway, expected, gateway, records, waiting
+from tests.integration.gateways import Gateway, records
+from tests.integration.test_daemon import CONFIG, expected, gateway, waiting
 from tests.servers import eventually
 
 TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity", "mqtt.pressure"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +14,6 @@ from confluent_kafka import Message
 from paho.mqtt import publish
 
 from cloud.broker import LocalBroker
-from cloud.child import free_port
 from cloud.provision import provision_topics
 from cloud.schema import (
     DEAD_LETTER_TOPIC,
@@ -31,7 +28,7 @@ from gateway.demo.mosquitto import LocalMosquitto
 from gateway.intake import Intake
 from gateway.ledger import Ack
 from gateway.ports import Record
-from tests.integration.test_daemon import Gateway, records
+from tests.integration.gateways import Gateway, records, run_gateway
 from tests.integration.test_forwarder import reading, running
 from tests.servers import eventually, unique_name
 
@@ -87,32 +84,9 @@ def provisioned(kafka: LocalBroker) -> str:
 @contextmanager
 def forwarding(directory: Path, kafka: str, mosquitto: LocalMosquitto, name: str) -> Iterator[Gateway]:
     """A gateway without sensors, subscribed."""
-    port = free_port()
-    config = directory / "gateway.toml"
-    config.write_text(CONFIG.format(gateway=name))
-    command = [sys.executable, "-m", "gateway.cli", "run", "-c", str(config)]
-    for override in (
-        f"mqtt.port={mosquitto.port}",
-        f"kafka.bootstrap_servers={kafka}",
-        f"status.listen=127.0.0.1:{port}",
-    ):
-        command += ["--set", override]
-    log = directory / "gateway.log"
-    with log.open("ab") as stderr, subprocess.Popen(command, stderr=stderr) as process:
-        mast = Gateway(name, process, port, mosquitto, log)
-        try:
-            eventually(lambda: asked(mast).get("mqtt_connected"), 20)
-            yield mast
-        finally:
-            if process.poll() is None:
-                process.kill()
-
-
-def asked(mast: Gateway) -> dict[str, Any]:
-    try:
-        return mast.status()
-    except OSError:
-        return {}
+    with run_gateway(directory, CONFIG.format(gateway=name), name, kafka, mosquitto) as mast:
+        eventually(lambda: mast.asked().get("mqtt_connected"), 20)
+        yield mast
 
 
 def send(mosquitto: LocalMosquitto, messages: list[tuple[str, bytes]], *, retain: bool = False) -> None:
@@ -124,7 +98,7 @@ def send(mosquitto: LocalMosquitto, messages: list[tuple[str, bytes]], *, retain
 def settled(mast: Gateway, received: int) -> dict[str, Any]:
     """The status once that many messages have come and none is open."""
     return eventually(
-        lambda: asked(mast),
+        lambda: mast.asked(),
         30,
         until=lambda status: (
             status.get("received", 0) >= received and not status["in_flight"] and not status["outbox_records"]
@@ -262,7 +236,7 @@ def test_the_identity_is_of_the_first_receipt_and_survives_the_outbox(
     messages += [("blobs/7", b"%d" % count) for count in range(COUNT)]
     with forwarding(tmp_path, f"127.0.0.1:{free_port}", mosquitto, name) as mast:
         send(mosquitto, messages)
-        eventually(lambda: asked(mast), until=lambda status: status["spilled"] >= 2 * COUNT)
+        eventually(lambda: mast.asked(), until=lambda status: status["spilled"] >= 2 * COUNT)
         first_run = mast.status()["run"]
         assert mast.stop() == 0
     with forwarding(tmp_path, provisioned, mosquitto, name) as mast:

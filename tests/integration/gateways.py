@@ -1,0 +1,96 @@
+"""Runs ``fieldgate run`` as systemd does, and looks at it from outside."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Message, TopicPartition
+from paho.mqtt import subscribe
+
+from cloud.child import free_port
+from gateway.demo.mosquitto import LocalMosquitto
+from tests.servers import unique_name
+
+
+@dataclass
+class Gateway:
+    """A running daemon."""
+
+    id: str
+    process: subprocess.Popen[bytes]
+    status_port: int
+    mosquitto: LocalMosquitto
+    log: Path
+
+    def status(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.status_port}/api/status", timeout=5) as answer:
+            status: dict[str, Any] = json.load(answer)
+        return status
+
+    def asked(self) -> dict[str, Any]:
+        """The status, or nothing before it can be asked."""
+        try:
+            return self.status()
+        except OSError:
+            return {}
+
+    def sampled(self) -> int:
+        return int(self.asked().get("sampled", 0))
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+    def run_record(self) -> dict[str, Any]:
+        """The retained run record on the broker."""
+        message = subscribe.simple(  # type: ignore[no-untyped-call]
+            f"fieldgate/{self.id}/run", hostname=self.mosquitto.host, port=self.mosquitto.port
+        )
+        record: dict[str, Any] = json.loads(message.payload)
+        return record
+
+
+@contextmanager
+def run_gateway(
+    directory: Path, config: str, name: str, kafka: str, mosquitto: LocalMosquitto
+) -> Iterator[Gateway]:
+    """A daemon on a config in ``directory`` with these brokers; its log there is appended to."""
+    path, log, port = directory / "gateway.toml", directory / "gateway.log", free_port()
+    path.write_text(config)
+    command = [sys.executable, "-m", "gateway.cli", "run", "-c", str(path)]
+    for override in (
+        f"mqtt.port={mosquitto.port}",
+        f"kafka.bootstrap_servers={kafka}",
+        f"status.listen=127.0.0.1:{port}",
+    ):
+        command += ["--set", override]
+    with log.open("ab") as stderr, subprocess.Popen(command, stderr=stderr) as process:
+        try:
+            yield Gateway(name, process, port, mosquitto, log)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def records(kafka: str, topics: list[str]) -> Iterator[Message]:
+    """Everything in these topics."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": unique_name("test")})
+    try:
+        for topic in topics:
+            for partition in consumer.list_topics(topic, timeout=20).topics[topic].partitions:
+                place = TopicPartition(topic, partition, 0)
+                start, end = consumer.get_watermark_offsets(place, timeout=20)
+                consumer.assign([place])
+                while start < end and consumer.position([place])[0].offset < end:
+                    yield from consumer.consume(1000, timeout=0.2)
+    finally:
+        consumer.close()
