@@ -118,6 +118,12 @@ class OutboxReader:
                 "a start of the daemon migrates it"
             )
 
+    def database_bytes(self) -> int:
+        """Bytes of the database as it stands, whether they are in the file or still in its log."""
+        with translated(self._path):
+            (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
+        return int(pages) * tables.PAGE_BYTES
+
     def dropped(self) -> int | None:
         """Records dropped for want of room since the file was made; None where damage hides it."""
         with translated(self._path):

@@ -64,6 +64,12 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="problems as JSON")
     check.set_defaults(action=_check)
 
+    doctor = commands.add_parser("doctor", help="whether this machine is ready for a config")
+    _add_config(doctor)
+    doctor.add_argument("--json", action="store_true", help="findings as JSON")
+    _add_timeout(doctor)
+    doctor.set_defaults(action=_doctor)
+
     status = commands.add_parser(
         "status", help="what the running daemon does; with --bootstrap-servers what became of all readings"
     )
@@ -147,6 +153,12 @@ def _check(arguments: argparse.Namespace) -> int:
     from gateway.check import run
 
     return run(arguments.config, json_output=arguments.json)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from gateway.doctor import run
+
+    return run(arguments.config, json_output=arguments.json, timeout_s=arguments.timeout)
 
 
 def _status(arguments: argparse.Namespace) -> int:

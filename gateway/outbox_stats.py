@@ -6,7 +6,7 @@ import json
 import sys
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -23,7 +23,9 @@ from gateway.outbox_records import from_bytes
 from gateway.progress import Progress
 from gateway.summaries import Range, ranges, summarise
 
-_RANGES_SHOWN = 3
+_RANGES_SHOWN: Final = 3
+_TYPICAL: Final = 5_000
+"""So many records in it tell what a reading takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,9 @@ def look(config: Config, progress: Progress) -> Stats:
             by_channel[f"{gateway}/{channel}"] += len(numbers)
         files = files_of(path)
         room = capacity.room_bytes(config, files.total, free_bytes(path.parent))
-        days_left = capacity.days(max(room - files.database, 0), config)
+        filled = reader.database_bytes()
+        per_reading = filled / records if records >= _TYPICAL else capacity.bytes_per_reading(config)
+        days_left = capacity.days(max(room - filled, 0), config, per_reading)
         return Stats(
             path=str(path),
             used_by_pid=user_of(path),

@@ -68,13 +68,21 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
             source.error(path, f"can't be set: {REFUSED[name]}")
         elif name in flat:
             source.error(path, f"{name} is given twice, dotted and quoted")
-        elif isinstance(value, bool):
-            flat[name] = "true" if value else "false"
         elif isinstance(value, str | int | float):
-            flat[name] = str(value)
+            flat[name] = str(value).lower() if isinstance(value, bool) else str(value)
+            problem = _property_problem(name, flat[name])
+            if problem is not None:
+                source.error(path, problem)
         else:
             source.error(path, f"must be a string, a number, true or false, not {quote(value)}")
     return flat
+
+
+def _property_problem(name: str, value: str) -> str | None:
+    # Here: it takes librdkafka in, and most configs have no properties.
+    from cloud.inspection import property_problem
+
+    return property_problem(name, value)
 
 
 def _leaves(table: Mapping[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:

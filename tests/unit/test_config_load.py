@@ -127,14 +127,13 @@ def test_gpsd_measures_from_the_gateway_unless_told_otherwise(path: Path) -> Non
 
 
 def test_dotted_and_quoted_properties_are_equal(path: Path) -> None:
-    text = (
-        '[kafka.properties]\nssl.ca.location = "/ca"\n"sasl.mechanism" = "PLAIN"\nlinger.ms = 5\nx = true\n'
-    )
+    lines = ('ssl.ca.location = "/ca"', '"sasl.mechanism" = "PLAIN"', "linger.ms = 5", "log.queue = true")
+    text = "\n".join(("[kafka.properties]", *lines, ""))
     assert _load(path, MINIMAL + text).kafka.properties == {
         "ssl.ca.location": "/ca",
         "sasl.mechanism": "PLAIN",
         "linger.ms": "5",
-        "x": "true",
+        "log.queue": "true",
     }
 
 
