@@ -274,7 +274,8 @@ class MqttLink:
             self._retry_s = _LONGEST_RETRY_S
         elif not self._stopping.is_set():
             log.warning("event=mqtt.disconnected reason=%s", reason)
-            if self._may_connect.is_set():
+            if reason.is_failure:
+                # Not a disconnect of our own, held or because a subscription was refused.
                 self._suspect_takeover()
 
     def _suspect_takeover(self) -> None:

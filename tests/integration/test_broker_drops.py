@@ -147,6 +147,24 @@ def test_one_who_forwards_the_counter_gets_it_too(tmp_path: Path, topics: str) -
         eventually(lambda: b"0" in found)
 
 
+def test_a_forwards_filter_that_is_refused_is_told_as_that_and_not_as_a_takeover(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "dynamic.json").write_text(json.dumps(DYNAMIC))
+    settings = f"plugin {PLUGIN}\nplugin_opt_config_file {tmp_path}/dynamic.json\n"
+    with LocalMosquitto(tmp_path, settings=settings) as broker:
+        link = MqttLink(
+            broker.host, broker.port, "link", ["forbidden"], "own/run", lambda *_: None, ("own/status", b"")
+        )
+        link.start()
+        try:
+            eventually(lambda: caplog.text.count("event=mqtt.subscription_refused") >= 4)
+            assert not link.ready.is_set()
+        finally:
+            link.stop()
+    assert "event=mqtt.session_taken_over" not in caplog.text
+
+
 def publish_expiring(broker: LocalMosquitto, payload: bytes, qos: int, expiry_s: int) -> None:
     """At QoS 1 the broker has it when this returns; it may throw it away after ``expiry_s``."""
     properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
