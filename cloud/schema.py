@@ -56,8 +56,8 @@ MAX_DEPTH: Final = 32
 
 OLDEST_TIME_US: Final = 946_684_800_000_000
 """2000-01-01T00:00Z: anything earlier is a clock that was never set."""
-_LATEST_TIME_US: Final = 253_402_300_799_999_999
-"""The end of the year 9999 in UTC: a later time can't be written in RFC 3339."""
+_WRITABLE_TIMES_US: Final = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
+"""The years 1 to 9999 in UTC: no other time can be written in RFC 3339."""
 MAX_AHEAD_US: Final = 600_000_000
 """A reading may be this far ahead of its receipt (10 minutes)."""
 
@@ -146,8 +146,8 @@ def parse_time(text: str) -> int:
     moment = datetime.fromisoformat(text.upper())
     whole = moment.replace(microsecond=0)
     time_us = int(whole.timestamp()) * 1_000_000 + moment.microsecond
-    if time_us > _LATEST_TIME_US:
-        raise ValueError(f"{text[:40]!r} is past the year 9999 in UTC")
+    if time_us not in _WRITABLE_TIMES_US:
+        raise ValueError(f"{text[:40]!r} is outside the years 1 to 9999 in UTC")
     return time_us
 
 

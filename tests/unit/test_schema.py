@@ -245,6 +245,7 @@ TWO_DIGITS = st.integers(0, 60).map("{:02}".format)
     )
 )
 @example("9999-12-31T23:59:59.999999-00:01")
+@example("0001-01-01T00:00:00+00:01")
 def test_every_time_that_is_taken_can_be_written_again(text: str) -> None:
     try:
         reading = parse_reading(contract(time=text))
