@@ -56,8 +56,9 @@ def running(
     sink: ScriptedSink, acknowledge: Callable[[Ack], None] = lambda ack: None
 ) -> Iterator[tuple[Forwarder, Intake]]:
     station = intake()[0]
+    # Half of it is what this machine, busy as it may be, has for the way through the forwarder.
     forwarder = Forwarder(
-        station, sink, sink, lambda report: OutboxWriter(MemoryOutbox(), report), acknowledge, 0.2
+        station, sink, sink, lambda report: OutboxWriter(MemoryOutbox(), report), acknowledge, 0.8
     )
     forwarder.start()
     try:
