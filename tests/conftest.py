@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from hypothesis import HealthCheck, settings
 
 from cloud.broker import LocalBroker
 from cloud.child import free_port as choose_port
 from gateway.demo.mosquitto import LocalMosquitto
 from tests.servers import unique_name
+
+# How long an example takes is this machine's affair, busy as it may be: nothing here asserts times.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
