@@ -112,6 +112,11 @@ class MemoryOutbox:
         """Bytes of memory taken, about; there is no file."""
         return self._bytes
 
+    @property
+    def backfilled(self) -> int:
+        """Nothing ever comes in below."""
+        return 0
+
     def in_memory(self) -> InMemory:
         """Nothing waits for a disk: there is none."""
         return NOTHING_IN_MEMORY

@@ -79,6 +79,7 @@ class SqliteOutbox:
         self._partial: dict[int, set[int]] = {}
         self._dictionaries = Dictionaries()
         self._salvages = recovery.Salvages()
+        self._backfilled = 0
         make_directory(path.parent)
         self._lock: Lock | None = Lock(path)
         try:
@@ -181,6 +182,11 @@ class SqliteOutbox:
     def size_bytes(self) -> int:
         """Bytes on disk: the database, its write-ahead log, the log's index, and the ballast."""
         return self._file.size_bytes()
+
+    @property
+    def backfilled(self) -> int:
+        """Raised when records of a damaged file come in below numbers that were read already."""
+        return self._backfilled
 
     def in_memory(self) -> InMemory:
         """Nothing is kept there."""
@@ -489,6 +495,7 @@ class SqliteOutbox:
     def _store_salvaged(self, block: Block, dictionary: Dictionary | None) -> None:
         copies = [] if dictionary is None or self._dictionaries.has(dictionary) else [dictionary]
         self._store([block], copies, for_the_oldest=False)
+        self._backfilled += 1
         for copy in copies:
             self._dictionaries.stored(copy)
 

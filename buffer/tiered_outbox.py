@@ -89,7 +89,7 @@ class TieredOutbox:
         self._try_at_s = self._room_at_s = self._worked_s = float("-inf")
         self._pause_s = _FIRST_PAUSE_S
         self._closed = False
-        self._issued = 0
+        self._issued = self._backfilled = 0
         try:
             self._open()
         except OutboxForeign:
@@ -147,6 +147,7 @@ class TieredOutbox:
                         return taken
             except OutboxError as error:
                 failure = error
+                self._backfilled += 1
         after = taken[-1][0] if taken else after
         room = limit - len(taken)
         if room > 0:
@@ -196,6 +197,14 @@ class TieredOutbox:
     def __len__(self) -> int:
         return self._memory.records + (0 if self._disk is None else len(self._disk))
 
+    @property
+    def backfilled(self) -> int:
+        """Raised when records may have come in below numbers that were read already.
+
+        So it is after the file was opened, or could not be read and memory was read past it.
+        """
+        return self._backfilled + (0 if self._disk is None else self._disk.backfilled)
+
     def in_memory(self) -> InMemory:
         """What is not on the disk, and why."""
         return InMemory(self._memory.records, self._memory.size_bytes(), self._memory.oldest, self._problem)
@@ -243,6 +252,7 @@ class TieredOutbox:
             disk.close()
             raise OutboxUnusable(f"{self._path} has given the numbers of records in memory")
         self._disk = disk
+        self._backfilled += 1
         self._issued = max(self._issued, disk.issued)
 
     def _failed(self, error: OutboxError) -> None:

@@ -58,9 +58,13 @@ class NotStored:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The oldest rows after the number asked for."""
+    """The oldest rows after the number asked for.
+
+    ``anew`` where rows may have come in below numbers that were given before.
+    """
 
     rows: Sequence[tuple[int, bytes]]
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,10 @@ class Outbox(Protocol):
     def size_bytes(self) -> int:
         """Bytes on disk, write-ahead log included."""
 
+    @property
+    def backfilled(self) -> int:
+        """Raised when records may have come in below numbers that were read already."""
+
     def in_memory(self) -> InMemory:
         """What is not durable, because the disk can't be used."""
 

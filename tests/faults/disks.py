@@ -57,6 +57,14 @@ class Disk:
         """Give the blocks back."""
         self._filler.unlink()
 
+    def protect(self) -> None:
+        """Make it read-only; nobody may be writing."""
+        subprocess.run(["mount", "-o", "remount,ro", str(self.path)], check=True)
+
+    def unprotect(self) -> None:
+        """Let it be written again."""
+        subprocess.run(["mount", "-o", "remount,rw", str(self.path)], check=True)
+
     def fail(self) -> None:
         """Make it read-only under the feet of whoever writes it, as the kernel does after an I/O error."""
         subprocess.run(["mount", "-o", "remount,abort", str(self.path)], check=True)

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -321,6 +321,10 @@ class Mast:
     def spilling(self, deadline_s: float = 20) -> None:
         """Wait until the daemon stores what it samples."""
         eventually(lambda: self.status()["uplink"], deadline_s, until=lambda uplink: uplink == "spilling")
+
+    def in_memory(self, until: Callable[[int], bool], deadline_s: float = 30) -> None:
+        """Wait until so many records are in memory for want of a disk."""
+        eventually(lambda: self.status()["outbox_memory_records"], deadline_s, until=until)
 
     def in_kafka(self, quantity: str) -> int:
         """How many records a topic has."""

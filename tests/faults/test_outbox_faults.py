@@ -74,9 +74,11 @@ def test_backlog_is_drained_beside_live_readings(
 
 
 def test_disk_full_in_an_outage(tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell) -> None:
+    device = unique_name("device")
+    more = '[[forward]]\nfilter = "devices/#"\n'
     with (
         Disk(tmp_path, 48) as disk,
-        Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast,
+        Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db", more=more) as mast,
     ):
         mast.start()
         mast.sample(100)
@@ -84,17 +86,32 @@ def test_disk_full_in_an_outage(tmp_path: Path, cloud: Kafka, mosquitto: LocalMo
         mast.spilling()
         mast.sample(100)
         disk.fill()
-        mast.sample(300)
-        # Held in memory: sampling goes on.
+        # What other devices send is not acknowledged while only memory holds it.
+        theirs = [device_reading(device, seq) for seq in range(1, 101)]
+        mast.others = {reading.identity for reading in theirs}
+        publish.multiple(
+            [(f"devices/{device}", encode_reading(reading), 1, False) for reading in theirs],
+            hostname=mosquitto.host,
+            port=mosquitto.port,
+        )
+        mast.sample(600)
+        mast.in_memory(lambda records: records > 500)
+        full_for_s = time.monotonic()
         disk.empty()
+        mast.in_memory(lambda records: records == 0)
+        moved_in_s = time.monotonic() - full_for_s
+        eventually(lambda: mast.status()["received"], 20, until=lambda received: received >= 100)
         mast.sample(100)
-        eventually(lambda: mast.status()["in_flight"], 20, until=lambda open_: open_ < 150)
+        assert mast.status()["outbox_problem"] is None
         cloud.uplink.open()
         mast.healthy()
         mast.stop()
         reckoning = mast.reckon()
+        announced = mast.witness.drops()
     reckoning.balance()
-    tell(reckoning.figures())
+    tell(reckoning.figures(), moved_in_s=round(moved_in_s, 1))
+    # Nothing is dropped while memory has room.
+    assert not announced
 
 
 def test_kafka_returns_while_the_disk_is_full(
@@ -110,16 +127,20 @@ def test_kafka_returns_while_the_disk_is_full(
         mast.spilling()
         disk.fill()
         mast.sample(300)
+        mast.in_memory(lambda records: records > 100)
         cloud.uplink.open()
         # Kafka answers: what memory holds goes there, disk or no disk.
-        eventually(lambda: mast.status()["in_flight"], 30, until=lambda open_: open_ < 150)
+        mast.healthy()
         mast.sample(100)
         disk.empty()
+        eventually(lambda: mast.status()["outbox_problem"], 30, until=lambda problem: problem is None)
         mast.healthy()
         mast.stop()
         reckoning = mast.reckon()
+        announced = mast.witness.drops()
     reckoning.balance()
     tell(reckoning.figures())
+    assert not announced
 
 
 def test_disk_becomes_read_only_in_an_outage(
@@ -136,16 +157,78 @@ def test_disk_becomes_read_only_in_an_outage(
         mast.sample(100)
         disk.fail()
         mast.sample(200)
+        mast.in_memory(lambda records: records > 100)
         cloud.uplink.open()
         # What is on the disk can be read, what is in memory needs no disk.
-        eventually(lambda: mast.status()["in_flight"], 30, until=lambda open_: open_ < 150)
+        mast.in_memory(lambda records: records == 0)
         eventually(lambda: mast.status()["uplink"], 30, until=lambda uplink: uplink != "spilling")
         mast.sample(100)
         mast.stop()
         disk.repair()
         reckoning = mast.reckon()
+        announced = mast.witness.drops()
     reckoning.balance()
     tell(reckoning.figures())
+    assert not announced
+
+
+def test_stop_while_the_disk_is_read_only_in_an_outage(
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
+) -> None:
+    with (
+        Disk(tmp_path, 48) as disk,
+        Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast,
+    ):
+        cloud.uplink.close()
+        mast.start()
+        mast.spilling()
+        mast.sample(100)
+        disk.fail()
+        mast.sample(100)
+        mast.in_memory(lambda records: records > 50)
+        mast.stop(exit_code=1)
+        disk.repair()
+        reckoning = mast.reckon()
+        announced = mast.witness.drops()
+    # What could be kept nowhere is told exactly.
+    reckoning.balance()
+    tell(reckoning.figures(), said=dict(announced))
+    assert set(announced) == {"NOT_STORED"}
+    assert len(reckoning.dropped) >= 50
+    assert not reckoning.dropped & reckoning.outbox
+
+
+def test_start_on_a_read_only_disk_in_an_outage(
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
+) -> None:
+    with (
+        Disk(tmp_path, 48) as disk,
+        Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast,
+    ):
+        cloud.uplink.close()
+        mast.start()
+        mast.spilling()
+        mast.sample(100)
+        mast.stop()
+        disk.protect()
+        mast.start()
+        mast.sample(200)
+        mast.in_memory(lambda records: records > 100)
+        assert mast.status()["outbox_problem"]
+        cloud.uplink.open()
+        mast.in_memory(lambda records: records == 0)
+        # Live, with no disk at all.
+        mast.sample(100)
+        # What the run before has left is sent when the file can be opened.
+        disk.unprotect()
+        eventually(lambda: mast.status()["outbox_problem"], 30, until=lambda problem: problem is None)
+        mast.healthy()
+        mast.stop()
+        reckoning = mast.reckon()
+        announced = mast.witness.drops()
+    reckoning.balance()
+    tell(reckoning.figures())
+    assert not announced
 
 
 def test_cap_reached_in_an_outage(
