@@ -93,12 +93,18 @@ class Backlog:
         fetch_s = max(self._not_before_s, self._batches.wake_s()) if self._wanted() else _NEVER
         return min(fetch_s, self._drain.remove_at_s())
 
-    def turn(self, now_s: float, *, fetch: bool) -> None:
-        """Remove delivered rows that are due, and fetch more where ``fetch`` allows."""
+    def turn(self, now_s: float, *, fetch: bool, last_ones_after: int | None = None) -> None:
+        """Remove delivered rows that are due, and fetch more where ``fetch`` allows.
+
+        ``last_ones_after``: those after this number are to go now, and no others.
+        """
         self._batches.tick(now_s)
         if now_s >= self._drain.remove_at_s() or not fetch:
             self.remove(self._drain.take_delivered())
-        if fetch and self._wanted() and now_s >= max(self._not_before_s, self._batches.wake_s()):
+        if last_ones_after is not None:
+            if self._wanted() and now_s >= self._not_before_s:
+                self._writer.fetch(self._held.begin(self._drain.begin(last_ones_after)))
+        elif fetch and self._wanted() and now_s >= max(self._not_before_s, self._batches.wake_s()):
             self._writer.fetch(self._held.begin(self._drain.begin()))
 
     def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> None:

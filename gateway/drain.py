@@ -45,9 +45,10 @@ class Drain:
         """How many rows are at the sink or wait for their removal."""
         return len(self._open) + len(self._delivered)
 
-    def begin(self) -> int:
-        """Start a fetch; the rows after the number it gives are wanted."""
+    def begin(self, after: int = 0) -> int:
+        """Start a fetch; the rows after the number it gives are wanted. None up to ``after`` are."""
         self._fetching = True
+        self._after = max(self._after, after)
         self._removed_since_fetch.clear()
         return self._after
 

@@ -46,6 +46,8 @@ _IDLE_S: Final = 1.0
 # A few milliseconds' work: overdue messages don't wait for more.
 _EVENTS_PER_TURN: Final = 128
 _RETRY_STORE_S: Final = 1.0
+# How often a stop looks whether the outbox has got rid of what only memory holds.
+_LOOK_AGAIN_S: Final = 0.1
 _TRY_LIVE_EVERY_S: Final = 20.0
 # Beyond this much in memory the broker is asked to keep what it has; it has the session for that.
 MAX_MEMORY_BYTES: Final = 32 << 20
@@ -261,7 +263,10 @@ class Forwarder:
             self._judge(self._monotonic())
             self._store_overdue()
             self._try_live()
-            self._backlog.turn(self._monotonic(), fetch=self._stopping_until_s is None)
+            stopping, oldest = self._stopping_until_s is not None, self._writer.in_memory.oldest
+            # What ends with this process goes to Kafka while there is time.
+            unsaved_after = oldest - 1 if stopping and oldest is not None else None
+            self._backlog.turn(self._monotonic(), fetch=not stopping, last_ones_after=unsaved_after)
             if self._holding.is_set() and self._memory_bytes() < MAX_MEMORY_BYTES // 2:
                 self._holding.clear()
                 self._hold(False)
@@ -436,6 +441,8 @@ class Forwarder:
             until_s = min(until_s, self._backlog.wake_s())
         else:
             until_s = min(until_s, self._stopping_until_s)
+            if self._writer.in_memory.records:
+                until_s = min(until_s, now_s + _LOOK_AGAIN_S)
         return max(until_s - now_s, 0.0)
 
     def _store_overdue(self) -> None:
@@ -528,4 +535,5 @@ class Forwarder:
             return False
         if self._monotonic() >= self._stopping_until_s:
             return True
-        return not len(self._ledger) and not self._ledger.held and self._backlog.idle
+        done = not len(self._ledger) and not self._ledger.held and self._backlog.idle
+        return done and not self._writer.in_memory.records

@@ -6,14 +6,18 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
+from buffer.drops import Drop
 from buffer.errors import OutboxDiskFull
 from buffer.memory_outbox import MemoryOutbox
 from gateway.forwarder import Forwarder
 from gateway.intake import Intake
 from gateway.ledger import Ack
+from gateway.outbox_records import to_bytes
 from gateway.outbox_writer import OutboxWriter
 from gateway.ports import Done, Record
+from tests.buffer.trouble import Disk
 from tests.servers import eventually
 from tests.unit.test_intake import intake
 from tests.unit.test_schema import READING
@@ -36,6 +40,13 @@ class ScriptedSink:
         return 0
 
     def close(self) -> None: ...
+
+
+class FullSink(ScriptedSink):
+    """Its queue has no room."""
+
+    def send(self, record: Record, done: Done) -> bool:
+        return False
 
 
 class BarredOutbox(MemoryOutbox):
@@ -144,4 +155,43 @@ def test_the_broker_keeps_what_memory_has_no_room_for() -> None:
     assert told == [True]
     taken.set()
     eventually(lambda: told, 20, until=lambda said: said == [True, False])
+    forwarder.stop(grace_s=0.0)
+
+
+def test_at_the_end_what_only_memory_holds_goes_to_kafka_while_there_is_time(tmp_path: Path) -> None:
+    disk = Disk()
+    drops: list[Drop] = []
+    outbox = disk.outbox(tmp_path / "outbox.db", drops.append)
+    outbox.append([to_bytes(Record("mqtt.co2", b"k", b"on the disk", ()))] * 3)
+    disk.make_read_only()
+    sink = ScriptedSink(lambda record: record.value != b"on the disk")
+    station = intake()[0]
+    live = FullSink(lambda record: False)
+    forwarder = Forwarder(station, live, sink, lambda r: OutboxWriter(outbox, r), lambda ack: None, 0.2)
+    forwarder.start()
+    sample(forwarder, station, 1)
+    left = forwarder.stop(grace_s=10.0)
+    assert left == []
+    assert drops == []
+    assert [record.topic for record in sink.sent if record.value != b"on the disk"] == ["mqtt.wind_speed"]
+
+
+def test_a_message_of_another_device_is_acknowledged_when_memory_has_got_rid_of_it(tmp_path: Path) -> None:
+    disk = Disk()
+    disk.fill()
+    acknowledged: list[Ack] = []
+    outbox = disk.outbox(tmp_path / "outbox.db", list[Drop]().append)
+    silent = ScriptedSink(lambda record: False)
+    station = intake()[0]
+    forwarder = Forwarder(
+        station, silent, silent, lambda report: OutboxWriter(outbox, report), acknowledged.append, 0.2
+    )
+    forwarder.start()
+    sample(forwarder, station, 1)
+    forwarder.arrived("elsewhere", b"no such forward: a dead letter", Ack(1, 77))
+    eventually(lambda: forwarder.outbox_in_memory.records, until=lambda records: records == 2)
+    # Our own echo is: its window is needed for others.
+    eventually(lambda: acknowledged, until=lambda acks: acks == [Ack(1, 1)])
+    disk.mend()
+    eventually(lambda: acknowledged, until=lambda acks: acks == [Ack(1, 1), Ack(1, 77)])
     forwarder.stop(grace_s=0.0)
