@@ -123,9 +123,14 @@ class Backlog:
         self._drain.restart()
         self._not_before_s = float("-inf")
 
-    def fetched(self, rows: Sequence[tuple[int, bytes]], now_s: float) -> None:
-        """Send the rows that were read, but for those under way, held, or for a parked topic."""
+    def fetched(self, rows: Sequence[tuple[int, bytes]], now_s: float, *, anew: bool = False) -> None:
+        """Send the rows that were read, but for those under way, held, or for a parked topic.
+
+        With ``anew`` there may be rows where there were none: nothing is passed over the next time.
+        """
         self._held.fetched([number for number, _ in rows])
+        if anew:
+            self._held.release()
         if not rows:
             self._batches.end()
         if not self._drain.fetched(rows[-1][0] if rows else None):

@@ -317,8 +317,8 @@ class Forwarder:
                 self._holdback.judge(event)
                 self._backlog.released()
                 self._produce_waiting()
-            case Fetched(rows):
-                self._backlog.fetched(rows, self._monotonic())
+            case Fetched(rows, anew):
+                self._backlog.fetched(rows, self._monotonic(), anew=anew)
             case NotRemoved(numbers, problem):
                 pause_s = self._backlog.not_removed(numbers, self._monotonic())
                 level = logging.WARNING if pause_s == REMOVE_AGAIN_S else logging.DEBUG

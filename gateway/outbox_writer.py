@@ -109,6 +109,7 @@ class OutboxWriter:
         self.records = len(outbox)
         self.size_bytes = outbox.size_bytes()
         self.in_memory = outbox.in_memory()
+        self._backfilled = outbox.backfilled
         self._kept_below = 0
         self._told_below = 0
         if self.in_memory.problem is not None:
@@ -204,7 +205,9 @@ class OutboxWriter:
 
     def _fetch(self, after: int) -> Answer:
         try:
-            return Fetched(self._outbox.peek(after, BATCH_RECORDS, BATCH_BYTES))
+            rows = self._outbox.peek(after, BATCH_RECORDS, BATCH_BYTES)
+            before, self._backfilled = self._backfilled, self._outbox.backfilled
+            return Fetched(rows, anew=before != self._backfilled)
         except (OutboxError, sqlite3.Error, OSError) as error:
             return NotFetched(str(error))
 

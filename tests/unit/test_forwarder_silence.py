@@ -170,7 +170,7 @@ def test_at_the_end_what_only_memory_holds_goes_to_kafka_while_there_is_time(tmp
     forwarder = Forwarder(station, live, sink, lambda r: OutboxWriter(outbox, r), lambda ack: None, 0.2)
     forwarder.start()
     sample(forwarder, station, 1)
-    left = forwarder.stop(grace_s=10.0)
+    left = forwarder.stop(grace_s=1.5)
     assert left == []
     assert drops == []
     assert [record.topic for record in sink.sent if record.value != b"on the disk"] == ["mqtt.wind_speed"]
