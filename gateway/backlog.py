@@ -100,7 +100,7 @@ class Backlog:
         """
         self._batches.tick(now_s)
         if now_s >= self._drain.remove_at_s() or not fetch:
-            self.remove(self._drain.take_delivered())
+            self.remove(self._drain.take_delivered(now_s if fetch else _NEVER))
         if last_ones_after is not None:
             if self._wanted() and now_s >= self._not_before_s:
                 self._writer.fetch(self._held.begin(self._drain.begin(last_ones_after)))

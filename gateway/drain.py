@@ -29,6 +29,9 @@ class Drain:
         self._delivered: set[int] = set()
         self._removed_since_fetch: set[int] = set()
         self._remove_at_s = float("inf")
+        # Apart: what the disk refuses to forget must not keep rows in memory from being forgotten.
+        self._refused: set[int] = set()
+        self._refused_at_s = float("inf")
 
     @property
     def busy(self) -> bool:
@@ -38,12 +41,12 @@ class Drain:
     @property
     def idle(self) -> bool:
         """True when no row is under way."""
-        return not self._fetching and not self._open and not self._delivered
+        return not self._fetching and not self._open and not self._delivered and not self._refused
 
     @property
     def under_way(self) -> int:
         """How many rows are at the sink or wait for their removal."""
-        return len(self._open) + len(self._delivered)
+        return len(self._open) + len(self._delivered) + len(self._refused)
 
     def begin(self, after: int = 0) -> int:
         """Start a fetch; the rows after the number it gives are wanted. None up to ``after`` are."""
@@ -77,7 +80,8 @@ class Drain:
 
     def is_under_way(self, number: int) -> bool:
         """Whether a fetched row is at the sink, or delivered, or removed since the fetch was asked for."""
-        return number in self._open or number in self._delivered or number in self._removed_since_fetch
+        under_way = (self._open, self._delivered, self._refused, self._removed_since_fetch)
+        return any(number in numbers for numbers in under_way)
 
     def sent(self, number: int) -> None:
         """The sink has taken a row."""
@@ -98,19 +102,25 @@ class Drain:
 
     def remove_at_s(self) -> float:
         """When delivered rows are to be removed (monotonic), infinity without any."""
-        return self._remove_at_s
+        return min(self._remove_at_s, self._refused_at_s)
 
-    def take_delivered(self) -> tuple[int, ...]:
+    def take_delivered(self, now_s: float = float("inf")) -> tuple[int, ...]:
         """The rows to remove now."""
-        rows = tuple(sorted(self._delivered))
-        self._delivered.clear()
-        self._remove_at_s = float("inf")
-        return rows
+        rows: set[int] = set()
+        if now_s >= self._remove_at_s:
+            rows |= self._delivered
+            self._delivered.clear()
+            self._remove_at_s = float("inf")
+        if now_s >= self._refused_at_s:
+            rows |= self._refused
+            self._refused.clear()
+            self._refused_at_s = float("inf")
+        return tuple(sorted(rows))
 
     def not_removed(self, rows: tuple[int, ...], again_s: float) -> None:
         """The disk refused to forget rows: they are never sent again, only their removal is."""
-        self._delivered.update(rows)
-        self._remove_at_s = again_s
+        self._refused.update(rows)
+        self._refused_at_s = again_s
 
     def removed(self, rows: tuple[int, ...]) -> None:
         """These rows are being removed: a fetch asked for before may still bring them."""

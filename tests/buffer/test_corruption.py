@@ -214,3 +214,24 @@ def test_salvage_into_a_smaller_cap_drops_the_oldest_and_announces_them(tmp_path
         (OUTBOX_FULL, first, 12) for first in range(1, min(kept), 12)
     ]
     outbox.close()
+
+
+def test_what_was_salvaged_at_run_time_outlives_the_next_start(tmp_path: Path) -> None:
+    """The fresh file needs a copy of the dictionary that the salvaged blocks are compressed with."""
+    drops: list[Drop] = []
+    outbox = SqliteOutbox(tmp_path / NAME, on_drop=drops.append)
+    appended: dict[int, bytes] = {}
+    for at in range(20):
+        records = [b"reading %d %d %s" % (at, n, os.urandom(90).hex().encode()) for n in range(12)]
+        appended.update(zip(outbox.append(records), records, strict=True))
+    outbox._file.connection.execute("UPDATE blocks SET head_checksum = x'00' WHERE first = 13")
+    while True:
+        found = dict(outbox.peek(0, UNBOUND, UNBOUND))
+        if len(found) == len(appended) - 12:
+            break
+    outbox.close()
+    assert [(drop.reason, drop.first, drop.last) for drop in drops] == [(CORRUPT, 13, 24)]
+    outbox = SqliteOutbox(tmp_path / NAME, on_drop=drops.append)
+    assert dict(outbox.peek(0, UNBOUND, UNBOUND)) == found
+    assert len(drops) == 1
+    outbox.close()
