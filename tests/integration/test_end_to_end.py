@@ -91,10 +91,14 @@ def test_statistics_are_those_of_the_file(tmp_path: Path, source: str, seconds: 
         check_statistics(demo, tmp_path / "mast_1s.csv")
 
 
-@pytest.mark.parametrize(("source", "seconds", "outage_s"), [("generated", 300, 5), (REAL_FILE, 1200, 20)])
-def test_an_outage_of_kafka_loses_nothing(tmp_path: Path, source: str, seconds: int, outage_s: int) -> None:
+@pytest.mark.parametrize(
+    ("source", "seconds", "speed", "outage_s"), [("generated", 300, 20, 5), (REAL_FILE, 1200, 40, 15)]
+)
+def test_an_outage_of_kafka_loses_nothing(
+    tmp_path: Path, source: str, seconds: int, speed: int, outage_s: int
+) -> None:
     config = nrg_config(tmp_path, source, seconds)
-    arguments = ("-c", str(config), "--set", "board.speed=20", "--restart-after", str(outage_s))
+    arguments = ("-c", str(config), "--set", f"board.speed={speed}", "--restart-after", str(outage_s))
     with running_demo(tmp_path, *arguments) as demo:
         kafka = demo.component("kafka")
         kafka.send_signal(signal.SIGTERM)

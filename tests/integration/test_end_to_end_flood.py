@@ -151,7 +151,7 @@ def test_a_flood_of_malformed_payloads(tmp_path: Path) -> None:
     readings = [json.dumps(good(seq)).encode() for seq in range(1, 101)]
     # Some come twice, as after a fault; tables hold each once.
     arriving = [("sensors/box/reading", payload) for payload in readings[:60] + readings[40:60]]
-    with running_demo(tmp_path, "-c", str(config), "--seconds", "25") as demo:
+    with running_demo(tmp_path, "-c", str(config), "--seconds", "16") as demo:
         flood = [(next(topics), payload) for _, payload in bad + huge]
         publish(demo, flood[: FLOOD // 2] + arriving + flood[FLOOD // 2 :])
         produce(demo, "mqtt.temperature", [payload for _, payload in bad] + readings[50:] + [None])
@@ -160,7 +160,7 @@ def test_a_flood_of_malformed_payloads(tmp_path: Path) -> None:
         assert set(result["restarts"].values()) == {0}
         own = result["channels"].pop("cup.wind_speed")
         assert result["channels"] == {}
-        assert own["sampled"] == own["table_rows"] == result["sampled"] >= 20
+        assert own["sampled"] == own["table_rows"] == result["sampled"] >= 12
         assert (result["unaccounted"], result["duplicates"], result["outbox_records"]) == (0, 0, 0)
         assert result["dead_letters"] == FLOOD + 5
         assert result["quarantined"] == 2 * FLOOD + 5 + 1
