@@ -263,6 +263,21 @@ class Mast:
             eventually(self.sampled, 30, until=lambda sampled: sampled > 0)
         return str(self.status()["run"])
 
+    def config(self) -> str:
+        """The file as it is."""
+        return self._config.read_text()
+
+    def reload(self, config: str) -> str | None:
+        """Write the file, send SIGHUP, and wait for its answer: what is wrong with it, or None."""
+        assert self._process is not None
+        before = self.status()["config"]
+        self._config.write_text(config)
+        self._process.send_signal(signal.SIGHUP)
+        error: str | None = eventually(
+            lambda: self.status()["config"], 30, until=lambda state: state != before
+        )["error"]
+        return error
+
     def stop(self, *, exit_code: int = 0) -> None:
         """SIGTERM; the last run record has arrived when this returns, where the broker is up."""
         assert self._process is not None

@@ -155,8 +155,8 @@ def test_a_forward_comes_and_goes_without_a_new_connection(
         return received
 
     assert reload(mast, tmp_path, text(mast, lambda config: config + SHED))["error"] is None
-    subscribed = "sensors/+/temperature"
-    eventually(mast.log.read_text, until=lambda log: log.count(subscribed) >= 1)
+    subscribed = f"event=mqtt.subscribed filters=fieldgate/{mast.id}/+/+,sensors/+/temperature"
+    eventually(mast.log.read_text, until=lambda log: subscribed in log)
     send("21.5")
     eventually(shed, until=lambda last_seq: last_seq.get("shed.temperature") == 1)
     assert reload(mast, tmp_path, text(mast, lambda config: config + SHED + "offset = 1\n"))["error"] is None
