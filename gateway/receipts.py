@@ -28,7 +28,12 @@ class Receipts:
         self._by_id.pop(ack.message_id, None)
         self._by_id[ack.message_id] = (topic, hash(payload), tuple(entries))
         if len(self._by_id) > _REMEMBERED:
-            self._by_id.popitem(last=False)
+            oldest, (_, _, became) = next(iter(self._by_id.items()))
+            if any(entry.acks for entry in became):
+                # Not acknowledged yet: it may well come again. There is an id for each, 65,535 at most.
+                self._by_id.move_to_end(oldest)
+            else:
+                del self._by_id[oldest]
 
     def repeated(self, ack: Ack, topic: str, payload: bytes) -> tuple[Entry, ...]:
         """What a message flagged as a duplicate became when it first came; nothing where that isn't known."""

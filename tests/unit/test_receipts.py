@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 
 from gateway.forwarder import Forwarder
-from gateway.ledger import Ack
+from gateway.ledger import Ack, Ledger
 from gateway.outbox_writer import OutboxWriter
+from gateway.ports import Record
+from gateway.receipts import Receipts
 from tests.servers import eventually
 from tests.unit.test_forwarder_silence import BarredOutbox, ScriptedSink, running
 from tests.unit.test_intake import zigbee
@@ -46,6 +48,19 @@ def test_a_redelivery_of_what_is_still_open_is_acknowledged_when_that_is_stored(
         eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == 1)
         eventually(lambda: acks, until=lambda paid: paid == [Ack(1, 7), Ack(2, 7)])
     assert forwarder.counters.received == 1
+
+
+def test_what_is_not_acknowledged_yet_is_never_forgotten() -> None:
+    """While a disk fails, far more of other devices' messages may be open than a broker's window says."""
+    ledger, receipts = Ledger(), Receipts()
+    record = Record("mqtt.raw", b"k", b"payload", ())
+    for number in range(1, 3001):
+        ack = Ack(1, number)
+        receipts.note(ack, "t", b"payload", [ledger.enter(record, 0.0, own=False, ack=ack)])
+    assert all(receipts.repeated(Ack(2, number), "t", b"payload") for number in range(1, 3001))
+    ledger.stored(ledger.take_for_storing(0.0), range(1, 3001))
+    receipts.note(Ack(1, 3001), "t", b"payload", [])
+    assert sum(bool(receipts.repeated(Ack(2, number), "t", b"payload")) for number in range(1, 3001)) == 2999
 
 
 def test_several_readings_of_one_message_owe_one_puback_after_the_last() -> None:
