@@ -118,18 +118,23 @@ class Books:
         for (gateway, run), what in self._found.items():
             yield gateway, run, what
 
+    def run_record(self, gateway: str, run: str) -> RunRecord | None:
+        """The furthest record of a run that was taken."""
+        return self._records.get((gateway, run), (None, 0))[0]
+
     def truncated(self, topic: str) -> None:
         """Note that Kafka has deleted the oldest records of a reading topic."""
         self._truncated.add(topic)
 
     def take_run(self, topic: str, value: bytes, told_ms: int) -> None:
-        """Take a record of ``gateway.runs``; the last one of a run counts."""
+        """Take a record of ``gateway.runs``; the furthest one of a run counts."""
         try:
             record = RunRecord.from_json(value)
         except ValueError:
             self.unreadable[topic] += 1
             return
-        if self._only in (None, record.gateway):
+        known = self.run_record(record.gateway, record.run)
+        if self._only in (None, record.gateway) and (known is None or record.reach >= known.reach):
             self._records[record.gateway, record.run] = record, told_ms
 
     def take_letter(self, topic: str, value: bytes) -> None:

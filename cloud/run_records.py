@@ -18,6 +18,9 @@ _RANGE: Final = re.compile(
 )
 
 
+_ENDS: Final = {"killed": 1, "stopped": 2}
+
+
 @dataclass(frozen=True, slots=True)
 class DroppedRange:
     """Readings ``first`` to ``last`` (both included) of one channel and run, announced as dropped."""
@@ -62,6 +65,11 @@ class RunRecord:
     dropped_records: Mapping[str, int] = field(default_factory=dict)
     drops_unknown: bool = False
     unfinished: tuple[Unfinished, ...] = ()
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Grows with each record of one run, in whatever order they arrive: some come late."""
+        return _ENDS.get(self.state, 0), sum(self.last_seq.values())
 
     @classmethod
     def from_json(cls, payload: bytes | str) -> Self:

@@ -37,11 +37,13 @@ def read_books(
     properties: Mapping[str, str] | None = None,
     timeout_s: float = 10.0,
     progress: Progress = lambda read, total: None,
+    runs_only: bool = False,
 ) -> Books:
     """Everything the accounts need. Raises ScanError.
 
     ``topics`` are the reading topics, by default all ``mqtt.…`` but ``mqtt.raw``. ``properties`` are
-    librdkafka's (security, mostly). ``timeout_s`` is for the first answer.
+    librdkafka's (security, mostly). ``timeout_s`` is for the first answer. With ``runs_only`` no more than
+    the run records are read.
     """
     books = Books(gateway)
     scan = _Scan(bootstrap_servers, dict(properties or {}), timeout_s)
@@ -50,6 +52,8 @@ def read_books(
         wanted = sorted(_reading_topics(known) if topics is None else set(topics) & known)
         # The run records first: what they say has arrived is then before the ends of the other topics.
         scan.read([RUNS_TOPIC] if RUNS_TOPIC in known else [], _booker(books, ()), lambda *_: None)
+        if runs_only:
+            return books
         letters = [DEAD_LETTER_TOPIC] if DEAD_LETTER_TOPIC in known else []
         for topic in scan.read([*letters, *wanted], _booker(books, set(wanted)), progress):
             books.truncated(topic)

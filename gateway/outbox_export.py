@@ -20,6 +20,9 @@ from buffer.files import sync_directory
 from buffer.reader import OutboxReader
 from cloud.errors import CloudError
 from cloud.producer import KafkaSink
+from cloud.run_records import RunRecord
+from cloud.schema import RUNS_TOPIC
+from cloud.topic_scan import read_books
 from gateway import outbox_lines
 from gateway.backlog import REPLAYED
 from gateway.clock_repair import UNREPAIRED
@@ -31,6 +34,10 @@ from gateway.progress import Progress
 
 _OPEN_AT_KAFKA: Final = 5_000
 _COMPLAINTS: Final = 20
+
+
+Runs = dict[tuple[str, str], tuple[RunRecord, int, Record]]
+"""The furthest record of each gateway's runs, with its line."""
 
 
 class ExportError(Exception):
@@ -147,6 +154,7 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
     bad = 0
     complete: End | None = None
     sending: Sending | None = None
+    runs: Runs = {}
     try:
         with _source(source) as file:
             outbox_lines.decode_head(file.readline(outbox_lines.MAX_LINE_BYTES))
@@ -160,6 +168,9 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
                         if isinstance(found, End):
                             complete = found
                             continue
+                        if found.topic == RUNS_TOPIC:
+                            _note(runs, number, found)
+                            continue
                         if any(name == UNREPAIRED for name, _ in found.headers):
                             raise BadLine("its time isn't known; only the daemon can send it")
                     except BadLine as problem:
@@ -169,6 +180,8 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
                         continue
                     sending.send(number, found)
                     progress(sending.confirmed)
+                for number, found in _news(runs, bootstrap_servers, properties, timeout_s):
+                    sending.send(number, found)
                 sending.finish(progress)
             finally:
                 sink.close()
@@ -188,6 +201,32 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
     if complete is None:
         sys.stderr.write(f"{source} is cut off: its last line is missing\n")
     return 1 if bad or sending.undelivered or complete is None else 0
+
+
+def _note(runs: Runs, number: int, record: Record) -> None:
+    """Take down a run's record where it is the furthest so far. Raises BadLine."""
+    try:
+        run = RunRecord.from_json(record.value)
+    except ValueError as error:
+        raise BadLine(str(error)) from error
+    known = runs.get((run.gateway, run.run))
+    if known is None or run.reach >= known[0].reach:
+        runs[run.gateway, run.run] = run, number, record
+
+
+def _news(
+    runs: Runs, bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float
+) -> list[tuple[int, Record]]:
+    """The run records that are further than what Kafka has: an older one would take a newer one's place."""
+    if not runs:
+        return []
+    books = read_books(bootstrap_servers, properties=properties, timeout_s=timeout_s, runs_only=True)
+    news = []
+    for (gateway, name), (run, number, record) in runs.items():
+        known = books.run_record(gateway, name)
+        if known is None or run.reach > known.reach:
+            news.append((number, record))
+    return news
 
 
 @contextmanager

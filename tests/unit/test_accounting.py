@@ -142,6 +142,16 @@ def test_the_latest_run_tells_what_the_outbox_holds_of_earlier_ones() -> None:
     assert (second.run, second.sampled, second.unaccounted) == ("r2", 0, 0)
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 3, 0, 1)])
+def test_an_old_run_record_that_comes_late_changes_nothing(order: tuple[int, ...]) -> None:
+    told = [
+        run_record(state="running", last=4), run_record(state="running", last=9),
+        run_record(state="killed", last=9), run_record(state="stopped", last=10),
+    ]  # fmt: skip
+    account = only(books(*(told[at] for at in order), seqs=range(1, 11)))
+    assert (account.state, account.sampled, account.never_sampled) == ("stopped", 10, 0)
+
+
 def test_only_the_current_run_has_something_in_flight() -> None:
     found = books(
         run_record("r1", "killed", last=4, in_flight=9),
