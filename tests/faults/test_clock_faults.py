@@ -139,7 +139,8 @@ def test_clock_set_after_two_runs_of_one_boot(mast: Mast, machine: MachineFile, 
     told = [event for event in events if event["gateway"] == mast.id and event["event"] == "clock_repaired"]
     (event,) = told
     assert (event["run"], event["boot"], event["offset_ms"]) == (second, "boot-1", anchor_ms)
-    assert event["first"].startswith(f"{first} ")
+    # What was still in memory may leave before the rows.
+    assert event["first"].split()[0] in (first, second)
     lost_to_kills(mast, tell, 1)
 
 
