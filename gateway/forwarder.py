@@ -431,8 +431,9 @@ class Forwarder:
     def _patience(self) -> float:
         now_s = self._monotonic()
         until_s = now_s + _IDLE_S
+        stopping = self._stopping_until_s is not None
         oldest = self._ledger.oldest_unstored()
-        if oldest is not None:
+        if oldest is not None and (stopping or not self._ledger.storing):
             overdue_s = oldest.entered_s + (now_s - self._entered_before_s(now_s))
             until_s = min(until_s, max(overdue_s, self._store_not_before_s))
         if self._suspect is not None:
@@ -456,6 +457,10 @@ class Forwarder:
         if oldest.at_sink and self._suspect is None and not stopping:
             self._suspect = oldest
             self._judge(now_s)
+        if self._ledger.storing and not stopping:
+            # One commit at a time, and what is overdue by then goes with the next: behind a slow card commits
+            # would queue up, and each reading wait for all those before it.
+            return
         # Once one is overdue because of Kafka, the others would be too: one commit for all of them.
         everything = stopping or not self._answering or self._pace.metered or self._holdback.active
         taken = self._ledger.take_for_storing(now_s if everything else self._entered_before_s(now_s))

@@ -162,6 +162,11 @@ class Ledger:
         """The entry that has waited longest without being on its way to the disk."""
         return next(iter(self._unstored), None)
 
+    @property
+    def storing(self) -> bool:
+        """Whether entries are on their way to the disk."""
+        return bool(self._storing)
+
     def waiting(self) -> list[Entry]:
         """The entries that neither the sink nor the outbox has, oldest first."""
         return [entry for entry in self._unstored if entry.stage is Stage.WAITING]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from operator import lt
 from pathlib import Path
 
 from buffer.drops import Drop
@@ -62,15 +65,32 @@ class BarredOutbox(MemoryOutbox):
         return super().append(records, summary)
 
 
+class SlowOutbox(MemoryOutbox):
+    """Keeps each commit waiting until it is let through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_through = threading.Event()
+        self.begun = threading.Event()
+        self.commits: list[int] = []
+
+    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
+        self.begun.set()
+        assert self.let_through.wait(20)
+        self.commits.append(len(records))
+        return super().append(records, summary)
+
+
 @contextmanager
 def running(
-    sink: ScriptedSink, acknowledge: Callable[[Ack], None] = lambda ack: None
+    sink: ScriptedSink,
+    acknowledge: Callable[[Ack], None] = lambda ack: None,
+    outbox: MemoryOutbox | None = None,
 ) -> Iterator[tuple[Forwarder, Intake]]:
     station = intake()[0]
+    store = MemoryOutbox() if outbox is None else outbox
     # Half of it is what this machine, busy as it may be, has for the way through the forwarder.
-    forwarder = Forwarder(
-        station, sink, sink, lambda report: OutboxWriter(MemoryOutbox(), report), acknowledge, 0.8
-    )
+    forwarder = Forwarder(station, sink, sink, lambda report: OutboxWriter(store, report), acknowledge, 0.8)
     forwarder.start()
     try:
         yield forwarder, station
@@ -87,6 +107,21 @@ def sample(forwarder: Forwarder, station: Intake, seq: int, quantity: str = "win
     record = station.own(reading, "fieldgate/mast-07/x")
     forwarder.sampled(record)
     forwarder.arrived("fieldgate/mast-07/x", record.value, Ack(1, seq))
+
+
+def test_what_is_overdue_while_the_disk_is_slow_goes_with_one_commit() -> None:
+    outbox = SlowOutbox()
+    with running(ScriptedSink(lambda record: False), outbox=outbox) as (forwarder, station):
+        sample(forwarder, station, 1)
+        assert outbox.begun.wait(10)
+        for seq in (2, 3):
+            sample(forwarder, station, seq)
+            # Each becomes overdue by itself.
+            begun_s = time.monotonic()
+            eventually(time.monotonic, until=partial(lt, begun_s + 0.8))
+        outbox.let_through.set()
+        eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == 3)
+    assert outbox.commits == [1, 2]
 
 
 def test_silence_is_noticed_by_our_own_readings() -> None:
