@@ -19,6 +19,7 @@ from gateway.outbox_writer import OutboxWriter
 from gateway.pace import Batches
 from gateway.parking import Parking
 from gateway.ports import Record, Sink, Undelivered
+from gateway.run_revisions import RunRevisions
 
 REPLAYED: Final = ("replayed", b"1")
 _RETRY_S: Final = 0.25
@@ -56,6 +57,7 @@ class Backlog:
         report: Callable[[Drained], None],
         batches: Batches,
         holdback: Holdback,
+        revisions: RunRevisions,
     ) -> None:
         self._intake = intake
         self._sink = sink
@@ -65,6 +67,7 @@ class Backlog:
         self._report = report
         self._batches = batches
         self._holdback = holdback
+        self._revisions = revisions
         self._held = HeldRows()
         self._drain = Drain()
         self._not_before_s = float("-inf")
@@ -150,6 +153,9 @@ class Backlog:
                 self._held.held(number)
                 continue
             self._held.other()
+            if self._revisions.is_stale(record):
+                self._drain.delivered(number, now_s)
+                continue
             if self._parking.may_send(record.topic, now_s):
                 record = self._holdback.release(record)
                 if self._batches.is_late(number):

@@ -14,15 +14,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
 from buffer.drops import InMemory
 from gateway.backlog import REMOVE_AGAIN_S, Backlog, Drained
+from gateway.counters import Counters
 from gateway.events import Announced, Arrived, Changed, Event, Outcome, Sampled, Stop
 from gateway.holdback import Holdback, Verdict
-from gateway.intake import Ignored, Intake, Refusal, Several
+from gateway.intake import Intake
+from gateway.kafka_watch import KafkaWatch
 from gateway.ledger import Ack, Entry, Ledger, Settled, Stage
 from gateway.outbox_writer import (
     Answer,
@@ -38,7 +40,8 @@ from gateway.outbox_writer import (
 from gateway.pace import Batches, Pace
 from gateway.parking import Parking
 from gateway.ports import Record, Sink, Undelivered
-from gateway.receipts import Receipts
+from gateway.reception import Reception
+from gateway.run_revisions import RunRevisions
 
 log = logging.getLogger(__name__)
 
@@ -51,23 +54,8 @@ _LOOK_AGAIN_S: Final = 0.1
 _TRY_LIVE_EVERY_S: Final = 20.0
 # Beyond this much in memory the broker is asked to keep what it has; it has the session for that.
 MAX_MEMORY_BYTES: Final = 32 << 20
-# Between two delivery reports further apart than this nobody knows whether Kafka answered; a run record goes
-# out each minute, whatever else does.
-_REPORTS_APART_S: Final = 150.0
 
 Uplink = Literal["healthy", "spilling", "draining", "metered"]
-
-
-@dataclass(slots=True)
-class Counters:
-    """What the forwarder has done since the daemon started; written by its thread only."""
-
-    sampled: int = 0
-    received: int = 0
-    confirmed: int = 0
-    stored: int = 0
-    dead_letters: int = 0
-    late_echoes: int = 0
 
 
 class Forwarder:
@@ -106,7 +94,10 @@ class Forwarder:
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._ledger = Ledger()
         self._parking = Parking()
-        self._receipts = Receipts()
+        self._watch = KafkaWatch(self._parking)
+        self._revisions = RunRevisions()
+        self.counters = Counters()
+        self._reception = Reception(intake, self._ledger, acknowledge, self.counters)
         self._writer = writer(self._events.put)
         self._holdback = holdback or Holdback()
         self._backlog = Backlog(
@@ -118,18 +109,13 @@ class Forwarder:
             self._events.put,
             Batches(batch_s),
             self._holdback,
+            self._revisions,
         )
-        self._answering = True
-        self._prompt_s = self._told_s = float("-inf")
-        self._suspect: Entry | None = None
         self._try_live_at_s = float("-inf")
         self._store_not_before_s = float("-inf")
         self._stopping_until_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="forwarder", daemon=True)
-        self.counters = Counters()
         self.turned_s = monotonic()
-        self.reachable_s = 0.0
-        """How long Kafka has answered, by its delivery reports."""
 
     # Called from any thread.
 
@@ -197,11 +183,16 @@ class Forwarder:
     @property
     def uplink(self) -> Uplink:
         """Whether Kafka answers, and whether a backlog is on its way."""
-        if not self._answering:
+        if not self._watch.answering:
             return "spilling"
         if self._pace.metered:
             return "metered"
         return "draining" if self._backlog.sendable else "healthy"
+
+    @property
+    def reachable_s(self) -> float:
+        """How long Kafka has answered, by its delivery reports."""
+        return self._watch.reachable_s
 
     @property
     def in_flight(self) -> int:
@@ -260,7 +251,7 @@ class Forwarder:
         while not self._finished():
             self.turned_s = self._monotonic()
             self._take_events()
-            self._judge(self._monotonic())
+            self._watch.judge(self._monotonic(), self._pace.verdict_s)
             self._store_overdue()
             self._try_live()
             stopping, oldest = self._stopping_until_s is not None, self._writer.in_memory.oldest
@@ -290,14 +281,16 @@ class Forwarder:
                 self._produce(self._ledger.enter(record, self._monotonic(), own=False))
             case Arrived():
                 self._taken_bytes += len(event.payload)
-                self._receive(event)
+                live, stopping = not self._pace.metered, self._stopping_until_s is not None
+                for entry in self._reception.take(event, self._monotonic(), live=live, stopping=stopping):
+                    self._produce(entry)
             case Outcome(entry, undelivered):
                 self._outcome(entry, undelivered)
             case Drained():
                 self._backlog.told(event, self._monotonic())
                 if event.undelivered is None:
                     self._settle(self._ledger.row_delivered(event.number))
-                    self._kafka_told(event.record.topic, event.sent_s)
+                    self._kafka_told(event.record, event.sent_s)
             case Stored(entries, numbers):
                 self.counters.stored += len(numbers)
                 self._backlog.stored(entries, numbers)
@@ -334,54 +327,8 @@ class Forwarder:
                 if farewell is not None:
                     self._produce(self._ledger.enter(farewell(), self._monotonic(), own=False))
 
-    def _receive(self, message: Arrived) -> None:
-        topic, ack = message.topic, message.ack
-        entry = self._ledger.echoed(message.payload, ack) if self._intake.may_echo(topic) else None
-        if entry is None and message.repeated and ack is not None:
-            known = self._receipts.repeated(ack, topic, message.payload)
-            if known:
-                self._owe(known, ack)
-                return
-        if entry is not None:
-            self._produce(entry)
-        else:
-            if self._stopping_until_s is not None:
-                # Without a PUBACK the broker keeps it for the next run; a number given now, after the
-                # run's last record, would be one nobody knows of.
-                return
-            self.counters.received += 1
-            accepted = self._intake.accept(topic, message.payload, retained=message.retained)
-            if accepted is None or isinstance(accepted, Ignored):
-                if accepted is None:
-                    # An echo of a reading that is confirmed or stored already.
-                    self.counters.late_echoes += 1
-                self._settle(Settled(() if ack is None else (ack,)))
-                return
-            entries = []
-            for part in accepted.parts if isinstance(accepted, Several) else (accepted,):
-                if isinstance(part, Refusal):
-                    self.counters.dead_letters += 1
-                    log.warning("event=message.refused topic=%s reason=%s", topic, part.reason)
-                live = not self._pace.metered
-                entries.append(
-                    self._ledger.enter(part.record, self._monotonic(), own=False, ack=ack, live=live)
-                )
-            if ack is not None:
-                self._receipts.note(ack, topic, message.payload, entries)
-            # Only now that all of them owe the PUBACK.
-            for each in entries:
-                self._produce(each)
-
-    def _owe(self, entries: tuple[Entry, ...], ack: Ack) -> None:
-        """A message came again: acknowledge it with its last entry, or now if all have left the ledger."""
-        still_open = [entry for entry in entries if self._ledger.is_open(entry)]
-        for entry in still_open:
-            self._ledger.owe(entry, ack)
-        if not still_open:
-            self._acknowledge(ack)
-
     def _produce(self, entry: Entry) -> None:
-        if not self._answering or not entry.live or entry.stage is not Stage.WAITING:
+        if not self._watch.answering or not entry.live or entry.stage is not Stage.WAITING:
             return
         if self._holdback.holds(entry.record):
             return
@@ -394,13 +341,13 @@ class Forwarder:
         self._ledger.produced(entry, now_s)
         if not self._live.send(entry.record, lambda problem: self._events.put(Outcome(entry, problem))):
             self._ledger.undelivered(entry)
-        elif self._pace.metered and self._suspect is None:
+        elif self._pace.metered:
             # Stored soon, as everything is: nothing overdue would ever raise the question.
-            self._suspect = entry
+            self._watch.suspect(entry)
 
     def _outcome(self, entry: Entry, undelivered: Undelivered | None) -> None:
         if undelivered is None:
-            self._kafka_told(entry.record.topic, entry.sent_s)
+            self._kafka_told(entry.record, entry.sent_s)
             self.counters.confirmed += 1
             self._settle(self._ledger.delivered(entry))
             return
@@ -426,18 +373,16 @@ class Forwarder:
 
     def _entered_before_s(self, now_s: float) -> float:
         """Entries that entered before this moment must be on their way to the disk now."""
-        return now_s - self._pace.store_after_s(answering=self._answering)
+        return now_s - self._pace.store_after_s(answering=self._watch.answering)
 
     def _patience(self) -> float:
         now_s = self._monotonic()
-        until_s = now_s + _IDLE_S
         stopping = self._stopping_until_s is not None
+        until_s = min(now_s + _IDLE_S, self._watch.wake_s(self._pace.verdict_s))
         oldest = self._ledger.oldest_unstored()
         if oldest is not None and (stopping or not self._ledger.storing):
             overdue_s = oldest.entered_s + (now_s - self._entered_before_s(now_s))
             until_s = min(until_s, max(overdue_s, self._store_not_before_s))
-        if self._suspect is not None:
-            until_s = min(until_s, self._verdict_s(self._suspect))
         if self._stopping_until_s is None:
             until_s = min(until_s, self._backlog.wake_s())
         else:
@@ -454,51 +399,25 @@ class Forwarder:
         stopping = self._stopping_until_s is not None
         if not stopping and oldest.entered_s > self._entered_before_s(now_s):
             return
-        if oldest.at_sink and self._suspect is None and not stopping:
-            self._suspect = oldest
-            self._judge(now_s)
+        if oldest.at_sink and not stopping:
+            self._watch.suspect(oldest)
+            self._watch.judge(now_s, self._pace.verdict_s)
         if self._ledger.storing and not stopping:
             # One commit at a time, and what is overdue by then goes with the next: behind a slow card commits
             # would queue up, and each reading wait for all those before it.
             return
         # Once one is overdue because of Kafka, the others would be too: one commit for all of them.
-        everything = stopping or not self._answering or self._pace.metered or self._holdback.active
+        everything = stopping or not self._watch.answering or self._pace.metered or self._holdback.active
         taken = self._ledger.take_for_storing(now_s if everything else self._entered_before_s(now_s))
         if taken:
             self._writer.store(taken)
 
     # Whether Kafka answers.
 
-    def _judge(self, now_s: float) -> None:
-        """Decide about an overdue entry at the sink, once Kafka has had its time: it came there late, maybe.
-
-        Kafka is silent, unless it has answered others meanwhile: then it is the topic.
-        """
-        entry = self._suspect
-        if entry is None or (entry.at_sink and now_s < self._verdict_s(entry)):
-            return
-        self._suspect = None
-        if not entry.at_sink or not self._answering:
-            return
-        if self._prompt_s > entry.sent_s:
-            self._parking.park(entry.record.topic, now_s, "no delivery report while others came")
-        else:
-            self._answering = False
-            log.warning("event=kafka.silent action=store")
-
-    def _kafka_told(self, topic: str, sent_s: float) -> None:
-        """A delivery report has come: a prompt one says that Kafka answers."""
-        now_s = self._monotonic()
-        if now_s - self._told_s <= _REPORTS_APART_S:
-            self.reachable_s += now_s - self._told_s
-        self._told_s = now_s
-        self._parking.delivered(topic)
-        if now_s - sent_s <= self._pace.verdict_s:
-            self._prompt_s = now_s
+    def _kafka_told(self, record: Record, sent_s: float) -> None:
+        self._revisions.delivered(record)
+        if self._watch.told(record.topic, sent_s, self._monotonic(), self._pace.verdict_s):
             self._go_live()
-
-    def _verdict_s(self, entry: Entry) -> float:
-        return entry.sent_s + self._pace.verdict_s
 
     def _try_live(self) -> None:
         """Without a backlog there is no probe: what waits, or comes next, may go live and be it.
@@ -506,7 +425,7 @@ class Forwarder:
         That is so when nothing is left to send but what waits for the clock, and when the disk refuses. Not
         too often: over a slow link every report is late, and each try would be stored as well.
         """
-        if self._answering:
+        if self._watch.answering:
             return
         now_s = self._monotonic()
         store_refused = now_s < self._store_not_before_s
@@ -523,14 +442,14 @@ class Forwarder:
         self._go_live()
 
     def _go_live(self) -> None:
-        if not self._answering:
-            self._answering = True
+        if not self._watch.answering:
+            self._watch.answering = True
             log.warning("event=kafka.answers outbox_records=%d", self._writer.records)
             self._produce_waiting()
 
     def _produce_waiting(self) -> None:
         """What was not stored goes to Kafka after all, but for echoes that are still to come."""
-        if self._answering:
+        if self._watch.answering:
             for entry in self._ledger.waiting():
                 if not entry.own or entry.acks or entry.entered_s < self._entered_before_s(self._monotonic()):
                     self._produce(entry)

@@ -88,6 +88,7 @@ class RunLedger:
         self._started = _now()
         self._counts = counts
         self._dropped: dict[str, _Dropped] = {}
+        self._revision = 0
         self._lock = threading.Lock()
 
     def dropped(self, drop: Drop) -> Record:
@@ -156,6 +157,8 @@ class RunLedger:
     def payload(self, state: State) -> bytes:
         """The run as it stands, JSON."""
         with self._lock:
+            self._revision += 1
+            revision = self._revision
             dropped = [
                 {"reason": reason, **what.fields(self._gateway)} for reason, what in self._dropped.items()
             ]
@@ -169,6 +172,7 @@ class RunLedger:
                 "boot": self._boot,
                 "started": self._started,
                 "state": state,
+                "revision": revision,
                 **self._counts(),
                 "dropped": dropped,
             }

@@ -44,6 +44,7 @@ def test_a_record_tells_the_run() -> None:
         "unfinished": [{"run": "old", "end": "reset", "lost_at_most_s": 2.0}],
         "boot": "boot-1",
         "state": "running",
+        "revision": 1,
         **COUNTS,
         "dropped": [
             {

@@ -1,0 +1,17 @@
+"""What the forwarder has done since the daemon started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Counters:
+    """Messages by what became of them; written by the forwarder's thread only."""
+
+    sampled: int = 0
+    received: int = 0
+    confirmed: int = 0
+    stored: int = 0
+    dead_letters: int = 0
+    late_echoes: int = 0

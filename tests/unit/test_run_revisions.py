@@ -1,0 +1,88 @@
+"""An old run record must not overtake a newer one: Kafka keeps the last of a key."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from buffer.memory_outbox import MemoryOutbox
+from gateway.forwarder import Forwarder
+from gateway.outbox_records import to_bytes
+from gateway.outbox_writer import OutboxWriter
+from gateway.ports import Record
+from gateway.run_revisions import RunRevisions
+from tests.servers import eventually
+from tests.unit.test_forwarder_metered import BarredSink
+from tests.unit.test_forwarder_silence import ScriptedSink
+from tests.unit.test_intake import intake
+
+
+def run_record(revision: Any, state: str = "running", run: str = "r1") -> Record:
+    value = json.dumps({"run": run, "state": state, "revision": revision}).encode()
+    return Record("gateway.runs", f"mast-07/{run}".encode(), value, ())
+
+
+def test_of_one_run_only_older_records_are_stale() -> None:
+    revisions = RunRevisions()
+    assert not revisions.is_stale(run_record(1))
+    revisions.delivered(run_record(5))
+    revisions.delivered(run_record(3))
+    assert revisions.is_stale(run_record(4))
+    assert not revisions.is_stale(run_record(5))
+    assert not revisions.is_stale(run_record(6))
+    assert not revisions.is_stale(run_record(4, run="r2"))
+
+
+@pytest.mark.parametrize("last_words", ["stopped", "killed"])
+def test_nothing_comes_after_a_run_s_last_words(last_words: str) -> None:
+    revisions = RunRevisions()
+    # A killed run is closed from its last retained record, which may be older than what it stored.
+    revisions.delivered(run_record(60, last_words))
+    assert revisions.is_stale(run_record(61, "ended"))
+    assert not revisions.is_stale(run_record(60, last_words))
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b"{", b'{"revision":"x"}', b'{"revision":true}', b"null"])
+def test_a_record_without_a_revision_is_older_than_any_with_one(value: bytes) -> None:
+    revisions = RunRevisions()
+    bare = Record("gateway.runs", b"mast-07/r1", value, ())
+    revisions.delivered(bare)
+    assert not revisions.is_stale(bare)
+    revisions.delivered(run_record(1))
+    assert revisions.is_stale(bare)
+
+
+def test_other_topics_are_never_stale() -> None:
+    revisions = RunRevisions()
+    event = Record("gateway.events", b"mast-07/r1", run_record(1).value, ())
+    revisions.delivered(run_record(5))
+    revisions.delivered(event)
+    assert not revisions.is_stale(event)
+
+
+def test_only_the_latest_runs_are_remembered() -> None:
+    revisions = RunRevisions()
+    for number in range(1_001):
+        revisions.delivered(run_record(2, run=f"r{number}"))
+    assert not revisions.is_stale(run_record(1, run="r0"))
+    assert revisions.is_stale(run_record(1, run="r1"))
+
+
+def test_what_was_stored_before_a_newer_record_was_sent_is_forgotten() -> None:
+    outbox = MemoryOutbox()
+    outbox.append([to_bytes(run_record(1)), to_bytes(run_record(7, run="r0"))])
+    live, backlog = ScriptedSink(lambda record: True), BarredSink(lambda record: True)
+    forwarder = Forwarder(
+        intake()[0], live, backlog, lambda report: OutboxWriter(outbox, report), lambda ack: None, 0.2
+    )
+    forwarder.start()
+    try:
+        forwarder.announce(run_record(2))
+        eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 1)
+        backlog.barred = False
+        eventually(lambda: forwarder.outbox_records, until=lambda left: left == 0)
+    finally:
+        forwarder.stop(grace_s=0.0)
+    assert [record.key for record in backlog.sent] == [b"mast-07/r0"]
