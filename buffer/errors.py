@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+from typing import Final
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
 
 class OutboxError(Exception):
     """Root of everything an outbox raises on purpose; says what to do about it."""
@@ -41,3 +46,8 @@ class OutboxVersionError(OutboxError):
 
 class OutboxClosed(OutboxError):
     """The outbox was used after ``close``."""
+
+
+def wants_room(error: OSError) -> bool:
+    """Whether an error of the file system is one to raise OutboxDiskFull for."""
+    return error.errno in _NO_ROOM

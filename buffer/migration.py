@@ -15,8 +15,9 @@ from typing import Final
 
 from buffer import tables
 from buffer.blocks import Block, Dictionary, learn, make
-from buffer.errors import OutboxCorrupt, OutboxDiskFull, OutboxUnusable, OutboxVersionError
-from buffer.files import sync_directory, translated
+from buffer.errors import OutboxCorrupt, OutboxUnusable, OutboxVersionError
+from buffer.files import sync_directory
+from buffer.sqlite_errors import translated
 from buffer.tables import Numbering
 
 _BLOCK_RECORDS: Final = 500
@@ -106,6 +107,3 @@ def _blocks(old: sqlite3.Connection) -> Iterator[tuple[Block, Dictionary | None]
 
 def _beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.migrating")
-
-
-__all__ = ["OutboxDiskFull", "check_version", "tidy", "to_version_2"]

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from buffer import log_repair, migration, recovery, tables
+from buffer.ballast import Ballast
 from buffer.errors import OutboxCorrupt, OutboxDiskFull, OutboxError, OutboxForeign, OutboxUnusable
-from buffer.files import Ballast, database_bytes, file_size, replace_file, translated
+from buffer.files import database_bytes, file_size, replace_file
 from buffer.retention import Limits
+from buffer.sqlite_errors import translated
 
 _BUSY_TIMEOUT_S: Final = 2.0
 _T = TypeVar("_T")
@@ -63,7 +65,18 @@ class OutboxFile:
 
     def size_bytes(self) -> int:
         """Everything: database, log, its index, ballast."""
-        return database_bytes(self.path) + self._ballast.size_bytes()
+        return self.database_bytes() + self._ballast.size_bytes()
+
+    def database_bytes(self) -> int:
+        """Database, log and its index."""
+        return database_bytes(self.path)
+
+    def first_page(self) -> bytes:
+        """The first page as it is on the disk, with all that was committed. Raises an OutboxError."""
+        with translated(self.path):
+            self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            with self.path.open("rb") as file:
+                return file.read(tables.PAGE_BYTES)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -160,8 +173,7 @@ class OutboxFile:
         if log_repair.is_cut_short(before, max(frames, 0), tables.PAGE_BYTES):
             mended = log_repair.repaired(before.read_bytes(), tables.PAGE_BYTES)
             if mended is not None:
-                aside = self.path.with_name(f"{self.path.name}.damaged-{recovery.stamp()}-wal")
-                aside.hardlink_to(before)
+                recovery.damaged_name(self.path, "wal").hardlink_to(before)
                 replace_file(log, mended)
         before.unlink(missing_ok=True)
 

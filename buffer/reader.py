@@ -18,7 +18,8 @@ from typing import Final, Self
 from buffer import tables
 from buffer.blocks import Block, DamagedBlockError, Dictionary
 from buffer.errors import OutboxCorrupt, OutboxUnusable, OutboxVersionError
-from buffer.files import file_size, translated
+from buffer.files import file_size
+from buffer.sqlite_errors import translated
 
 _BUSY_TIMEOUT_S: Final = 2.0
 _BLOCKS_A_SNAPSHOT: Final = 200

@@ -23,7 +23,8 @@ from buffer import tables
 from buffer.blocks import Block, DamagedBlockError, Dictionary, make
 from buffer.drops import CORRUPT, Drop
 from buffer.errors import OutboxError
-from buffer.files import is_damage, move_database, translated
+from buffer.files import move_database
+from buffer.sqlite_errors import is_damage, translated
 
 _SALVAGE: Final = ".salvage-"
 _DAMAGED: Final = ".damaged-"
@@ -33,15 +34,19 @@ _KNOWN, _AT_MOST = "known", "atmost"
 _CHANGES_AT, _PAGES_AT, _FREE_LIST_AT, _VALID_FOR_AT = 24, 28, 32, 92
 
 
-def stamp() -> str:
-    """Now, for a file's name."""
+def damaged_name(path: Path, what: str) -> Path:
+    """A new name beside an outbox for some of its bytes that are damaged: kept for people to see."""
+    return path.with_name(f"{path.name}{_DAMAGED}{_stamp()}-{what}")
+
+
+def _stamp() -> str:
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
 
 
 def set_aside(path: Path, floor: int, last: int, *, last_is_known: bool) -> Path:
     """Rename a damaged file to be salvaged; records ``floor`` to ``last`` may have been in it."""
     certainty = _KNOWN if last_is_known else _AT_MOST
-    target = path.with_name(f"{path.name}{_SALVAGE}{stamp()}-{floor}-{last}-{certainty}")
+    target = path.with_name(f"{path.name}{_SALVAGE}{_stamp()}-{floor}-{last}-{certainty}")
     move_database(path, target)
     # A file that has vanished leaves a name behind, too: what was in it is still to be announced.
     target.touch()

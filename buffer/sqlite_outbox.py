@@ -14,36 +14,34 @@ Invariants:
 - One outbox uses the file at a time, held by a lock on ``<file>.lock`` that ends with its process. Others can
   read the file meanwhile.
 
+Here: the lock, opening, and what to do about a damaged file. What is in the file is buffer.disk_blocks'.
+
 One thread uses it at a time; it need not be the one that made it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from buffer import blocks, drops, files, recovery, tables
-from buffer.blocks import Block, DamagedBlockError, Dictionary
-from buffer.dictionaries import Dictionaries
+from buffer import drops, files, recovery
+from buffer.blocks import Block, Dictionary
+from buffer.disk_blocks import DiskBlocks
 from buffer.drops import NOTHING_IN_MEMORY, Drop, InMemory, OnDrop
 from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxError
-from buffer.files import Lock, make_directory, translated
+from buffer.files import make_directory
+from buffer.lock import Lock
 from buffer.outbox_file import OutboxFile
-from buffer.retention import Limits, pages_for
-from buffer.stock import Stock, spans
+from buffer.retention import Limits
 from buffer.tables import APPLICATION_ID, SCHEMA_VERSION
 
 __all__ = ["APPLICATION_ID", "BALLAST_BYTES", "SCHEMA_VERSION", "SqliteOutbox"]
 
 BALLAST_BYTES: Final = 1 << 20
 """Room for the log of a removal and for what opening takes; see docs/durability.md."""
-_GIVE_BACK_BYTES: Final = 1 << 20
-"""An empty outbox smaller than this keeps its space: a flapping link would else rewrite it all the time."""
-_DROPS_PER_COMMIT: Final = 500
 _UNKNOWN: Final = 1 << 40
 """Where numbers go on when neither file nor lock tells the last one."""
 
@@ -76,8 +74,7 @@ class SqliteOutbox:
         self._on_drop = on_drop
         free = free_bytes or (lambda: files.free_bytes(path.parent))
         self._file = OutboxFile(path, Limits(max_bytes, min_free_disk, ballast_bytes, free))
-        self._partial: dict[int, set[int]] = {}
-        self._dictionaries = Dictionaries()
+        self._blocks = DiskBlocks(self._file, on_drop)
         self._salvages = recovery.Salvages()
         self._backfilled = 0
         make_directory(path.parent)
@@ -91,7 +88,7 @@ class SqliteOutbox:
     @property
     def issued(self) -> int:
         """The last number that a record of the file was given."""
-        return self._stock.issued
+        return self._blocks.stock.issued
 
     def append(
         self,
@@ -111,7 +108,15 @@ class SqliteOutbox:
         self._ready()
         if not records:
             return []
-        return self._mended(lambda: self._append(records, summary, not_below, for_the_oldest))
+
+        def append() -> list[int]:
+            first = max(self._blocks.stock.issued + 1, not_below)
+            self._held.reserve(first + len(records) - 1)
+            return self._blocks.append(first, records, summary, for_the_oldest=for_the_oldest)
+
+        numbers = self._mended(append)
+        self._note()
+        return numbers
 
     def store(
         self,
@@ -127,18 +132,24 @@ class SqliteOutbox:
         are what they are compressed with. Raises as ``append``.
         """
         self._ready()
-        self._mended(lambda: self._take_over(moved, removed, dictionaries, for_the_oldest))
+
+        def store() -> None:
+            self._held.reserve(moved[-1].last)
+            self._blocks.take_over(moved, removed, dictionaries, for_the_oldest=for_the_oldest)
+
+        self._mended(store)
+        self._note()
 
     def probe(self) -> None:
         """Write a little, to see whether the file could grow. Raises as ``append``."""
         self._ready()
-        self._mended(self._probe)
+        self._mended(self._blocks.probe)
 
     def skip_to(self, issued: int) -> None:
         """Never give a number up to this one. Raises as ``append``."""
         self._ready()
-        if issued > self._stock.issued:
-            self._mended(lambda: self._file.with_room(lambda: self._skip_to(issued)))
+        if issued > self._blocks.stock.issued:
+            self._mended(lambda: self._blocks.skip_to(issued))
             self._note()
 
     def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
@@ -148,7 +159,7 @@ class SqliteOutbox:
         """
         self._ready()
         self._salvage_some()
-        return self._mended(lambda: self._peek(max(after, 0), limit, max_bytes))
+        return self._mended(lambda: self._blocks.peek(max(after, 0), limit, max_bytes))
 
     def remove(self, numbers: Iterable[int]) -> None:
         """Forget records, durably where their whole block is; unknown numbers are ignored.
@@ -156,28 +167,21 @@ class SqliteOutbox:
         Raises OutboxDiskFull, OutboxUnusable (nothing is forgotten, try again later).
         """
         self._ready()
-        known = sorted({number for number in numbers if 1 <= number <= self._stock.issued})
-        if known and self._stock.stored:
-            self._mended(lambda: self._file.with_room(lambda: self._remove(known)))
+        known = sorted({number for number in numbers if 1 <= number <= self.issued})
+        if known and self._blocks.stock.stored:
+            self._mended(lambda: self._blocks.remove(known))
             self._note()
-            if (
-                not self._stock.stored
-                and not self._salvages
-                and files.database_bytes(self._path) > _GIVE_BACK_BYTES
-            ):
-                self._file.give_space_back()
-                # What was true of readings a long outage ago is a poor sample of the next ones.
-                self._dictionaries.forget()
+            if not self._blocks.stock.stored and not self._salvages:
+                self._blocks.give_space_back()
 
     def __len__(self) -> int:
-        waiting = self._stock.stored - sum(map(len, self._partial.values()))
         # What is still to be salvaged counts as one: somebody must ask for it.
-        return max(waiting, 1 if self._salvages else 0)
+        return max(self._blocks.waiting, 1 if self._salvages else 0)
 
     @property
     def dropped(self) -> int:
         """Records dropped for want of room since the file was made, announced or not."""
-        return self._stock.dropped
+        return self._blocks.stock.dropped
 
     def size_bytes(self) -> int:
         """Bytes on disk: the database, its write-ahead log, the log's index, and the ballast."""
@@ -204,8 +208,7 @@ class SqliteOutbox:
             if self._file.is_open:
                 # What was stored is on the disk: a failure costs repetitions.
                 with contextlib.suppress(sqlite3.Error):
-                    numbers = sorted(set[int]().union(*self._partial.values()))
-                    tables.write_removed(self._file.connection, numbers)
+                    self._blocks.take_down_removed()
                 self._file.close()
         finally:
             lock.note_close()
@@ -227,19 +230,12 @@ class SqliteOutbox:
             self._begin_salvage(source)
         self._file.mind_ballast()
 
-    def _connect(self, issued: int) -> None:
+    def _connect(self, issued: int, *, replaces: bool = False) -> None:
         """Open the file, or make it, numbering after ``issued``. Raises OutboxCorrupt."""
         recovery.pending(self._path)
         self._file.open(issued, may_be_new=issued > 0 or not self._held.issued)
         try:
-            with translated(self._path):
-                connection = self._file.connection
-                self._stock = Stock(connection, self._path)
-                self._partial = {}
-                for span in spans(tables.read_removed(connection)):
-                    for head in tables.heads_within(connection, span.start, span.stop - 1):
-                        numbers = range(max(head.first, span.start), min(head.last + 1, span.stop))
-                        self._partial.setdefault(head.first, set()).update(numbers)
+            self._blocks.load(replaces=replaces)
         except OutboxError:
             self._file.close()
             raise
@@ -253,210 +249,13 @@ class SqliteOutbox:
 
     def _lost_after_the_newest(self) -> Drop | None:
         """What was stored after the newest block that can be found: a damaged log ends there, silently."""
-        first = self._stock.issued + 1
-        if self._held.issued > self._stock.issued:
-            last = self._held.issued if self._held.issued_is_exact else self._held.reserved
-        else:
+        lock, found = self._held, self._blocks.stock.issued
+        if lock.issued <= found:
             return None
-        self._stock.issued = max(last, self._stock.issued)
-        with self._file.transaction() as connection:
-            self._stock.renumber(connection)
-        count = last - first + 1 if self._held.issued_is_exact else None
-        return Drop(drops.CORRUPT, first, last, count, b"") if last >= first else None
-
-    # Appending.
-
-    def _append(
-        self, records: Sequence[bytes], summary: bytes, not_below: int, for_the_oldest: bool
-    ) -> list[int]:
-        first = max(self._stock.issued + 1, not_below)
-        self._held.reserve(first + len(records) - 1)
-        dictionary, copy = self._dictionaries.for_append(self._file.connection, records)
-        block = blocks.make(first, records, summary, dictionary)
-        copies = [dictionary] if copy and dictionary is not None else []
-        self._store([block], copies, for_the_oldest)
-        self._dictionaries.appended(dictionary)
-        self._numbered(block)
-        return list(range(block.first, block.last + 1))
-
-    def _take_over(
-        self,
-        moved: Sequence[Block],
-        removed: Mapping[int, Iterable[int]],
-        dictionaries: Sequence[Dictionary],
-        for_the_oldest: bool,
-    ) -> None:
-        self._held.reserve(moved[-1].last)
-        new = [dictionary for dictionary in dictionaries if not self._dictionaries.has(dictionary)]
-        self._store(moved, new, for_the_oldest)
-        for dictionary in new:
-            self._dictionaries.stored(dictionary)
-        for block in moved:
-            if gone := set(removed.get(block.first, ())):
-                self._partial[block.first] = gone
-            self._numbered(block)
-
-    def _numbered(self, block: Block) -> None:
-        """A new block is on the disk, and its numbers are given."""
-        if block.first > self._stock.issued + 1:
-            # Kept elsewhere to their end: if the file is damaged one day, nobody misses them here.
-            self._stock.gone.append((self._stock.issued + 1, block.first - 1))
-        self._stock.issued = max(block.last, self._stock.issued)
-        self._note()
-
-    def _probe(self) -> None:
-        with translated(self._path):
-            _, reason = self._file.limits.missing_pages(self._file.connection, [tables.PAGE_BYTES])
-        if reason == drops.DISK_LOW:
-            raise OutboxDiskFull(f"the disk of {self._path} has less room than it must keep")
-        with self._file.transaction() as connection:
-            tables.write_numbering(connection, self._stock.numbering)
-
-    def _skip_to(self, issued: int) -> None:
-        with self._file.transaction() as connection:
-            after = self._stock.renumber(connection, issued)
-        self._stock.gone.append((self._stock.issued + 1, issued))
-        self._stock.issued = issued
-        self._stock.adopt(after, self._stock.stored)
-
-    def _store(self, fresh: Sequence[Block], copies: Sequence[Dictionary], for_the_oldest: bool) -> None:
-        """Store blocks, and copies of dictionaries, in one transaction."""
-        sizes = [block.size_bytes for block in fresh]
-        with translated(self._path):
-            missing, reason = self._file.limits.missing_pages(self._file.connection, sizes)
-        if reason == drops.DISK_LOW and not for_the_oldest:
-            raise OutboxDiskFull(f"the disk of {self._path} has less room than it must keep")
-        try:
-            dropped = self._insert(fresh, copies, missing, reason)
-        except OutboxDiskFull:
-            if not for_the_oldest or not self._stock.stored:
-                raise
-            # In the file there is room as soon as the oldest are gone; the ballast is for the log of that.
-            self._file.free_ballast()
-            try:
-                dropped = self._insert(fresh, copies, pages_for(sizes, tables.PAGE_BYTES), drops.DISK_LOW)
-            finally:
-                self._file.mind_ballast()
-        for drop in dropped:
-            removed = len(self._partial.pop(drop.first, ()))
-            self._on_drop(dataclasses.replace(drop, count=(drop.count or 0) - removed))
-        if dropped:
-            self._file.mind_ballast()
-
-    def _insert(
-        self, fresh: Sequence[Block], copies: Sequence[Dictionary], missing_pages: int, reason: str
-    ) -> list[Drop]:
-        """Store blocks in the place of the oldest ones, in one transaction; what was dropped."""
-        dropped: list[Drop] = []
-        gone = added = 0
-        with self._file.transaction() as connection:
-            while (
-                missing_pages
-                and len(dropped) < _DROPS_PER_COMMIT
-                and connection.execute("PRAGMA freelist_count").fetchone()[0] < missing_pages
-                and (oldest := tables.oldest_head(connection)) is not None
-            ):
-                if oldest.first > fresh[0].first:
-                    # A salvaged block, older than all there is: it is the one to go.
-                    dropped += [Drop(reason, old.first, old.last, old.count, old.summary) for old in fresh]
-                    break
-                tables.delete(connection, oldest.first)
-                dropped.append(Drop(reason, oldest.first, oldest.last, oldest.count, oldest.summary))
-                gone += oldest.count
-            else:
-                added = sum(block.count * tables.insert(connection, block) for block in fresh)
-            stored = self._stock.stored - gone + added
-            for dictionary in copies:
-                tables.add_dictionary(connection, dictionary)
-            dropped_ever = self._stock.dropped + sum(drop.count or 0 for drop in dropped)
-            after = self._stock.renumber(connection, fresh[-1].last, stored, dropped_ever)
-        self._stock.adopt(after, stored, dropped)
-        return dropped
-
-    # Reading.
-
-    def _peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
-        taken: list[tuple[int, bytes]] = []
-        if limit < 1 or after > self._stock.issued:
-            return taken
-        damaged: list[Block] = []
-        expected = self._stock.oldest if not after else None
-        taken_bytes = 0
-        last = 0
-        with (
-            translated(self._path),
-            contextlib.closing(tables.blocks_from(self._file.connection, after + 1)) as found,
-        ):
-            for block in found:
-                if expected not in (None, block.first) or block.first <= last:
-                    raise OutboxCorrupt(f"{self._path}: blocks are missing")
-                if not tables.finds(self._file.connection, block.first):
-                    # In a damaged tree a scan and a search can disagree: it could never be removed.
-                    raise OutboxCorrupt(f"{self._path}: a block is out of place")
-                expected, last = None, block.last
-                try:
-                    records = block.records(self._dictionaries.find(self._file.connection, block.dictionary))
-                except DamagedBlockError as error:
-                    if not error.head_is_sound:
-                        raise OutboxCorrupt(f"{self._path}: a block's head is damaged") from error
-                    damaged.append(block)
-                    continue
-                removed = self._partial.get(block.first, ())
-                for number, record in enumerate(records, block.first):
-                    if number <= after or number in removed:
-                        continue
-                    taken_bytes += len(record)
-                    if len(taken) >= limit or (taken and taken_bytes > max_bytes):
-                        break
-                    taken.append((number, record))
-                else:
-                    continue
-                break
-        if not after and not last and self._stock.stored:
-            raise OutboxCorrupt(f"{self._path}: all blocks are missing")
-        for block in damaged:
-            self._file.with_room(lambda block=block: self._give_up(block))  # type: ignore[misc]
-        return taken
-
-    def _give_up(self, block: Block) -> None:
-        """Set a block with a damaged payload aside, in a file of its own, and announce it."""
-        aside = self._path.with_name(f"{self._path.name}.damaged-{recovery.stamp()}-block-{block.first}")
-        with contextlib.suppress(OSError):
-            aside.write_bytes(block.payload)
-        with self._file.transaction() as connection:
-            tables.delete(connection, block.first)
-            stored = self._stock.stored - block.count
-            after = self._stock.renumber(connection, self._stock.issued, stored)
-        self._stock.adopt(after, stored, [block])
-        self._partial.pop(block.first, None)
-        self._on_drop(Drop(drops.CORRUPT, block.first, block.last, block.count, block.summary))
-
-    # Removing.
-
-    def _remove(self, numbers: Sequence[int]) -> None:
-        partial: dict[int, set[int]] = {}
-        finished: list[Block] = []
-        with self._file.transaction() as connection:
-            for span in spans(numbers):
-                for head in tables.heads_within(connection, span.start, span.stop - 1):
-                    gone = partial.setdefault(head.first, set(self._partial.get(head.first, ())))
-                    if len(gone) == head.count:
-                        continue
-                    gone.update(range(max(head.first, span.start), min(head.last + 1, span.stop)))
-                    if len(gone) == head.count:
-                        tables.delete(connection, head.first)
-                        finished.append(head)
-            stored = self._stock.stored - sum(head.count for head in finished)
-            after = (
-                self._stock.renumber(connection, self._stock.issued, stored)
-                if finished
-                else self._stock.numbering
-            )
-        self._partial.update({first: gone for first, gone in partial.items() if gone})
-        for head in finished:
-            self._partial.pop(head.first, None)
-        if finished:
-            self._stock.adopt(after, stored, finished)
+        last = max(lock.issued if lock.issued_is_exact else lock.reserved, found)
+        self._blocks.lose_up_to(last)
+        count = last - found if lock.issued_is_exact else None
+        return Drop(drops.CORRUPT, found + 1, last, count, b"") if last > found else None
 
     # Recovering.
 
@@ -466,40 +265,32 @@ class SqliteOutbox:
             return work()
         except OutboxCorrupt:
             self._file.close()
-            self._set_aside(self._stock.whole_from, self._stock.issued, self._stock.gone)
+            stock = self._blocks.stock
+            self._set_aside(stock.whole_from, stock.issued, stock.gone)
             return work()
 
     def _set_aside(self, floor: int, last: int | None, gone: Sequence[tuple[int, int]] = ()) -> None:
         """Start a fresh file in a damaged one's place; ``last`` is the last number issued, where known."""
         ceiling = (self._held.reserved or _UNKNOWN) if last is None else last
         source = recovery.set_aside(self._path, floor, ceiling, last_is_known=last is not None)
-        partial = self._partial
-        self._connect(issued=ceiling)
-        self._partial = partial
-        self._begin_salvage(source, self._dictionaries.forget(), gone)
+        self._connect(issued=ceiling, replaces=True)
+        self._begin_salvage(source, self._blocks.forget_dictionaries(), gone)
 
     def _begin_salvage(
         self, source: Path, spare: Dictionary | None = None, gone: Sequence[tuple[int, int]] = ()
     ) -> None:
-        with translated(self._path):
-            self._file.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        with self._path.open("rb") as file:
-            first_page = file.read(tables.PAGE_BYTES)
-        self._salvages.begin(source, first_page, spare, gone)
+        self._salvages.begin(source, self._file.first_page(), spare, gone)
 
     def _salvage_some(self) -> None:
         """Copy from damaged files for a moment. On a disk without room they wait: nothing goes for them."""
         with contextlib.suppress(OutboxDiskFull):
-            self._salvages.step(self._path, self._store_salvaged, self._on_drop)
+            self._salvages.step(self._path, self._take_back, self._on_drop)
 
-    def _store_salvaged(self, block: Block, dictionary: Dictionary | None) -> None:
-        copies = [] if dictionary is None or self._dictionaries.has(dictionary) else [dictionary]
-        self._store([block], copies, for_the_oldest=False)
+    def _take_back(self, block: Block, dictionary: Dictionary | None) -> None:
+        self._blocks.take_back(block, dictionary)
         self._backfilled += 1
-        for copy in copies:
-            self._dictionaries.stored(copy)
 
-    # Bookkeeping.
+    # The lock.
 
     @property
     def _held(self) -> Lock:
@@ -508,4 +299,5 @@ class SqliteOutbox:
         return self._lock
 
     def _note(self) -> None:
-        self._held.note(self._stock.issued, self._stock.oldest or self._stock.issued + 1)
+        stock = self._blocks.stock
+        self._held.note(stock.issued, stock.oldest or stock.issued + 1)

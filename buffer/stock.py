@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from buffer import tables
@@ -67,6 +67,20 @@ class Stock:
             tables.write_numbering(connection, numbering)
         return numbering
 
+    def give_numbers(self, block: Block) -> None:
+        """A new block is on the disk, and its numbers are given."""
+        self.pass_over(block.first - 1)
+        self.issued = max(block.last, self.issued)
+
+    def pass_over(self, last: int) -> None:
+        """Numbers up to this one were given to records kept elsewhere to their end.
+
+        If the file is damaged one day, nobody misses them here.
+        """
+        if last > self.issued:
+            self.gone.append((self.issued + 1, last))
+            self.issued = last
+
     def adopt(self, numbering: Numbering, stored: int, gone: Iterable[Block | Drop] = ()) -> None:
         """The transaction is on the disk: its figures are ours."""
         self.numbering, self.stored, self.dropped = numbering, stored, numbering.dropped
@@ -79,16 +93,3 @@ class Stock:
         if not numbering.holes:
             # From the oldest block on there is no number that isn't stored.
             self.whole_from, self.gone = numbering.floor, []
-
-
-def spans(numbers: Sequence[int]) -> Iterator[range]:
-    """Each unbroken run of ascending numbers; a drain makes one."""
-    if not numbers:
-        return
-    first = last = numbers[0]
-    for number in numbers[1:]:
-        if number != last + 1:
-            yield range(first, last + 1)
-            first = number
-        last = number
-    yield range(first, last + 1)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from buffer import drops, files
+from buffer import drops
 from buffer.blocks import Block
 from buffer.drops import Drop, InMemory, OnDrop
 from buffer.errors import (
@@ -34,8 +34,9 @@ from buffer.errors import (
     OutboxTooLarge,
     OutboxUnusable,
 )
-from buffer.files import translated
+from buffer.lock import last_reserved
 from buffer.memory_blocks import DamagedError, MemoryBlocks
+from buffer.sqlite_errors import translated
 from buffer.sqlite_outbox import SqliteOutbox
 
 MEMORY_BYTES: Final = 32 << 20
@@ -96,7 +97,7 @@ class TieredOutbox:
             raise
         except (OutboxDiskFull, OutboxUnusable, OutboxCorrupt) as error:
             self._failed(error)
-            reserved = files.last_reserved(path)
+            reserved = last_reserved(path)
             # A number that no clock has given before, where nobody can say what the file holds.
             self._issued = reserved if reserved is not None else _UNKNOWN + (time.time_ns() >> 10)
 
