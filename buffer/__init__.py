@@ -1,1 +1,15 @@
-"""Durable queues of opaque records. Knows record numbers and bytes; not their meaning or destination."""
+"""Durable queues of opaque records. Knows record numbers and bytes; not their meaning or destination.
+
+    tiered_outbox   what the gateway uses: on the disk, and in memory while that can't be used
+    sqlite_outbox   the outbox on the disk: its lock, opening, what to do about damage
+    memory_outbox   one without a disk, for tests
+    reader          an outbox that somebody else uses, read only
+    disk_blocks     the blocks in the file: storing, dropping, reading, removing
+    memory_blocks   blocks in memory
+    blocks, tables  what a block is; the tables of the file
+    stock           how many records there are, and their numbering
+    outbox_file     the SQLite file: opening it, transactions, room on a full disk
+    recovery        salvage from damaged files; log_repair: from a damaged log
+
+The others are parts of these.
+"""
