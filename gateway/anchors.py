@@ -2,7 +2,8 @@
 
 A boot's anchor is its wall time at boot, noted when its clock was first seen synchronised. By it readings
 held by an earlier run, or in an earlier boot, are repaired with the very time their copies got. Written once
-when a boot's clock is found synchronised, and once where the gateway gives up waiting for that.
+when a boot's clock is found synchronised, and once where the gateway gives up waiting for that; where the
+disk refuses, again until it doesn't: without it held rows would lose their time at the next reboot.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Anchors:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._boots = _read(path)
+        self.unsaved = False
+        """Whether the file lacks something: the disk refused it."""
 
     def offset_ms(self, boot: str) -> int | None:
         """A boot's anchor, ms since the epoch; None where its clock was never seen to be right."""
@@ -63,11 +66,19 @@ class Anchors:
         self._boots[boot] = known
         for oldest in list(self._boots)[:-_BOOTS]:
             del self._boots[oldest]
+        self.save()
+
+    def save(self) -> None:
+        """Write the file; ``unsaved`` tells where that failed."""
         fields = {boot: _fields(known) for boot, known in self._boots.items()}
         try:
             write_durably(self._path, json.dumps({"boots": fields}))
         except OSError as error:
-            log.error("event=state.not_written path=%s error=%s", self._path, error)
+            level = logging.DEBUG if self.unsaved else logging.ERROR
+            log.log(level, "event=state.not_written path=%s error=%s", self._path, error)
+            self.unsaved = True
+        else:
+            self.unsaved = False
 
 
 def _fields(known: _Known) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from gateway.holdback import Holdback, Verdict
 log = logging.getLogger(__name__)
 
 _NS_PER_MS: Final = 1_000_000
+_SAVE_AGAIN_S: Final = 10.0
 
 
 def open_clock(config: Config, machine: Machine) -> tuple[SystemClock, Timekeeper]:
@@ -42,6 +43,7 @@ class Timekeeper:
         self._hold_s = hold_s
         self._trusted = trust == "always"
         self._settled = False
+        self._save_at_s = float("-inf")
         self._first_offset_ms = self._offset_ms()
         self._verdicts = anchors.verdicts
         first = self.check(reachable_s=0.0)
@@ -54,6 +56,7 @@ class Timekeeper:
 
     def check(self, reachable_s: float) -> Verdict | None:
         """The verdict on this boot, once, when there is one. ``reachable_s``: how long Kafka has answered."""
+        self._save_what_was_refused()
         if self._settled:
             return None
         gave_up = self._anchors.gave_up(self._boot)
@@ -75,6 +78,12 @@ class Timekeeper:
             log.warning("event=clock.hold_ended boot=%s reachable_s=%.0f", self._boot, reachable_s)
             return Verdict(self._boot, None)
         return None
+
+    def _save_what_was_refused(self) -> None:
+        now_s = self._clock.monotonic()
+        if self._anchors.unsaved and now_s >= self._save_at_s:
+            self._save_at_s = now_s + _SAVE_AGAIN_S
+            self._anchors.save()
 
     def _offset_ms(self) -> int:
         return round(self._clock.offset_ns() / _NS_PER_MS)

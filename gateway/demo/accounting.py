@@ -187,7 +187,7 @@ def in_outbox(path: Path, gateway: str) -> set[Identity]:
             after = rows[-1][0]
             for _, stored in rows:
                 try:
-                    reading = parse_reading(from_bytes(stored).value)
+                    reading = parse_reading(from_bytes(stored).value, unrepaired=True)
                 except (InvalidReading, ValueError):
                     continue
                 if reading.gateway == gateway:

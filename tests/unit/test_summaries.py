@@ -30,6 +30,15 @@ def test_a_summary_names_the_readings_of_a_block_and_nothing_else() -> None:
     )
 
 
+def test_readings_of_a_clock_that_stands_in_1970_are_in_the_summary() -> None:
+    # Not there, they would be dropped without their numbers, and count as lost.
+    waiting = replace(READING, time_us=30_000_000, clock="unsynced", boot="boot-1", mono_ms=30_000)
+    block = [Record("mqtt.wind_speed", b"", encode_reading(waiting), (("unrepaired", b"boot-1"),))]
+    assert ranges(summarise(block)) == (
+        Range(READING.gateway, READING.run, READING.channel, READING.seq, READING.seq),
+    )
+
+
 @given(st.binary(max_size=60))
 def test_a_damaged_summary_says_nothing(damaged: bytes) -> None:
     assert all(isinstance(found, Range) for found in ranges(damaged))
