@@ -273,6 +273,14 @@ class DiskBlocks:
             # What was true of readings a long outage ago is a poor sample of the next ones.
             self._dictionaries.forget()
 
+    def forget_lost_removals(self) -> None:
+        """No more blocks come back from damaged files: what was removed from lost ones counts no longer."""
+        with translated(self._file.path):
+            connection = self._file.connection
+            lost = [first for first in self._removed if not tables.finds(connection, first)]
+        for first in lost:
+            del self._removed[first]
+
     def forget_dictionaries(self) -> Dictionary | None:
         """Another file has taken the place of this one, and holds none. The one last used."""
         return self._dictionaries.forget()

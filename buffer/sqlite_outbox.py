@@ -283,8 +283,12 @@ class SqliteOutbox:
 
     def _salvage_some(self) -> None:
         """Copy from damaged files for a moment. On a disk without room they wait: nothing goes for them."""
+        if not self._salvages:
+            return
         with contextlib.suppress(OutboxDiskFull):
             self._salvages.step(self._path, self._take_back, self._on_drop)
+        if not self._salvages:
+            self._blocks.forget_lost_removals()
 
     def _take_back(self, block: Block, dictionary: Dictionary | None) -> None:
         self._blocks.take_back(block, dictionary)

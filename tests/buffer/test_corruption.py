@@ -235,3 +235,19 @@ def test_what_was_salvaged_at_run_time_outlives_the_next_start(tmp_path: Path) -
     assert dict(outbox.peek(0, UNBOUND, UNBOUND)) == found
     assert len(drops) == 1
     outbox.close()
+
+
+def test_what_was_removed_from_a_lost_block_does_not_hide_others(tmp_path: Path) -> None:
+    outbox = SqliteOutbox(tmp_path / NAME)
+    outbox.append([b"a" * 50] * 3)
+    outbox.append([b"b" * 50] * 3)
+    outbox.append([b"c" * 50] * 3)
+    outbox.remove([1, 2, 7])
+    outbox._file.connection.execute("UPDATE blocks SET head_checksum = x'00' WHERE first = 1")
+    for _ in range(100):
+        found = [number for number, _ in outbox.peek(0, UNBOUND, UNBOUND)]
+        if not outbox._salvages:
+            break
+    assert found == [4, 5, 6, 8, 9]
+    assert len(outbox) == 5
+    outbox.close()
