@@ -123,6 +123,7 @@ class Daemon:
             hold=self._link.hold,
             batch_s=assembly.batch_s(config),
             holdback=self._holdback,
+            on_drop=self._drops.put,
         )
         self._state_file = StateFile(
             config.outbox.path.with_name(config.outbox.path.name + ".run"),

@@ -18,7 +18,7 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
-from buffer.drops import InMemory
+from buffer.drops import MEMORY_FULL, Drop, InMemory, OnDrop, ignore
 from gateway.backlog import REMOVE_AGAIN_S, Backlog, Drained
 from gateway.counters import Counters
 from gateway.events import Announced, Arrived, Changed, Event, Outcome, Sampled, Stop
@@ -42,6 +42,7 @@ from gateway.parking import Parking
 from gateway.ports import Record, Sink, Undelivered
 from gateway.reception import Reception
 from gateway.run_revisions import RunRevisions
+from gateway.summaries import summarise
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ _LOOK_AGAIN_S: Final = 0.1
 _TRY_LIVE_EVERY_S: Final = 20.0
 # Beyond this much in memory the broker is asked to keep what it has; it has the session for that.
 MAX_MEMORY_BYTES: Final = 32 << 20
+# Beyond this much of our own, the oldest readings go: the disk neither takes them nor refuses.
+MAX_LEDGER_BYTES: Final = 48 << 20
 
 Uplink = Literal["healthy", "spilling", "draining", "metered"]
 
@@ -65,7 +68,7 @@ class Forwarder:
 
     New messages go through ``live``, the outbox through ``backlog``: a long backlog delays nothing new.
     ``batch_s`` makes it metered: seconds between two batches. What ``holdback`` holds goes no
-    further than the outbox until it is judged.
+    further than the outbox until it is judged. ``on_drop`` is told, in the thread, what had to be given up.
     """
 
     def __init__(
@@ -80,11 +83,13 @@ class Forwarder:
         hold: Callable[[bool], None] = lambda holding: None,
         batch_s: float | None = None,
         holdback: Holdback | None = None,
+        on_drop: OnDrop = ignore,
     ) -> None:
         self._intake = intake
         self._live = live
         self._acknowledge = acknowledge
         self._hold = hold
+        self._on_drop = on_drop
         # One thread writes each, so neither needs a lock.
         self._arrived_bytes = 0
         self._taken_bytes = 0
@@ -253,6 +258,7 @@ class Forwarder:
             self._take_events()
             self._watch.judge(self._monotonic(), self._pace.verdict_s)
             self._store_overdue()
+            self._bound_memory()
             self._try_live()
             stopping, oldest = self._stopping_until_s is not None, self._writer.in_memory.oldest
             # What ends with this process goes to Kafka while there is time.
@@ -408,9 +414,20 @@ class Forwarder:
             return
         # Once one is overdue because of Kafka, the others would be too: one commit for all of them.
         everything = stopping or not self._watch.answering or self._pace.metered or self._holdback.active
-        taken = self._ledger.take_for_storing(now_s if everything else self._entered_before_s(now_s))
+        # What is for a parked topic is overdue sooner or later: with this commit, not with one of its own.
+        taken = self._ledger.take_for_storing(
+            now_s if everything else self._entered_before_s(now_s), self._parking.topics
+        )
         if taken:
             self._writer.store(taken)
+
+    def _bound_memory(self) -> None:
+        if self._ledger.open_bytes <= MAX_LEDGER_BYTES:
+            return
+        lost, settled = self._ledger.give_up(self._ledger.open_bytes - MAX_LEDGER_BYTES * 7 // 8)
+        if lost:
+            self._on_drop(Drop(MEMORY_FULL, 0, 0, len(lost), summarise(lost)))
+        self._settle(settled)
 
     # Whether Kafka answers.
 

@@ -20,11 +20,15 @@ Pure bookkeeping: no I/O, no clock. One thread (the forwarder's) owns it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Final
 
 from gateway.ports import Record
+
+ENTRY_BYTES: Final = 1024
+"""What an entry takes beside its value: key, headers, objects (measured: 0.8 KiB, and a PUBACK)."""
 
 
 class Stage(Enum):
@@ -83,7 +87,7 @@ class Ledger:
         self._held: dict[int, Entry] = {}
         self._in_memory: dict[int, Entry] = {}
         self.open_bytes = 0
-        """Values of the open entries, and of rows in memory that still owe PUBACKs."""
+        """What the open entries take, and rows in memory that owe PUBACKs: ``ENTRY_BYTES`` and a value."""
 
     def __len__(self) -> int:
         return len(self._unstored) + len(self._storing)
@@ -110,7 +114,7 @@ class Ledger:
         if ack is not None:
             self.owe(entry, ack)
         self._unstored[entry] = None
-        self.open_bytes += len(record.value)
+        self.open_bytes += ENTRY_BYTES + len(record.value)
         if own:
             self._awaiting_echo[record.value] = entry
         return entry
@@ -175,18 +179,37 @@ class Ledger:
         """What is open."""
         return [entry.record for entry in (*self._storing, *self._unstored)]
 
-    def take_for_storing(self, entered_before_s: float) -> list[Entry]:
-        """The entries that entered before a moment and are not on their way to the disk; now they are."""
-        taken: list[Entry] = []
-        for entry in self._unstored:
-            if entry.entered_s > entered_before_s:
-                break
-            entry.stage = Stage.STORING
-            taken.append(entry)
+    def take_for_storing(self, entered_before_s: float, topics: Container[str] = ()) -> list[Entry]:
+        """The entries that entered before a moment and are not on their way to the disk; now they are.
+
+        Of ``topics``, those that entered later as well.
+        """
+        taken = [
+            entry
+            for entry in self._unstored
+            if entry.entered_s <= entered_before_s or entry.record.topic in topics
+        ]
         for entry in taken:
+            entry.stage = Stage.STORING
             del self._unstored[entry]
             self._storing[entry] = None
         return taken
+
+    def give_up(self, free_bytes: int) -> tuple[list[Record], Settled]:
+        """Forget the oldest entries that are nowhere else, until they took so much: they are lost.
+
+        Other devices' messages are not among them, since the broker has them until they are acknowledged.
+        """
+        doomed: list[Entry] = []
+        freed = 0
+        for entry in self._unstored:
+            if freed >= free_bytes:
+                break
+            if not entry.at_sink and (entry.own or not entry.acks):
+                doomed.append(entry)
+                freed += ENTRY_BYTES + len(entry.record.value)
+        acks = [ack for entry in doomed for ack in self._close(entry).acks]
+        return [entry.record for entry in doomed], Settled(tuple(acks))
 
     def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> Settled:
         """The outbox has entries on disk under these numbers."""
@@ -238,7 +261,7 @@ class Ledger:
 
     def _close(self, entry: Entry) -> Settled:
         if self.is_open(entry):
-            self.open_bytes -= len(entry.record.value)
+            self.open_bytes -= ENTRY_BYTES + len(entry.record.value)
         self._unstored.pop(entry, None)
         self._storing.pop(entry, None)
         self._forget_bytes(entry)
@@ -260,7 +283,7 @@ class Ledger:
         entry = self._in_memory.pop(number, None)
         if entry is None:
             return ()
-        self.open_bytes -= len(entry.record.value)
+        self.open_bytes -= ENTRY_BYTES + len(entry.record.value)
         return self._due(entry)
 
     def _forget_bytes(self, entry: Entry) -> None:

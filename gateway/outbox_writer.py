@@ -1,6 +1,7 @@
 """The one thread that touches the outbox. An fsync may take a second on an SD card: nobody else waits for it.
 
-Tasks are done in order; each answer goes to ``report``, which must only enqueue.
+A commit goes before all else, so that a reading is durable in time though removals wait for fsyncs of their
+own; other tasks are done in order. Each answer goes to ``report``, which must only enqueue.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from itertools import count
+from queue import Empty, PriorityQueue
 from typing import Final
 
 from buffer.errors import OutboxError
@@ -23,6 +25,7 @@ from gateway.summaries import summarise
 log = logging.getLogger(__name__)
 
 _TEND_EVERY_S: Final = 1.0
+_FIRST, _IN_TURN, _LAST = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,8 @@ class OutboxWriter:
     def __init__(self, outbox: Outbox, report: Callable[[Answer], None]) -> None:
         self._outbox = outbox
         self._report = report
-        self._tasks: SimpleQueue[Callable[[], Answer | None] | None] = SimpleQueue()
+        self._tasks: PriorityQueue[tuple[int, int, Callable[[], Answer | None] | None]] = PriorityQueue()
+        self._order = count()
         self._thread = threading.Thread(target=self._run, name="outbox-writer", daemon=True)
         self.records = len(outbox)
         self.size_bytes = outbox.size_bytes()
@@ -125,30 +129,33 @@ class OutboxWriter:
 
     def store(self, entries: Sequence[Entry]) -> None:
         """Put entries on disk; answered by Stored, by Kept and later Durable, or by NotStored."""
-        self._tasks.put(lambda: self._store(entries))
+        self._put(_FIRST, lambda: self._store(entries))
 
     def fetch(self, after: int) -> None:
         """Read the next batch of rows; answered by Fetched or NotFetched."""
-        self._tasks.put(lambda: self._fetch(after))
+        self._put(_IN_TURN, lambda: self._fetch(after))
 
     def remove(self, numbers: Iterable[int]) -> None:
         """Forget rows; answered only where that fails, by NotRemoved."""
         doomed = tuple(numbers)
-        self._tasks.put(lambda: self._remove(doomed))
+        self._put(_IN_TURN, lambda: self._remove(doomed))
 
     def stop(self) -> None:
         """Finish the tasks given so far, close the outbox (it announces what it can't keep) and end."""
-        self._tasks.put(None)
+        self._put(_LAST, None)
         self._thread.join()
         self._outbox.tend(at_once=True)
         self._tell_durable()
         self._look()
         self._outbox.close()
 
+    def _put(self, turn: int, task: Callable[[], Answer | None] | None) -> None:
+        self._tasks.put((turn, next(self._order), task))
+
     def _run(self) -> None:
         while True:
             try:
-                task = self._tasks.get(timeout=None if self.in_memory.problem is None else _TEND_EVERY_S)
+                *_, task = self._tasks.get(timeout=None if self.in_memory.problem is None else _TEND_EVERY_S)
             except Empty:
                 self._outbox.tend()
                 self._look()

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from operator import lt
+from operator import le, lt
 from pathlib import Path
+
+import pytest
 
 from buffer.drops import Drop
 from buffer.errors import OutboxDiskFull
@@ -20,6 +22,7 @@ from gateway.ledger import Ack
 from gateway.outbox_records import to_bytes
 from gateway.outbox_writer import OutboxWriter
 from gateway.ports import Done, Record
+from gateway.summaries import ranges
 from tests.buffer.trouble import Disk
 from tests.servers import eventually
 from tests.unit.test_intake import intake
@@ -230,3 +233,56 @@ def test_a_message_of_another_device_is_acknowledged_when_memory_has_got_rid_of_
     disk.mend()
     eventually(lambda: acknowledged, until=lambda acks: acks == [Ack(1, 1), Ack(1, 77)])
     forwarder.stop(grace_s=0.0)
+
+
+def test_memory_is_bounded_while_a_commit_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk neither takes nor refuses: the oldest of our own readings are given up, and told."""
+    monkeypatch.setattr("gateway.forwarder.MAX_LEDGER_BYTES", 64 << 10)
+    outbox, station = SlowOutbox(), intake()[0]
+    drops: list[Drop] = []
+    forwarder = Forwarder(
+        station,
+        ScriptedSink(lambda record: False),
+        ScriptedSink(lambda record: False),
+        lambda report: OutboxWriter(outbox, report),
+        lambda ack: None,
+        0.2,
+        on_drop=drops.append,
+    )
+    forwarder.start()
+    sample(forwarder, station, 1)
+    assert outbox.begun.wait(10)
+    # From here on Kafka is silent: what comes is at no sink.
+    eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
+    for seq in range(2, 202):
+        sample(forwarder, station, seq)
+    eventually(lambda: sum(drop.count or 0 for drop in drops) + forwarder.in_flight, until=lambda n: n == 201)
+    eventually(lambda: forwarder.in_flight, until=lambda left: left * 1024 < 64 << 10)
+    outbox.let_through.set()
+    eventually(lambda: forwarder.in_flight, until=lambda left: left == 0)
+    assert forwarder.stop(grace_s=0.0) == []
+    lost = [
+        seq for drop in drops for each in ranges(drop.summary) for seq in range(each.first, each.last + 1)
+    ]
+    assert {drop.reason for drop in drops} == {"MEMORY_FULL"}
+    # The oldest, but for the one whose commit was under way.
+    assert lost == list(range(2, 2 + len(lost)))
+    assert len(outbox) == 201 - len(lost)
+
+
+def test_what_is_for_a_parked_topic_goes_with_few_commits() -> None:
+    """One by one each would cost the card a commit, for as long as nobody mends the topic."""
+    outbox = SlowOutbox()
+    outbox.let_through.set()
+    sink = ScriptedSink(lambda record: record.topic != "mqtt.co2")
+    with running(sink, outbox=outbox) as (forwarder, station):
+        sample(forwarder, station, 1, "co2")
+        sample(forwarder, station, 2, "wind_speed")
+        eventually(lambda: forwarder.parked_topics, until=lambda topics: topics == ("mqtt.co2",))
+        eventually(lambda: forwarder.in_flight, until=lambda left: left == 0)
+        for seq in range(3, 33):
+            sample(forwarder, station, seq, "co2")
+            eventually(lambda: forwarder.counters.sampled, until=partial(le, seq))
+        eventually(lambda: forwarder.outbox_records, until=lambda rows: rows >= 31)
+    # Thirty readings, a few milliseconds apart: whatever the machine did meanwhile, not thirty commits.
+    assert len(outbox.commits) < 15, outbox.commits
