@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -133,3 +134,36 @@ def test_a_size_that_cannot_be_read_keeps_nobody_from_storing() -> None:
     # The number of rows needs no disk.
     eventually(lambda: writer.records, until=lambda rows: rows == 2)
     writer.stop()
+
+
+class RecordingOutbox(MemoryOutbox):
+    """Notes what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
+        self.asked.append("append")
+        return super().append(records, summary)
+
+    def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
+        self.asked.append(f"peek {after}")
+        return super().peek(after, limit, max_bytes)
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        doomed = list(numbers)
+        self.asked.append(f"remove {doomed}")
+        super().remove(doomed)
+
+
+def test_a_commit_goes_before_what_waits_and_the_rest_keeps_its_order() -> None:
+    outbox = RecordingOutbox()
+    writer = OutboxWriter(outbox, lambda answer: None)
+    writer.remove([1])
+    writer.fetch(1)
+    writer.remove([2])
+    writer.store(entries(1, 10))
+    writer.start()
+    writer.stop()
+    assert outbox.asked == ["append", "remove [1]", "peek 1", "remove [2]"]
