@@ -127,7 +127,13 @@ class Ledger:
         return entry
 
     def owe(self, entry: Entry, ack: Ack) -> None:
-        """An open entry owes a PUBACK, which others may owe too."""
+        """An open entry owes a PUBACK, which others may owe too. Those of earlier connections are void."""
+        void = [each for each in entry.acks if each.connection < ack.connection]
+        if void:
+            # On a disk that fails for days a message comes again with each connection.
+            entry.acks = [each for each in entry.acks if each.connection >= ack.connection]
+            for each in void:
+                self._was_last(each)
         entry.acks.append(ack)
         self._owing[ack] = self._owing.get(ack, 0) + 1
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from buffer.drops import Drop
-from cloud.schema import EVENTS_TOPIC, MAX_READING_BYTES, RUN_ID, RUNS_TOPIC, VERSION
+from cloud.schema import EVENTS_TOPIC, MAX_PAYLOAD_BYTES, RUN_ID, RUNS_TOPIC, VERSION
 from gateway.holdback import Released
 from gateway.ports import Record
 from gateway.state_file import Predecessors
@@ -184,7 +184,7 @@ class RunLedger:
 
     def close_previous(self, payload: bytes) -> Record | None:
         """The closing record of another run whose last retained record says that it never ended itself."""
-        if len(payload) > MAX_READING_BYTES:
+        if len(payload) > MAX_PAYLOAD_BYTES:
             log.warning("event=run.unreadable error=%d bytes", len(payload))
             return None
         try:

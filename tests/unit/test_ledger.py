@@ -24,6 +24,18 @@ def test_an_echo_is_known_by_its_bytes_until_it_is_confirmed() -> None:
     assert len(ledger) == 0
 
 
+def test_a_message_that_comes_again_with_each_connection_owes_the_latest_puback_only() -> None:
+    ledger = Ledger()
+    parts = [ledger.enter(record(value), 0.0, own=False, ack=Ack(1, 7)) for value in (b"one", b"two")]
+    for connection in range(2, 1000):
+        for part in parts:
+            ledger.owe(part, Ack(connection, 7))
+    assert [part.acks for part in parts] == [[Ack(999, 7)], [Ack(999, 7)]]
+    ledger.take_for_storing(0.0)
+    assert ledger.stored(parts[:1], [1]) == Settled()
+    assert ledger.stored(parts[1:], [2]) == Settled(acks=(Ack(999, 7),))
+
+
 def test_a_foreign_message_is_no_echo() -> None:
     ledger = Ledger()
     ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))

@@ -46,7 +46,7 @@ def test_a_redelivery_of_what_is_still_open_is_acknowledged_when_that_is_stored(
         raw(forwarder, Ack(1, 7), b"nonsense")
         raw(forwarder, Ack(2, 7), b"nonsense", repeated=True)
         eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == 1)
-        eventually(lambda: acks, until=lambda paid: paid == [Ack(1, 7), Ack(2, 7)])
+        eventually(lambda: acks, until=lambda paid: paid == [Ack(2, 7)])
     assert forwarder.counters.received == 1
 
 
@@ -81,10 +81,10 @@ def test_several_readings_of_one_message_owe_one_puback_after_the_last() -> None
         eventually(lambda: forwarder.in_flight, until=lambda open_: open_ == 2)
         assert acks == []
         allowed.set()
-        eventually(lambda: acks, until=lambda paid: paid == [Ack(1, 7), Ack(2, 7), Ack(2, 8)])
+        eventually(lambda: acks, until=lambda paid: paid == [Ack(2, 7), Ack(2, 8)])
         assert forwarder.counters.received == 2
         forwarder.arrived("zigbee/shed", payload, Ack(3, 7), repeated=True)
-        eventually(lambda: acks[3:], until=lambda paid: paid == [Ack(3, 7)])
+        eventually(lambda: acks[2:], until=lambda paid: paid == [Ack(3, 7)])
     finally:
         forwarder.stop(grace_s=0.0)
     assert [record.topic for record in sink.sent].count("mqtt.temperature") == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +82,18 @@ def test_an_earlier_run_that_never_ended_is_closed_as_killed() -> None:
     assert json.loads(closing.value) == {**earlier, "state": "killed"}
 
 
+def test_a_run_that_announced_a_thousand_ranges_is_closed_too() -> None:
+    # 65 KB and more: drops of as many runs as a mast on a weak battery has in a winter.
+    ranges = [f"{run:012x} cup-{each}.wind_speed 1-3600" for run in range(150) for each in range(12)]
+    earlier: dict[str, Any] = {"gateway": "mast-07", "run": "old", "state": "running", "last_seq": {}}
+    earlier["dropped"] = [{"reason": "OUTBOX_FULL", "count": 1, "more_unknown": False, "ranges": ranges}]
+    payload = json.dumps(earlier).encode()
+    assert len(payload) > 64 << 10
+    closing = ledger().close_previous(payload)
+    assert closing is not None
+    assert json.loads(closing.value) == {**earlier, "state": "killed"}
+
+
 @pytest.mark.parametrize(
     "payload",
     [
@@ -95,7 +108,7 @@ def test_an_earlier_run_that_never_ended_is_closed_as_killed() -> None:
         b'{"gateway": "mast-08", "run": "old", "state": "running"}',
         b'{"gateway": "mast-07", "run": "\\ud800", "state": "running"}',
         b"[" * 60_000,
-        b" " * 70_000,
+        b'{"gateway": "mast-07", "run": "old", "state": "running"}' + b" " * (1 << 20),
     ],
 )
 def test_nothing_else_is_closed(payload: bytes) -> None:
