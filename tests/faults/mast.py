@@ -347,22 +347,7 @@ class Mast:
 
     def stored(self, path: Path | None = None) -> set[Identity]:
         """The readings in the outbox, or in a copy of it; the daemon has ended."""
-        found: set[Identity] = set()
-        outbox = SqliteOutbox(path or self.outbox)
-        try:
-            after = 0
-            while rows := outbox.peek(after, 10_000, 1 << 24):
-                after = rows[-1][0]
-                for _, stored in rows:
-                    record = from_bytes(stored)
-                    try:
-                        found.add(parse_reading(record.value).identity)
-                    except InvalidReading:
-                        # A dead letter or a run record on its way.
-                        continue
-        finally:
-            outbox.close()
-        return found
+        return readings_in(path or self.outbox)
 
     def reckon(self) -> Reckoning:
         """Compare everything with everything; the daemon has ended."""
@@ -394,6 +379,26 @@ class Mast:
 
 def _identities(gateway: str, run: str, places: Mapping[str, Seqs]) -> Iterator[Identity]:
     return ((gateway, channel, run, seq) for channel, seqs in places.items() for seq in seqs)
+
+
+def readings_in(path: Path) -> set[Identity]:
+    """The readings in an outbox that no daemon has open."""
+    found: set[Identity] = set()
+    outbox = SqliteOutbox(path)
+    try:
+        after = 0
+        while rows := outbox.peek(after, 10_000, 1 << 24):
+            after = rows[-1][0]
+            for _, stored in rows:
+                record = from_bytes(stored)
+                try:
+                    found.add(parse_reading(record.value).identity)
+                except InvalidReading:
+                    # A dead letter or a run record on its way.
+                    continue
+    finally:
+        outbox.close()
+    return found
 
 
 def device_reading(gateway: str, seq: int, *, run: str = "earlier-run") -> Reading:

@@ -62,5 +62,5 @@ def machine(
     packed = archive(tmp_path_factory.mktemp("package"))
     with Machine(gateway_vm, unique_name("fieldgate"), forwards, cloud.uplink.port) as machine:
         machine.push(packed, "/root/")
-        machine.run(INSTALL, timeout_s=300)
+        machine.run(INSTALL, timeout_s=600)
         yield machine

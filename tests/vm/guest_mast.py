@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
+from itertools import pairwise
+from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self
@@ -16,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 from cloud.run_records import RunRecord
 from cloud.topic_scan import read_books
 from tests.faults.kafka import Identity, Kafka
-from tests.faults.mast import Reckoning
+from tests.faults.mast import Reckoning, readings_in
 from tests.faults.witness import Witness
 from tests.servers import eventually, unique_name
 from tests.vm.machine import Link, Machine
@@ -93,6 +96,10 @@ class Cut:
     run: str
     at_s: float
     before: RunRecord
+    load: float
+    """The host's load average over the minute before."""
+    silent_s: float
+    """The longest time in the last 5 s before in which the witness heard nothing: how jerky the guest ran."""
     found: int | None = None
     """Rows in the outbox as the next run opened it; None where they were already on their way."""
     boot_s: float = 0.0
@@ -148,7 +155,9 @@ class GuestMast:
         run = str(self.status()["run"])
         before = self.witness.runs[run].record
         assert before is not None
-        cut = Cut(phase, run, self._machine.power_cut(), before)
+        load = os.getloadavg()[0]
+        at_s = self._machine.power_cut()
+        cut = Cut(phase, run, at_s, before, load, self._silent_s(run, at_s))
         self.cuts.append(cut)
         cut.boot_s = self._machine.boot()
         opened = self._answers(run)
@@ -171,13 +180,23 @@ class GuestMast:
             f"sqlite3 {database} 'pragma integrity_check'; ls {database}* | grep -E 'damaged|salvage' || true"
         ).strip()
 
+    def stored(self, directory: Path) -> set[Identity]:
+        """The readings a stop has left in the outbox, read from a copy of it; the gateway has stopped.
+
+        Kafka gets 5 s at a stop; what it hasn't confirmed by then stays for the next run.
+        """
+        database = f"/var/lib/fieldgate/{self.id}.db"
+        for path in self._machine.run(f"sync; ls {database} {database}-wal 2>/dev/null || true").split():
+            self._machine.pull(path, directory / Path(path).name)
+        return readings_in(directory / f"{self.id}.db")
+
     def restarts(self) -> int:
         """How often systemd had to start the service again, in all boots."""
         return int(
             self._machine.run("journalctl -u fieldgate -o cat | grep -c 'Scheduled restart job' || true")
         )
 
-    def reckon(self) -> Reckoning:
+    def reckon(self, stored: set[Identity]) -> Reckoning:
         """Compare everything with everything, and note what each cut cost; the gateway has stopped."""
         books = read_books(self.kafka.direct, gateway=self.id)
         found = [(run, of_run) for _, run, of_run in books.found()]
@@ -190,7 +209,7 @@ class GuestMast:
                 for channel, seqs in of_run.kafka.items()
                 for seq in seqs
             },
-            outbox=set(),
+            outbox=stored,
             dead_letters=set(),
             dropped=self.witness.dropped(),
             told=books.accounts(),
@@ -214,6 +233,13 @@ class GuestMast:
             return cut.at_s - arrived_s
         every_s = (2 if channel.startswith("dht") else 1) / SPEED
         return (seen.last_seq()[channel] - seq) * every_s
+
+    def _silent_s(self, run: str, at_s: float) -> float:
+        """The longest pause between arrivals in the 5 s up to a moment."""
+        heard = sorted(
+            when for when in list(self.witness.runs[run].published.values()) if at_s - 5 <= when <= at_s
+        )
+        return max(after - before for before, after in pairwise([at_s - 5, *heard, at_s]))
 
     def _enter(self, phase: Phase) -> None:
         if phase == "live":

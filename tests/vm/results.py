@@ -9,7 +9,7 @@ from typing import Final
 from tests.faults.results import source_commit
 from tests.vm.guest_mast import Cut
 
-_RULE: Final = "|---|---|---|---:|---|" + "---:|" * 9
+_RULE: Final = "|---|---|---|---:|---|" + "---:|" * 11
 
 
 class CutTable:

@@ -47,9 +47,9 @@ def mast(series: int, machine: Machine, ports: Ports, cloud: Kafka) -> Iterator[
         yield mast
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("series", [1, 2, 3, 4], indirect=True)
-def test_power_cuts(mast: GuestMast, series: int, table: CutTable | None, full: bool) -> None:
+def test_power_cuts(mast: GuestMast, series: int, table: CutTable | None, full: bool, tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)  # noqa: T201
     moments = random.Random(seed)
@@ -59,7 +59,7 @@ def test_power_cuts(mast: GuestMast, series: int, table: CutTable | None, full: 
     mast.drain()
     assert mast.outbox_is_sound() == "ok"
     assert mast.restarts() == 0
-    reckoning = mast.reckon()
+    reckoning = mast.reckon(mast.stored(tmp_path))
     print(reckoning.figures())  # noqa: T201
     told = {account.run: account for account in reckoning.told}
     rows = [(cut, figures(cut, reckoning, told[cut.run])) for cut in mast.cuts]
@@ -104,11 +104,15 @@ def gaps(cut: Cut, account: RunAccount) -> int:
 
 
 def figures(cut: Cut, reckoning: Reckoning, account: RunAccount) -> list[object]:
-    """A row of the results: sampled, repeats, lost, gaps, oldest, told, rows before and found, seconds."""
+    """A row of the results: sampled, repeats, lost, gaps, oldest, told, rows before and found, seconds.
+
+    And how busy the host was, and the longest silence.
+    """
     sampled = sum(reading[2] == cut.run for reading in reckoning.sampled)
     return [
         sampled, account.repeats, len(cut.lost), gaps(cut, account), f"{cut.oldest_s:.2f}", account.untold_s,
         cut.before.outbox_records, "" if cut.found is None else cut.found, f"{cut.ready_s:.0f}",
+        f"{cut.load:.0f}", f"{cut.silent_s:.2f}",
     ]  # fmt: skip
 
 
