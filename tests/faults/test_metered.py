@@ -53,7 +53,7 @@ def test_metered_uplink_with_a_batch_every(
 
         first = batch_ended(batch_s * _RATE)
         carried, begin_s = dict(cloud.uplink.carried), time.monotonic()
-        last = batch_ended(first + batches * batch_s * _RATE - 2 * _RATE)
+        last = batch_ended(first + batches * batch_s * _RATE - _RATE)
         up, down = (cloud.uplink.carried[way] - carried[way] for way in ("up", "down"))
         seconds = time.monotonic() - begin_s
         uplink = mast.status()["uplink"]
