@@ -38,6 +38,7 @@ from gateway.status import StatusPage
 from gateway.summaries import joined, summarise
 from gateway.supervisor import Supervisor
 from gateway.timekeeper import open_clock
+from gateway.untold_drops import UntoldDrops
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ class Daemon:
             assembly.sensor_names(config),
             machine.boot,
         )
+        self._untold = UntoldDrops()
         self._broker_drops = BrokerDrops(self._run_id)
         self._link = MqttLink(
             config.mqtt.host,
@@ -110,6 +112,7 @@ class Daemon:
             (self._topics.status, self._announcement("offline")),
             config.mqtt.keepalive_s,
             self._broker_drops,
+            lambda: self._forwarder.session_lost(),
         )
         self._link.greet(self._topics.status, self._announcement("online"))
         self._live, self._backlog = (assembly.kafka_sink(config, role) for role in ("live", "backlog"))
@@ -217,14 +220,14 @@ class Daemon:
         """Ends in the order of the data's way; how many messages neither Kafka nor the disk would take."""
         notify("STOPPING=1")
         self._supervisor.stop()
-        self._announce_drops()
+        self._announce_drops(at_once=True)
         left = self._forwarder.stop(_KAFKA_GRACE_S, lambda: self._runs.record("stopped"))
         if left:
             self._drops.put(Drop(NOT_STORED, 0, 0, len(left), summarise(left)))
         lost = 0
         for drop in self._waiting_drops():
             # To the journal, and to the local broker with the run's last record: nobody else listens now.
-            self._runs.dropped(drop)
+            self._runs.note(drop)
             lost += (drop.count or 0) if drop.reason == NOT_STORED else 0
         if not lost:
             self._state_file.end()
@@ -266,11 +269,16 @@ class Daemon:
             # A taken port is no reason not to sample.
             log.error("event=status.unavailable listen=%s error=%s", self._config.status.listen, error)
 
-    def _announce_drops(self) -> None:
-        drops = self._waiting_drops()
+    def _announce_drops(self, *, at_once: bool = False) -> None:
+        found = self._waiting_drops()
+        for drop in found:
+            self._runs.note(drop)
+        self._untold.add(found)
+        stored = self._forwarder.uplink == "spilling"
+        drops = self._untold.due(time.monotonic(), stored=stored, at_once=at_once)
         for drop in drops:
             self._forwarder.announce(self._runs.dropped(drop))
-        grown = self._broker_drops.due(time.monotonic(), at_once=self._stop.is_set())
+        grown = self._broker_drops.due(time.monotonic(), at_once=at_once)
         if grown is not None:
             self._forwarder.announce(self._runs.broker_dropped(grown, self._broker_drops.count or 0))
         if drops:

@@ -42,6 +42,11 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionLost:
+    """The broker has forgotten our session: its message ids begin anew."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The live sink told what became of an entry."""
 
@@ -65,4 +70,4 @@ class Changed:
     commit_interval_s: float
 
 
-Event = Sampled | Announced | Arrived | Outcome | Drained | Verdict | Stop | Changed | Answer
+Event = Sampled | Announced | Arrived | SessionLost | Outcome | Drained | Verdict | Stop | Changed | Answer

@@ -11,10 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from queue import SimpleQueue
+from typing import Final
 
 from cloud.schema import InvalidReading, parse_reading
 from gateway.clock_repair import boot_of, repaired, unmarked
 from gateway.ports import Record
+
+# A forger's boots have no end.
+_MOST_BOOTS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class Holdback:
         if boot is None:
             return record
         offset_ms = self._verdicts.get(boot)
-        if boot not in self._told:
+        if boot not in self._told and len(self._told) < _MOST_BOOTS:
             self._told.add(boot)
             self.news.put(Released(Verdict(boot, offset_ms), _identity(record)))
         if offset_ms is None:

@@ -55,7 +55,8 @@ class MqttLink:
 
     ``own_record`` is a topic whose retained value is wanted at every connect. ``arrived`` takes a message's
     topic, payload, the PUBACK it needs (none at QoS 0), whether the broker had retained it, and whether it
-    is sent again. ``drops`` is told what the broker has dropped, where the broker tells that.
+    is sent again. ``drops`` is told what the broker has dropped, where the broker tells that;
+    ``session_lost``, at a connect, that the broker doesn't know the session.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class MqttLink:
         will: tuple[str, bytes],
         keepalive_s: int = 30,
         drops: BrokerDrops | None = None,
+        session_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._address = (host, port, keepalive_s)
         self._filters = tuple(filters)
@@ -78,6 +80,7 @@ class MqttLink:
         self._drops = drops
         self._drops_asked: int | None = None
         self._arrived = arrived
+        self._session_lost = session_lost
         self._connection = 0
         # Messages in flight come right behind CONNACK: they may be acknowledged before we are subscribed.
         self._connected = False
@@ -214,6 +217,7 @@ class MqttLink:
         if not flags.session_present:
             # The broker was restarted, which is no takeover.
             self._short_lived = 0
+            self._session_lost()
         # A retained value comes with a new subscription only, not at every reconnect. But the session
         # outlives a killed daemon, and the record on our own topic is what it left: that comes each time.
         always = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE)

@@ -134,7 +134,9 @@ class _Ledger:
 
     def dropped(self, drop: Drop) -> Record:
         """The event that announces a drop."""
-        return self._opened().dropped(drop)
+        ledger = self._opened()
+        ledger.note(drop)
+        return ledger.dropped(drop)
 
     def farewell(self) -> Record:
         """The run's last word."""

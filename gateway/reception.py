@@ -49,6 +49,10 @@ class Reception:
             return ()
         return self._accept(message, now_s, live=live)
 
+    def session_lost(self) -> None:
+        """The broker's message ids begin anew: a known id says nothing any more."""
+        self._receipts = Receipts()
+
     def _accept(self, message: Arrived, now_s: float, *, live: bool) -> Sequence[Entry]:
         topic, ack = message.topic, message.ack
         self._counters.received += 1

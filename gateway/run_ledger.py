@@ -28,6 +28,8 @@ from gateway.summaries import Range, ranges
 log = logging.getLogger(__name__)
 
 ANNOUNCE_EVERY_S: Final = 60.0
+# Some 50 bytes each: half a megabyte, where Kafka takes one.
+_MOST_RANGES: Final = 10_000
 # An fsync on an SD card can take that long; what is sampled meanwhile is lost with the commit interval's.
 LONGEST_FSYNC_S: Final = 1.0
 
@@ -53,8 +55,11 @@ class _Dropped:
                 spans.append((each.first, each.last))
 
     def fields(self, own: str) -> dict[str, Any]:
-        told = [_text(Range(*key, *span), own) for key, spans in self._spans.items() for span in spans]
-        return {"count": self._count, "more_unknown": self._unknown, "ranges": told}
+        spans = [(key, span) for key, of in self._spans.items() for span in of]
+        # More would make a record that Kafka refuses; each range was announced by an event of its own.
+        untold = max(len(spans) - _MOST_RANGES, 0)
+        told = [_text(Range(*key, *span), own) for key, span in spans[untold:]]
+        return {"count": self._count, "more_unknown": self._unknown or untold > 0, "ranges": told}
 
 
 def _text(lost: Range, own: str) -> str:
@@ -91,11 +96,10 @@ class RunLedger:
         self._revision = 0
         self._lock = threading.Lock()
 
-    def dropped(self, drop: Drop) -> Record:
-        """Remember a drop, which every later run record tells; the event that announces it."""
-        lost = ranges(drop.summary)
+    def note(self, drop: Drop) -> None:
+        """Remember a drop, which every later run record tells."""
         with self._lock:
-            self._dropped.setdefault(drop.reason, _Dropped()).add(drop.count, lost)
+            self._dropped.setdefault(drop.reason, _Dropped()).add(drop.count, ranges(drop.summary))
         log.error(
             "event=outbox.dropped reason=%s records=%s numbers=%d-%d",
             drop.reason,
@@ -103,7 +107,10 @@ class RunLedger:
             drop.first,
             drop.last,
         )
-        told = [_text(each, self._gateway) for each in lost]
+
+    def dropped(self, drop: Drop) -> Record:
+        """The event that announces a drop."""
+        told = [_text(each, self._gateway) for each in ranges(drop.summary)]
         return self.event("dropped", reason=drop.reason, count=drop.count, ranges=told)
 
     def disk(self, problem: str | None) -> Record:

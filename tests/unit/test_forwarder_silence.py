@@ -286,3 +286,26 @@ def test_what_is_for_a_parked_topic_goes_with_few_commits() -> None:
         eventually(lambda: forwarder.outbox_records, until=lambda rows: rows >= 31)
     # Thirty readings, a few milliseconds apart: whatever the machine did meanwhile, not thirty commits.
     assert len(outbox.commits) < 15, outbox.commits
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_dies_while_it_stops_leaves_nothing_behind() -> None:
+    outbox, station = MemoryOutbox(), intake()[0]
+
+    def farewell() -> Record:
+        # What was sampled meanwhile is behind the stop in the queue, and nobody takes it from there.
+        for seq in (1, 2):
+            sample(forwarder, station, seq)
+        raise SystemExit
+
+    forwarder = Forwarder(
+        station,
+        ScriptedSink(lambda record: False),
+        ScriptedSink(lambda record: False),
+        lambda report: OutboxWriter(outbox, report),
+        lambda ack: None,
+        0.2,
+    )
+    forwarder.start()
+    assert forwarder.stop(grace_s=5.0, farewell=farewell) == []
+    assert len(outbox) == 2

@@ -88,3 +88,17 @@ def test_several_readings_of_one_message_owe_one_puback_after_the_last() -> None
     finally:
         forwarder.stop(grace_s=0.0)
     assert [record.topic for record in sink.sent].count("mqtt.temperature") == 4
+
+
+def test_after_a_lost_session_a_known_id_says_nothing() -> None:
+    """The broker was restarted empty, and gives a new message an old id: it must not pass for the old one."""
+    sink, acks = ScriptedSink(lambda record: True), list[Ack]()
+    with running(sink, acks.append) as (forwarder, _):
+        raw(forwarder, Ack(1, 7), b"21.5")
+        eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 1)
+        forwarder.session_lost()
+        # It went out on a connection that broke before we had read it.
+        raw(forwarder, Ack(3, 7), b"21.5", repeated=True)
+        eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 2)
+    assert len(sink.sent) == 2
+    assert acks == [Ack(1, 7), Ack(3, 7)]

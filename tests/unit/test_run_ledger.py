@@ -27,10 +27,14 @@ def test_a_record_tells_the_run() -> None:
     runs = ledger()
     for seqs in (range(1, 4), range(4, 7), range(9, 10)):
         block = summarise(record("cup.wind_speed", seq) for seq in seqs)
-        event = runs.dropped(Drop("OUTBOX_FULL", seqs[0], seqs[-1], len(seqs), block))
+        drop = Drop("OUTBOX_FULL", seqs[0], seqs[-1], len(seqs), block)
+        runs.note(drop)
+        event = runs.dropped(drop)
     assert json.loads(event.value)["ranges"] == ["9f3c21ab04de cup.wind_speed 9-9"]
     other = summarise([record("cup.wind_speed", 1, gateway="shed")])
-    event = runs.dropped(Drop("DISK_LOW", 1, 1, 1, other))
+    drop = Drop("DISK_LOW", 1, 1, 1, other)
+    runs.note(drop)
+    event = runs.dropped(drop)
     assert json.loads(event.value)["ranges"] == ["shed/9f3c21ab04de cup.wind_speed 1-1"]
     told = runs.record("running")
     assert (told.topic, told.key) == ("gateway.runs", b"mast-07/new")
@@ -164,3 +168,14 @@ def test_a_state_that_cannot_be_written_is_no_reason_to_stop(tmp_path: Path) -> 
     state = StateFile(tmp_path / "missing" / "outbox.db.run", "first", 2.0)
     assert state.begin() == Predecessors()
     state.end()
+
+
+def test_a_record_never_grows_beyond_what_kafka_takes() -> None:
+    runs = ledger()
+    for seq in range(1, 24_001, 2):
+        runs.note(Drop("OUTBOX_FULL", seq, seq, 1, summarise([record("cup.wind_speed", seq)])))
+    value = runs.record("running").value
+    (dropped,) = json.loads(value)["dropped"]
+    assert (dropped["count"], len(dropped["ranges"]), dropped["more_unknown"]) == (12_000, 10_000, True)
+    assert dropped["ranges"][-1] == "9f3c21ab04de cup.wind_speed 23999-23999"
+    assert len(value) < 1 << 20
