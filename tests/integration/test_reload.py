@@ -179,9 +179,11 @@ def test_other_kafka_properties_take_over_without_a_loss(
     before = mast.status()["confirmed"]
     eventually(lambda: mast.status()["confirmed"], until=lambda confirmed: confirmed > before + 40)
     bad = text(mast, lambda config: config + more.format('"never"'))
-    line = bad.splitlines().index("[kafka.properties]") + 1
+    line = bad.splitlines().index('"linger.ms" = "never"') + 1
     error = reload(mast, tmp_path, bad)["error"]
-    assert error.startswith(f"{tmp_path / 'gateway.toml'}:{line}: kafka.properties: Invalid value")
+    assert error.startswith(
+        f'{tmp_path / "gateway.toml"}:{line}: kafka.properties."linger.ms": Invalid value'
+    )
     assert mast.stop() == 0
     record = mast.run_record()
     found = {(r.channel, r.seq) for series in readings(provisioned, mast).values() for r in series}
