@@ -296,7 +296,7 @@ def redeliver(gateway: Gateway) -> None:
         gateway.forwarder.arrived("fieldgate/mast-07/x", encode_reading(reading), Ack(9, reading.seq))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=25))
 def test_whatever_happens_each_reading_leaves_with_one_time(steps: list[str]) -> None:
     gateway = Gateway(interval_s=0.01)
