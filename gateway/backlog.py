@@ -137,9 +137,7 @@ class Backlog:
         if not rows:
             self._batches.end()
         if not self._drain.fetched(rows[-1][0] if rows else None):
-            longest_s = _PAUSE_BESIDE_HELD_S if self._held.count else _FRUITLESS_PAUSE_S
-            pause_s = min(max(self._parking.again_s() - now_s, _RETRY_S), longest_s)
-            self._not_before_s = now_s + pause_s
+            self._not_before_s = now_s + self._pause_s(now_s)
         for number, stored in rows:
             if self._drain.is_under_way(number) or self._ledger.is_held(number):
                 self._held.other()
@@ -202,6 +200,15 @@ class Backlog:
             self._drain.removed(doomed)
             self._held.gone(doomed)
             self._writer.remove(doomed)
+
+    def _pause_s(self, now_s: float) -> float:
+        """How long to wait after a pass that found nothing to send."""
+        if self._held.count:
+            return _PAUSE_BESIDE_HELD_S
+        if not self._parking.topics:
+            # There are rows, and they are not to be seen yet: a damaged file is being copied from.
+            return _RETRY_S
+        return min(max(self._parking.again_s() - now_s, _RETRY_S), _FRUITLESS_PAUSE_S)
 
     def _wanted(self) -> bool:
         stored = self._writer.records

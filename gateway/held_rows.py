@@ -41,7 +41,8 @@ class HeldRows:
             self._pass_over(before + 1, number - 1)
             before = number
         if not numbers:
-            self.only, self._others_seen = not self._others_seen, False
+            # Of a pass that found nothing at all nothing is known: rows of a damaged file may be to come.
+            self.only, self._others_seen = self.count > 0 and not self._others_seen, False
 
     def held(self, number: int) -> None:
         """The row waits."""

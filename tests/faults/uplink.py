@@ -54,6 +54,7 @@ class Uplink:
         self._break_next: Direction | None = None
         self._free_s: dict[Direction, float] = {"up": 0.0, "down": 0.0}
         self._connections: set[_Connection] = set()
+        self._accepted: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self._loop = asyncio.new_event_loop()
         self._speaks = asyncio.Event()
@@ -101,7 +102,7 @@ class Uplink:
     async def _listen(self) -> None:
         self._speaks.set()
         if self._server is None:
-            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+            self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
 
     async def _stop_listening(self) -> None:
         server, self._server = self._server, None
@@ -120,10 +121,18 @@ class Uplink:
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in others:
             task.cancel()
+        # A task that is cancelled before its first turn closes nothing.
+        for to_client in self._accepted.values():
+            to_client.transport.abort()
         await asyncio.gather(*others, return_exceptions=True)
         # What was aborted is closed some turns of the loop later.
         for _ in range(5):
             await asyncio.sleep(0)
+
+    def _accept(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        task = self._loop.create_task(self._serve(client, to_client))
+        self._accepted[task] = to_client
+        task.add_done_callback(lambda done: self._accepted.pop(done, None))
 
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
@@ -132,10 +141,6 @@ class Uplink:
             # Kafka itself is away: the client sees a connection that ends at once.
             to_client.transport.abort()
             return
-        except asyncio.CancelledError:
-            # The end of the test, in the midst of a connect.
-            to_client.transport.abort()
-            raise
         connection = _Connection((to_client, to_server))
         self._connections.add(connection)
         try:

@@ -309,3 +309,34 @@ def test_a_thread_that_dies_while_it_stops_leaves_nothing_behind() -> None:
     forwarder.start()
     assert forwarder.stop(grace_s=5.0, farewell=farewell) == []
     assert len(outbox) == 2
+
+
+class SalvagingOutbox(MemoryOutbox):
+    """Says that there is a record, and shows it when it was asked some times, as one that copies does."""
+
+    def __init__(self, record: Record, asked: int) -> None:
+        super().__init__()
+        self._record = record
+        self._left = asked
+
+    def __len__(self) -> int:
+        return max(super().__len__(), 1 if self._left else 0)
+
+    def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                super().append([to_bytes(self._record)])
+        return super().peek(after, limit, max_bytes)
+
+
+def test_an_outbox_that_still_copies_is_asked_again_soon() -> None:
+    record = Record("mqtt.wind_speed", b"k", b"salvaged", ())
+    sink = ScriptedSink(lambda record: True)
+    begun_s = time.monotonic()
+    with running(sink, outbox=SalvagingOutbox(record, asked=8)) as (forwarder, _):
+        eventually(lambda: sink.sent, until=bool)
+        eventually(lambda: forwarder.outbox_records, until=lambda left: left == 0)
+    assert [each.value for each in sink.sent] == [b"salvaged"]
+    # A quarter of a second each, not ten.
+    assert time.monotonic() - begun_s < 8
