@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -70,7 +71,9 @@ def test_memory_is_flat_in_an_outage_at_1000_readings_per_second(
             curve.append((passed_s, rss_mib(mast.pid)))
             eventually(time.monotonic, until=lambda now_s: now_s >= begin_s + passed_s + 0.5)
         settled = [rss for at_s, rss in curve if at_s >= settle_s]
-        growth = max(settled[len(settled) // 2 :]) - max(settled[: len(settled) // 2])
+        halves = settled[: len(settled) // 2], settled[len(settled) // 2 :]
+        # Medians: a burst of unconfirmed publishes may take some megabytes for a moment.
+        growth = median(halves[1]) - median(halves[0])
         rate = mast.sampled() / (time.monotonic() - begin_s)
         mast.stop()
         reckoning = mast.reckon()
