@@ -219,8 +219,12 @@ class OutboxWriter:
             return NotFetched(str(error))
 
     def _remove(self, numbers: tuple[int, ...]) -> Answer | None:
+        in_memory_from = self._outbox.in_memory().oldest
         try:
             self._outbox.remove(numbers)
         except (OutboxError, sqlite3.Error, OSError) as error:
-            return NotRemoved(numbers, str(error))
+            # Those in memory are gone all the same: taken for rows that are still there, they would hide as
+            # many that are.
+            left = (number for number in numbers if in_memory_from is None or number < in_memory_from)
+            return NotRemoved(tuple(left), str(error))
         return None

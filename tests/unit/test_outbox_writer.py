@@ -11,7 +11,7 @@ import pytest
 from buffer import drops
 from buffer.memory_outbox import MemoryOutbox
 from gateway.ledger import Entry
-from gateway.outbox_writer import Answer, Durable, Kept, NotStored, OutboxWriter, Stored
+from gateway.outbox_writer import Answer, Durable, Kept, NotRemoved, NotStored, OutboxWriter, Stored
 from gateway.ports import Record
 from tests.buffer.trouble import Disk
 from tests.servers import eventually
@@ -167,3 +167,22 @@ def test_a_commit_goes_before_what_waits_and_the_rest_keeps_its_order() -> None:
     writer.start()
     writer.stop()
     assert outbox.asked == ["append", "remove [1]", "peek 1", "remove [2]"]
+
+
+def test_what_the_disk_refuses_to_forget_is_told_without_what_memory_has_forgotten(tmp_path: Path) -> None:
+    disk = Disk()
+    answers: SimpleQueue[Answer] = SimpleQueue()
+    writer = OutboxWriter(disk.outbox(tmp_path / "outbox.db", drops.ignore), answers.put)
+    writer.start()
+    writer.store(entries(2, 10))
+    assert isinstance(answers.get(timeout=10), Stored)
+    disk.make_read_only()
+    writer.store(entries(3, 10))
+    assert isinstance(answers.get(timeout=10), Kept)
+    writer.remove([1, 2, 3, 4])
+    refused = answers.get(timeout=10)
+    assert isinstance(refused, NotRemoved)
+    assert refused.numbers == (1, 2)
+    eventually(lambda: writer.records, until=lambda left: left == 3)
+    disk.mend()
+    writer.stop()
