@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -204,7 +205,9 @@ def test_says_which_topic_takes_nothing(place: Place) -> None:
 def test_ctrl_c_leaves_what_kafka_has_not_confirmed(tmp_path: Path, free_port: int) -> None:
     place = Place(tmp_path, f"127.0.0.1:{free_port}", "mqtt.wind_speed", count=100)
     command = [sys.executable, "-m", "gateway.cli", "outbox", "drain", "-c", str(place.config)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    # Started in the background, the tests would hand on that SIGINT is ignored.
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heeds) as process:
         eventually(lambda: place.stats()["used_by_pid"], until=lambda pid: pid == process.pid)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
