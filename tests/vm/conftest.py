@@ -61,6 +61,6 @@ def machine(
     forwards = {ports.mqtt: 1883, ports.status: 8321}
     packed = archive(tmp_path_factory.mktemp("package"))
     with Machine(gateway_vm, unique_name("fieldgate"), forwards, cloud.uplink.port) as machine:
-        machine.push(packed, "/root/")
+        machine.push(packed, "/opt/")
         machine.run(INSTALL, timeout_s=600)
         yield machine

@@ -38,7 +38,7 @@ log_dest stderr
 
 INSTALL: Final = f"""
 set -e
-tar -C / --no-same-owner -xf /root/fieldgate.tar
+tar -C / --no-same-owner -xf /opt/fieldgate.tar
 systemd-sysusers
 systemd-tmpfiles --create
 # With ProtectSystem=strict the daemon can't keep bytecode by itself.
