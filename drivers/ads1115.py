@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
 
+from drivers.driver_type import Claim
 from drivers.interface import Board, BoardError, I2cBus, ReadError
 from drivers.quiet_import import quiet_import
 
@@ -53,6 +54,15 @@ class AdcOptions:
 def adc_pins(adc_input: int | str) -> tuple[int, ...]:
     """The chip's pins an input occupies: one, or the positive and the negative one."""
     return (adc_input,) if isinstance(adc_input, int) else tuple(int(pin) for pin in adc_input.split("-"))
+
+
+def adc_claims(options: AdcOptions) -> tuple[Claim, ...]:
+    """The pins an input occupies, and the address it shares with the chip's other inputs."""
+    inputs = (
+        Claim(f"input {pin} of converter 0x{options.address:02x}", ("adc",))
+        for pin in adc_pins(options.input)
+    )
+    return (*inputs, Claim(f"I2C address 0x{options.address:02x}", ("adc",), shared="ADS1115"))
 
 
 _chip_locks: weakref.WeakKeyDictionary[I2cBus, dict[int, threading.Lock]] = weakref.WeakKeyDictionary()

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
-from drivers.ads1115 import AdcInput, AdcOptions
-from drivers.driver_type import DriverType
+from drivers.ads1115 import AdcInput, AdcOptions, adc_claims
+from drivers.driver_type import Claim, DriverType
 from drivers.interface import Board, Channel, Measurement, ReadError
 
 CHANNEL = Channel("pressure", "kPa", "V", 15.0, 115.0)
@@ -62,4 +62,9 @@ class Bp20:
         self._input = None
 
 
-TYPE = DriverType("bp20", Bp20Options, (CHANNEL,), 0.1, Bp20)
+def claims(options: Bp20Options) -> tuple[Claim, ...]:
+    """The converter's input."""
+    return adc_claims(options.adc)
+
+
+TYPE = DriverType("bp20", Bp20Options, (CHANNEL,), 0.1, Bp20, claims)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from drivers.ads1115 import INSTALL
-from drivers.driver_type import DriverType
+from drivers.driver_type import Claim, DriverType
 from drivers.interface import Board, BoardError, Channel, ChecksumError, Measurement, ReadError
 from drivers.quiet_import import quiet_import
 
@@ -108,4 +108,9 @@ class Dht11:
         return getattr(pins, name)
 
 
-TYPE = DriverType("dht11", Dht11Options, (TEMPERATURE, HUMIDITY), 2.0, Dht11)
+def claims(options: Dht11Options) -> tuple[Claim, ...]:
+    """The data line."""
+    return (Claim(f"BCM pin {options.pin}", ("pin",)),)
+
+
+TYPE = DriverType("dht11", Dht11Options, (TEMPERATURE, HUMIDITY), 2.0, Dht11, claims)

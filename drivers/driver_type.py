@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,54 @@ from drivers.interface import Board, Channel, Driver
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """A part of the board that a sensor occupies: ``BCM pin 17``, ``input 2 of converter 0x48``.
+
+    ``key`` is the configuration key that says so. Two sensors may claim the same part only where both name
+    the same chip in ``shared``: an ADS1115 has an address and several inputs.
+    """
+
+    part: str
+    key: tuple[str, ...]
+    shared: str | None = None
+
+    def clashes(self, other: Claim) -> bool:
+        """Whether both can't be wired at once."""
+        return self.part == other.part and (self.shared is None or self.shared != other.shared)
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """What a configuration allows and what is likely a mistake; ``key`` is relative to the sensor's table."""
+
+    key: tuple[str, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nameplate:
+    """What a sensor's table says about it beside the driver's own options."""
+
+    model: str | None = None
+    serial: str | None = None
+    interval_s: float = 1.0
+
+
+def _no_claims(_options: Any) -> Iterable[Claim]:
+    return ()
+
+
+def _no_concerns(_options: Any, _nameplate: Nameplate) -> Iterable[Concern]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
 class DriverType:
     """A driver by name: its configuration keys, what it measures and how to make one.
 
     ``options`` is a frozen dataclass whose annotations carry the bounds; ``min_interval_s`` is the shortest
-    interval the sensor can be read at; ``make`` touches no hardware and takes an instance of ``options``.
+    interval the sensor can be read at; ``make`` touches no hardware and takes an instance of ``options``, as
+    do ``claims`` (the parts of the board it occupies) and ``concerns`` (what is likely a mistake).
     """
 
     name: str
@@ -22,3 +65,5 @@ class DriverType:
     channels: tuple[Channel, ...]
     min_interval_s: float
     make: Callable[[Board, Any], Driver]
+    claims: Callable[[Any], Iterable[Claim]] = _no_claims
+    concerns: Callable[[Any, Nameplate], Iterable[Concern]] = _no_concerns

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TypeGuard
 
 from annotated_types import Ge, Le
 
-from drivers.driver_type import DriverType
+from drivers.driver_type import Claim, DriverType
 from drivers.interface import Board, BoardError, Channel, LineStream, Measurement, ReadError
 
 EARTH_RADIUS_M: Final = 6_371_008.8
@@ -143,4 +143,9 @@ class Gpsd:
             newest = parse_report(line) or newest
 
 
-TYPE = DriverType("gpsd", GpsdOptions, (CHANNEL,), 1.0, Gpsd)
+def claims(options: GpsdOptions) -> tuple[Claim, ...]:
+    """One receiver, one sensor."""
+    return (Claim(f"gpsd at {options.host}:{options.port}", ("driver",)),)
+
+
+TYPE = DriverType("gpsd", GpsdOptions, (CHANNEL,), 1.0, Gpsd, claims)

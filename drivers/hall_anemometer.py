@@ -6,12 +6,14 @@ and resetting a counter can't be lost. The switch doesn't bounce, so nothing is 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from drivers.driver_type import DriverType
+from drivers.cup_models import OFFSET_TOLERANCE_MPS, SLOPE_TOLERANCE, cup_model
+from drivers.driver_type import Claim, Concern, DriverType, Nameplate
 from drivers.interface import Board, Channel, CountsLosses, Gpio, Measurement, ReadError
 
 CHANNEL = Channel("wind_speed", "m/s", "Hz", 0.0, 75.0)
@@ -95,4 +97,26 @@ class HallAnemometer:
         return gpio.losses(self._options.pin) if isinstance(gpio, CountsLosses) else 0
 
 
-TYPE = DriverType("hall-anemometer", HallAnemometerOptions, (CHANNEL,), 0.1, HallAnemometer)
+def claims(options: HallAnemometerOptions) -> tuple[Claim, ...]:
+    """The pin."""
+    return (Claim(f"BCM pin {options.pin}", ("pin",)),)
+
+
+def concerns(options: HallAnemometerOptions, nameplate: Nameplate) -> Iterator[Concern]:
+    """A transfer function far from what the maker says of the model."""
+    model = cup_model(nameplate.model) if nameplate.model is not None else None
+    if model is None:
+        return
+    if abs(options.slope / model.slope - 1) > SLOPE_TOLERANCE:
+        yield Concern(
+            ("slope",),
+            f"{options.slope:g} m/s per Hz is far from {model.name}'s {model.slope:g}: check the certificate",
+        )
+    if abs(options.offset - model.offset) > OFFSET_TOLERANCE_MPS:
+        yield Concern(
+            ("offset",),
+            f"{options.offset:g} m/s is far from {model.name}'s {model.offset:g}: check the certificate",
+        )
+
+
+TYPE = DriverType("hall-anemometer", HallAnemometerOptions, (CHANNEL,), 0.1, HallAnemometer, claims, concerns)

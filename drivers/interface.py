@@ -27,13 +27,17 @@ class BoardError(DriverError):
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One quantity of a sensor: its unit, the raw unit beneath it, the sensor's own range in ``unit``."""
+    """One quantity of a sensor: its unit, the raw unit beneath it, the sensor's own range in ``unit``.
+
+    ``accuracy`` is the datasheet's ± in ``unit``, None where a calibration decides.
+    """
 
     quantity: str
     unit: str
     raw_unit: str
     lower: float
     upper: float
+    accuracy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +45,15 @@ class Measurement:
     """One channel, read once: raw as the sensor gave it, value in the channel's unit; never clamped.
 
     ``position`` is (latitude, longitude, altitude in metres or None) where the channel is a location.
+    ``reasons`` are words of the wire contract for what the driver itself holds against the value (OVER_RANGE
+    of a converter, WARMING_UP, NOISY); what flag they lead to isn't its business.
     """
 
     quantity: str
     value: float
     raw: float
     position: tuple[float, float, float | None] | None = None
+    reasons: tuple[str, ...] = ()
 
 
 class Driver(Protocol):
@@ -68,6 +75,14 @@ class Driver(Protocol):
 
     def stop(self) -> None:
         """Release what ``start`` claimed; safe to call twice."""
+
+
+@runtime_checkable
+class DescribesItself(Protocol):
+    """What a driver offers whose sensor tells about itself."""
+
+    def description(self) -> dict[str, str | float | bool]:
+        """What the sensor said at ``start``: its serial number, its self-calibration; empty before."""
 
 
 class Clock(Protocol):

@@ -5,17 +5,22 @@ At ±0.256 V a converter step is 7.8 µV, that is 0.78 W/m².
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Final
 
 from annotated_types import Ge, Gt, Le
 
-from drivers.ads1115 import AdcGain, AdcInput, AdcOptions, AdcPins
-from drivers.driver_type import DriverType
+from drivers.ads1115 import FULL_SCALE_V, AdcGain, AdcInput, AdcOptions, AdcPins, adc_claims
+from drivers.driver_type import Claim, Concern, DriverType, Nameplate
 from drivers.interface import Board, Channel, Measurement, ReadError
 
 CHANNEL = Channel("irradiance", "W/m2", "V", -10.0, 2000.0)
 """A few W/m² below zero are normal at night: the sensor then radiates to the sky."""
+
+_ADC_STEPS: Final = 1 << 15
+_COARSE_WM2: Final = 2.0
+"""A step above this hides what a silicon pyranometer shows: at 0.256 V it is 0.78 W/m2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +75,19 @@ class Pyranometer:
         self._input = None
 
 
-TYPE = DriverType("pyranometer", PyranometerOptions, (CHANNEL,), 0.1, Pyranometer)
+def claims(options: PyranometerOptions) -> tuple[Claim, ...]:
+    """The converter's inputs."""
+    return adc_claims(options.adc)
+
+
+def concerns(options: PyranometerOptions, _nameplate: Nameplate) -> Iterator[Concern]:
+    """A gain too coarse for the sensor's millivolts."""
+    step = FULL_SCALE_V[options.adc.gain] / _ADC_STEPS * options.slope
+    if step > _COARSE_WM2:
+        yield Concern(
+            ("adc",),
+            f'one step of the converter is {step:.1f} W/m2 at gain "{options.adc.gain}"; use "0.256V"',
+        )
+
+
+TYPE = DriverType("pyranometer", PyranometerOptions, (CHANNEL,), 0.1, Pyranometer, claims, concerns)

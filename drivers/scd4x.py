@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from annotated_types import Ge, Le
 
 from drivers.ads1115 import INSTALL
-from drivers.driver_type import DriverType
+from drivers.driver_type import Claim, DriverType
 from drivers.interface import Board, BoardError, Channel, ChecksumError, Measurement, ReadError
 from drivers.quiet_import import quiet_import
 
@@ -105,4 +105,9 @@ class Scd4x:
         return int(self._sensor._co2)
 
 
-TYPE = DriverType("scd4x", Scd4xOptions, (CHANNEL,), PERIOD_S, Scd4x)
+def claims(options: Scd4xOptions) -> tuple[Claim, ...]:
+    """The address; the chip shares it with nobody."""
+    return (Claim(f"I2C address 0x{options.address:02x}", ("address",)),)
+
+
+TYPE = DriverType("scd4x", Scd4xOptions, (CHANNEL,), PERIOD_S, Scd4x, claims)

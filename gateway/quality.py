@@ -16,6 +16,13 @@ REASON_FLAGS: Final[Mapping[str, int]] = {
     "OVER_RANGE": FAIL,
     "READ_ERROR": MISSING,
     "CHECKSUM": MISSING,
+    "STUCK_VALUE": SUSPECT,
+    "STEP_TOO_HIGH": SUSPECT,
+    "SPIKE": SUSPECT,
+    "NOISY": SUSPECT,
+    "PAIR_DISAGREES": SUSPECT,
+    "CALIBRATION_EXPIRED": SUSPECT,
+    "WARMING_UP": SUSPECT,
     "CLOCK_UNSYNCED": SUSPECT,
 }
 """The flag each reason leads to. Ranges are the sensor's own."""

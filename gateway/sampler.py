@@ -244,7 +244,7 @@ class Sampler:
             quality, reasons = MISSING, (measurement, *reasons)
         else:
             value, raw = measurement.value, measurement.raw
-            reasons = (*range_reasons(value, channel), *reasons)
+            reasons = tuple(dict.fromkeys((*measurement.reasons, *range_reasons(value, channel), *reasons)))
             quality = flag(reasons)
             if measurement.position is not None:
                 latitude, longitude, altitude_m = measurement.position

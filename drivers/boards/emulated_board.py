@@ -10,8 +10,8 @@ import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from drivers.ads1115 import adc_pins
 from drivers.boards.emulated_ads1115 import EmulatedAds1115, Volts
 from drivers.boards.emulated_dht import EmulatedDht11, Weather
 from drivers.boards.emulated_gpio import EmulatedGpio
@@ -23,11 +23,17 @@ from drivers.boards.stepped_clock import SteppedClock
 from drivers.boards.world import World
 from drivers.bp20 import Bp20Options
 from drivers.dht11 import Dht11Options
+from drivers.driver_type import Claim
 from drivers.gpsd import EARTH_RADIUS_M, Fix, GpsdOptions
 from drivers.hall_anemometer import HallAnemometerOptions
 from drivers.interface import BoardError, FittedSensor, ReadError
 from drivers.pyranometer import PyranometerOptions
+from drivers.registry import driver_type
 from drivers.scd4x import Scd4xOptions
+
+_EMULATED: Final = (
+    HallAnemometerOptions, Dht11Options, Bp20Options, PyranometerOptions, Scd4xOptions, GpsdOptions,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,29 +226,17 @@ class EmulatedBoard:
 
 
 def _check_claims(sensors: Sequence[FittedSensor]) -> None:
-    """Raise BoardError where two sensors share a pin, an input or an address, or one can't be emulated."""
-    owners: dict[str, str] = {}
+    """Raise BoardError where two sensors share a part of the board, or one can't be emulated."""
+    taken: list[tuple[Claim, str]] = []
     for sensor in sensors:
-        for part in _claims(sensor):
-            owner = owners.setdefault(part, sensor.name)
-            if owner != sensor.name:
-                raise BoardError(f"sensors {owner!r} and {sensor.name!r} are both wired to {part}")
-
-
-def _claims(sensor: FittedSensor) -> list[str]:
-    options = sensor.options
-    match options:
-        case HallAnemometerOptions() | Dht11Options():
-            return [f"pin {options.pin}"]
-        case Bp20Options() | PyranometerOptions():
-            chip = f"the ADS1115 at 0x{options.adc.address:02x}"
-            return [f"input {pin} of {chip}" for pin in adc_pins(options.adc.input)]
-        case Scd4xOptions():
-            return [f"I2C address 0x{options.address:02x}"]
-        case GpsdOptions():
-            return [f"gpsd at {options.host}:{options.port}"]
-        case _:
+        if not isinstance(sensor.options, _EMULATED):
             raise BoardError(f"sensor {sensor.name!r}: driver {sensor.driver!r} can't be emulated")
+        claims = tuple(driver_type(sensor.driver).claims(sensor.options))
+        for claim in claims:
+            for other, owner in taken:
+                if claim.clashes(other):
+                    raise BoardError(f"sensors {owner!r} and {sensor.name!r} are both wired to {claim.part}")
+        taken += ((claim, sensor.name) for claim in claims)
 
 
 Crossing = Callable[[int, int], None]

@@ -6,9 +6,9 @@ import dataclasses
 import re
 from typing import Any, Final
 
+from drivers.driver_type import Nameplate
 from drivers.registry import DRIVERS, driver_type
 from gateway.config.model import GatewayConfig, SensorCommon, SensorConfig
-from gateway.config.plausibility import warn_of_sensor
 from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
 from gateway.config.validate import field_names, nearest, unknown_key, validate
@@ -49,7 +49,9 @@ def read_sensors(source: Source, gateway: GatewayConfig | None) -> tuple[SensorC
     check_wiring(source, sensors)
     errors = [problem for problem in source.problems[before:] if problem.severity == "error"]
     for path, sensor in sensors:
-        warn_of_sensor(source, path, sensor)
+        nameplate = Nameplate(sensor.model, sensor.serial, sensor.interval_s)
+        for concern in driver_type(sensor.driver).concerns(sensor.options, nameplate):
+            source.warn((*path, *concern.key), concern.message)
     return None if errors else tuple(sensor for _, sensor in sensors)
 
 

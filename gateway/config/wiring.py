@@ -1,11 +1,12 @@
-"""What sensors must not share: pins and converter inputs; and who is whose twin."""
+"""What sensors must not share: pins, converter inputs, bus addresses; and who is whose twin."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Sequence
 
-from drivers.ads1115 import AdcOptions, adc_pins
+from drivers.driver_type import Claim
+from drivers.registry import driver_type
 from gateway.config.model import SensorConfig
 from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
@@ -29,29 +30,21 @@ def check_pairs(source: Source, sensors: Fitted, names: Collection[str]) -> None
 
 
 def check_wiring(source: Source, sensors: Fitted) -> None:
-    """No converter input and no bus address twice; the second's problem names the first's line."""
-    inputs: dict[tuple[int, int], tuple[str, int | None]] = {}
-    addresses: dict[int, tuple[str, int | None]] = {}
+    """No part of the board twice; the second's problem names the first's line. Pins: see ``check_pins``."""
+    taken: dict[str, list[tuple[Claim, str, int | None]]] = {}
     for path, sensor in sensors:
-        address = getattr(sensor.options, "address", None)
-        if isinstance(address, int):
-            if address in addresses:
-                owner = _owner(*addresses[address])
-                source.error((*path, "address"), f"I2C address 0x{address:02x} is {owner} already")
-            addresses.setdefault(address, (sensor.name, source.line((*path, "address"))))
-        adc = getattr(sensor.options, "adc", None)
-        if isinstance(adc, AdcOptions):
-            line = source.line((*path, "adc"))
-            taken = [(adc.address, input_pin) for input_pin in adc_pins(adc.input)]
-            for key in taken:
-                if key in inputs:
-                    source.error(
-                        (*path, "adc"),
-                        f"input {key[1]} of converter 0x{key[0]:02x} is {_owner(*inputs[key])} already",
-                    )
-                    break
-            for key in taken:
-                inputs.setdefault(key, (sensor.name, line))
+        claims = [
+            claim for claim in driver_type(sensor.driver).claims(sensor.options) if claim.key != ("pin",)
+        ]
+        told: set[tuple[str, ...]] = set()
+        for claim in claims:
+            owners = taken.setdefault(claim.part, [])
+            other = next((owner for owner in owners if claim.clashes(owner[0])), None)
+            if other is not None and claim.key not in told:
+                told.add(claim.key)
+                source.error((*path, *claim.key), f"{claim.part} is {_owner(*other[1:])} already")
+        for claim in claims:
+            taken[claim.part].append((claim, sensor.name, source.line((*path, *claim.key))))
 
 
 def check_pins(source: Source, tables: Sequence[object]) -> None:

@@ -166,7 +166,9 @@ def test_a_shared_input_is_refused_by_name(
     sensors = [
         fitted(name, "bp20", adc=AdcOptions(*where)) for name, where in (("one", first), ("two", second))
     ]
-    with pytest.raises(BoardError, match=f"'one' and 'two' are both wired to {shared} of the ADS1115"):
+    with pytest.raises(
+        BoardError, match=f"'one' and 'two' are both wired to {shared} of converter 0x{first[0]:02x}"
+    ):
         simulated(sensors)
 
 

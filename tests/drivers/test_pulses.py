@@ -149,5 +149,5 @@ def test_two_sensors_on_one_pin_are_refused_by_name() -> None:
         fitted("cup-a", "hall-anemometer", pin=17, slope=0.765),
         fitted("cup-b", "hall-anemometer", pin=17, slope=0.765),
     ]
-    with pytest.raises(BoardError, match="'cup-a' and 'cup-b' are both wired to pin 17"):
+    with pytest.raises(BoardError, match="'cup-a' and 'cup-b' are both wired to BCM pin 17"):
         simulated(sensors)

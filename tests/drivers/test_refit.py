@@ -56,7 +56,7 @@ def test_a_pin_that_became_free_turns_with_another_cup() -> None:
     board.clock.join()
     cup = started(board, CUP)
     moved = fitted("moved", "hall-anemometer", 50.0, pin=17, **NRG_CUP)
-    with pytest.raises(BoardError, match="'cup' and 'moved' are both wired to pin 17"):
+    with pytest.raises(BoardError, match="'cup' and 'moved' are both wired to BCM pin 17"):
         board.refit([CUP, moved])
     cup.stop()
     board.refit([moved])()
