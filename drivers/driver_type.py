@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drivers.interface import Board, Channel, Driver
+
+if TYPE_CHECKING:
+    from drivers.boards.bench import Emulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,20 @@ class DriverType:
     ``options`` is a frozen dataclass whose annotations carry the bounds; ``min_interval_s`` is the shortest
     interval the sensor can be read at; ``make`` touches no hardware and takes an instance of ``options``, as
     do ``claims`` (the parts of the board it occupies) and ``concerns`` (what is likely a mistake).
+    ``channels`` are the same for every such sensor, or depend on its options: ``channels_of`` answers both.
+    ``emulate`` fits the sensor to a simulated or replay board, for drivers that aren't built in; those that
+    are have theirs in ``drivers/boards/emulations.py``.
     """
 
     name: str
     options: type[Any]
-    channels: tuple[Channel, ...]
+    channels: tuple[Channel, ...] | Callable[[Any], tuple[Channel, ...]]
     min_interval_s: float
     make: Callable[[Board, Any], Driver]
     claims: Callable[[Any], Iterable[Claim]] = _no_claims
     concerns: Callable[[Any, Nameplate], Iterable[Concern]] = _no_concerns
+    emulate: Emulation | None = None
+
+    def channels_of(self, options: Any) -> tuple[Channel, ...]:
+        """What a sensor with these options measures."""
+        return self.channels(options) if callable(self.channels) else self.channels

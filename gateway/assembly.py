@@ -103,7 +103,11 @@ def fitted_sensors(config: Config) -> list[FittedSensor]:
     """The config's sensors as the board sees them."""
     return [
         FittedSensor(
-            sensor.name, sensor.driver, sensor.options, driver_type(sensor.driver).channels, sensor.height_m
+            sensor.name,
+            sensor.driver,
+            sensor.options,
+            driver_type(sensor.driver).channels_of(sensor.options),
+            sensor.height_m,
         )
         for sensor in config.sensors
     ]

@@ -25,12 +25,15 @@ _FIRST_BLOCK, _LAST_BLOCK = 100, 500
 
 def channels(config: Config) -> int:
     """How many channels the sensors have."""
-    return sum(len(driver_type(sensor.driver).channels) for sensor in config.sensors)
+    return sum(len(driver_type(sensor.driver).channels_of(sensor.options)) for sensor in config.sensors)
 
 
 def readings_per_s(config: Config) -> float:
     """How many readings the gateway's own sensors make in a second."""
-    return sum(len(driver_type(sensor.driver).channels) / sensor.interval_s for sensor in config.sensors)
+    return sum(
+        len(driver_type(sensor.driver).channels_of(sensor.options)) / sensor.interval_s
+        for sensor in config.sensors
+    )
 
 
 def bytes_per_reading(config: Config) -> float:
@@ -95,7 +98,7 @@ def _commits(config: Config) -> Iterator[list[Record]]:
     due = [
         _Due(0.0, f"{sensor.name}.{channel.quantity}", sensor.interval_s)
         for sensor in config.sensors
-        for channel in driver_type(sensor.driver).channels
+        for channel in driver_type(sensor.driver).channels_of(sensor.options)
     ]
     heapq.heapify(due)
     seqs = dict.fromkeys((each.channel for each in due), 0)

@@ -199,7 +199,9 @@ def topic_findings(config: Config, present: Collection[str]) -> Iterator[Finding
 def wanted_topics(config: Config) -> set[str]:
     """Every topic this config sends to."""
     quantities = {
-        channel.quantity for sensor in config.sensors for channel in driver_type(sensor.driver).channels
+        channel.quantity
+        for sensor in config.sensors
+        for channel in driver_type(sensor.driver).channels_of(sensor.options)
     }
     for forward in config.forwards:
         quantities.update(part.quantity for part in forward.readings or ())

@@ -20,7 +20,8 @@ AS_FAST_AS_POSSIBLE = 1_000_000.0
 
 def fitted(name: str, driver: str, height_m: float | None = None, **options: Any) -> FittedSensor:
     known = driver_type(driver)
-    return FittedSensor(name, driver, known.options(**options), known.channels, height_m)
+    chosen = known.options(**options)
+    return FittedSensor(name, driver, chosen, known.channels_of(chosen), height_m)
 
 
 NRG_CUP: Mapping[str, Any] = {"slope": 0.765, "offset": 0.35, "at_rest": "offset"}

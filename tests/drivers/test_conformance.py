@@ -24,7 +24,7 @@ def test_every_registered_driver_is_here() -> None:
 def test_a_read_answers_for_every_channel_within_the_sensors_range(sensor: FittedSensor) -> None:
     board = simulated([sensor])
     driver = driver_type(sensor.driver).make(board, sensor.options)
-    assert driver.channels == driver_type(sensor.driver).channels
+    assert driver.channels == driver_type(sensor.driver).channels_of(sensor.options)
     driver.start()
     for _ in range(3):
         assert board.clock.wait_until(board.clock.now_ns() + 10_000_000_000)

@@ -1,0 +1,104 @@
+"""How each driver's hardware is emulated: its transfer function inverted.
+
+From the world's physical values to pulses, converter codes, data frames and reports. A driver that isn't
+built in brings its own (``DriverType.emulate``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from drivers.boards.bench import Bench, Emulation, Rotor, TakeOff
+from drivers.boards.emulated_dht import EmulatedDht11, Weather
+from drivers.boards.emulated_scd4x import Air, EmulatedScd4x
+from drivers.boards.pulse_train import PulseTrain
+from drivers.bp20 import Bp20Options
+from drivers.dht11 import Dht11Options
+from drivers.gpsd import EARTH_RADIUS_M, Fix, GpsdOptions
+from drivers.hall_anemometer import HallAnemometerOptions
+from drivers.interface import FittedSensor
+from drivers.pyranometer import PyranometerOptions
+from drivers.registry import UnknownDriverError, driver_type
+from drivers.scd4x import Scd4xOptions
+
+
+def emulation(driver: str) -> Emulation | None:
+    """How a driver's hardware is emulated; None where nobody knows."""
+    try:
+        own = driver_type(driver).emulate
+    except UnknownDriverError:
+        return None
+    return own if own is not None else _BUILT_IN.get(driver)
+
+
+def _hall_anemometer(bench: Bench, sensor: FittedSensor) -> TakeOff:
+    options: HallAnemometerOptions = sensor.options
+    channel = f"{sensor.name}.wind_speed"
+    return bench.put_rotor(Rotor(channel, options.pin, options.slope, options.offset, PulseTrain()))
+
+
+def _dht11(bench: Bench, sensor: FittedSensor) -> TakeOff:
+    options: Dht11Options = sensor.options
+
+    def weather() -> Weather | None:
+        temperature = bench.value(f"{sensor.name}.temperature")
+        humidity = bench.value(f"{sensor.name}.humidity")
+        return None if temperature is None or humidity is None else (temperature, humidity)
+
+    return bench.put_dht(options.pin, EmulatedDht11(weather(), weather))
+
+
+def _bp20(bench: Bench, sensor: FittedSensor) -> TakeOff:
+    options: Bp20Options = sensor.options
+
+    def volts() -> float | None:
+        kpa = bench.value(f"{sensor.name}.pressure")
+        return None if kpa is None else (kpa - options.offset) / options.slope / options.divider
+
+    return bench.put_voltage(options.adc.address, options.adc.input, volts)
+
+
+def _pyranometer(bench: Bench, sensor: FittedSensor) -> TakeOff:
+    options: PyranometerOptions = sensor.options
+
+    def volts() -> float | None:
+        wm2 = bench.value(f"{sensor.name}.irradiance")
+        return None if wm2 is None else (wm2 - options.offset) / options.slope
+
+    return bench.put_voltage(options.adc.address, options.adc.input, volts)
+
+
+def _scd4x(bench: Bench, sensor: FittedSensor) -> TakeOff:
+    options: Scd4xOptions = sensor.options
+
+    def air(time_ns: int) -> Air | None:
+        co2 = bench.value(f"{sensor.name}.co2", time_ns)
+        # Only the CO2 is read; the words beside it carry an ordinary day.
+        return None if co2 is None else Air(co2, 20.0, 50.0)
+
+    return bench.put_chip(options.address, EmulatedScd4x(bench.now_ns, air))
+
+
+def _gpsd(bench: Bench, sensor: FittedSensor) -> TakeOff:
+    """North of the configured position by the metres the world gives."""
+    options: GpsdOptions = sensor.options
+
+    def locate(time_ns: int) -> Fix | None:
+        metres = bench.value(f"{sensor.name}.location", time_ns)
+        if metres is None or options.latitude is None or options.longitude is None:
+            return None
+        return Fix(options.latitude + math.degrees(metres / EARTH_RADIUS_M), options.longitude, None)
+
+    return bench.put_receiver(options.host, options.port, locate)
+
+
+_BUILT_IN: Final[Mapping[str, Emulation]] = {
+    "bp20": _bp20,
+    "dht11": _dht11,
+    "gpsd": _gpsd,
+    "hall-anemometer": _hall_anemometer,
+    "pyranometer": _pyranometer,
+    "scd4x": _scd4x,
+}
