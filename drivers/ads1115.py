@@ -17,6 +17,7 @@ from annotated_types import Ge, Le
 
 from drivers.driver_type import Claim
 from drivers.interface import Board, BoardError, I2cBus, ReadError
+from drivers.meaning import Meaning
 from drivers.quiet_import import quiet_import
 
 INSTALL: Final = "install fieldgate with the extra 'pi'"
@@ -46,9 +47,11 @@ class AdcOptions:
     Chip address, input (``2`` is single-ended, ``"2-3"`` differential) and full scale.
     """
 
-    address: Annotated[int, Ge(0x48), Le(0x4B)] = 0x48
-    input: AdcPins = 0
-    gain: AdcGain = "6.144V"
+    address: Annotated[int, Ge(0x48), Le(0x4B), Meaning("I2C address of the converter, by its ADDR pin")] = (
+        0x48
+    )
+    input: Annotated[AdcPins, Meaning("one input, or two for the difference between them")] = 0
+    gain: Annotated[AdcGain, Meaning("full scale; one step is its 32,768th part")] = "6.144V"
 
 
 def adc_pins(adc_input: int | str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le
 from drivers.ads1115 import AdcInput, AdcOptions, adc_claims
 from drivers.driver_type import Claim, DriverType
 from drivers.interface import Board, Channel, Measurement, ReadError
+from drivers.meaning import Meaning
 
 CHANNEL = Channel("pressure", "kPa", "V", 15.0, 115.0)
 
@@ -21,10 +22,14 @@ class Bp20Options:
     ``divider`` is the sensor's voltage over the converter's: 1 where the converter sees 4.8 V itself.
     """
 
-    adc: AdcOptions = field(default_factory=AdcOptions)
-    divider: Annotated[float, Ge(1), Le(10)] = 1.0
-    slope: Annotated[float, Gt(0), Le(1000)] = 21.79
-    offset: Annotated[float, Ge(-100), Le(100)] = 10.55
+    adc: Annotated[AdcOptions, Meaning("the converter input the sensor is wired to")] = field(
+        default_factory=AdcOptions
+    )
+    divider: Annotated[
+        float, Ge(1), Le(10), Meaning("the sensor's voltage over the converter's; 1 without a divider")
+    ] = 1.0
+    slope: Annotated[float, Gt(0), Le(1000), Meaning("of the transfer function", "kPa per V")] = 21.79
+    offset: Annotated[float, Ge(-100), Le(100), Meaning("of the transfer function", "kPa")] = 10.55
 
 
 def pressure_kpa(sensor_v: float, options: Bp20Options) -> float:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
-
-from annotated_types import Ge, Le
+from typing import Any
 
 from drivers.ads1115 import INSTALL
 from drivers.driver_type import Claim, DriverType
 from drivers.interface import Board, BoardError, Channel, ChecksumError, Measurement, ReadError
+from drivers.meaning import BcmPin
 from drivers.quiet_import import quiet_import
 
 TEMPERATURE = Channel("temperature", "Cel", "Cel", 0.0, 50.0)
@@ -29,7 +28,7 @@ _SIGN = 0x80
 class Dht11Options:
     """The data line's pin (BCM)."""
 
-    pin: Annotated[int, Ge(0), Le(27)]
+    pin: BcmPin
 
 
 def frame_values(frame: bytes) -> tuple[float, float]:

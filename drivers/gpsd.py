@@ -15,6 +15,7 @@ from annotated_types import Ge, Le
 
 from drivers.driver_type import Claim, DriverType
 from drivers.interface import Board, BoardError, Channel, LineStream, Measurement, ReadError
+from drivers.meaning import Meaning
 
 EARTH_RADIUS_M: Final = 6_371_008.8
 """Mean radius R1 of GRS 80."""
@@ -31,10 +32,16 @@ _KEEP_OPEN_S: Final = 10.0
 class GpsdOptions:
     """Where gpsd listens, and the position distances count from (the gateway's, unless given here)."""
 
-    host: str = "127.0.0.1"
-    port: Annotated[int, Ge(1), Le(65535)] = 2947
-    latitude: Annotated[float, Ge(-90), Le(90)] | None = None
-    longitude: Annotated[float, Ge(-180), Le(180)] | None = None
+    host: Annotated[str, Meaning("where gpsd listens: name or address")] = "127.0.0.1"
+    port: Annotated[int, Ge(1), Le(65535), Meaning("gpsd's port")] = 2947
+    latitude: Annotated[
+        Annotated[float, Ge(-90), Le(90)] | None,
+        Meaning("what distances count from; the gateway's unless given", "degrees (WGS 84)"),
+    ] = None
+    longitude: Annotated[
+        Annotated[float, Ge(-180), Le(180)] | None,
+        Meaning("what distances count from; the gateway's unless given", "degrees (WGS 84)"),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

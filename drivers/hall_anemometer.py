@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, Le
 from drivers.cup_models import OFFSET_TOLERANCE_MPS, SLOPE_TOLERANCE, cup_model
 from drivers.driver_type import Claim, Concern, DriverType, Nameplate
 from drivers.interface import Board, Channel, CountsLosses, Gpio, Measurement, ReadError
+from drivers.meaning import BcmPin, Meaning
 
 CHANNEL = Channel("wind_speed", "m/s", "Hz", 0.0, 75.0)
 
@@ -26,10 +27,12 @@ class HallAnemometerOptions:
     For orientation: NRG #40 0.765 and 0.35, Thies 0.0462 and 0.21 (m/s per Hz, m/s).
     """
 
-    pin: Annotated[int, Ge(0), Le(27)]
-    slope: Annotated[float, Gt(0), Le(10)]
-    offset: Annotated[float, Ge(-5), Le(5)] = 0.0
-    at_rest: Literal["zero", "offset"] = "zero"
+    pin: BcmPin
+    slope: Annotated[float, Gt(0), Le(10), Meaning("from the certificate", "m/s per Hz")]
+    offset: Annotated[float, Ge(-5), Le(5), Meaning("from the certificate", "m/s")] = 0.0
+    at_rest: Annotated[
+        Literal["zero", "offset"], Meaning('what a cup at rest reads; "offset" as some loggers do')
+    ] = "zero"
 
 
 def wind_speed_mps(frequency_hz: float, options: HallAnemometerOptions) -> float:

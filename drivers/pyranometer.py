@@ -14,6 +14,7 @@ from annotated_types import Ge, Gt, Le
 from drivers.ads1115 import FULL_SCALE_V, AdcGain, AdcInput, AdcOptions, AdcPins, adc_claims
 from drivers.driver_type import Claim, Concern, DriverType, Nameplate
 from drivers.interface import Board, Channel, Measurement, ReadError
+from drivers.meaning import Meaning
 
 CHANNEL = Channel("irradiance", "W/m2", "V", -10.0, 2000.0)
 """A few W/m² below zero are normal at night: the sensor then radiates to the sky."""
@@ -27,17 +28,21 @@ _COARSE_WM2: Final = 2.0
 class PyranometerAdcOptions(AdcOptions):
     """A converter input with this sensor's own defaults: a table that gives one key keeps the rest."""
 
-    input: AdcPins = "2-3"
-    gain: AdcGain = "0.256V"
+    input: Annotated[AdcPins, Meaning("one input, or two for the difference between them")] = "2-3"
+    gain: Annotated[AdcGain, Meaning("full scale; one step is its 32,768th part")] = "0.256V"
 
 
 @dataclass(frozen=True, slots=True)
 class PyranometerOptions:
     """Wiring and transfer function E = slope·V + offset (W/m² per V, W/m²)."""
 
-    adc: PyranometerAdcOptions = field(default_factory=PyranometerAdcOptions)
-    slope: Annotated[float, Gt(0), Le(10_000_000)] = 100_000.0
-    offset: Annotated[float, Ge(-100), Le(100)] = 0.0
+    adc: Annotated[PyranometerAdcOptions, Meaning("the converter input the sensor is wired to")] = field(
+        default_factory=PyranometerAdcOptions
+    )
+    slope: Annotated[float, Gt(0), Le(10_000_000), Meaning("of the transfer function", "W/m2 per V")] = (
+        100_000.0
+    )
+    offset: Annotated[float, Ge(-100), Le(100), Meaning("of the transfer function", "W/m2")] = 0.0
 
 
 def irradiance_wm2(sensor_v: float, options: PyranometerOptions) -> float:

@@ -12,6 +12,7 @@ from annotated_types import Ge, Le
 from drivers.ads1115 import INSTALL
 from drivers.driver_type import Claim, DriverType
 from drivers.interface import Board, BoardError, Channel, ChecksumError, Measurement, ReadError
+from drivers.meaning import Meaning
 from drivers.quiet_import import quiet_import
 
 CHANNEL = Channel("co2", "ppm", "ppm", 400.0, 5000.0)
@@ -26,7 +27,7 @@ _FIRST_TIMEOUT_S: Final = PERIOD_S + 1.0
 class Scd4xOptions:
     """The sensor's I2C address (it has only one)."""
 
-    address: Annotated[int, Ge(0x08), Le(0x77)] = 0x62
+    address: Annotated[int, Ge(0x08), Le(0x77), Meaning("I2C address; the sensor has only one")] = 0x62
 
 
 def co2_ppm(word: int) -> float:

@@ -23,6 +23,7 @@ from drivers.boards.emulated_board import EmulatedBoard
 from drivers.boards.stepped_clock import SteppedClock
 from drivers.boards.world import SECOND_NS
 from drivers.interface import BoardError, FittedSensor
+from drivers.meaning import Meaning
 
 _HOLD_FACTOR: Final = 1.5
 """A row holds until the next one unless that is later than this many usual periods: then rows are missing."""
@@ -33,9 +34,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class ReplayColumn:
     """A CSV column and how its figures turn into the channel's unit: value = scale·figure + offset."""
 
-    column: str
-    scale: float = 1.0
-    offset: float = 0.0
+    column: Annotated[str, Meaning("the column's name in the file's header")]
+    scale: Annotated[float, Meaning("value = scale · figure + offset")] = 1.0
+    offset: Annotated[float, Meaning("value = scale · figure + offset", "the channel's unit")] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,17 @@ class ReplayOptions:
     ``utc_offset_h`` says theirs.
     """
 
-    file: str
-    columns: Mapping[str, str | ReplayColumn] = field(default_factory=dict)
-    speed: Annotated[float, Gt(0), Le(1_000_000)] = 1.0
-    timestamp_column: str | None = None
-    utc_offset_h: Annotated[float, Ge(-14), Le(14)] | None = None
+    file: Annotated[str, Meaning("the CSV file; a relative path starts at this file's directory")]
+    columns: Annotated[
+        Mapping[str, str | ReplayColumn], Meaning("the column of each sensor or channel, by its name")
+    ] = field(default_factory=dict)
+    speed: Annotated[float, Gt(0), Le(1_000_000), Meaning("at most", "times real time")] = 1.0
+    timestamp_column: Annotated[
+        str | None, Meaning("the column with the times (RFC 3339); the first unless given")
+    ] = None
+    utc_offset_h: Annotated[
+        Annotated[float, Ge(-14), Le(14)] | None, Meaning("the zone of times that have none", "h")
+    ] = None
 
 
 class CsvRows(Protocol):

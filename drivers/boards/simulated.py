@@ -15,6 +15,7 @@ from drivers.boards.stepped_clock import SteppedClock
 from drivers.boards.weather import Weather, WeatherWorld
 from drivers.boards.world import SECOND_NS, Site
 from drivers.interface import BoardError, FittedSensor
+from drivers.meaning import Meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,11 @@ class SimulatedOptions:
     above 1 takes effect until a ``start`` in the past has caught up.
     """
 
-    seed: Annotated[int, Ge(0)] = 1
-    speed: Annotated[float, Gt(0), Le(1_000_000)] = 1.0
-    start: str | None = None
+    seed: Annotated[int, Ge(0), Meaning("the same seed makes the same weather")] = 1
+    speed: Annotated[float, Gt(0), Le(1_000_000), Meaning("at most; never beyond now", "times real time")] = (
+        1.0
+    )
+    start: Annotated[str | None, Meaning("where event time begins: a time with a zone, in the past")] = None
 
 
 def _start_ns(start: str | None) -> int:

@@ -1,8 +1,8 @@
 """The config as the daemon sees it, and its schema: names, types, defaults and bounds, once, as data.
 
 Sections are frozen dataclasses; ``annotated_types`` bounds are checked when a file is loaded. A sensor's and
-the board's own options are the dataclasses of their drivers. Imports nothing but the standard library and the
-bounds.
+the board's own options are the dataclasses of their drivers. Imports nothing but the standard library, the
+bounds and the meanings.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
 
+from drivers.meaning import Meaning
+
 GIB = 1 << 30
 MIB = 1 << 20
 
@@ -25,48 +27,79 @@ Port = Annotated[int, Ge(1), Le(65535)]
 class GatewayConfig:
     """Who and where this gateway is; degrees (WGS 84) and metres above sea level."""
 
-    id: str
-    latitude: Annotated[float, Ge(-90), Le(90)] | None = None
-    longitude: Annotated[float, Ge(-180), Le(180)] | None = None
-    elevation_m: Annotated[float, Ge(-500), Le(9000)] | None = None
+    id: Annotated[
+        str, Meaning("who this gateway is, in every topic and table: small letters, digits, hyphens")
+    ]
+    latitude: Annotated[
+        Annotated[float, Ge(-90), Le(90)] | None,
+        Meaning("of the mast; north is positive", "degrees (WGS 84)"),
+    ] = None
+    longitude: Annotated[
+        Annotated[float, Ge(-180), Le(180)] | None,
+        Meaning("of the mast; east is positive", "degrees (WGS 84)"),
+    ] = None
+    elevation_m: Annotated[
+        Annotated[float, Ge(-500), Le(9000)] | None, Meaning("of the mast's foot", "m above sea level")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class MqttConfig:
     """The local broker. Topics are ``{topic_root}/{gateway}/{sensor}/{quantity}``."""
 
-    host: str = "127.0.0.1"
-    port: Port = 1883
-    topic_root: str = "fieldgate"
-    keepalive_s: Annotated[int, Ge(5), Le(65535)] = 30
+    host: Annotated[str, Meaning("the local Mosquitto: name or address")] = "127.0.0.1"
+    port: Annotated[Port, Meaning("Mosquitto's port")] = 1883
+    topic_root: Annotated[str, Meaning("the first levels of the gateway's own topics")] = "fieldgate"
+    keepalive_s: Annotated[
+        int, Ge(5), Le(65535), Meaning("how long a silent connection is believed", "s")
+    ] = 30
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaConfig:
     """The cluster. ``properties`` are librdkafka's own, by their dotted names."""
 
-    bootstrap_servers: str = "127.0.0.1:9092"
-    topic: str = "mqtt.{quantity}"
-    format: Literal["json"] = "json"
-    properties: Mapping[str, str] = field(default_factory=dict)
+    bootstrap_servers: Annotated[str, Meaning("the cluster: host:port, several with commas between")] = (
+        "127.0.0.1:9092"
+    )
+    topic: Annotated[str, Meaning("where readings go; {quantity} stands for wind_speed and so on")] = (
+        "mqtt.{quantity}"
+    )
+    format: Annotated[Literal["json"], Meaning("how readings are written")] = "json"
+    properties: Annotated[
+        Mapping[str, str], Meaning("librdkafka's own properties, such as security.protocol")
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class UplinkConfig:
     """How readings leave: each at once (live), or stored and sent every ``batch_s`` seconds (metered)."""
 
-    mode: Literal["live", "metered"] = "live"
-    batch_s: Annotated[float, Ge(1), Le(3600)] = 60.0
+    mode: Annotated[
+        Literal["live", "metered"], Meaning("each reading is sent at once; or stored, and sent in batches")
+    ] = "live"
+    batch_s: Annotated[float, Ge(1), Le(3600), Meaning("metered: how often a batch is sent", "s")] = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxConfig:
     """Where readings wait for the cloud. Bytes; a relative path is relative to the config's directory."""
 
-    path: Path = Path("/var/lib/fieldgate/outbox.db")
-    max_bytes: Annotated[int, Ge(16 * MIB), Le(1 << 50)] = GIB
-    min_free_disk: Annotated[int, Ge(0), Le(1 << 50)] = 512 * MIB
-    commit_interval_s: Annotated[float, Ge(0.1), Le(60)] = 1.0
+    path: Annotated[Path, Meaning("a relative path starts at this file's directory")] = Path(
+        "/var/lib/fieldgate/outbox.db"
+    )
+    max_bytes: Annotated[
+        int, Ge(16 * MIB), Le(1 << 50), Meaning('everything the outbox may take, such as "1GiB"', "bytes")
+    ] = GIB
+    min_free_disk: Annotated[
+        int, Ge(0), Le(1 << 50), Meaning('what it leaves free on the disk, such as "512MiB"', "bytes")
+    ] = 512 * MIB
+    commit_interval_s: Annotated[
+        float,
+        Ge(0.1),
+        Le(60),
+        Meaning("a reading is confirmed by Kafka or on the disk within this time", "s"),
+    ] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +109,16 @@ class ClockConfig:
     ``hold_s`` is how long readings wait for it while Kafka could have them.
     """
 
-    trust: Literal["kernel", "always"] = "always"
-    hold_s: Annotated[float, Ge(0), Le(7 * 86400)] = 3600.0
+    trust: Annotated[
+        Literal["kernel", "always"],
+        Meaning("kernel: time counts once the kernel says that it is synchronised"),
+    ] = "always"
+    hold_s: Annotated[
+        float,
+        Ge(0),
+        Le(7 * 86400),
+        Meaning("how long readings wait for the clock while Kafka could have them", "s"),
+    ] = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +142,13 @@ class StatusConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class StatusKeys:
+    """The ``[status]`` section as it is written; it becomes a StatusConfig."""
+
+    listen: Annotated[str, Meaning('host:port of the status page; "" switches it off')] = "127.0.0.1:8321"
+
+
+@dataclass(frozen=True, slots=True)
 class BoardConfig:
     """What the sensors are wired to; ``options`` is the board's own dataclass."""
 
@@ -112,16 +160,20 @@ class BoardConfig:
 class SensorCommon:
     """What every sensor has, whatever its driver. Height in m above ground, boom in degrees from north."""
 
-    name: str
-    driver: str
-    interval_s: Annotated[float, Ge(0.1), Le(3600)] = 1.0
-    height_m: Annotated[float, Ge(-10), Le(500)] | None = None
-    boom_deg: Annotated[float, Ge(0), Le(360)] | None = None
-    model: str | None = None
-    serial: str | None = None
-    pair: str | None = None
-    lab: str | None = None
-    calibrated: date | None = None
+    name: Annotated[str, Meaning("unique; its channels are called name.quantity")]
+    driver: Annotated[str, Meaning("what kind of sensor it is")]
+    interval_s: Annotated[float, Ge(0.1), Le(3600), Meaning("one reading each so often", "s")] = 1.0
+    height_m: Annotated[
+        Annotated[float, Ge(-10), Le(500)] | None, Meaning("of the sensor", "m above ground")
+    ] = None
+    boom_deg: Annotated[
+        Annotated[float, Ge(0), Le(360)] | None, Meaning("where the boom points", "degrees from north")
+    ] = None
+    model: Annotated[str | None, Meaning("as on the type plate")] = None
+    serial: Annotated[str | None, Meaning("as on the type plate")] = None
+    pair: Annotated[str | None, Meaning("the name of its redundant twin")] = None
+    lab: Annotated[str | None, Meaning("who calibrated it")] = None
+    calibrated: Annotated[date | None, Meaning("when it was calibrated, as in 2026-03-12")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,30 +183,48 @@ class SensorConfig(SensorCommon):
     options: Any = None
 
 
+_IN_UNIT: Final = "the quantity's unit"
+
+
 @dataclass(frozen=True, slots=True)
 class DropIf:
     """Values that are counted and not forwarded, in the quantity's unit, after scale and offset."""
 
-    below: float | None = None
-    above: float | None = None
-    equals: float | None = None
+    below: Annotated[float | None, Meaning("lower values", _IN_UNIT)] = None
+    above: Annotated[float | None, Meaning("higher values", _IN_UNIT)] = None
+    equals: Annotated[float | None, Meaning("exactly this value", _IN_UNIT)] = None
+
+
+Quantity = Annotated[str, Meaning("what is measured: temperature, wind_speed and so on")]
+JsonPath = Annotated[str, Meaning("where the number stands: keys and positions with dots between")]
+_Unit = Annotated[str | None, Meaning("the quantity's, only to say it; scale and offset convert")]
+_Scale = Annotated[float, Meaning("value = scale · number + offset")]
+_Offset = Annotated[float, Meaning("value = scale · number + offset", _IN_UNIT)]
+_RawUnit = Annotated[str | None, Meaning("the unit of the number itself")]
+_Min = Annotated[float | None, Meaning("the device's range: lower values get quality 4", _IN_UNIT)]
+_Max = Annotated[float | None, Meaning("the device's range: higher values get quality 4", _IN_UNIT)]
+_Drop = Annotated[DropIf | None, Meaning("values that are counted and not forwarded")]
+_Optional = Annotated[bool, Meaning("json: nothing at path is counted and is no error")]
+_Channel = Annotated[
+    str | None, Meaning("the channel's name before the quantity; {1} is what the first wildcard stands for")
+]
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardReading:
     """One of several readings that a ``json`` message makes; ``channel`` where it is not the forward's."""
 
-    quantity: str
-    path: str
-    unit: str | None = None
-    channel: str | None = None
-    scale: float = 1.0
-    offset: float = 0.0
-    raw_unit: str | None = None
-    min: float | None = None
-    max: float | None = None
-    drop_if: DropIf | None = None
-    optional: bool = False
+    quantity: Quantity
+    path: JsonPath
+    unit: _Unit = None
+    channel: _Channel = None
+    scale: _Scale = 1.0
+    offset: _Offset = 0.0
+    raw_unit: _RawUnit = None
+    min: _Min = None
+    max: _Max = None
+    drop_if: _Drop = None
+    optional: _Optional = False
 
 
 READING_KEYS: Final = tuple(field.name for field in fields(ForwardReading) if field.name != "channel")
@@ -170,22 +240,26 @@ class ForwardConfig:
     the keys they have are theirs then. An ``optional`` path may be absent.
     """
 
-    filter: str
-    payload: Literal["reading", "number", "json", "raw"] = "reading"
-    quantity: str | None = None
-    unit: str | None = None
-    path: str | None = None
-    time_path: str | None = None
-    channel: str | None = None
-    period_s: Annotated[float, Ge(0.001), Le(86400)] = 1.0
-    scale: float = 1.0
-    offset: float = 0.0
-    raw_unit: str | None = None
-    min: float | None = None
-    max: float | None = None
-    drop_if: DropIf | None = None
-    optional: bool = False
-    readings: tuple[ForwardReading, ...] | None = None
+    filter: Annotated[str, Meaning("which topics: an MQTT topic filter")]
+    payload: Annotated[Literal["reading", "number", "json", "raw"], Meaning("what the device publishes")] = (
+        "reading"
+    )
+    quantity: Quantity | None = None
+    unit: _Unit = None
+    path: JsonPath | None = None
+    time_path: Annotated[str | None, Meaning("json: where the time stands")] = None
+    channel: _Channel = None
+    period_s: Annotated[float, Ge(0.001), Le(86400), Meaning("how often the device reports", "s")] = 1.0
+    scale: _Scale = 1.0
+    offset: _Offset = 0.0
+    raw_unit: _RawUnit = None
+    min: _Min = None
+    max: _Max = None
+    drop_if: _Drop = None
+    optional: _Optional = False
+    readings: Annotated[
+        tuple[ForwardReading, ...] | None, Meaning("json: several readings of each message")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,25 @@
+"""What a configuration key means, beside its type and bounds in the same annotation.
+
+``Annotated[float, Gt(0), Le(10), Meaning("from the certificate", "m/s per Hz")]`` is all there is to say of a
+key: validation, the JSON Schema for editors, the file that ``fieldgate init`` writes and the test of
+``docs/configure.md`` read it from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Le
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """Half a sentence for the person who fills the key in, and the unit of its value."""
+
+    text: str
+    unit: str = ""
+
+
+BcmPin = Annotated[int, Ge(0), Le(27), Meaning("GPIO number of the pin (BCM), not its place on the header")]
+"""A pin of the Raspberry Pi's header."""
