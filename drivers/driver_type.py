@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from drivers.interface import Board, Channel, Driver
+from drivers.interface import Board, Channel, Driver, DriverError, Located
 
 if TYPE_CHECKING:
     from drivers.boards.bench import Emulation
@@ -46,12 +46,25 @@ class Nameplate:
     interval_s: float = 1.0
 
 
+class OptionError(DriverError):
+    """An option can't be used here; ``key`` is relative to the sensor's table."""
+
+    def __init__(self, key: tuple[str, ...], message: str) -> None:
+        self.key = key
+        self.message = message
+        super().__init__(f"{'.'.join(key)}: {message}")
+
+
 def _no_claims(_options: Any) -> Iterable[Claim]:
     return ()
 
 
 def _no_concerns(_options: Any, _nameplate: Nameplate) -> Iterable[Concern]:
     return ()
+
+
+def _as_given(options: Any, _site: Located | None) -> Any:
+    return options
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +75,9 @@ class DriverType:
     interval the sensor can be read at; ``make`` touches no hardware and takes an instance of ``options``, as
     do ``claims`` (the parts of the board it occupies) and ``concerns`` (what is likely a mistake).
     ``channels`` are the same for every such sensor, or depend on its options: ``channels_of`` answers both.
-    ``emulate`` fits the sensor to a simulated or replay board, for drivers that aren't built in; those that
-    are have theirs in ``drivers/boards/emulations.py``.
+    ``settle`` gives the options with what the gateway's place adds to them (None where that is wrong itself),
+    or raises OptionError. ``emulate`` fits the sensor to a simulated or replay board, for drivers that aren't
+    built in; those that are have theirs in ``drivers/boards/emulations.py``.
     """
 
     name: str
@@ -73,6 +87,7 @@ class DriverType:
     make: Callable[[Board, Any], Driver]
     claims: Callable[[Any], Iterable[Claim]] = _no_claims
     concerns: Callable[[Any, Nameplate], Iterable[Concern]] = _no_concerns
+    settle: Callable[[Any, Located | None], Any] = _as_given
     emulate: Emulation | None = None
 
     def channels_of(self, options: Any) -> tuple[Channel, ...]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, TypeGuard
 
 from annotated_types import Ge, Le
 
-from drivers.driver_type import Claim, DriverType
-from drivers.interface import Board, BoardError, Channel, LineStream, Measurement, ReadError
+from drivers.driver_type import Claim, DriverType, OptionError
+from drivers.interface import Board, BoardError, Channel, LineStream, Located, Measurement, ReadError
 from drivers.meaning import Meaning
 
 EARTH_RADIUS_M: Final = 6_371_008.8
@@ -155,4 +155,20 @@ def claims(options: GpsdOptions) -> tuple[Claim, ...]:
     return (Claim(f"gpsd at {options.host}:{options.port}", ("driver",)),)
 
 
-TYPE = DriverType("gpsd", GpsdOptions, (CHANNEL,), 1.0, Gpsd, claims)
+def settle(options: GpsdOptions, site: Located | None) -> GpsdOptions:
+    """The gateway's position where the sensor has none of its own. Raises OptionError where nobody has."""
+    if options.latitude is not None and options.longitude is not None:
+        return options
+    if (options.latitude is None) != (options.longitude is None):
+        given, absent = ("longitude", "latitude") if options.latitude is None else ("latitude", "longitude")
+        raise OptionError((given,), f"needs {absent} too")
+    if site is None:
+        return options
+    if site.latitude is None:
+        raise OptionError(
+            ("driver",), "gpsd needs a position to measure from: set latitude and longitude in [gateway]"
+        )
+    return replace(options, latitude=site.latitude, longitude=site.longitude)
+
+
+TYPE = DriverType("gpsd", GpsdOptions, (CHANNEL,), 1.0, Gpsd, claims, settle=settle)

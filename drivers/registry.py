@@ -1,34 +1,132 @@
-"""The drivers by name."""
+"""The drivers by name: those built in, and those of installed packages.
+
+A package offers drivers through the entry point group ``fieldgate.drivers``: name = a module with ``TYPE``.
+A module is loaded when its driver is asked for. A package can't take a built-in driver's name away, and
+whatever is wrong with its code is a BrokenDriverError for those who use it.
+"""
 
 from __future__ import annotations
 
-from types import ModuleType
+import dataclasses
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
-from drivers import bp20, dht11, gpsd, hall_anemometer, pyranometer, scd4x
 from drivers.driver_type import DriverType
 from drivers.interface import DriverError
 
-__all__ = ["DRIVERS", "DriverType", "UnknownDriverError", "driver_type"]
+__all__ = [
+    "DRIVERS",
+    "PLUG_INS",
+    "BrokenDriverError",
+    "DriverType",
+    "UnknownDriverError",
+    "driver_names",
+    "driver_type",
+    "guarded",
+    "plug_in_problems",
+]
 
-DRIVERS: Final[dict[str, ModuleType]] = {
-    "bp20": bp20,
-    "dht11": dht11,
-    "gpsd": gpsd,
-    "hall-anemometer": hall_anemometer,
-    "pyranometer": pyranometer,
-    "scd4x": scd4x,
+PLUG_INS: Final = "fieldgate.drivers"
+"""The entry point group."""
+
+DRIVERS: Final[Mapping[str, str]] = {
+    "bp20": "drivers.bp20",
+    "dht11": "drivers.dht11",
+    "gpsd": "drivers.gpsd",
+    "hall-anemometer": "drivers.hall_anemometer",
+    "pyranometer": "drivers.pyranometer",
+    "scd4x": "drivers.scd4x",
 }
-"""Each module describes its driver in ``TYPE``."""
+"""The built-in drivers' modules; each describes its driver in ``TYPE``."""
+
+_loaded: dict[str, DriverType] = {}
 
 
 class UnknownDriverError(DriverError):
     """No driver has this name."""
 
 
+class BrokenDriverError(DriverError):
+    """An installed package's driver can't be used; says which package and why."""
+
+
+def driver_names() -> tuple[str, ...]:
+    """Every name ``driver_type`` knows: the built-in drivers', then those of installed packages."""
+    return tuple(dict.fromkeys((*DRIVERS, *sorted(entry_points(group=PLUG_INS).names))))
+
+
 def driver_type(name: str) -> DriverType:
-    """A driver by its name in the configuration. Raises UnknownDriverError, which lists the names."""
-    if name not in DRIVERS:
-        raise UnknownDriverError(f"no driver {name!r}; there are {', '.join(DRIVERS)}")
-    found: DriverType = DRIVERS[name].TYPE
+    """A driver by its name in the configuration.
+
+    Raises UnknownDriverError, which lists the names, and BrokenDriverError.
+    """
+    if name not in _loaded:
+        _loaded[name] = _built_in(DRIVERS[name]) if name in DRIVERS else _plug_in(name)
+    return _loaded[name]
+
+
+def plug_in_problems() -> dict[str, str]:
+    """What is wrong with installed packages' drivers, by name; loads them all."""
+    problems: dict[str, str] = {}
+    for entry in entry_points(group=PLUG_INS):
+        if entry.name in DRIVERS:
+            problems[entry.name] = f"{_origin(entry)} isn't used: {entry.name!r} is built in"
+            continue
+        try:
+            driver_type(entry.name)
+        except DriverError as error:
+            problems[entry.name] = str(error)
+    return problems
+
+
+@contextmanager
+def guarded(name: str) -> Iterator[None]:
+    """Turn what a package's code raises into BrokenDriverError; DriverErrors pass, those are meant.
+
+    A built-in driver's defects stay what they are.
+    """
+    try:
+        yield
+    except DriverError:
+        raise
+    # The code is anybody's, and a mast must not stop because a package it may not even use is broken.
+    except (Exception, SystemExit) as error:
+        if name in DRIVERS:
+            raise
+        said = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise BrokenDriverError(f"driver {name!r} is broken: {said}") from error
+
+
+def _built_in(module: str) -> DriverType:
+    found: DriverType = importlib.import_module(module).TYPE
     return found
+
+
+def _plug_in(name: str) -> DriverType:
+    entries = tuple(entry_points(group=PLUG_INS, name=name))
+    if not entries:
+        raise UnknownDriverError(f"no driver {name!r}; there are {', '.join(driver_names())}")
+    if len(entries) > 1:
+        owners = " and ".join(_origin(entry) for entry in entries)
+        raise BrokenDriverError(f"driver {name!r} is offered by {owners}: uninstall one of them")
+    [entry] = entries
+    try:
+        with guarded(name):
+            found = getattr(entry.load(), "TYPE", None)
+    except BrokenDriverError as error:
+        raise BrokenDriverError(f"{error} ({_origin(entry)})") from error
+    if not isinstance(found, DriverType):
+        raise BrokenDriverError(f"{_origin(entry)} has no TYPE that is a DriverType")
+    if found.name != name:
+        raise BrokenDriverError(f"{_origin(entry)} calls itself {found.name!r}, its entry point {name!r}")
+    if not dataclasses.is_dataclass(found.options):
+        raise BrokenDriverError(f"{_origin(entry)}: its options must be a dataclass")
+    return found
+
+
+def _origin(entry: EntryPoint) -> str:
+    package = f"package {entry.dist.name!r}" if entry.dist is not None else "a package"
+    return f"{entry.value} of {package}"

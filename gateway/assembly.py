@@ -16,6 +16,7 @@ from gateway.config import Config, ForwardConfig, SensorConfig
 from gateway.pace import METERED_PROPERTIES
 from gateway.run_ledger import LONGEST_FSYNC_S
 from gateway.sampler import Mast, Sampler
+from gateway.stand_in import make_driver
 
 # Given up when the disk is full, so that rows can still be removed.
 _BALLAST_BYTES: Final = 1 << 20
@@ -94,9 +95,7 @@ def batch_s(config: Config) -> float | None:
 
 def samplers(sensors: Iterable[SensorConfig], board: Board, mast: Mast) -> list[Sampler]:
     """A sampler, with a driver of its own, for each sensor."""
-    return [
-        Sampler(sensor, driver_type(sensor.driver).make(board, sensor.options), mast) for sensor in sensors
-    ]
+    return [Sampler(sensor, make_driver(sensor, board), mast) for sensor in sensors]
 
 
 def fitted_sensors(config: Config) -> list[FittedSensor]:

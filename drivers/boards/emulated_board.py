@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Callable, Sequence
 
@@ -14,7 +15,9 @@ from drivers.boards.stepped_clock import SteppedClock
 from drivers.boards.world import World
 from drivers.driver_type import Claim
 from drivers.interface import BoardError, FittedSensor
-from drivers.registry import driver_type
+from drivers.registry import BrokenDriverError, driver_type, guarded
+
+log = logging.getLogger(__name__)
 
 
 class EmulatedBoard:
@@ -87,8 +90,14 @@ class EmulatedBoard:
                 take_off()
         for name, sensor in new.items():
             fit = emulation(sensor.driver)
-            if name not in stays and fit is not None:
-                stays[name] = sensor, fit(self._bench, sensor)
+            if name in stays or fit is None:
+                continue
+            try:
+                with guarded(sensor.driver):
+                    stays[name] = sensor, fit(self._bench, sensor)
+            except BrokenDriverError as error:
+                # Nothing answers this sensor's driver then; the others have their hardware.
+                log.error("event=emulation.broken sensor=%s error=%s", name, error)
         self._fitted = stays
 
 

@@ -27,10 +27,9 @@ from drivers.scd4x import Scd4xOptions
 def emulation(driver: str) -> Emulation | None:
     """How a driver's hardware is emulated; None where nobody knows."""
     try:
-        own = driver_type(driver).emulate
+        return driver_type(driver).emulate or _BUILT_IN.get(driver)
     except UnknownDriverError:
         return None
-    return own if own is not None else _BUILT_IN.get(driver)
 
 
 def _hall_anemometer(bench: Bench, sensor: FittedSensor) -> TakeOff:

@@ -9,8 +9,8 @@ from typing import Any, Final
 from drivers.boards.pi import PiBoard, PiOptions
 from drivers.boards.replay import ReplayOptions, open_replay
 from drivers.boards.simulated import SimulatedOptions, open_simulated
-from drivers.boards.world import Located, Site
-from drivers.interface import Board, BoardError, FittedSensor
+from drivers.boards.world import Site
+from drivers.interface import Board, BoardError, FittedSensor, Located
 
 BOARDS: Final[dict[str, type[Any]]] = {
     "raspberry-pi": PiOptions,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from drivers.interface import FittedSensor
+from drivers.interface import FittedSensor, Located
 
 SECOND_NS = 1_000_000_000
 
@@ -33,22 +33,6 @@ class World(Protocol):
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
         """Check another set of sensors; what it gives makes the change. Raises BoardError."""
-
-
-class Located(Protocol):
-    """Where a gateway stands, as far as its configuration says."""
-
-    @property
-    def latitude(self) -> float | None:
-        """Degrees north."""
-
-    @property
-    def longitude(self) -> float | None:
-        """Degrees east."""
-
-    @property
-    def elevation_m(self) -> float | None:
-        """Metres above sea level."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from gateway.config import kafka_keys, sensors
-from gateway.config.board import check_replay, read_board
+from gateway.config.board import check_emulated, check_replay, read_board
 from gateway.config.forwards import read_forwards
 from gateway.config.model import (
     ClockConfig,
@@ -82,6 +82,7 @@ def _build(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> C
     fitted = sensors.read_sensors(source, gateway)
     forwards = read_forwards(source, mqtt, gateway)
     if board is not None and fitted is not None:
+        check_emulated(source, board, fitted)
         check_replay(source, board, fitted, base_dir)
 
     if not (gateway and mqtt and kafka and uplink and outbox and status and board and clock):

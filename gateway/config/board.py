@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from drivers.boards.emulations import emulation
 from drivers.boards.opener import BOARDS, board_options
+from drivers.boards.pi import PiOptions
 from drivers.boards.replay import ReplayOptions
 from drivers.boards.simulated import SimulatedOptions
 from drivers.registry import driver_type
@@ -40,6 +42,16 @@ def read_board(source: Source) -> BoardConfig | None:
             source.error(("board", "start"), problem)
             return None
     return BoardConfig(kind, options) if options is not None else None
+
+
+def check_emulated(source: Source, board: BoardConfig, sensors: Sequence[SensorConfig]) -> None:
+    """A board that isn't real can have only sensors whose hardware somebody emulates."""
+    if isinstance(board.options, PiOptions):
+        return
+    for position, sensor in enumerate(sensors):
+        if emulation(sensor.driver) is None:
+            message = f"driver {quote(sensor.driver)} has no emulation: it needs a real board"
+            source.error(("sensor", position, "driver"), message)
 
 
 def check_replay(source: Source, board: BoardConfig, sensors: Sequence[SensorConfig], base_dir: Path) -> None:

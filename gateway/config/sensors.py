@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Any, Final
 
 from drivers.driver_type import Nameplate
-from drivers.registry import DRIVERS, driver_type
+from drivers.registry import driver_type
+from gateway.config.drivers import driver_options, known_driver
 from gateway.config.model import GatewayConfig, SensorCommon, SensorConfig
 from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
-from gateway.config.validate import field_names, nearest, unknown_key, validate
+from gateway.config.validate import field_names, unknown_key, validate
 from gateway.config.wiring import check_pairs, check_pins, check_wiring
 
 _GATEWAY_ID: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
@@ -73,34 +73,25 @@ def _read_sensor(
     source: Source, path: KeyPath, raw: dict[str, Any], gateway: GatewayConfig | None
 ) -> SensorConfig | None:
     driver = raw.get("driver")
-    if not isinstance(driver, str) or driver not in DRIVERS:
+    known = known_driver(source, path, driver) if isinstance(driver, str) else None
+    if known is None:
         # Its own keys can't be judged; the common ones can.
         common = {key: value for key, value in raw.items() if key in field_names(SensorCommon)}
-        if isinstance(driver, str):
-            names = ", ".join(DRIVERS)
-            source.error(
-                (*path, "driver"),
-                f"{quote(driver)} is no driver; there are {names}",
-                nearest(driver, DRIVERS),
-            )
         validate(SensorCommon, common, path, source.error)
         return None
-    known = driver_type(driver)
     common_names = field_names(SensorCommon)
     option_names = field_names(known.options)
     before = len(source.problems)
     for key in raw:
         if key not in common_names and key not in option_names:
-            source.error((*path, key), *unknown_key(key, (*option_names, *common_names), driver))
+            source.error((*path, key), *unknown_key(key, (*option_names, *common_names), known.name))
     common = {"interval_s": max(_DEFAULT_INTERVAL_S, known.min_interval_s)}
     common |= {key: value for key, value in raw.items() if key in common_names}
     base = validate(SensorCommon, common, path, source.error)
     own = {key: value for key, value in raw.items() if key in option_names}
-    options = validate(known.options, own, path, source.error)
+    options = driver_options(source, path, known, own, gateway)
     if base is not None:
         _check_interval(source, path, base, known.min_interval_s)
-    if options is not None and driver == "gpsd":
-        options = _placed(source, path, options, gateway)
     if base is None or options is None or len(source.problems) != before:
         return None
     values = {name: getattr(base, name) for name in common_names}
@@ -117,22 +108,3 @@ def _check_interval(source: Source, path: KeyPath, sensor: SensorCommon, min_int
     milliseconds = sensor.interval_s * 1000
     if abs(milliseconds - round(milliseconds)) > 1e-6:
         source.error(key, f"must be whole milliseconds, not {sensor.interval_s}")
-
-
-def _placed(source: Source, path: KeyPath, options: Any, gateway: GatewayConfig | None) -> Any:
-    """Gpsd's options with the gateway's position where they have none of their own."""
-    if options.latitude is not None and options.longitude is not None:
-        return options
-    if (options.latitude is None) != (options.longitude is None):
-        given, absent = ("longitude", "latitude") if options.latitude is None else ("latitude", "longitude")
-        source.error((*path, given), f"needs {absent} too")
-        return None
-    if gateway is None:
-        return options
-    if gateway.latitude is None:
-        source.error(
-            (*path, "driver"),
-            "gpsd needs a position to measure from: set latitude and longitude in [gateway]",
-        )
-        return None
-    return dataclasses.replace(options, latitude=gateway.latitude, longitude=gateway.longitude)

@@ -1,0 +1,67 @@
+"""A sensor's driver, as far as the gateway can use it: loaded, and asked for all that is asked of it later.
+
+A package's driver is anybody's code, so what goes wrong in it is a problem of the sensor that names it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloud.schema import UNITS
+from drivers.driver_type import DriverType, Nameplate, OptionError
+from drivers.interface import DriverError
+from drivers.registry import UnknownDriverError, driver_names, driver_type, guarded
+from gateway.config.model import GatewayConfig, SensorCommon
+from gateway.config.problems import KeyPath, quote
+from gateway.config.source import Source
+from gateway.config.validate import field_names, nearest, validate
+
+
+def known_driver(source: Source, path: KeyPath, name: str) -> DriverType | None:
+    """A driver by name; None after its problem was noted."""
+    try:
+        known = driver_type(name)
+    except UnknownDriverError:
+        names = driver_names()
+        message = f"{quote(name)} is no driver; there are {', '.join(names)}"
+        source.error((*path, "driver"), message, nearest(name, names))
+        return None
+    except DriverError as error:
+        source.error((*path, "driver"), str(error))
+        return None
+    taken = set(field_names(known.options)) & set(field_names(SensorCommon))
+    if taken:
+        message = f"driver {quote(name)} has options that every sensor has: {', '.join(sorted(taken))}"
+        source.error((*path, "driver"), message)
+        return None
+    return known
+
+
+def driver_options(
+    source: Source, path: KeyPath, known: DriverType, own: dict[str, Any], gateway: GatewayConfig | None
+) -> Any:
+    """A sensor's options from its own keys; None after their problems were noted."""
+    try:
+        with guarded(known.name):
+            options = validate(known.options, own, path, source.error)
+            if options is None:
+                return None
+            options = known.settle(options, gateway)
+            # All that is asked of the driver later; here it can still be refused.
+            channels = known.channels_of(options)
+            tuple(known.claims(options))
+            tuple(known.concerns(options, Nameplate()))
+    except OptionError as error:
+        source.error((*path, *error.key), error.message)
+        return None
+    except DriverError as error:
+        source.error((*path, "driver"), str(error))
+        return None
+    foreign = [each for each in channels if UNITS.get(each.quantity) != each.unit]
+    for channel in foreign:
+        source.error(
+            (*path, "driver"),
+            f"driver {quote(known.name)} measures {quote(channel.quantity)} in {quote(channel.unit)};"
+            f" there are {', '.join(f'{quantity} ({unit})' for quantity, unit in UNITS.items())}",
+        )
+    return None if foreign else options
