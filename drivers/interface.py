@@ -85,6 +85,18 @@ class DescribesItself(Protocol):
         """What the sensor said at ``start``: its serial number, its self-calibration; empty before."""
 
 
+@runtime_checkable
+class Diagnoses(Protocol):
+    """What a driver offers that can tell wiring mistakes from what it sees."""
+
+    def diagnose(self) -> tuple[str, ...]:
+        """What looks wrong about the wiring now, each as a plain sentence; empty where all looks well.
+
+        Between ``start`` and ``stop``, from the sensor's own thread, best after a few reads. It takes no
+        measurement and changes none. Never raises: what it can't look at, it says so or leaves out.
+        """
+
+
 class Located(Protocol):
     """Where a gateway stands, as far as its configuration says."""
 
