@@ -5,9 +5,10 @@ Owned by the forwarder's thread, which asks ``wake_s`` when to call ``turn`` nex
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.drain import Drain
 from gateway.held_rows import HeldRows
@@ -31,14 +32,18 @@ _LONGEST_REMOVE_PAUSE_S: Final = 60.0
 _NEVER: Final = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
-    """The sink told the outcome of a row."""
+class Drained(NamedTuple):
+    """The sink told the outcome of a row. A tuple, for there may be tens of thousands a second."""
 
     number: int
     record: Record
     sent_s: float
     undelivered: Undelivered | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomesWait:
+    """The sink has told outcomes of rows: one event for all that come before they are taken."""
 
 
 class Backlog:
@@ -54,7 +59,7 @@ class Backlog:
         writer: OutboxWriter,
         ledger: Ledger,
         parking: Parking,
-        report: Callable[[Drained], None],
+        report: Callable[[OutcomesWait], None],
         batches: Batches,
         holdback: Holdback,
         revisions: RunRevisions,
@@ -70,6 +75,9 @@ class Backlog:
         self._revisions = revisions
         self._held = HeldRows()
         self._drain = Drain()
+        # Filled by the sink's thread; an event tells of the first one only.
+        self._outcomes: deque[Drained] = deque()
+        self._outcomes_told = False
         self._not_before_s = float("-inf")
         self._remove_pause_s = REMOVE_AGAIN_S
         self._remove_again_s = float("-inf")
@@ -152,7 +160,7 @@ class Backlog:
                 continue
             self._held.other()
             if self._revisions.is_stale(record):
-                self._drain.delivered(number, now_s)
+                self._drain.delivered((number,), now_s)
                 continue
             if self._parking.may_send(record.topic, now_s):
                 record = self._holdback.release(record)
@@ -165,23 +173,29 @@ class Backlog:
         self._drain.failed()
         self._not_before_s = now_s + _RETRY_S
 
-    def told(self, event: Drained, now_s: float) -> None:
-        """Take a row's outcome."""
-        undelivered = event.undelivered
-        if undelivered is None:
-            self.drained += 1
-            self._parking.delivered(event.record.topic)
-            self._drain.delivered(event.number, now_s)
-        elif undelivered.record_at_fault and (
-            refusal := self._intake.refuse(event.record, undelivered.problem)
-        ):
+    def take_outcomes(self, now_s: float) -> list[Drained]:
+        """Take what the sink has told of rows; those that Kafka has confirmed are given back."""
+        # First: an outcome that comes from now on is told again, at worst in vain.
+        self._outcomes_told = False
+        outcomes = [self._outcomes.popleft() for _ in range(len(self._outcomes))]
+        delivered = [outcome for outcome in outcomes if outcome.undelivered is None]
+        self.drained += len(delivered)
+        self._drain.delivered([outcome.number for outcome in delivered], now_s)
+        for outcome in outcomes:
+            if outcome.undelivered is not None:
+                self._not_delivered(outcome, outcome.undelivered, now_s)
+        return delivered
+
+    def _not_delivered(self, outcome: Drained, undelivered: Undelivered, now_s: float) -> None:
+        record = outcome.record
+        if undelivered.record_at_fault and (refusal := self._intake.refuse(record, undelivered.problem)):
             self.dead_letters += 1
-            self._send(event.number, refusal.record, now_s)
-        else:
-            if undelivered.topic_at_fault or undelivered.record_at_fault:
-                self._parking.park(event.record.topic, now_s, undelivered.problem)
-            self._drain.undelivered(event.number)
-            self._not_before_s = now_s + _RETRY_S
+            self._send(outcome.number, refusal.record, now_s)
+            return
+        if undelivered.topic_at_fault or undelivered.record_at_fault:
+            self._parking.park(record.topic, now_s, undelivered.problem)
+        self._drain.undelivered(outcome.number)
+        self._not_before_s = now_s + _RETRY_S
 
     def not_removed(self, rows: tuple[int, ...], now_s: float) -> float:
         """The disk refused to forget rows; how long until it is asked again, longer each time."""
@@ -217,9 +231,14 @@ class Backlog:
 
     def _send(self, number: int, record: Record, now_s: float) -> None:
         self._drain.sent(number)
-        taken = self._sink.send(
-            record, lambda undelivered: self._report(Drained(number, record, now_s, undelivered))
-        )
+
+        def told(undelivered: Undelivered | None) -> None:
+            self._outcomes.append(Drained(number, record, now_s, undelivered))
+            if not self._outcomes_told:
+                self._outcomes_told = True
+                self._report(OutcomesWait())
+
+        taken = self._sink.send(record, told)
         if not taken:
             self._drain.undelivered(number)
             self._not_before_s = now_s + _RETRY_S

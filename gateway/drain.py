@@ -7,6 +7,7 @@ by the forwarder's thread.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 BATCH_RECORDS: Final = 500
@@ -80,8 +81,12 @@ class Drain:
 
     def is_under_way(self, number: int) -> bool:
         """Whether a fetched row is at the sink, or delivered, or removed since the fetch was asked for."""
-        under_way = (self._open, self._delivered, self._refused, self._removed_since_fetch)
-        return any(number in numbers for numbers in under_way)
+        return (
+            number in self._open
+            or number in self._delivered
+            or number in self._removed_since_fetch
+            or number in self._refused
+        )
 
     def sent(self, number: int) -> None:
         """The sink has taken a row."""
@@ -93,11 +98,11 @@ class Drain:
         self._open.discard(number)
         self._after = min(self._after, number - 1)
 
-    def delivered(self, number: int, now_s: float) -> None:
-        """Kafka has confirmed a row."""
-        self._open.discard(number)
-        self._delivered.add(number)
-        if self._remove_at_s == float("inf"):
+    def delivered(self, numbers: Sequence[int], now_s: float) -> None:
+        """Kafka has confirmed rows."""
+        self._open.difference_update(numbers)
+        self._delivered.update(numbers)
+        if numbers and self._remove_at_s == float("inf"):
             self._remove_at_s = now_s + _REMOVE_EVERY_S
 
     def remove_at_s(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.backlog import Drained
+from gateway.backlog import OutcomesWait
 from gateway.holdback import Verdict
 from gateway.ledger import Ack, Entry
 from gateway.outbox_writer import Answer
@@ -70,4 +70,6 @@ class Changed:
     commit_interval_s: float
 
 
-Event = Sampled | Announced | Arrived | SessionLost | Outcome | Drained | Verdict | Stop | Changed | Answer
+Event = (
+    Sampled | Announced | Arrived | SessionLost | Outcome | OutcomesWait | Verdict | Stop | Changed | Answer
+)

@@ -13,13 +13,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
 from buffer.drops import MEMORY_FULL, Drop, InMemory, OnDrop, ignore
-from gateway.backlog import REMOVE_AGAIN_S, Backlog, Drained
+from gateway.backlog import REMOVE_AGAIN_S, Backlog, Drained, OutcomesWait
 from gateway.counters import Counters
 from gateway.events import Announced, Arrived, Changed, Event, Outcome, Sampled, SessionLost, Stop
 from gateway.holdback import Holdback, Verdict
@@ -302,11 +302,8 @@ class Forwarder:
                 self._reception.session_lost()
             case Outcome(entry, undelivered):
                 self._outcome(entry, undelivered)
-            case Drained():
-                self._backlog.told(event, self._monotonic())
-                if event.undelivered is None:
-                    self._settle(self._ledger.row_delivered(event.number))
-                    self._kafka_told(event.record, event.sent_s)
+            case OutcomesWait():
+                self._drained(self._backlog.take_outcomes(self._monotonic()))
             case Stored(entries, numbers):
                 self.counters.stored += len(numbers)
                 self._backlog.stored(entries, numbers)
@@ -363,7 +360,8 @@ class Forwarder:
 
     def _outcome(self, entry: Entry, undelivered: Undelivered | None) -> None:
         if undelivered is None:
-            self._kafka_told(entry.record, entry.sent_s)
+            self._revisions.delivered(entry.record)
+            self._kafka_told(entry.record.topic, entry.sent_s)
             self.counters.confirmed += 1
             self._settle(self._ledger.delivered(entry))
             return
@@ -379,6 +377,17 @@ class Forwarder:
             self._parking.park(entry.record.topic, self._monotonic(), undelivered.problem)
         else:
             log.debug("event=kafka.undelivered error=%s", undelivered.problem)
+
+    def _drained(self, delivered: Sequence[Drained]) -> None:
+        self._settle(self._ledger.rows_delivered(outcome.number for outcome in delivered))
+        latest_sent_s: dict[str, float] = {}
+        for outcome in delivered:
+            topic = outcome.record.topic
+            self._revisions.delivered(outcome.record)
+            if outcome.sent_s > latest_sent_s.get(topic, float("-inf")):
+                latest_sent_s[topic] = outcome.sent_s
+        for topic, sent_s in latest_sent_s.items():
+            self._kafka_told(topic, sent_s)
 
     def _settle(self, settled: Settled) -> None:
         for ack in settled.acks:
@@ -441,9 +450,8 @@ class Forwarder:
 
     # Whether Kafka answers.
 
-    def _kafka_told(self, record: Record, sent_s: float) -> None:
-        self._revisions.delivered(record)
-        if self._watch.told(record.topic, sent_s, self._monotonic(), self._pace.verdict_s):
+    def _kafka_told(self, topic: str, sent_s: float) -> None:
+        if self._watch.told(topic, sent_s, self._monotonic(), self._pace.verdict_s):
             self._go_live()
 
     def _try_live(self) -> None:

@@ -8,7 +8,7 @@ never used again, so a number that is not there is passed over as well.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 # Where rows that wait and others take turns a hundred thousand times, the rest is read again at each pass.
@@ -38,7 +38,8 @@ class HeldRows:
         """The fetch brought rows of these numbers: between them there are none. None at all ends the pass."""
         before = self._after
         for number in numbers:
-            self._pass_over(before + 1, number - 1)
+            if number > before + 1:
+                self._pass_over(before + 1, number - 1)
             before = number
         if not numbers:
             # Of a pass that found nothing at all nothing is known: rows of a damaged file may be to come.
@@ -64,10 +65,16 @@ class HeldRows:
             self.release()
         self.other()
 
-    def gone(self, numbers: Iterable[int]) -> None:
-        """Rows have left the outbox."""
+    def gone(self, numbers: Sequence[int]) -> None:
+        """Rows have left the outbox; in any order, but quickest in order."""
+        first = last = 0
         for number in numbers:
-            self._pass_over(number, number)
+            if number == last + 1:
+                last = number
+            else:
+                self._pass_over(first, last)
+                first = last = number
+        self._pass_over(first, last)
 
     def release(self) -> None:
         """Nothing waits any longer, as far as is known."""

@@ -20,7 +20,7 @@ Pure bookkeeping: no I/O, no clock. One thread (the forwarder's) owns it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
@@ -225,9 +225,11 @@ class Ledger:
         """The outbox has entries under these numbers, but in memory."""
         return self._placed(entries, numbers, durable=False)
 
-    def row_delivered(self, number: int) -> Settled:
-        """Kafka has confirmed a row of the outbox."""
-        return Settled(self._pay(number))
+    def rows_delivered(self, numbers: Iterable[int]) -> Settled:
+        """Kafka has confirmed rows of the outbox."""
+        if not self._in_memory:
+            return Settled()
+        return Settled(tuple(ack for number in numbers for ack in self._pay(number)))
 
     def durable_below(self, number: int) -> Settled:
         """No row below this number is in memory any more."""

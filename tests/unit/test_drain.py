@@ -14,8 +14,8 @@ def test_rows_are_removed_after_their_delivery_together() -> None:
     drain.sent(1)
     drain.sent(2)
     assert drain.remove_at_s() == float("inf")
-    drain.delivered(1, 10.0)
-    drain.delivered(2, 10.1)
+    drain.delivered((1,), 10.0)
+    drain.delivered((2,), 10.1)
     assert drain.remove_at_s() == 10.2
     assert drain.under_way == 2
     assert drain.take_delivered() == (1, 2)
@@ -37,12 +37,12 @@ def test_rows_the_disk_will_not_forget_are_not_sent_again() -> None:
     drain.begin()
     drain.fetched(1)
     drain.sent(1)
-    drain.delivered(1, 10.0)
+    drain.delivered((1,), 10.0)
     drain.removed(drain.take_delivered())
     drain.begin()
     drain.not_removed((1,), 12.0)
     assert drain.is_under_way(1)
-    drain.delivered(2, 10.5)
+    drain.delivered((2,), 10.5)
     # What can be forgotten, in memory maybe, doesn't wait for what the disk refused.
     assert drain.remove_at_s() == pytest.approx(10.7)
     assert drain.take_delivered(11.0) == (2,)
@@ -57,9 +57,9 @@ def test_what_was_not_delivered_stays_and_is_fetched_before_anything_newer() -> 
     drain.fetched(6)
     for number in (4, 5, 6):
         drain.sent(number)
-    drain.delivered(4, 1.0)
+    drain.delivered((4,), 1.0)
     drain.undelivered(5)
-    drain.delivered(6, 1.0)
+    drain.delivered((6,), 1.0)
     assert drain.begin() == 4
     assert drain.take_delivered() == (4, 6)
 
@@ -70,9 +70,9 @@ def test_no_row_is_sent_twice() -> None:
     drain.fetched(3)
     for number in (1, 2, 3):
         drain.sent(number)
-    drain.delivered(1, 1.0)
+    drain.delivered((1,), 1.0)
     drain.begin()
-    drain.delivered(2, 1.0)
+    drain.delivered((2,), 1.0)
     drain.removed(drain.take_delivered())
     assert [number for number in (1, 2, 3, 4) if drain.is_under_way(number)] == [1, 2, 3]
     drain.begin()

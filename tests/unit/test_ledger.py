@@ -81,7 +81,7 @@ def test_a_row_in_memory_is_acknowledged_when_it_is_durable() -> None:
     assert ledger.open_bytes == 4 * (ENTRY_BYTES + 1)
     # On the disk, delivered as a row, delivered by the live sink.
     assert ledger.durable_below(6) == Settled((Ack(1, 0),))
-    assert ledger.row_delivered(7) == Settled((Ack(1, 2),))
+    assert ledger.rows_delivered([7]) == Settled((Ack(1, 2),))
     assert ledger.delivered(rows[1]) == Settled((Ack(1, 1),), (6,))
     assert ledger.is_open(rows[3])
     assert ledger.durable_below(9) == Settled((Ack(1, 3),))
@@ -254,7 +254,7 @@ class LedgerMachine(RuleBasedStateMachine):
             number = rows[place]
             self.durable.add(self.rows.pop(number))
             self.in_memory.pop(number, None)
-            self.settle(self.ledger.row_delivered(number))
+            self.settle(self.ledger.rows_delivered([number]))
 
     @rule(commit=consumes(commits))
     def fail_commit(self, commit: tuple[Entry, ...]) -> None:
