@@ -1,6 +1,8 @@
 """Silicon pyranometer: 10 µV per W/m², 0 to 2 kW/m², on a differential ADS1115 input.
 
-At ±0.256 V a converter step is 7.8 µV, that is 0.78 W/m².
+At ±0.256 V a converter step is 7.8 µV, that is 0.78 W/m². Where the sensor is unplugged both inputs float
+together: their difference is about 0, and that looks like night. So the inputs' voltages to ground are looked
+at too, every few seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +13,17 @@ from typing import Annotated, Final
 
 from annotated_types import Ge, Gt, Le
 
-from drivers.ads1115 import FULL_SCALE_V, AdcGain, AdcInput, AdcOptions, AdcPins, adc_claims
+from drivers.ads1115 import (
+    FLOATING_V,
+    FULL_SCALE_V,
+    AdcGain,
+    AdcInput,
+    AdcOptions,
+    AdcPins,
+    adc_claims,
+    adc_concerns,
+    adc_pins,
+)
 from drivers.driver_type import Claim, Concern, DriverType, Nameplate
 from drivers.interface import Board, Channel, Measurement, ReadError
 from drivers.meaning import Meaning
@@ -19,9 +31,13 @@ from drivers.meaning import Meaning
 CHANNEL = Channel("irradiance", "W/m2", "V", -10.0, 2000.0)
 """A few W/m² below zero are normal at night: the sensor then radiates to the sky."""
 
+DATASHEET_SLOPE: Final = 100_000.0
+_FAR_SLOPE: Final = 0.25
+"""Silicon cells differ by some per cent; more is another sensor, or an amplifier."""
 _ADC_STEPS: Final = 1 << 15
 _COARSE_WM2: Final = 2.0
 """A step above this hides what a silicon pyranometer shows: at 0.256 V it is 0.78 W/m2."""
+_LOOK_EVERY_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +50,20 @@ class PyranometerAdcOptions(AdcOptions):
 
 @dataclass(frozen=True, slots=True)
 class PyranometerOptions:
-    """Wiring and transfer function E = slope·V + offset (W/m² per V, W/m²)."""
+    """Wiring and transfer function E = slope·V + offset (W/m² per V, W/m²).
+
+    ``open_check`` looks whether both differential inputs float, as they do without the sensor, or without a
+    resistor from the negative one to ground.
+    """
 
     adc: Annotated[PyranometerAdcOptions, Meaning("the converter input the sensor is wired to")] = field(
         default_factory=PyranometerAdcOptions
     )
     slope: Annotated[float, Gt(0), Le(10_000_000), Meaning("of the transfer function", "W/m2 per V")] = (
-        100_000.0
+        DATASHEET_SLOPE
     )
     offset: Annotated[float, Ge(-100), Le(100), Meaning("of the transfer function", "W/m2")] = 0.0
+    open_check: Annotated[bool, Meaning("see whether a differential input is connected at all")] = True
 
 
 def irradiance_wm2(sensor_v: float, options: PyranometerOptions) -> float:
@@ -63,21 +84,68 @@ class Pyranometer:
         self._board = board
         self._options = options
         self._input: AdcInput | None = None
+        self._pins: tuple[AdcInput, ...] = ()
+        self._look_at_s = float("-inf")
+        self._floating: tuple[float, ...] = ()
+        self._over_range = False
 
     def start(self) -> None:
         """Find the converter. Raises BoardError."""
-        self._input = AdcInput(self._board, self._options.adc)
+        adc = self._options.adc
+        if self._options.open_check and isinstance(adc.input, str):
+            self._pins = tuple(
+                AdcInput(self._board, AdcOptions(adc.address, pin, "6.144V", 128, adc.vdd_v))
+                for pin in (0, 1, 2, 3)
+                if pin in adc_pins(adc.input)
+            )
+        self._look_at_s = float("-inf")
+        self._input = AdcInput(self._board, adc)
 
     def read(self) -> tuple[Measurement, ...]:
-        """The irradiance now. Raises ReadError."""
+        """The irradiance now. Raises ReadError.
+
+        NOISY where both inputs float: then it isn't known whether a sensor is there.
+        """
         if self._input is None:
             raise ReadError("the pyranometer isn't started")
-        sensor_v = self._input.volts()
-        return (Measurement(CHANNEL.quantity, irradiance_wm2(sensor_v, self._options), sensor_v),)
+        conversion = self._input.convert()
+        self._over_range = bool(conversion.reasons)
+        self._look()
+        reasons = (*conversion.reasons, "NOISY") if self._floating else conversion.reasons
+        wm2 = irradiance_wm2(conversion.volts, self._options)
+        return (Measurement(CHANNEL.quantity, wm2, conversion.volts, reasons=reasons),)
 
     def stop(self) -> None:
         """Forget the converter; it needs no release."""
-        self._input = None
+        self._input, self._pins = None, ()
+        self._floating, self._over_range = (), False
+
+    def diagnose(self) -> tuple[str, ...]:
+        """What the last read says about the wiring."""
+        adc = self._options.adc
+        where = f"input {adc.input} of the converter at 0x{adc.address:02x}"
+        found = []
+        if self._floating:
+            volts = " and ".join(f"{pin_v:.2f} V" for pin_v in self._floating)
+            found.append(
+                f"both wires of {where} float ({volts} to ground): the pyranometer is not connected, or"
+                " nothing ties it to ground; connect its negative wire to ground through 10 kΩ"
+            )
+        if self._over_range:
+            found.append(
+                f"{where} is at the end of its range: one wire is broken, or the sensor has an amplifier"
+                " and needs another gain"
+            )
+        return tuple(found)
+
+    def _look(self) -> None:
+        """See now and then whether both inputs float; each time while they do."""
+        now_s = self._board.monotonic()
+        if self._pins and (self._floating or now_s >= self._look_at_s):
+            self._look_at_s = now_s + _LOOK_EVERY_S
+            volts = tuple(pin.convert().volts for pin in self._pins)
+            lowest, highest = FLOATING_V
+            self._floating = volts if all(lowest <= pin_v <= highest for pin_v in volts) else ()
 
 
 def claims(options: PyranometerOptions) -> tuple[Claim, ...]:
@@ -85,13 +153,30 @@ def claims(options: PyranometerOptions) -> tuple[Claim, ...]:
     return adc_claims(options.adc)
 
 
-def concerns(options: PyranometerOptions, _nameplate: Nameplate) -> Iterator[Concern]:
-    """A gain too coarse for the sensor's millivolts."""
-    step = FULL_SCALE_V[options.adc.gain] / _ADC_STEPS * options.slope
+def concerns(options: PyranometerOptions, nameplate: Nameplate) -> Iterator[Concern]:
+    """A gain that doesn't fit the sensor's millivolts, a single-ended input, another sensor's slope."""
+
+    def at(adc_v: float) -> str:
+        return f"{irradiance_wm2(adc_v, options):.0f} W/m2"
+
+    adc = options.adc
+    yield from adc_concerns(adc, (CHANNEL.upper - options.offset) / options.slope, nameplate.interval_s, at)
+    step = FULL_SCALE_V[adc.gain] / _ADC_STEPS * options.slope
     if step > _COARSE_WM2:
         yield Concern(
+            ("adc",), f'one step of the converter is {step:.1f} W/m2 at gain "{adc.gain}"; use "0.256V"'
+        )
+    if isinstance(adc.input, int):
+        yield Concern(
             ("adc",),
-            f'one step of the converter is {step:.1f} W/m2 at gain "{options.adc.gain}"; use "0.256V"',
+            f"single-ended, each millivolt along the ground wire is {options.slope / 1000:.0f} W/m2;"
+            ' use a differential input, as "2-3"',
+        )
+    if nameplate.model is None and abs(options.slope / DATASHEET_SLOPE - 1) > _FAR_SLOPE:
+        yield Concern(
+            ("slope",),
+            f"{options.slope:g} W/m2 per V is far from the datasheet's {DATASHEET_SLOPE:g}; if it is another"
+            " sensor's, give its model",
         )
 
 

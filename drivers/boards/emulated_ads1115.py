@@ -13,6 +13,9 @@ _POWER_UP_CONFIG: Final = 0x8583
 _MUX_SETTINGS: Final[Mapping[int | str, int]] = {
     "0-1": 0, "0-3": 1, "1-3": 2, "2-3": 3, 0: 4, 1: 5, 2: 6, 3: 7,
 }  # fmt: skip
+_MUX_PINS: Final = ((0, 1), (0, 3), (1, 3), (2, 3), (0,), (1,), (2,), (3,))
+FLOATING_V: Final = 0.57
+"""Where a pin comes to rest that nothing drives: what users of the chip report."""
 _FULL_SCALE_V: Final = (6.144, 4.096, 2.048, 1.024, 0.512, 0.256, 0.256, 0.256)
 
 Volts = Callable[[], float | None]
@@ -25,13 +28,19 @@ def code_for(volts: float, full_scale_v: float) -> int:
 
 
 class EmulatedAds1115:
-    """The chip with a voltage source at each wired input; an unwired one reads 0 V.
+    """The chip with a voltage source at each wired input; an unwired one reads 0 V, as if it were grounded.
 
     Conversions end at once. A dead sensor's input answers no conversion request, so that a driver notices.
+    ``open_pins`` are those whose wire is broken: they float, whatever is wired to them.
     """
 
     def __init__(self, inputs: Mapping[int | str, Volts]) -> None:
+        self.open_pins: frozenset[int] = frozenset()
         self.rewire(inputs)
+        self.brown_out()
+
+    def brown_out(self) -> None:
+        """Start anew, as after a moment without supply: every register as at power-up."""
         self._registers = [0, _POWER_UP_CONFIG, 0x8000, 0x7FFF]
         self._pointer = _CONVERSION
 
@@ -58,9 +67,20 @@ class EmulatedAds1115:
         return self._registers[self._pointer].to_bytes(2, "big")[:count]
 
     def _convert(self, config: int) -> None:
-        source = self._inputs.get(config >> 12 & 0x07)
+        code = code_for(self._volts(config >> 12 & 0x07), _FULL_SCALE_V[config >> 9 & 0x07])
+        self._registers[_CONVERSION] = code & 0xFFFF
+
+    def _volts(self, setting: int) -> float:
+        pins = _MUX_PINS[setting]
+        positive, negative = pins[0] in self.open_pins, pins[-1] in self.open_pins
+        if len(pins) == 1 and positive:
+            return FLOATING_V
+        if positive != negative:
+            return FLOATING_V if positive else -FLOATING_V
+        if positive:
+            return 0.0
+        source = self._inputs.get(setting)
         volts = source() if source is not None else 0.0
         if volts is None:
             raise OSError(121, "the sensor at this input is dead")
-        code = code_for(volts, _FULL_SCALE_V[config >> 9 & 0x07])
-        self._registers[_CONVERSION] = code & 0xFFFF
+        return volts

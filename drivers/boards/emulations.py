@@ -56,7 +56,19 @@ def _bp20(bench: Bench, sensor: FittedSensor) -> TakeOff:
         kpa = bench.value(f"{sensor.name}.pressure")
         return None if kpa is None else (kpa - options.offset) / options.slope / options.divider
 
-    return bench.put_voltage(options.adc.address, options.adc.input, volts)
+    take_off = bench.put_voltage(options.adc.address, options.adc.input, volts)
+    supply = options.supply
+    if supply is None:
+        return take_off
+    take_off_supply = bench.put_voltage(
+        options.adc.address, supply.input, lambda: supply.nominal_v / supply.divider
+    )
+
+    def take_both_off() -> None:
+        take_off_supply()
+        take_off()
+
+    return take_both_off
 
 
 def _pyranometer(bench: Bench, sensor: FittedSensor) -> TakeOff:

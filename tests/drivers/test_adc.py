@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers.ads1115 import FULL_SCALE_V, AdcInput, AdcOptions, AdcPins, adc_pins
+from drivers.ads1115 import FULL_SCALE_V, AdcInput, AdcOptions, AdcPins, Conversion, adc_pins
 from drivers.boards.emulated_ads1115 import EmulatedAds1115, code_for
 from drivers.boards.emulated_i2c import EmulatedI2c
 from drivers.bp20 import Bp20, Bp20Options
@@ -45,16 +45,20 @@ def test_volts_round_trip_within_half_a_step(gain: str, adc_input: AdcPins, shar
     step_v = FULL_SCALE_V[gain] / 32768
     volts = share * (FULL_SCALE_V[gain] - step_v)
     wires.volts[adc_input] = volts
-    assert abs(opened(wires, adc_input, gain).volts() - volts) <= step_v / 2 * (1 + 1e-9)
+    assert abs(opened(wires, adc_input, gain).convert().volts - volts) <= step_v / 2 * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("gain", GAINS)
-def test_full_scale_clips(gain: str) -> None:
+def test_full_scale_clips_and_says_so(gain: str) -> None:
     wires = Wires()
-    wires.volts[0] = 100.0
-    assert opened(wires, 0, gain).volts() == FULL_SCALE_V[gain] * 32767 / 32768
-    wires.volts[0] = -100.0
-    assert opened(wires, 0, gain).volts() == -FULL_SCALE_V[gain]
+    wires.volts["2-3"] = 100.0
+    adc = opened(wires, "2-3", gain)
+    assert adc.convert() == Conversion(FULL_SCALE_V[gain] * 32767 / 32768, ("OVER_RANGE",))
+    wires.volts["2-3"] = -100.0
+    assert adc.convert() == Conversion(-FULL_SCALE_V[gain], ("UNDER_RANGE",))
+    for code in (32766, -32767):
+        wires.volts["2-3"] = FULL_SCALE_V[gain] * code / 32768
+        assert adc.convert() == Conversion(FULL_SCALE_V[gain] * code / 32768)
 
 
 def test_codes() -> None:
@@ -67,7 +71,7 @@ def test_each_input_is_told_apart() -> None:
     wires = Wires()
     wires.volts = {name: 0.1 * (1 + at) for at, name in enumerate(INPUTS)}
     for at, name in enumerate(INPUTS):
-        assert opened(wires, name).volts() == pytest.approx(0.1 * (1 + at), abs=1e-4)
+        assert opened(wires, name).convert().volts == pytest.approx(0.1 * (1 + at), abs=1e-4)
 
 
 def test_an_absent_chip_is_a_board_error_with_its_address() -> None:
@@ -80,9 +84,9 @@ def test_a_dead_input_is_a_read_error_and_the_next_read_may_succeed() -> None:
     adc = opened(wires)
     wires.volts[0] = None
     with pytest.raises(ReadError, match="0x48 doesn't answer"):
-        adc.volts()
+        adc.convert()
     wires.volts[0] = 1.0
-    assert adc.volts() == pytest.approx(1.0, abs=1e-4)
+    assert adc.convert().volts == pytest.approx(1.0, abs=1e-4)
 
 
 def test_a_chip_that_never_gets_ready_is_a_read_error_not_a_hang() -> None:
@@ -90,7 +94,7 @@ def test_a_chip_that_never_gets_ready_is_a_read_error_not_a_hang() -> None:
     adc = opened(wires)
     wires.chip.read = lambda count: bytes(count)  # type: ignore[method-assign] # a bus stuck low
     with pytest.raises(ReadError, match="never ends its conversion"):
-        adc.volts()
+        adc.convert()
 
 
 class NosyBus(EmulatedI2c):
@@ -118,11 +122,11 @@ def test_two_threads_on_one_chip_never_get_each_others_conversion() -> None:
 
     def read_mine() -> None:
         bus.user = threading.current_thread()
-        read["mine"] = mine.volts()
+        read["mine"] = mine.convert().volts
 
     def read_others() -> None:
         bus.between.wait(10)
-        read["others"] = others.volts()
+        read["others"] = others.convert().volts
         bus.other_read.set()
 
     threads = [threading.Thread(target=target, daemon=True) for target in (read_mine, read_others)]
