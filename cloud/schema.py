@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
+
+from cloud.fields import Fields, InvalidFields, load_object
+from cloud.fields import format_time as format_time
+from cloud.fields import parse_time as parse_time
 
 VERSION: Final = 1
 
@@ -51,13 +53,8 @@ MAX_READING_BYTES: Final = 64 << 10
 DEAD_LETTER_PAYLOAD_BYTES: Final = 64 << 10
 """How much of a refused payload a dead letter carries."""
 
-MAX_DEPTH: Final = 32
-"""How deep an unknown field may be nested."""
-
 OLDEST_TIME_US: Final = 946_684_800_000_000
 """2000-01-01T00:00Z: anything earlier is a clock that was never set."""
-_WRITABLE_TIMES_US: Final = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
-"""The years 1 to 9999 in UTC: no other time can be written in RFC 3339."""
 MAX_AHEAD_US: Final = 600_000_000
 """A reading may be this far ahead of its receipt (10 minutes)."""
 
@@ -70,18 +67,9 @@ _CHANNEL: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\.[a-z0-9_]{1,64}", re.ASCII)
 RUN_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _BOOT: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _REASON: Final = re.compile(r"[A-Z0-9_]{1,64}", re.ASCII)
-_RFC3339: Final = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
-)
 
-
-class InvalidReading(ValueError):
-    """Bytes that are not a reading: ``reason`` is a word for tables, ``detail`` a sentence for people."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
+InvalidReading = InvalidFields
+"""What ``parse_reading`` raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,25 +120,6 @@ def reading_key(gateway: str, channel: str) -> bytes:
     return f"{gateway}/{channel}".encode()
 
 
-def format_time(time_us: int) -> str:
-    """RFC 3339 in UTC with milliseconds (microseconds where there are any)."""
-    spec = "microseconds" if time_us % 1000 else "milliseconds"
-    moment = datetime.fromtimestamp(time_us // 1_000_000, UTC).replace(microsecond=time_us % 1_000_000)
-    return moment.isoformat(timespec=spec).replace("+00:00", "Z")
-
-
-def parse_time(text: str) -> int:
-    """Microseconds since the epoch of an RFC 3339 time with a zone. Raises ValueError."""
-    if _RFC3339.fullmatch(text) is None:
-        raise ValueError(f"{text[:40]!r} is not RFC 3339 with a time zone")
-    moment = datetime.fromisoformat(text.upper())
-    whole = moment.replace(microsecond=0)
-    time_us = int(whole.timestamp()) * 1_000_000 + moment.microsecond
-    if time_us not in _WRITABLE_TIMES_US:
-        raise ValueError(f"{text[:40]!r} is outside the years 1 to 9999 in UTC")
-    return time_us
-
-
 def encode_reading(reading: Reading) -> bytes:
     """The JSON bytes of a reading, the same on MQTT and Kafka."""
     fields: dict[str, Any] = {
@@ -180,123 +149,16 @@ def encode_reading(reading: Reading) -> bytes:
     return json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _refuse_constant(name: str) -> float:
-    raise InvalidReading("NOT_FINITE", f"{name} is not a number JSON knows")
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise InvalidReading("DUPLICATE_FIELD", "a field stands twice in one object")
-    return fields
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
-
-
-def _load_object(payload: bytes) -> dict[str, Any]:
-    """Exactly one JSON object, or InvalidReading."""
-    if not payload.strip():
-        raise InvalidReading("EMPTY", "the payload is empty")
-    try:
-        text = payload.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidReading("NOT_UTF8", f"byte {error.start} is not UTF-8") from error
-    try:
-        fields, end = _DECODER.raw_decode(text.lstrip())
-    except InvalidReading:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InvalidReading("NOT_JSON", str(error)) from error
-    rest = text.lstrip()[end:].strip()
-    if rest:
-        raise InvalidReading("TRAILING_BYTES", f"{rest[:20]!r} follows the object")
-    if not isinstance(fields, dict):
-        raise InvalidReading("NOT_AN_OBJECT", f"a JSON {type(fields).__name__} is not a reading")
-    return fields
-
-
-def _check_unknown(fields: dict[str, Any]) -> None:
-    """Refuse what could not be sent on: our own bounds, so that it doesn't depend on anyone's stack."""
-    level: list[Any] = [fields]
-    for _ in range(MAX_DEPTH):
-        below: list[Any] = []
-        for value in level:
-            if isinstance(value, dict):
-                below.extend(value.values())
-            elif isinstance(value, list):
-                below.extend(value)
-            elif isinstance(value, float) and not math.isfinite(value):
-                raise InvalidReading("NOT_FINITE", "an unknown field holds a number beyond a double")
-        if not below:
-            return
-        level = below
-    raise InvalidReading("NOT_JSON", f"an unknown field is nested over {MAX_DEPTH} deep")
-
-
-_ABSENT: Final = object()
-
-
-class _Fields:
-    """Takes typed fields out of a parsed object; what is left over is ``extra``."""
-
-    def __init__(self, fields: dict[str, Any]) -> None:
-        self._left = fields
-
-    def _take(self, name: str) -> Any:
-        value = self._left.pop(name, _ABSENT)
-        if value is _ABSENT:
-            raise InvalidReading("MISSING_FIELD", f"{name} is missing")
-        return value
-
-    def text(self, name: str, pattern: re.Pattern[str]) -> str:
-        value = self._take(name)
-        if not isinstance(value, str):
-            raise InvalidReading("WRONG_TYPE", f"{name} must be a string")
-        if pattern.fullmatch(value) is None:
-            raise InvalidReading("BAD_NAME", f"{name} {value[:40]!r} does not match {pattern.pattern}")
-        return value
-
-    def label(self, name: str) -> str | None:
-        """A short printable string, or null; absent counts as null."""
-        value = self._left.pop(name, None)
-        if value is None:
-            return None
-        if not isinstance(value, str):
-            raise InvalidReading("WRONG_TYPE", f"{name} must be a string")
-        if len(value) > 64 or not value.isprintable():
-            raise InvalidReading("BAD_NAME", f"{name} must be at most 64 printable characters")
-        return value
-
-    def integer(self, name: str, lowest: int, highest: int) -> int:
-        value = self._take(name)
-        if type(value) is not int:
-            raise InvalidReading("WRONG_TYPE", f"{name} must be a whole number")
-        if not lowest <= value <= highest:
-            raise InvalidReading("OUT_OF_RANGE", f"{name} {value} is outside {lowest} to {highest}")
-        return value
-
-    def number(self, name: str, *, required: bool = False) -> float | None:
-        value = self._take(name) if required else self._left.pop(name, None)
-        if value is None:
-            return None
-        if type(value) is not int and type(value) is not float:
-            raise InvalidReading("WRONG_TYPE", f"{name} must be a number or null")
-        try:
-            number = float(value)
-        except OverflowError as error:
-            raise InvalidReading("NOT_FINITE", f"{name} is too large for a double") from error
-        if not math.isfinite(number):
-            raise InvalidReading("NOT_FINITE", f"{name} is not finite")
-        return number
+class _Fields(Fields):
+    """What only readings have."""
 
     def since_boot(self) -> tuple[str | None, int | None]:
         """The boot id and the milliseconds since that boot, each where it is there."""
-        boot = self.text("boot", _BOOT) if "boot" in self._left else None
-        return boot, self.integer("mono_ms", 0, _MAX_INT53) if "mono_ms" in self._left else None
+        boot = self.text("boot", _BOOT) if "boot" in self.left else None
+        return boot, self.integer("mono_ms", 0, _MAX_INT53) if "mono_ms" in self.left else None
 
     def reasons(self) -> tuple[str, ...]:
-        value = self._take("reasons")
+        value = self.take("reasons")
         if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
             raise InvalidReading("WRONG_TYPE", "reasons must be a list of words")
         if len(value) > 32 or not all(_REASON.fullmatch(word) for word in value):
@@ -305,23 +167,7 @@ class _Fields:
 
     def tells_since_boot(self) -> bool:
         """Whether the reading can be repaired: its time is not what it will be."""
-        return self._left.get("clock") == UNSYNCED and {"boot", "mono_ms"} <= self._left.keys()
-
-    def time(self) -> int:
-        value = self._take("time")
-        if not isinstance(value, str):
-            raise InvalidReading("WRONG_TYPE", "time must be a string")
-        try:
-            return parse_time(value)
-        except (ValueError, OverflowError) as error:
-            raise InvalidReading("BAD_TIME", str(error)) from error
-
-    def rest(self) -> Mapping[str, Any] | None:
-        """What this version doesn't know; it must be finite too, or no one could send it on."""
-        if not self._left:
-            return None
-        _check_unknown(self._left)
-        return self._left
+        return self.left.get("clock") == UNSYNCED and {"boot", "mono_ms"} <= self.left.keys()
 
 
 def _check_time(time_us: int, received_us: int | None) -> None:
@@ -342,7 +188,7 @@ def parse_reading(payload: bytes, received_us: int | None = None, *, unrepaired:
     """
     if len(payload) > MAX_READING_BYTES:
         raise InvalidReading("TOO_LARGE", f"{len(payload)} bytes, at most {MAX_READING_BYTES}")
-    fields = _Fields(_load_object(payload))
+    fields = _Fields(load_object(payload))
     fields.integer("v", VERSION, VERSION)
     gateway = fields.text("gateway", _GATEWAY)
     channel = fields.text("channel", _CHANNEL)
@@ -461,7 +307,7 @@ def encode_dead_letter(letter: DeadLetter) -> bytes:
 
 def parse_dead_letter(value: bytes) -> DeadLetter:
     """The dead letter in a Kafka record. Raises InvalidReading."""
-    fields = _load_object(value)
+    fields = load_object(value)
     try:
         return DeadLetter(
             gateway=str(fields["gateway"]),
