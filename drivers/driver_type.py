@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from drivers.interface import Board, Channel, Driver, DriverError, Located
 
@@ -55,6 +55,24 @@ class OptionError(DriverError):
         super().__init__(f"{'.'.join(key)}: {message}")
 
 
+@dataclass(frozen=True, slots=True)
+class IndividualCalibration:
+    """For sensors of which each is calibrated by itself, anew after ``months``; ``why`` says who asks."""
+
+    months: int
+    why: str
+
+
+WIRING: Final = frozenset({"pin", "address", "host", "port", "adc.address", "adc.input"})
+"""Names of options that say where a sensor is connected: they change no value."""
+
+
+def slope_and_offset(options: Any) -> tuple[float, float] | None:
+    """The transfer function of options that have a ``slope``: value = slope · raw + offset."""
+    slope = getattr(options, "slope", None)
+    return None if slope is None else (slope, getattr(options, "offset", 0.0))
+
+
 def _no_claims(_options: Any) -> Iterable[Claim]:
     return ()
 
@@ -78,6 +96,11 @@ class DriverType:
     ``settle`` gives the options with what the gateway's place adds to them (None where that is wrong itself),
     or raises OptionError. ``emulate`` fits the sensor to a simulated or replay board, for drivers that aren't
     built in; those that are have theirs in ``drivers/boards/emulations.py``.
+
+    For the calibration record: ``transfer`` gives slope and offset, ``wiring`` names the options (nested ones
+    with dots) that change no value, ``individual`` is for sensors that need a certificate each. All other
+    options that don't have their default are part of a calibration's name, so a default never changes: what
+    is to work differently gets a new key.
     """
 
     name: str
@@ -89,6 +112,9 @@ class DriverType:
     concerns: Callable[[Any, Nameplate], Iterable[Concern]] = _no_concerns
     settle: Callable[[Any, Located | None], Any] = _as_given
     emulate: Emulation | None = None
+    transfer: Callable[[Any], tuple[float, float] | None] = slope_and_offset
+    wiring: Collection[str] = WIRING
+    individual: IndividualCalibration | None = None
 
     def channels_of(self, options: Any) -> tuple[Channel, ...]:
         """What a sensor with these options measures."""

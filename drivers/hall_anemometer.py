@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from drivers.cup_models import OFFSET_TOLERANCE_MPS, SLOPE_TOLERANCE, cup_model
-from drivers.driver_type import Claim, Concern, DriverType, Nameplate
+from drivers.driver_type import Claim, Concern, DriverType, IndividualCalibration, Nameplate
 from drivers.interface import Board, Channel, CountsLosses, Gpio, Measurement, ReadError
 from drivers.meaning import BcmPin, Meaning
 
@@ -122,4 +122,14 @@ def concerns(options: HallAnemometerOptions, nameplate: Nameplate) -> Iterator[C
         )
 
 
-TYPE = DriverType("hall-anemometer", HallAnemometerOptions, (CHANNEL,), 0.1, HallAnemometer, claims, concerns)
+TYPE = DriverType(
+    "hall-anemometer",
+    HallAnemometerOptions,
+    (CHANNEL,),
+    0.1,
+    HallAnemometer,
+    claims,
+    concerns,
+    # IEC 61400-12-1 and MEASNET: each cup before the campaign, and afterwards a proof that it has held.
+    individual=IndividualCalibration(24, "IEC 61400-12-1 and MEASNET want each cup calibrated by itself"),
+)

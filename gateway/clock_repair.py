@@ -21,6 +21,7 @@ from cloud.schema import (
     encode_reading,
     parse_reading,
 )
+from gateway.calibration import EXPIRES, judge_expiry
 from gateway.ports import Record
 from gateway.quality import REASON_FLAGS
 
@@ -63,15 +64,20 @@ def repaired(record: Record, offset_ms: int) -> Record:
         reading = parse_reading(record.value, unrepaired=True)
         if reading.mono_ms is None:
             return unmarked(record)
+        time_us = (reading.mono_ms + offset_ms) * 1000
         reasons = tuple(reason for reason in reading.reasons if reason != CLOCK_UNSYNCED)
+        if reading.value is not None:
+            reasons = tuple(dict.fromkeys((*reasons, *judge_expiry(reading.extra, time_us))))
+        extra = {name: field for name, field in (reading.extra or {}).items() if name != EXPIRES}
         value = encode_reading(
             replace(
                 reading,
-                time_us=(reading.mono_ms + offset_ms) * 1000,
+                time_us=time_us,
                 clock=REPAIRED,
                 boot=None,
                 mono_ms=None,
                 reasons=reasons,
+                extra=extra or None,
                 quality=_quality(reading, reasons, record),
             )
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import secrets
 import threading
 from collections import defaultdict
@@ -39,9 +37,3 @@ class Sequences:
         """The highest number drawn, for each channel."""
         with self._lock:
             return dict(self._last)
-
-
-def calibration_id(record: dict[str, object]) -> str:
-    """Name of a calibration record: 8 hexadecimal digits that change when anything in it does."""
-    text = json.dumps(record, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -13,14 +13,15 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from cloud.schema import CLOCK_UNSYNCED, MISSING, SYNCED, UNSYNCED, Reading
 from drivers.interface import Channel, ChecksumError, DriverError, Measurement, ReadError
+from gateway.calibration import configured, expiry_reasons, in_range, unjudged_expiry
 from gateway.clock import clock_was_set
 from gateway.config import SensorConfig
-from gateway.identity import Sequences, calibration_id
+from gateway.identity import Sequences
 from gateway.ports import Clock, Driver
 from gateway.quality import flag, range_reasons
 
@@ -73,14 +74,7 @@ class Sampler:
         self._driver = driver
         self._mast = mast
         self._period_ns = round(sensor.interval_s * 1e9)
-        self._cal = calibration_id(
-            {
-                "driver": sensor.driver,
-                "model": sensor.model,
-                "serial": sensor.serial,
-                "options": asdict(sensor.options),
-            }
-        )
+        self._records = {each.quantity: each for each in configured(mast.gateway, sensor, driver.channels)}
         self._started = False
         self._start_again_s = float("-inf")
         self._failing = False
@@ -238,13 +232,16 @@ class Sampler:
 
     def _reading(self, channel: Channel, period: _Period, measurement: Measurement | str) -> Reading:
         mast, name = self._mast, f"{self.sensor.name}.{channel.quantity}"
+        calibration = self._records[channel.quantity]
         reasons = () if period.synced else (CLOCK_UNSYNCED,)
         value = raw = latitude = longitude = altitude_m = None
         if isinstance(measurement, str):
             quality, reasons = MISSING, (measurement, *reasons)
         else:
             value, raw = measurement.value, measurement.raw
-            reasons = tuple(dict.fromkeys((*measurement.reasons, *range_reasons(value, channel), *reasons)))
+            expired = expiry_reasons(calibration, period.begin_ns // 1000, known=period.synced)
+            tested = range_reasons(value, in_range(channel, calibration))
+            reasons = tuple(dict.fromkeys((*measurement.reasons, *tested, *expired, *reasons)))
             quality = flag(reasons)
             if measurement.position is not None:
                 latitude, longitude, altitude_m = measurement.position
@@ -263,10 +260,11 @@ class Sampler:
             run=mast.run,
             seq=mast.sequences.draw(name),
             clock=SYNCED if period.synced else UNSYNCED,
-            cal=self._cal,
+            cal=calibration.cal,
             latitude=latitude,
             longitude=longitude,
             altitude_m=altitude_m,
             boot=None if period.synced else mast.boot,
             mono_ms=None if period.synced else period.mono_ms,
+            extra=None if period.synced else unjudged_expiry(calibration),
         )

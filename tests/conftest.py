@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,14 @@ settings.load_profile("any-machine")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the long versions of the tests too")
     parser.addoption("--vm", action="store_true", help="run the tests that need a virtual machine")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _day_of_the_examples() -> Iterator[None]:
+    """Dates in the examples and fixtures are looked at on one day, whenever the tests run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gateway.config.sensors.today", lambda: date(2026, 11, 21))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,7 @@ def _build(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> C
     board = read_board(source)
     on_pi = board is not None and board.kind == "raspberry-pi"
     clock = _section(source, "clock", ClockConfig, _default_trust("kernel" if on_pi else "always"))
-    fitted = sensors.read_sensors(source, gateway)
+    fitted = sensors.read_sensors(source, gateway, board)
     forwards = read_forwards(source, mqtt, gateway)
     if board is not None and fitted is not None:
         check_emulated(source, board, fitted)

@@ -174,6 +174,24 @@ class SensorCommon:
     pair: Annotated[str | None, Meaning("the name of its redundant twin")] = None
     lab: Annotated[str | None, Meaning("who calibrated it")] = None
     calibrated: Annotated[date | None, Meaning("when it was calibrated, as in 2026-03-12")] = None
+    certificate: Annotated[str | None, Meaning("the certificate's number")] = None
+    expires: Annotated[
+        date | None, Meaning("the calibration's last day; later readings are flagged suspect")
+    ] = None
+    recalibrate_months: Annotated[
+        Annotated[int, Ge(1), Le(120)] | None,
+        Meaning("how long the calibration counts, in place of expires", "months"),
+    ] = None
+    accuracy: Annotated[
+        float | str | Mapping[str, float | str] | None,
+        Meaning(
+            '± of the certificate: in the unit, as "2%" or as "40 + 5%"; of several channels by quantity'
+        ),
+    ] = None
+    range: Annotated[
+        tuple[float, float] | Mapping[str, tuple[float, float]] | None,
+        Meaning("the sensor's own range, [lower, upper] in the unit; of several channels by quantity"),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from drivers.driver_type import Nameplate
 from drivers.registry import driver_type
+from gateway.config.calibration import check_calibration, read_by_channel, today, warn_of_calibration
 from gateway.config.drivers import driver_options, known_driver
-from gateway.config.model import GatewayConfig, SensorCommon, SensorConfig
+from gateway.config.model import BoardConfig, GatewayConfig, SensorCommon, SensorConfig
 from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
 from gateway.config.validate import field_names, unknown_key, validate
@@ -26,7 +27,9 @@ def gateway_id_problem(name: str) -> str | None:
     return None
 
 
-def read_sensors(source: Source, gateway: GatewayConfig | None) -> tuple[SensorConfig, ...] | None:
+def read_sensors(
+    source: Source, gateway: GatewayConfig | None, board: BoardConfig | None = None
+) -> tuple[SensorConfig, ...] | None:
     """The sensors in the file's order, or None where one has an error."""
     tables = source.raw.get("sensor", [])
     if not isinstance(tables, list):
@@ -52,6 +55,8 @@ def read_sensors(source: Source, gateway: GatewayConfig | None) -> tuple[SensorC
         nameplate = Nameplate(sensor.model, sensor.serial, sensor.interval_s)
         for concern in driver_type(sensor.driver).concerns(sensor.options, nameplate):
             source.warn((*path, *concern.key), concern.message)
+    if not errors:
+        warn_of_calibration(source, sensors, board, today())
     return None if errors else tuple(sensor for _, sensor in sensors)
 
 
@@ -87,10 +92,14 @@ def _read_sensor(
             source.error((*path, key), *unknown_key(key, (*option_names, *common_names), known.name))
     common = {"interval_s": max(_DEFAULT_INTERVAL_S, known.min_interval_s)}
     common |= {key: value for key, value in raw.items() if key in common_names}
-    base = validate(SensorCommon, common, path, source.error)
     own = {key: value for key, value in raw.items() if key in option_names}
     options = driver_options(source, path, known, own, gateway)
+    quantities = () if options is None else [channel.quantity for channel in known.channels_of(options)]
+    wrong = read_by_channel(source, path, common, quantities) if quantities else {"accuracy", "range"}
+    judged = {key: value for key, value in common.items() if key not in wrong}
+    base = validate(SensorCommon, judged, path, source.error)
     if base is not None:
+        check_calibration(source, path, base)
         _check_interval(source, path, base, known.min_interval_s)
     if base is None or options is None or len(source.problems) != before:
         return None

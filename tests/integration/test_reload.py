@@ -130,8 +130,9 @@ def test_only_what_changed_is_touched(mast: Gateway, provisioned: str, tmp_path:
         assert times == list(range(times[0], times[0] + len(times) * step_us, step_us))
     assert len({reading.cal for reading in found["dht.temperature"]}) == 1
     cals = list(dict.fromkeys(reading.cal for reading in found["cup.wind_speed"]))
-    assert len(cals) == 3
-    slopes = {cals[0]: 0.765, cals[1]: 1.53, cals[2]: 0.765}
+    # The third config has the first one's calibration, on another pin.
+    assert len(cals) == 2
+    slopes = {cals[0]: 0.765, cals[1]: 1.53}
     turning = [reading for reading in found["cup.wind_speed"] if reading.raw]
     assert {reading.cal for reading in turning} == set(cals)
     for reading in turning:

@@ -74,6 +74,25 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (29, "sensor[5].name", "second sensor's name (the first: line 5)", None),
         (37, 'sensor["co2-b"].address', 'I2C address 0x62 is "co2-a"\'s (line 33) already', None),
     ],
+    "calibration": [
+        (9, 'sensor["cup-a"].serial', "must be 1 to 128 printable characters", None),
+        (11, 'sensor["cup-a"].expires', "must come after calibrated, 2026-03-12", None),
+        (12, 'sensor["cup-a"].accuracy', 'must be ± in the unit, or as "2%" or "40 + 5%"', None),
+        (13, 'sensor["cup-a"].range', "must begin below its end, not [75, 0]", None),
+        (20, 'sensor["cup-b"].lab', "must be 1 to 128 printable characters", None),
+        (21, 'sensor["cup-b"].recalibrate_months', "needs calibrated", None),
+        (22, 'sensor["cup-b"].accuracy', 'must be above 0, not "0 + 2%"', None),
+        (23, 'sensor["cup-b"].range', "must be the lower and the upper end, as in [0, 75]", None),
+        (32, 'sensor["cup-c"].recalibrate_months', "must be at most 120, not 240", None),
+        (33, 'sensor["cup-c"].accuracy.wind_sped', "is not a known key", "wind_speed"),
+        (42, 'sensor["cup-d"].recalibrate_months', "says the same as expires: give one of them", None),
+        (43, 'sensor["cup-d"].accuracy', "must be ± in the unit", None),
+        (49, 'sensor["dht"].accuracy', "say of which channel: { temperature = …, humidity = … }", None),
+        (50, 'sensor["dht"].range.temperature', "must be the lower and the upper end", None),
+        (50, 'sensor["dht"].range.humidty', "is not a known key", "humidity"),
+        (55, 'sensor["baro"].accuracy', 'must be at most 100%, not "101%"', None),
+        (56, 'sensor["baro"].certificate', 'must be a string, in "quotes", not 7', None),
+    ],
     "forwards": [
         (8, "forward[2].filter", 'overlaps with "sensors/+/temperature" (line 5)', None),
         (11, "forward[3].filter", 'overlaps with "fieldgate/mast-07/#" (the gateway\'s own topics)', None),
@@ -202,9 +221,9 @@ def test_warnings_leave_a_config() -> None:
     assert config is not None
     assert len(config.sensors) == 3
     assert [(problem.severity, problem.line, problem.key) for problem in problems] == [
-        ("warning", 9, 'sensor["cup-50m-a"].slope'),
-        ("warning", 18, 'sensor["cup-50m-b"].offset'),
-        ("warning", 23, 'sensor["sun"].adc'),
+        ("warning", 11, 'sensor["cup-50m-a"].slope'),
+        ("warning", 22, 'sensor["cup-50m-b"].offset'),
+        ("warning", 27, 'sensor["sun"].adc'),
     ]
     assert problems[0].message.startswith("0.0462 m/s per Hz is far from NRG #40's 0.765")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
+from typing import Any
 
 import pytest
 
@@ -263,6 +265,42 @@ def test_the_calibration_id_changes_with_the_serial_number() -> None:
         return readings[0].cal
 
     assert cal("179500123456") == cal("179500123456") != cal("179500123457")
+
+
+DAY_NS = 86_400 * SECOND_NS
+MIDNIGHT_NS = T0_NS // DAY_NS * DAY_NS + DAY_NS
+
+
+def sampled(clock: SteppingClock, **calibration: Any) -> list[Reading]:
+    readings: list[Reading] = []
+    mast = Mast("m", "run", clock, Sequences(), lambda reading, sensor: readings.append(reading), "boot-1")
+    config = SensorConfig("cup", "hall-anemometer", options=NoOptions(), **calibration)
+    Sampler(config, ScriptedDriver(clock, [answer(5.0)] * 9), mast).run()
+    return readings
+
+
+def test_a_calibration_expires_at_midnight_after_its_last_day() -> None:
+    clock = SteppingClock(MIDNIGHT_NS - 2 * SECOND_NS, MIDNIGHT_NS + 2 * SECOND_NS)
+    readings = sampled(clock, expires=date(2026, 11, 21))
+    assert [(reading.value, reading.quality, reading.reasons) for reading in readings] == [
+        (5.0, 1, ()),
+        (5.0, 1, ()),
+        (5.0, 3, ("CALIBRATION_EXPIRED",)),
+        (5.0, 3, ("CALIBRATION_EXPIRED",)),
+    ]
+    assert {reading.extra for reading in readings} == {None}
+
+
+def test_a_clock_that_is_not_set_expires_nothing_and_readings_carry_the_day() -> None:
+    clock = SteppingClock(MIDNIGHT_NS, MIDNIGHT_NS + SECOND_NS, synced=False)
+    (reading,) = sampled(clock, expires=date(2026, 11, 20))
+    assert (reading.quality, reading.reasons) == (3, ("CLOCK_UNSYNCED",))
+    assert reading.extra == {"cal_expires": "2026-11-20"}
+
+
+def test_the_configured_range_is_the_sensors_own() -> None:
+    (reading,) = sampled(SteppingClock(T0_NS, T0_NS + SECOND_NS), range=(0.0, 4.9))
+    assert (reading.value, reading.quality, reading.reasons) == (5.0, 4, ("OVER_RANGE",))
 
 
 def test_a_sampler_that_dies_is_replaced_and_its_numbers_go_on() -> None:

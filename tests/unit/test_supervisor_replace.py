@@ -77,7 +77,9 @@ class Field:
     ) -> tuple[Sampler, Cup]:
         mast = Mast("mast-07", "run", self.clock, self.sequences, self.emit, "boot")
         cup = Cup(Options(number), self.claimed[name], accumulates=accumulates)
-        return Sampler(SensorConfig(name, "cup", interval_s, options=Options(number)), cup, mast), cup
+        return Sampler(
+            SensorConfig(name, "hall-anemometer", interval_s, options=Options(number)), cup, mast
+        ), cup
 
     def waits_for(self, sensor: str, count: int) -> None:
         eventually(lambda: len(self.readings[sensor]), 20, until=lambda found: found >= count)
