@@ -14,7 +14,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
@@ -37,6 +36,7 @@ from gateway.outbox_writer import (
     OutboxWriter,
     Stored,
 )
+from gateway.overdue import Overdue
 from gateway.pace import Batches, Pace
 from gateway.parking import Parking
 from gateway.ports import Record, Sink, Undelivered
@@ -49,7 +49,6 @@ log = logging.getLogger(__name__)
 _IDLE_S: Final = 1.0
 # A few milliseconds' work: overdue messages don't wait for more.
 _EVENTS_PER_TURN: Final = 128
-_RETRY_STORE_S: Final = 1.0
 # How often a stop looks whether the outbox has got rid of what only memory holds.
 _LOOK_AGAIN_S: Final = 0.1
 _TRY_LIVE_EVERY_S: Final = 20.0
@@ -96,7 +95,6 @@ class Forwarder:
         self._arrived_bytes = 0
         self._taken_bytes = 0
         self._holding = threading.Event()
-        self._pace = Pace(commit_interval_s, batch_s)
         self._monotonic = monotonic
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._ledger = Ledger()
@@ -107,6 +105,14 @@ class Forwarder:
         self._reception = Reception(intake, self._ledger, acknowledge, self.counters)
         self._writer = writer(self._events.put)
         self._holdback = holdback or Holdback()
+        self._overdue = Overdue(
+            Pace(commit_interval_s, batch_s),
+            self._ledger,
+            self._writer,
+            self._watch,
+            self._parking,
+            self._holdback,
+        )
         self._backlog = Backlog(
             intake,
             backlog,
@@ -119,7 +125,6 @@ class Forwarder:
             self._revisions,
         )
         self._try_live_at_s = float("-inf")
-        self._store_not_before_s = float("-inf")
         self._stopping_until_s: float | None = None
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="forwarder", daemon=True)
@@ -197,7 +202,7 @@ class Forwarder:
         """Whether Kafka answers, and whether a backlog is on its way."""
         if not self._watch.answering:
             return "spilling"
-        if self._pace.metered:
+        if self._overdue.pace.metered:
             return "metered"
         return "draining" if self._backlog.sendable else "healthy"
 
@@ -263,8 +268,8 @@ class Forwarder:
         while not self._finished():
             self.turned_s = self._monotonic()
             self._take_events()
-            self._watch.judge(self._monotonic(), self._pace.verdict_s)
-            self._store_overdue()
+            self._watch.judge(self._monotonic(), self._overdue.pace.verdict_s)
+            self._overdue.store(self._monotonic(), stopping=self._stopping_until_s is not None)
             self._bound_memory()
             self._try_live()
             stopping, oldest = self._stopping_until_s is not None, self._writer.in_memory.oldest
@@ -290,12 +295,12 @@ class Forwarder:
         match event:
             case Sampled(record):
                 self.counters.sampled += 1
-                self._ledger.enter(record, self._monotonic(), own=True, live=not self._pace.metered)
+                self._ledger.enter(record, self._monotonic(), own=True, live=not self._overdue.pace.metered)
             case Announced(record):
                 self._produce(self._ledger.enter(record, self._monotonic(), own=False))
             case Arrived():
                 self._taken_bytes += MESSAGE_BYTES + len(event.payload)
-                live, stopping = not self._pace.metered, self._stopping_until_s is not None
+                live, stopping = not self._overdue.pace.metered, self._stopping_until_s is not None
                 for entry in self._reception.take(event, self._monotonic(), live=live, stopping=stopping):
                     self._produce(entry)
             case SessionLost():
@@ -316,7 +321,7 @@ class Forwarder:
                 self._settle(self._ledger.durable_below(below))
             case NotStored(entries, problem):
                 log.error("event=outbox.store_failed records=%d error=%s", len(entries), problem)
-                self._store_not_before_s = self._monotonic() + _RETRY_STORE_S
+                self._overdue.refused(self._monotonic())
                 self._settle(self._ledger.not_stored(entries))
                 self._produce_waiting()
             case Verdict():
@@ -334,7 +339,7 @@ class Forwarder:
                 self._backlog.not_fetched(self._monotonic())
             case Changed(adopt, commit_interval_s):
                 adopt()
-                self._pace = replace(self._pace, commit_interval_s=commit_interval_s)
+                self._overdue.change(commit_interval_s)
             case Stop(grace_s, farewell):
                 self._stopping_until_s = self._monotonic() + grace_s
                 if farewell is not None:
@@ -354,7 +359,7 @@ class Forwarder:
         self._ledger.produced(entry, now_s)
         if not self._live.send(entry.record, lambda problem: self._events.put(Outcome(entry, problem))):
             self._ledger.undelivered(entry)
-        elif self._pace.metered:
+        elif self._overdue.pace.metered:
             # Stored soon, as everything is: nothing overdue would ever raise the question.
             self._watch.suspect(entry)
 
@@ -394,20 +399,14 @@ class Forwarder:
             self._acknowledge(ack)
         self._backlog.remove(settled.rows)
 
-    # Storing what is overdue.
-
-    def _entered_before_s(self, now_s: float) -> float:
-        """Entries that entered before this moment must be on their way to the disk now."""
-        return now_s - self._pace.store_after_s(answering=self._watch.answering)
-
     def _patience(self) -> float:
         now_s = self._monotonic()
         stopping = self._stopping_until_s is not None
-        until_s = min(now_s + _IDLE_S, self._watch.wake_s(self._pace.verdict_s))
-        oldest = self._ledger.oldest_unstored()
-        if oldest is not None and (stopping or not self._ledger.storing):
-            overdue_s = oldest.entered_s + (now_s - self._entered_before_s(now_s))
-            until_s = min(until_s, max(overdue_s, self._store_not_before_s))
+        until_s = min(
+            now_s + _IDLE_S,
+            self._watch.wake_s(self._overdue.pace.verdict_s),
+            self._overdue.wake_s(now_s, stopping=stopping),
+        )
         if self._stopping_until_s is None:
             until_s = min(until_s, self._backlog.wake_s())
         else:
@@ -415,30 +414,6 @@ class Forwarder:
             if self._writer.in_memory.records:
                 until_s = min(until_s, now_s + _LOOK_AGAIN_S)
         return max(until_s - now_s, 0.0)
-
-    def _store_overdue(self) -> None:
-        now_s = self._monotonic()
-        oldest = self._ledger.oldest_unstored()
-        if oldest is None or now_s < self._store_not_before_s:
-            return
-        stopping = self._stopping_until_s is not None
-        if not stopping and oldest.entered_s > self._entered_before_s(now_s):
-            return
-        if oldest.at_sink and not stopping:
-            self._watch.suspect(oldest)
-            self._watch.judge(now_s, self._pace.verdict_s)
-        if self._ledger.storing and not stopping:
-            # One commit at a time, and what is overdue by then goes with the next: behind a slow card commits
-            # would queue up, and each reading wait for all those before it.
-            return
-        # Once one is overdue because of Kafka, the others would be too: one commit for all of them.
-        everything = stopping or not self._watch.answering or self._pace.metered or self._holdback.active
-        # What is for a parked topic is overdue sooner or later: with this commit, not with one of its own.
-        taken = self._ledger.take_for_storing(
-            now_s if everything else self._entered_before_s(now_s), self._parking.topics
-        )
-        if taken:
-            self._writer.store(taken)
 
     def _bound_memory(self) -> None:
         if self._ledger.open_bytes <= MAX_LEDGER_BYTES:
@@ -451,7 +426,7 @@ class Forwarder:
     # Whether Kafka answers.
 
     def _kafka_told(self, topic: str, sent_s: float) -> None:
-        if self._watch.told(topic, sent_s, self._monotonic(), self._pace.verdict_s):
+        if self._watch.told(topic, sent_s, self._monotonic(), self._overdue.pace.verdict_s):
             self._go_live()
 
     def _try_live(self) -> None:
@@ -463,7 +438,7 @@ class Forwarder:
         if self._watch.answering:
             return
         now_s = self._monotonic()
-        store_refused = now_s < self._store_not_before_s
+        store_refused = self._overdue.is_refused(now_s)
         if self._backlog.sendable and not store_refused:
             return
         if len(self._ledger) and not (store_refused or self._holdback.active):
@@ -486,7 +461,11 @@ class Forwarder:
         """What was not stored goes to Kafka after all, but for echoes that are still to come."""
         if self._watch.answering:
             for entry in self._ledger.waiting():
-                if not entry.own or entry.acks or entry.entered_s < self._entered_before_s(self._monotonic()):
+                if (
+                    not entry.own
+                    or entry.acks
+                    or entry.entered_s < self._overdue.entered_before_s(self._monotonic())
+                ):
                     self._produce(entry)
 
     def _finished(self) -> bool:
