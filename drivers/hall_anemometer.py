@@ -1,23 +1,29 @@
 """Cup anemometer with an open-collector Hall switch (A3141): falling edges counted over measured time.
 
-The edge count only grows: a reading is the difference of two snapshots, so a pulse that lands between reading
-and resetting a counter can't be lost. The switch doesn't bounce, so nothing is debounced.
+The edges' count only grows: a reading is the difference of two snapshots, so a pulse that lands between
+reading and resetting a counter can't be lost. The switch doesn't bounce, so nothing is debounced. A cup at
+rest reads 0: that is a speed. Pulses that no wind can make are counted like all others, and the reading says
+NOISY.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from operator import sub
+from typing import Annotated, Final, Literal
 
 from annotated_types import Ge, Gt, Le
 
 from drivers.cup_models import OFFSET_TOLERANCE_MPS, SLOPE_TOLERANCE, cup_model
 from drivers.driver_type import Claim, Concern, DriverType, IndividualCalibration, Nameplate
-from drivers.interface import Board, Channel, CountsLosses, Gpio, Measurement, ReadError
+from drivers.edge_counter import CallbackCounter
+from drivers.interface import Board, Channel, CountsEdges, EdgeCounter, Edges, Measurement, ReadError
 from drivers.meaning import BcmPin, Meaning
 
 CHANNEL = Channel("wind_speed", "m/s", "Hz", 0.0, 75.0)
+_TOO_SHORT: Final = 0.5
+"""Pulses closer than this part of their distance at 75 m/s are no wind's: no magnets are set so unevenly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,11 @@ def wind_speed_mps(frequency_hz: float, options: HallAnemometerOptions) -> float
     return options.slope * frequency_hz + options.offset
 
 
+def fastest_hz(options: HallAnemometerOptions) -> float:
+    """The frequency of 75 m/s, in Hz: the most that a wind can make."""
+    return (CHANNEL.upper - options.offset) / options.slope
+
+
 class HallAnemometer:
     """Counts one pin's falling edges; each reading covers the time since the one before."""
 
@@ -54,50 +65,118 @@ class HallAnemometer:
     def __init__(self, board: Board, options: HallAnemometerOptions) -> None:
         self._board = board
         self._options = options
-        self._gpio: Gpio | None = None
-        self._count = 0
-        self._read_count = 0
-        self._read_losses = 0
+        self._counter: EdgeCounter | None = None
         self._read_at = 0.0
+        self._watch = _Watch(options, 0.0)
 
     def start(self) -> None:
         """Claim the pin and count from now on. Raises BoardError."""
-        gpio = self._board.gpio()
-        gpio.setmode(gpio.BCM)
-        gpio.setup(self._options.pin, gpio.IN, pull_up_down=gpio.PUD_UP)
-        gpio.add_event_detect(self._options.pin, gpio.FALLING, callback=self._count_edge)
-        self._gpio = gpio
-        self._read_at = self._board.monotonic()
-        self._read_count = self._count
-        self._read_losses = self._losses(gpio)
+        board, pin = self._board, self._options.pin
+        counter: EdgeCounter = (
+            board.count_edges(pin) if isinstance(board, CountsEdges) else CallbackCounter(board.gpio(), pin)
+        )
+        self._counter = counter
+        self._read_at = board.monotonic()
+        # What came while the pin was being set up is of no period.
+        counter.take()
+        self._watch = _Watch(self._options, self._read_at)
 
     def read(self) -> tuple[Measurement, ...]:
         """Mean speed since the previous read. Raises ReadError where edges went missing meanwhile."""
-        if self._gpio is None:
+        if self._counter is None:
             raise ReadError("the anemometer isn't started")
-        now, count, losses = self._board.monotonic(), self._count, self._losses(self._gpio)
-        elapsed_s, pulses, lost = now - self._read_at, count - self._read_count, losses - self._read_losses
+        now = self._board.monotonic()
+        elapsed_s = now - self._read_at
         if elapsed_s <= 0:
             raise ReadError("no time has passed since the previous reading")
-        self._read_at, self._read_count, self._read_losses = now, count, losses
-        if lost:
+        edges = self._counter.take()
+        self._read_at = now
+        self._watch.saw(edges, now, elapsed_s)
+        if edges.lost:
             raise ReadError(f"pulses of pin {self._options.pin} went missing, so the speed is unknown")
-        frequency_hz = pulses / elapsed_s
-        return (Measurement(CHANNEL.quantity, wind_speed_mps(frequency_hz, self._options), frequency_hz),)
+        frequency_hz = edges.count / elapsed_s
+        return (
+            Measurement(
+                CHANNEL.quantity,
+                wind_speed_mps(frequency_hz, self._options),
+                frequency_hz,
+                reasons=("NOISY",) if self._watch.noisy else (),
+            ),
+        )
 
     def stop(self) -> None:
         """Give the pin back."""
-        gpio, self._gpio = self._gpio, None
-        if gpio is not None:
-            gpio.remove_event_detect(self._options.pin)
-            gpio.cleanup(self._options.pin)
+        counter, self._counter = self._counter, None
+        if counter is not None:
+            counter.close()
 
-    def _count_edge(self, _pin: int) -> None:
-        # Only the library's one callback thread writes this.
-        self._count += 1
+    def description(self) -> dict[str, str | float | bool]:
+        """What counts the pulses."""
+        return {"counted_by": self._counter.means} if self._counter is not None else {}
 
-    def _losses(self, gpio: Gpio) -> int:
-        return gpio.losses(self._options.pin) if isinstance(gpio, CountsLosses) else 0
+    def diagnose(self) -> tuple[str, ...]:
+        """A pin that is stuck, silent or noisy."""
+        if self._counter is None:
+            return ()
+        try:
+            high = self._counter.is_high()
+        except ReadError as error:
+            return (f"{error}.",)
+        return self._watch.sentences(high=high)
+
+
+class _Watch:
+    """What a cup's pulses tell about its wiring."""
+
+    def __init__(self, options: HallAnemometerOptions, since_s: float) -> None:
+        self._pin = options.pin
+        self._fastest_hz = fastest_hz(options)
+        self._shortest_ns = _TOO_SHORT * 1e9 / self._fastest_hz
+        self._since_s = self._now_s = since_s
+        self._pulses = 0
+        self._frequency_hz = self._surely_hz = 0.0
+        self._close = 0
+        self._lost = False
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the last reading has pulses that no wind can make."""
+        return self._surely_hz > self._fastest_hz or self._close > 0
+
+    def saw(self, edges: Edges, now_s: float, elapsed_s: float) -> None:
+        """Take note of a reading's edges."""
+        self._now_s = now_s
+        self._pulses += edges.count
+        self._frequency_hz = edges.count / elapsed_s
+        # n pulses enclose n - 1 turns' parts: in a tenth of a second one pulse is 10 Hz.
+        self._surely_hz = (edges.count - 1) / elapsed_s
+        gaps_ns = map(sub, edges.times_ns[1:], edges.times_ns)
+        self._close = sum(gap < self._shortest_ns for gap in gaps_ns)
+        self._lost = edges.lost
+
+    def sentences(self, *, high: bool) -> tuple[str, ...]:
+        """The mistakes, given the pin's level."""
+        pin, said = f"BCM pin {self._pin}", []
+        if self.noisy:
+            said.append(
+                f"{pin} has pulses that no wind makes ({self._frequency_hz:.0f} Hz, {self._close} times too "
+                f"close together; 75 m/s are {self._fastest_hz:.0f} Hz): the signal wire is loose or runs "
+                "beside mains or a motor, the pull-up is missing or too weak for the cable, or a reed switch "
+                "bounces."
+            )
+        if self._lost:
+            said.append(f"Pulses of {pin} were lost in the last reading.")
+        if self._frequency_hz == 0 and not high:
+            said.append(
+                f"{pin} is low and no pulse comes: its signal wire touches ground, or the cup rests with its "
+                "switch closed (turn it a little)."
+            )
+        elif self._pulses == 0:
+            said.append(
+                f"No pulse has come on {pin} in {self._now_s - self._since_s:.0f} s: right for a cup at "
+                "rest. If it turns, the signal wire or the supply isn't connected, or it is another pin's."
+            )
+        return tuple(said)
 
 
 def claims(options: HallAnemometerOptions) -> tuple[Claim, ...]:

@@ -176,6 +176,9 @@ class Gpio(Protocol):
     def remove_event_detect(self, channel: int) -> None:
         """Stop calling back."""
 
+    def input(self, channel: int) -> int:
+        """The level of an input: 1 high, 0 low."""
+
     def cleanup(self, channel: int) -> None:
         """Give the pin back."""
 
@@ -186,6 +189,44 @@ class CountsLosses(Protocol):
 
     def losses(self, channel: int) -> int:
         """How often edges of this pin have gone missing so far; only grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """The falling edges of a pin since its counter was asked before.
+
+    ``lost`` says that there were more, nobody knows how many. ``times_ns`` are the monotonic times of the
+    latest of them without a gap, as the kernel stamped them in its interrupt; empty where nobody does.
+    """
+
+    count: int
+    lost: bool = False
+    times_ns: Sequence[int] = ()
+
+
+class EdgeCounter(Protocol):
+    """Counts the falling edges of one pin from the moment it is made. One thread asks."""
+
+    @property
+    def means(self) -> str:
+        """What it counts by."""
+
+    def take(self) -> Edges:
+        """What came since the call before. Raises ReadError."""
+
+    def is_high(self) -> bool:
+        """The pin's level now. Raises ReadError."""
+
+    def close(self) -> None:
+        """Give the pin back; safe to call twice."""
+
+
+@runtime_checkable
+class CountsEdges(Protocol):
+    """What a Board offers that has a better way to count edges than a callback for each."""
+
+    def count_edges(self, pin: int) -> EdgeCounter:
+        """Claim a pin (BCM) as an input with pull-up and count. Raises BoardError."""
 
 
 class I2cBus(Protocol):

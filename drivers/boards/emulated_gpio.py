@@ -23,6 +23,7 @@ class EmulatedGpio:
         self._inputs: set[int] = set()
         self._callbacks: dict[int, Callable[[int], None]] = {}
         self._losses: dict[int, int] = {}
+        self._low: set[int] = set()
 
     def setmode(self, mode: Any) -> None:
         """Choose the pin numbering. Raises BoardError unless it is BCM."""
@@ -57,6 +58,12 @@ class EmulatedGpio:
         with self._lock:
             self._callbacks.pop(channel, None)
 
+    def input(self, channel: int) -> int:
+        """The level: high, by its pull-up, unless the pin is held low. Raises BoardError unless an input."""
+        if channel not in self._inputs:
+            raise BoardError(f"pin {channel} isn't set up as an input")
+        return 0 if channel in self._low else 1
+
     def cleanup(self, channel: int) -> None:
         """Give the pin back."""
         with self._lock:
@@ -78,3 +85,7 @@ class EmulatedGpio:
     def lose(self, channel: int) -> None:
         """Note that edges are unknown for a while."""
         self._losses[channel] = self._losses.get(channel, 0) + 1
+
+    def hold_low(self, channel: int) -> None:
+        """Short a pin to ground."""
+        self._low.add(channel)

@@ -44,4 +44,4 @@ def open_board(
         case SimulatedOptions():
             return open_simulated(options, sensors, Site.of(site))
         case _:
-            return PiBoard()
+            return PiBoard(options)

@@ -1,25 +1,30 @@
-"""A Raspberry Pi: RPi.GPIO (or rpi-lgpio, which offers the same module), Blinka's I2C, gpsd over TCP.
+"""A Raspberry Pi: its kernel's GPIO chip, RPi.GPIO or rpi-lgpio, Blinka's I2C, gpsd over TCP.
 
 Nothing is imported or opened before a driver starts, so a configuration can be checked on any machine.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, Literal, cast
 
-from drivers.interface import BoardError, Clock, FittedSensor, Gpio, I2cBus, LineStream
+from drivers.boards.gpio_chip import ChipCounter, Kernel, LinuxKernel, NoHeaderChipError
+from drivers.boards.gpio_library import gpio_errors, gpio_library
+from drivers.edge_counter import CallbackCounter
+from drivers.interface import BoardError, Clock, EdgeCounter, FittedSensor, Gpio, I2cBus, LineStream
 from drivers.line_stream import TcpLines
+from drivers.meaning import Meaning
 from drivers.quiet_import import quiet_import
 
-_GPIO_REMEDY: Final = (
-    "pins need a Raspberry Pi and fieldgate's extra 'pi' (rpi-lgpio) or, on kernels before 6.6, 'pi-legacy'; "
-    'elsewhere use [board] kind = "simulated" or "replay"'
-)
+_log = logging.getLogger(__name__)
+
+Counting = Literal["auto", "kernel", "rpi-gpio"]
+
 _I2C_REMEDY: Final = (
     "I2C needs a Raspberry Pi with dtparam=i2c_arm=on in config.txt, the group 'i2c' and the extra 'pi'; "
     'elsewhere use [board] kind = "simulated" or "replay"'
@@ -28,13 +33,29 @@ _I2C_REMEDY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PiOptions:
-    """A Raspberry Pi needs no settings: pins are BCM numbers, the bus is the header's (SDA and SCL)."""
+    """Pins are BCM numbers, the bus is the header's (SDA and SCL)."""
+
+    counting: Annotated[
+        Counting,
+        Meaning(
+            "who counts pulses: the kernel, by the numbers it gives to edges, or RPi.GPIO, by a callback for "
+            'each; "auto": the kernel where it can'
+        ),
+    ] = "auto"
 
 
 class PiBoard:
     """The real hardware; time is the machine's."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        options: PiOptions | None = None,
+        kernel: Kernel | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._monotonic = monotonic
+        self._counting = (options or PiOptions()).counting
+        self._kernel = kernel or LinuxKernel()
         self._lock = threading.Lock()
         self._i2c: Any = None
 
@@ -45,11 +66,26 @@ class PiBoard:
 
     def monotonic(self) -> float:
         """The machine's monotonic seconds."""
-        return time.monotonic()
+        return self._monotonic()
 
     def gpio(self) -> Gpio:
         """The RPi.GPIO module. Raises BoardError away from a Pi."""
-        return cast(Gpio, quiet_import("RPi.GPIO", _GPIO_REMEDY))
+        return gpio_library()
+
+    def count_edges(self, pin: int) -> EdgeCounter:
+        """Count a pin's falling edges as the board's option says. Raises BoardError."""
+        if self._counting != "rpi-gpio":
+            try:
+                return ChipCounter(self._kernel, pin)
+            except NoHeaderChipError as error:
+                if self._counting == "kernel":
+                    raise
+                why = str(error)
+            library = gpio_library()
+            _log.warning("event=gpio.callbacks pin=%d why=%r lost_edges=unseen", pin, why)
+        else:
+            library = gpio_library()
+        return CallbackCounter(library, pin, gpio_errors())
 
     def i2c(self) -> I2cBus:
         """The header's I2C bus, opened once. Raises BoardError."""
