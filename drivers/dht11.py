@@ -1,27 +1,45 @@
-"""DHT11 temperature and humidity through Adafruit's library; a read returns the sensor's previous conversion.
+"""DHT11 temperature and humidity through Adafruit's library.
 
 The library decides whether a frame is whole. The figures are taken from the frame's bytes: the library
-drops the sign of the temperature and the tenths of the humidity, and its properties give the previous values
-again after a checksum error.
+drops the sign of the temperature and the tenths of the humidity, and its properties give the previous
+values again after a checksum error.
+
+An answer is the conversion that the request before began (datasheet: read twice where the interval is
+long). So a reading is as old as the request before it; ``prime`` makes that request ahead of time. An
+answer older than the air takes to change the sensor (datasheet: 6 to 30 s for 63 %), or of unknown age,
+carries WARMING_UP.
+
+The checksum is a sum of 8 bits. It sees every single wrong bit, but 5.8 % of pairs pass it, and a line
+whose edges slipped by one decodes as zeros, whose sum is right. Hence the two tests beside it, in
+``doubt``.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from drivers.ads1115 import INSTALL
+from drivers.dht_line import DhtLine
 from drivers.driver_type import Claim, DriverType
-from drivers.interface import Board, BoardError, Channel, ChecksumError, Measurement, ReadError
+from drivers.interface import Board, Channel, ChecksumError, Measurement, ReadError
 from drivers.meaning import BcmPin
 from drivers.quiet_import import quiet_import
 
-TEMPERATURE = Channel("temperature", "Cel", "Cel", 0.0, 50.0)
-HUMIDITY = Channel("humidity", "%RH", "%RH", 20.0, 90.0)
+TEMPERATURE = Channel("temperature", "Cel", "Cel", 0.0, 50.0, accuracy=2.0)
+HUMIDITY = Channel("humidity", "%RH", "%RH", 20.0, 90.0, accuracy=5.0)
 
-_SIGN = 0x80
+SPACING_S: Final = 2.0
+"""The sensor wants this long between two requests (datasheet)."""
+_FRESH_S: Final = 10.0
+_SIGN: Final = 0x80
+_PULSES: Final = 81
+_TOO_CLOSE_US: Final = range(46, 57)
+"""The library takes more than 51 µs for a 1. The sensor's are 26 to 28 and 70; this near, it is a guess."""
+_FOREIGN_HUMIDITY: Final = 3
+"""A DHT22's first byte, a multiple of 25.6 %, is never above it; a DHT11's is the humidity in %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +60,18 @@ def frame_values(frame: bytes) -> tuple[float, float]:
     if humidity_tenths > 9 or temperature_tenths > 9:
         raise ReadError("the frame isn't a DHT11's: is the sensor a DHT22?")
     magnitude = (temperature * 10 + temperature_tenths) / 10
-    return (-magnitude if negative else magnitude, (humidity * 10 + humidity_tenths) / 10)
+    return (0.0 - magnitude if negative else magnitude, (humidity * 10 + humidity_tenths) / 10)
+
+
+def doubt(frame: bytes, durations_us: Sequence[int]) -> str | None:
+    """Why a frame isn't believed though its checksum is right, or None.
+
+    One bit too close to call is the checksum's business, two may hide each other from it.
+    """
+    if not any(frame):
+        return "the frame is all zeros, as a line is whose edges were missed"
+    close = sum(high in _TOO_CLOSE_US for high in durations_us[1:80:2])
+    return f"{close} bits are too close to call" if close > 1 else None
 
 
 class Dht11:
@@ -55,56 +84,113 @@ class Dht11:
         self._board = board
         self._options = options
         self._sensor: Any = None
+        self._line: DhtLine | None = None
         self._edges: Callable[[], array[int]] | None = None
         self._pulses: array[int] = array("H")
+        self._asked_s: float | None = None
+        self._foreign = False
+        self._complaint: str | None = None
 
     def start(self) -> None:
         """Set up the library on the pin. Raises BoardError."""
         adafruit_dht = quiet_import("adafruit_dht", INSTALL)
         edges = self._board.dht_edges(self._options.pin)
-        pin = self._board_pin() if edges is None else self._options.pin
-        sensor = adafruit_dht.DHT11(pin, use_pulseio=False)
-        self._edges = edges if edges is not None else sensor._get_pulses_bitbang
+        if edges is None:
+            self._line = DhtLine(self._options.pin)
+            self._line.open()
+            edges = self._line.edges
+        elif self._asked_s is None:
+            # An emulated sensor was powered up with its board.
+            self._asked_s = self._board.monotonic()
+        sensor = adafruit_dht.DHT11(self._options.pin, use_pulseio=False)
+        self._edges = edges
         sensor._get_pulses_bitbang = self._capture
         self._sensor = sensor
 
+    def prime(self) -> None:
+        """Begin a conversion, for a read ``SPACING_S`` or more later. Raises ReadError."""
+        self._capture()
+
     def read(self) -> tuple[Measurement, ...]:
-        """Trigger a conversion and take the previous one. Raises ReadError, ChecksumError."""
+        """Begin a conversion and take the one before. Raises ReadError, ChecksumError."""
         if self._sensor is None:
             raise ReadError("the DHT11 isn't started")
+        now_s, asked_s = self._board.monotonic(), self._asked_s
+        fresh = asked_s is not None and now_s - asked_s <= _FRESH_S
         # Else the library answers from its cache whenever 2 s or less have passed.
         self._sensor._last_called = 0
+        self._complaint = f"the DHT11 on pin {self._options.pin} couldn't be asked"
         try:
             self._sensor.measure()
         except RuntimeError as error:
-            if "hecksum" in str(error):
-                raise ChecksumError(f"DHT11 on pin {self._options.pin}: {error}") from error
-            raise ReadError(f"DHT11 on pin {self._options.pin}: {error}") from error
+            raise self._refused(str(error)) from error
         frame = bytes(self._sensor._pulses_to_binary(self._pulses, at, at + 16) for at in range(0, 80, 16))
-        temperature, humidity = frame_values(frame)
+        temperature, humidity = self._believed(frame)
+        self._complaint = None
+        reasons = () if fresh else ("WARMING_UP",)
         return (
-            Measurement(TEMPERATURE.quantity, temperature, temperature),
-            Measurement(HUMIDITY.quantity, humidity, humidity),
+            Measurement(TEMPERATURE.quantity, temperature, temperature, reasons=reasons),
+            Measurement(HUMIDITY.quantity, humidity, humidity, reasons=reasons),
         )
 
     def stop(self) -> None:
         """Let the line go."""
         sensor, self._sensor = self._sensor, None
+        line, self._line, self._edges = self._line, None, None
         if sensor is not None:
             sensor.exit()
+        if line is not None:
+            line.close()
+        self._complaint = None
+
+    def diagnose(self) -> tuple[str, ...]:
+        """What the last read says about the wiring."""
+        return () if self._complaint is None else (self._complaint,)
 
     def _capture(self) -> array[int]:
         if self._edges is None:
             raise ReadError("the DHT11 isn't started")
+        asked_s = self._board.monotonic()
         self._pulses = self._edges()
+        self._asked_s = asked_s
         return self._pulses
 
-    def _board_pin(self) -> object:
-        pins = quiet_import("board", INSTALL)
-        name = f"D{self._options.pin}"
-        if not hasattr(pins, name):
-            raise BoardError(f"this machine has no pin {name}: the DHT11 needs a Raspberry Pi's header")
-        return getattr(pins, name)
+    def _believed(self, frame: bytes) -> tuple[float, float]:
+        """A whole frame's values. Raises ReadError where the sensor can't have meant them."""
+        doubted = doubt(frame, self._pulses)
+        if doubted is not None:
+            raise self._refused(doubted)
+        try:
+            values = frame_values(frame)
+        except ReadError as error:
+            self._foreign = True
+            raise self._refused(str(error)) from error
+        # One in 300 of a DHT22's frames could be a DHT11's, in air of below 4 %RH.
+        self._foreign = self._foreign and frame[0] <= _FOREIGN_HUMIDITY
+        if self._foreign:
+            raise self._refused("the frame is like a DHT22's: is the sensor one?")
+        return values
+
+    def _refused(self, why: str) -> ReadError:
+        """The error for a conversion that isn't believed, and what there is to do about it."""
+        where = f"the DHT11 on pin {self._options.pin}"
+        checksum = "hecksum" in why
+        count = len(self._pulses)
+        if self._foreign:
+            self._complaint = f"{where} sends a DHT22's frames: only a DHT11 is supported"
+        elif count < 10:
+            self._complaint = (
+                f"{where} doesn't answer ({count} of {_PULSES} pulses): is it powered, is its data wire on"
+                " this"
+                " pin, is there a pull-up of 5.1 kΩ from data to supply?"
+            )
+        else:
+            self._complaint = (
+                f"{where} is heard badly ({why}; {count} of {_PULSES} pulses): shorten the wire,"
+                " strengthen the"
+                " pull-up, keep it from mains cables"
+            )
+        return (ChecksumError if checksum else ReadError)(f"{where}: {why}")
 
 
 def claims(options: Dht11Options) -> tuple[Claim, ...]:
@@ -112,4 +198,4 @@ def claims(options: Dht11Options) -> tuple[Claim, ...]:
     return (Claim(f"BCM pin {options.pin}", ("pin",)),)
 
 
-TYPE = DriverType("dht11", Dht11Options, (TEMPERATURE, HUMIDITY), 2.0, Dht11, claims)
+TYPE = DriverType("dht11", Dht11Options, (TEMPERATURE, HUMIDITY), SPACING_S, Dht11, claims)
