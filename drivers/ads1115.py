@@ -16,6 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -25,6 +26,7 @@ from drivers.driver_type import Claim, Concern
 from drivers.interface import Board, BoardError, I2cBus, ReadError
 from drivers.meaning import Meaning
 from drivers.quiet_import import quiet_import
+from drivers.turns import Turns
 
 INSTALL: Final = "install fieldgate with the extra 'pi'"
 
@@ -136,13 +138,21 @@ def adc_concerns(
         )
 
 
-_chip_locks: weakref.WeakKeyDictionary[I2cBus, dict[int, threading.Lock]] = weakref.WeakKeyDictionary()
+_chip_locks: weakref.WeakKeyDictionary[I2cBus, dict[int, Turns]] = weakref.WeakKeyDictionary()
 _chip_locks_guard = threading.Lock()
 
 
-def _chip_lock(bus: I2cBus, address: int) -> threading.Lock:
+@contextmanager
+def _chip_turn(bus: I2cBus, address: int) -> Iterator[None]:
+    """Have the chip for oneself. Raises ReadError where another input's conversion doesn't end."""
     with _chip_locks_guard:
-        return _chip_locks.setdefault(bus, {}).setdefault(address, threading.Lock())
+        turns = _chip_locks.setdefault(bus, {}).setdefault(address, Turns())
+    if not turns.take():
+        raise ReadError(f"another input's conversion on the ADS1115 at 0x{address:02x} doesn't end")
+    try:
+        yield
+    finally:
+        turns.give()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +172,9 @@ class AdcInput:
         analog_in = quiet_import("adafruit_ads1x15.analog_in", INSTALL)
         bus = board.i2c()
         self._options = options
-        self._lock = _chip_lock(bus, options.address)
+        self._bus = bus
         try:
-            with self._lock:
+            with _chip_turn(bus, options.address):
                 chip = ads1115.ADS1115(
                     bus,
                     gain=_LIBRARY_GAIN[options.gain],
@@ -189,7 +199,7 @@ class AdcInput:
         OVER_RANGE and UNDER_RANGE are the ends of the code range and, single-ended, the chip's supply.
         """
         timeout_s = 1 / self._options.data_rate + _CONVERSION_TIMEOUT_S
-        with self._lock:
+        with _chip_turn(self._bus, self._options.address):
             self._deadline = time.monotonic() + timeout_s
             try:
                 code = int(self._input.value)

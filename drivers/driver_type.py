@@ -90,8 +90,9 @@ class DriverType:
     """A driver by name: its configuration keys, what it measures and how to make one.
 
     ``options`` is a frozen dataclass whose annotations carry the bounds; ``min_interval_s`` is the shortest
-    interval the sensor can be read at; ``make`` touches no hardware and takes an instance of ``options``, as
-    do ``claims`` (the parts of the board it occupies) and ``concerns`` (what is likely a mistake).
+    interval the sensor can be read at; ``longest_read_s`` what a read takes at most, waits and time-outs
+    included: one that lasts longer hangs. ``make`` touches no hardware and takes an instance of ``options``,
+    as do ``claims`` (the parts of the board it occupies) and ``concerns`` (what is likely a mistake).
     ``channels`` are the same for every such sensor, or depend on its options: ``channels_of`` answers both.
     ``settle`` gives the options with what the gateway's place adds to them (None where that is wrong itself),
     or raises OptionError. ``emulate`` fits the sensor to a simulated or replay board, for drivers that aren't
@@ -112,6 +113,7 @@ class DriverType:
     concerns: Callable[[Any, Nameplate], Iterable[Concern]] = _no_concerns
     settle: Callable[[Any, Located | None], Any] = _as_given
     emulate: Emulation | None = None
+    longest_read_s: float = 5.0
     transfer: Callable[[Any], tuple[float, float] | None] = slope_and_offset
     wiring: Collection[str] = WIRING
     individual: IndividualCalibration | None = None

@@ -171,4 +171,5 @@ def settle(options: GpsdOptions, site: Located | None) -> GpsdOptions:
     return replace(options, latitude=site.latitude, longitude=site.longitude)
 
 
-TYPE = DriverType("gpsd", GpsdOptions, (CHANNEL,), 1.0, Gpsd, claims, settle=settle)
+# Looking gpsd's name up may take most of that.
+TYPE = DriverType("gpsd", GpsdOptions, (CHANNEL,), 1.0, Gpsd, claims, settle=settle, longest_read_s=40.0)

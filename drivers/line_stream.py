@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 
 from drivers.interface import ReadError
 
@@ -28,11 +29,15 @@ class TcpLines:
 
     def readline(self, timeout_s: float) -> bytes:
         """The next line with its end, empty once the other side has closed. Raises TimeoutError, OSError."""
+        # For the whole line: one that comes byte by byte must not last for ever.
+        deadline = time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
+            if time.monotonic() > deadline + timeout_s:
+                raise TimeoutError("the line doesn't end")
             if len(self._buffer) > _MAX_LINE_BYTES:
                 raise OSError(f"a line of over {_MAX_LINE_BYTES} bytes")
             # 0 would mean "don't block", whose BlockingIOError isn't a TimeoutError.
-            self._socket.settimeout(max(timeout_s, 1e-3))
+            self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
             received = self._socket.recv(1 << 14)
             if not received:
                 return b""

@@ -111,4 +111,6 @@ def claims(options: Scd4xOptions) -> tuple[Claim, ...]:
     return (Claim(f"I2C address 0x{options.address:02x}", ("address",)),)
 
 
-TYPE = DriverType("scd4x", Scd4xOptions, (CHANNEL,), PERIOD_S, Scd4x, claims)
+TYPE = DriverType(
+    "scd4x", Scd4xOptions, (CHANNEL,), PERIOD_S, Scd4x, claims, longest_read_s=3 * _FIRST_TIMEOUT_S
+)

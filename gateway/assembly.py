@@ -95,7 +95,10 @@ def batch_s(config: Config) -> float | None:
 
 def samplers(sensors: Iterable[SensorConfig], board: Board, mast: Mast) -> list[Sampler]:
     """A sampler, with a driver of its own, for each sensor."""
-    return [Sampler(sensor, make_driver(sensor, board), mast) for sensor in sensors]
+    return [
+        Sampler(sensor, make_driver(sensor, board), mast, driver_type(sensor.driver).longest_read_s)
+        for sensor in sensors
+    ]
 
 
 def fitted_sensors(config: Config) -> list[FittedSensor]:

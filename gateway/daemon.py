@@ -23,6 +23,7 @@ from gateway.broker_drops import BrokerDrops
 from gateway.clock import Machine
 from gateway.config import Config, ConfigError, load
 from gateway.forwarder import Forwarder
+from gateway.hang_restarts import EXIT_CODE, HangRestarts
 from gateway.identity import Sequences, new_run
 from gateway.intake import Intake
 from gateway.last_readings import LastReadings
@@ -44,6 +45,8 @@ log = logging.getLogger(__name__)
 
 _TICK_S: Final = 1.0
 _KAFKA_GRACE_S: Final = 5.0
+HUNG_DRIVERS: Final = "HUNG_DRIVERS"
+"""Why a run stopped itself; a run record and an event say so."""
 
 
 def run(path: Path, overrides: Mapping[str, object], seconds: float | None) -> int:
@@ -141,7 +144,15 @@ class Daemon:
             self._counts,
         )
         mast = Mast(config.gateway.id, self._run_id, self._clock, self._sequences, self._emit, machine.boot)
-        self._supervisor = Supervisor(assembly.samplers(config.sensors, self._board, mast), self._clock)
+        self._supervisor = Supervisor(
+            assembly.samplers(config.sensors, self._board, mast),
+            self._clock,
+            again=lambda sensor: assembly.samplers([sensor], self._board, mast)[0],
+        )
+        self._hang_restarts = HangRestarts(
+            config.outbox.path.with_name(config.outbox.path.name + ".restarts"), machine.boot, machine.boot_ns
+        )
+        self._stop_reason: str | None = None
         self._status = StatusPage(self._snapshot)
         running = Running(
             self._board,
@@ -165,7 +176,7 @@ class Daemon:
         self._startup()
         failed = self._main_loop(None if seconds is None else time.monotonic() + seconds)
         lost = self._shutdown()
-        return 1 if failed or lost else 0
+        return 1 if failed or lost else EXIT_CODE if self._stop_reason else 0
 
     def _startup(self) -> None:
         log.info("event=daemon.start gateway=%s run=%s", self._config.gateway.id, self._run_id)
@@ -197,7 +208,8 @@ class Daemon:
             if sample_until_s is not None and now_s >= sample_until_s:
                 sample_until_s = None
                 self._supervisor.stop()
-            self._supervisor.check()
+            if self._check_samplers():
+                return False
             self._announce_disk()
             self._check_clock()
             if self._reload_asked.is_set():
@@ -242,6 +254,24 @@ class Daemon:
 
     def _waiting_drops(self) -> list[Drop]:
         return list(joined(self._drops.get() for _ in range(self._drops.qsize())))
+
+    def _check_samplers(self) -> bool:
+        """Replace what has died or hangs; True where only a new process can help, and one is allowed."""
+        for hang in self._supervisor.check():
+            self._forwarder.announce(
+                self._runs.event(
+                    "sampler-abandoned", sensor=hang.sensor, after_s=round(hang.after_s, 1), total=hang.total
+                )
+            )
+        if not self._supervisor.needs_new_process or not self._hang_restarts.take():
+            return False
+        hung = ",".join(self._supervisor.hung)
+        log.critical("event=daemon.restarts reason=%s sensors=%s", HUNG_DRIVERS, hung)
+        self._stop_reason = HUNG_DRIVERS
+        self._forwarder.announce(
+            self._runs.event("restarting", reason=HUNG_DRIVERS, sensors=list(self._supervisor.hung))
+        )
+        return True
 
     def _check_clock(self) -> None:
         verdict = self._timekeeper.check(self._forwarder.reachable_s)
@@ -329,6 +359,8 @@ class Daemon:
             "held": self._forwarder.held_rows,
             "repaired": self._holdback.repaired,
             "unsynced": self._holdback.unsynced,
+            "samplers_abandoned": self._supervisor.abandoned,
+            **({"stop_reason": self._stop_reason} if self._stop_reason else {}),
         }
 
     def _snapshot(self) -> dict[str, Any]:
@@ -356,6 +388,9 @@ class Daemon:
             "broker_dropped": self._broker_drops.count,
             "late_echoes": counters.late_echoes,
             "sampler_restarts": self._supervisor.restarts,
+            "samplers_abandoned": self._supervisor.abandoned,
+            "sensors_hung": self._supervisor.hung,
+            "hang_restart_wait_s": round(self._hang_restarts.wait_s()),
             "parked_topics": forwarder.parked_topics,
             "outbox_records": forwarder.outbox_records,
             "outbox_bytes": forwarder.outbox_bytes,

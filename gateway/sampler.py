@@ -3,6 +3,10 @@
 A reading's time is the start of the period it stands for. Pulse counters are read at the period's end,
 everything else at its start. A sensor that doesn't answer gives readings too: value null, with the reason.
 
+A driver that hangs is given up by the supervisor (``calls``). The sampler that takes its place says
+READ_ERROR for the period that hung and all since, so that every period of the grid has its reading, and goes
+on with a driver of its own.
+
 Lengths and lateness are measured in time since boot, so a clock that is set loses and doubles nothing: the
 period under way keeps its length and its beginning by the old clock, the next begins on the new grid.
 """
@@ -21,6 +25,7 @@ from drivers.interface import Channel, ChecksumError, DriverError, Measurement, 
 from gateway.calibration import configured, expiry_reasons, in_range, unjudged_expiry
 from gateway.clock import clock_was_set
 from gateway.config import SensorConfig
+from gateway.driver_calls import DriverCalls, GivenUp
 from gateway.identity import Sequences
 from gateway.ports import Clock, Driver
 from gateway.quality import flag, range_reasons
@@ -28,6 +33,11 @@ from gateway.quality import flag, range_reasons
 log = logging.getLogger(__name__)
 
 _RESTART_AFTER_S: Final = 10.0
+# The first start on a small Pi imports libraries, one sensor after the other.
+_START_PATIENCE_S: Final = 60.0
+# Several intervals, but nobody waits for an hourly sensor's read for hours.
+_PATIENCE_PERIODS: Final = 3
+_LONGEST_PATIENCE_S: Final = 30.0
 # A retired sampler ends its count of pulses where that takes no longer than this.
 _LONGEST_LAST_PERIOD_NS: Final = 10_000_000_000
 
@@ -67,9 +77,12 @@ def _is_finite(measurement: Measurement) -> bool:
 
 
 class Sampler:
-    """Reads one sensor until the clock ends; owned by one thread at a time."""
+    """Reads one sensor until the clock ends; owned by one thread at a time.
 
-    def __init__(self, sensor: SensorConfig, driver: Driver, mast: Mast) -> None:
+    ``longest_read_s`` is the driver's own word on what a read takes at most.
+    """
+
+    def __init__(self, sensor: SensorConfig, driver: Driver, mast: Mast, longest_read_s: float = 5.0) -> None:
         self.sensor = sensor
         self._driver = driver
         self._mast = mast
@@ -81,7 +94,13 @@ class Sampler:
         self._set_meanwhile = False
         self._retired = threading.Event()
         self._interrupted = threading.Event()
-        self._abandoned = False
+        self._under_way: _Period | None = None
+        self._patience_s = max(
+            longest_read_s, min(_PATIENCE_PERIODS * sensor.interval_s, _LONGEST_PATIENCE_S)
+        )
+        self._hung: _Period | None = None
+        self._hung_calls: tuple[DriverCalls, ...] = ()
+        self.calls = DriverCalls()
         self.missed = 0
 
     def retire(self, *, at_once: bool = False) -> None:
@@ -94,28 +113,65 @@ class Sampler:
             self._interrupted.set()
         self._mast.clock.wake()
 
-    def abandon(self) -> None:
-        """Let a sampler whose driver hangs say nothing any more, should it ever go on."""
-        self._abandoned = True
+    def succeed(self, before: Sampler, pause_s: float = 0.0) -> None:
+        """Take the place of another sampler of this sensor, before ``run``.
+
+        If it was given up in a call of its driver, the periods since are this one's to account for. The
+        driver isn't started for ``pause_s``, unless the hung call comes back before that.
+        """
+        self._hung_calls = before._hung_calls
+        if before.calls.given_up:
+            self._hung = before._under_way
+            self._hung_calls += (before.calls,)
+            self._start_again_s = self._mast.clock.monotonic() + pause_s
 
     def run(self) -> None:
         """Sample until the clock has no more time. Raises what a driver raises against its contract."""
         try:
-            offset_ns = self._mast.clock.offset_ns()
-            # A first count begins on the grid, not whenever this thread happened to start.
-            period = self._await(self._grid_ns(), offset_ns)
-            if period is not None:
-                self._start_now()
-                period = self._covered(period)
-            self._set_meanwhile = False
-            while period is not None:
-                if self._driver.accumulates and not self._await_end(period):
-                    return
-                self._emit(period, self._read())
-                period = self._next(period)
+            self._sample()
+        except GivenUp:
+            log.warning("event=sampler.returned sensor=%s", self.sensor.name)
         finally:
-            self._driver.stop()
             self._started = False
+            try:
+                self._driver.stop()
+            finally:
+                if self.calls.given_up:
+                    self.calls.released.set()
+
+    def _sample(self) -> None:
+        # A first count begins on the grid, not whenever this thread happened to start.
+        hung, self._hung = self._hung, None
+        begin_ns, offset_ns = self._first() if hung is None else self._catch_up(hung)
+        period = self._await(begin_ns, offset_ns)
+        if period is not None:
+            self._under_way = period
+            self._start_now()
+            period = self._covered(period)
+        self._set_meanwhile = False
+        while period is not None:
+            if self._driver.accumulates and not self._await_end(period):
+                return
+            self._emit(period, self._read())
+            period = self._next(period)
+
+    def _first(self) -> tuple[int, int]:
+        offset_ns = self._mast.clock.offset_ns()
+        return self._grid_ns(), offset_ns
+
+    def _catch_up(self, hung: _Period) -> tuple[int, int]:
+        """READ_ERROR for the period that hung and all begun since; where to go on, by which clock."""
+        clock = self._mast.clock
+        offset_ns = clock.offset_ns()
+        passed_ns = clock.now_ns() - offset_ns - (hung.begin_ns - hung.offset_ns)
+        begin_ns = hung.begin_ns
+        for _ in range(max(-(-passed_ns // self._period_ns), 1)):
+            self._emit(_Period(begin_ns, hung.offset_ns, hung.synced), "READ_ERROR")
+            begin_ns += self._period_ns
+        if clock_was_set(hung.offset_ns, offset_ns, passed_ns):
+            self._tell_set(hung.offset_ns, offset_ns)
+            begin_ns = self._grid_ns()
+        return begin_ns, offset_ns
 
     def _grid_ns(self) -> int:
         """The next instant of the grid."""
@@ -169,6 +225,7 @@ class Sampler:
             begin_ns = self._grid_ns()
         following = self._covered(_Period(begin_ns, offset_ns, synced=False))
         following = following and self._await(begin_ns, offset_ns)
+        self._under_way = following
         if following is not None and self._set_meanwhile:
             self._set_meanwhile = False
             if self._driver.accumulates:
@@ -183,8 +240,16 @@ class Sampler:
     def _read(self) -> Mapping[str, Measurement] | str:
         """The measurements by quantity, or the reason why there are none."""
         try:
+            self._take_back()
+            counting = self._started or not self._driver.accumulates
             self._start()
-            measurements = {measurement.quantity: measurement for measurement in self._driver.read()}
+            if not counting:
+                raise ReadError("the count has only begun")
+            with self.calls.call(self._patience_s):
+                read = self._driver.read()
+            if any(calls.returning.is_set() for calls in self._hung_calls):
+                raise ReadError("a read that hung has ended, and may have let go of the sensor meanwhile")
+            measurements = {measurement.quantity: measurement for measurement in read}
         except ChecksumError as error:
             self._failed(error)
             return "CHECKSUM"
@@ -203,9 +268,21 @@ class Sampler:
         if now_s < self._start_again_s:
             raise ReadError("the sensor could not be started and is tried again soon")
         self._start_again_s = now_s + _RESTART_AFTER_S
-        self._driver.start()
+        with self.calls.call(max(self._patience_s, _START_PATIENCE_S)):
+            self._driver.start()
         self._started = True
         self._start_again_s = float("-inf")
+
+    def _take_back(self) -> None:
+        """Start again on hardware that an earlier driver, which hung, has let go of."""
+        returning = [calls for calls in self._hung_calls if calls.returning.is_set()]
+        if not returning:
+            return
+        if not all(calls.released.is_set() for calls in returning):
+            raise ReadError("a read that hung has ended, and its driver is being stopped")
+        self._hung_calls = tuple(calls for calls in self._hung_calls if calls not in returning)
+        self._driver.stop()
+        self._started, self._start_again_s = False, float("-inf")
 
     def _start_now(self) -> None:
         """Start the driver; one that won't is tried again while its readings say READ_ERROR."""
@@ -221,8 +298,6 @@ class Sampler:
         log.log(level, "event=sensor.silent sensor=%s error=%s", self.sensor.name, error)
 
     def _emit(self, period: _Period, read: Mapping[str, Measurement] | str) -> None:
-        if self._abandoned:
-            return
         for channel in self._driver.channels:
             measured = read if isinstance(read, str) else read.get(channel.quantity, "READ_ERROR")
             if isinstance(measured, Measurement) and not _is_finite(measured):

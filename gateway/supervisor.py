@@ -1,7 +1,11 @@
-"""Runs one thread per sampler and replaces those that die.
+"""Runs one thread per sampler and replaces those that die or hang.
 
 A sampler that raises is a defect of its driver: it is logged with its traceback, its thread replaced after a
 pause that grows, and the other sensors never notice.
+
+A thread can't be ended from outside. One that hangs in its driver is abandoned: another takes its place with
+a driver of its own, and what the hung one should still say is thrown away. Three times in a run, then no
+more: each costs a thread and what it holds, and only a new process gives that back.
 """
 
 from __future__ import annotations
@@ -9,9 +13,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Final
 
+from gateway.config import SensorConfig
+from gateway.driver_calls import Call
 from gateway.ports import Clock
 from gateway.sampler import Sampler
 
@@ -22,6 +30,24 @@ _LONGEST_PAUSE_S: Final = 60.0
 # A period under way may last ten seconds (sampler.py), and its read a little.
 _RETIRE_S: Final = 15.0
 _INTERRUPT_S: Final = 3.0
+
+MOST_ABANDONED: Final = 3
+"""After so many abandoned threads a run starts no more drivers of sensors that hang."""
+# The first successor tries at once, the next one of the same sensor later.
+_SECOND_TRY_S: Final = 30.0
+# What a busy or stopped process can't have seen isn't held against a driver.
+_LONGEST_TICK_S: Final = 2.0
+# One thread that holds a bus may be all that ever hangs: its sensors come back with a new process only.
+_LONG_HUNG_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """A sampler's thread that was given up after its driver had not come back for ``after_s``."""
+
+    sensor: str
+    after_s: float
+    total: int
 
 
 class _Retirement:
@@ -65,6 +91,10 @@ class _Supervised:
         self._lock = threading.Lock()
         self._running = False
         self._retirement: _Retirement | None = None
+        self._left = True
+        self._watched: Call | None = None
+        self._watched_s = 0.0
+        self.abandoned_for_s = 0.0
         self.restarts = 0
 
     @property
@@ -81,6 +111,7 @@ class _Supervised:
         """Run the sampler; its clock has been joined."""
         self._failed = False
         self._running = True
+        self._left = False
         self._thread = threading.Thread(target=self._run, name=f"sampler-{self.name}", daemon=True)
         self._thread.start()
 
@@ -98,12 +129,36 @@ class _Supervised:
         """Don't wait for the border any longer."""
         self._sampler.retire(at_once=True)
 
+    @property
+    def running(self) -> bool:
+        """True until the thread has ended, hung or not."""
+        return self._running
+
+    @property
+    def sampler(self) -> Sampler:
+        """What it runs."""
+        return self._sampler
+
+    def hung_for_s(self, passed_s: float) -> float | None:
+        """How long the driver's call has lasted, where that is too long; asked every ``passed_s``."""
+        call = self._sampler.calls.under_way
+        if call is None or call != self._watched:
+            self._watched, self._watched_s = call, 0.0
+            return None
+        self._watched_s += passed_s
+        return self._watched_s if self._watched_s > call.patience_s else None
+
     def abandon(self) -> bool:
-        """Give up a thread that hangs in its driver; False where it has ended."""
-        if not self._running:
-            return False
-        self._sampler.abandon()
-        return True
+        """Give up a thread that hangs in its driver; False where the call has come back meanwhile."""
+        call = self._sampler.calls.under_way
+        return call is not None and self._sampler.calls.give_up(call)
+
+    def leave(self) -> None:
+        """Leave the clock, in the place of a thread that hangs."""
+        with self._lock:
+            left, self._left = self._left, True
+        if not left:
+            self._clock.leave()
 
     def replace_if_dead(self, now_s: float) -> None:
         """Start again what has failed, once its pause is over."""
@@ -138,17 +193,27 @@ class _Supervised:
                 retirement = self._retirement
             if retirement is not None:
                 retirement.ended()
-            self._clock.leave()
+            self.leave()
 
 
 class Supervisor:
     """All samplers of the mast."""
 
     def __init__(
-        self, samplers: Iterable[Sampler], clock: Clock, monotonic: Callable[[], float] = time.monotonic
+        self,
+        samplers: Iterable[Sampler],
+        clock: Clock,
+        monotonic: Callable[[], float] = time.monotonic,
+        again: Callable[[SensorConfig], Sampler] | None = None,
     ) -> None:
+        """``again`` makes another sampler, with a driver of its own; without it hung ones are let be."""
         self._clock = clock
         self._monotonic = monotonic
+        self._again = again
+        self._checked_s = monotonic()
+        self._stopping = False
+        self._hanging: list[_Supervised] = []
+        self._abandoned: Counter[str] = Counter()
         self._supervised = [_Supervised(sampler, clock) for sampler in samplers]
         self._earlier_restarts = 0
 
@@ -161,6 +226,23 @@ class Supervisor:
     def restarts(self) -> int:
         """How many sampler threads were replaced."""
         return self._earlier_restarts + sum(one.restarts for one in self._supervised)
+
+    @property
+    def abandoned(self) -> int:
+        """How many threads were given up."""
+        return self._abandoned.total()
+
+    @property
+    def hung(self) -> tuple[str, ...]:
+        """The sensors that a thread still hangs in."""
+        return tuple(sorted({one.name for one in self._hanging if one.running}))
+
+    @property
+    def needs_new_process(self) -> bool:
+        """True where threads hang and nothing in this process can help any more."""
+        hanging = [one for one in self._hanging if one.running]
+        long = any(one.abandoned_for_s > _LONG_HUNG_S for one in hanging)
+        return bool(hanging) and not self._stopping and (self.abandoned >= MOST_ABANDONED or long)
 
     def start(self) -> None:
         """Start all samplers together: a stepped clock must know of every one before it moves."""
@@ -182,13 +264,20 @@ class Supervisor:
             for one in leaving:
                 one.interrupt()
             if not retirement.over.wait(_INTERRUPT_S):
-                hung = [one.name for one in leaving if one.abandon()]
-                log.error("event=sampler.abandoned sensors=%s", ",".join(hung))
+                hung = [one for one in leaving if one.running]
+                for one in hung:
+                    if one.abandon():
+                        self._note(one)
+                log.error("event=sampler.abandoned sensors=%s", ",".join(one.name for one in hung))
                 retirement.hold()
+                for one in hung:
+                    one.leave()
         self._supervised = [one for one in self._supervised if one not in leaving]
         self._earlier_restarts += sum(one.restarts for one in leaving)
         try:
             for sampler in make():
+                for before in [one for one in leaving if one.name == sampler.sensor.name]:
+                    sampler.succeed(before.sampler)
                 one = _Supervised(sampler, self._clock)
                 self._clock.join()
                 one.start()
@@ -196,13 +285,51 @@ class Supervisor:
         finally:
             self._clock.leave()
 
-    def check(self) -> None:
-        """Replace dead threads; called every now and then by the main loop."""
+    def check(self) -> list[Abandoned]:
+        """Replace dead threads and hung ones, which are told; called every now and then by the main loop."""
+        now_s = self._monotonic()
+        passed_s, self._checked_s = min(now_s - self._checked_s, _LONGEST_TICK_S), now_s
         for one in self._supervised:
-            one.replace_if_dead(self._monotonic())
+            one.replace_if_dead(now_s)
+        self._hanging = [one for one in self._hanging if one.running]
+        for one in self._hanging:
+            one.abandoned_for_s += passed_s
+        if self._again is None or self._stopping:
+            return []
+        told = []
+        for place, one in enumerate(self._supervised):
+            hung_s = one.hung_for_s(passed_s)
+            if hung_s is not None and one.abandon():
+                self._supervised[place] = self._in_place_of(one, self._again(one.sampler.sensor))
+                told.append(Abandoned(one.name, hung_s, self.abandoned))
+                log.error(
+                    "event=sampler.abandoned sensor=%s after_s=%.1f abandoned=%d",
+                    one.name,
+                    hung_s,
+                    self.abandoned,
+                )
+        return told
+
+    def _in_place_of(self, hung: _Supervised, sampler: Sampler) -> _Supervised:
+        earlier = self._abandoned[hung.name]
+        self._note(hung)
+        last = self.abandoned >= MOST_ABANDONED
+        sampler.succeed(hung.sampler, float("inf") if last else earlier * _SECOND_TRY_S)
+        successor = _Supervised(sampler, self._clock)
+        successor.restarts = hung.restarts + 1
+        # In this order: a stepped clock must not move between the two.
+        self._clock.join()
+        successor.start()
+        hung.leave()
+        return successor
+
+    def _note(self, hung: _Supervised) -> None:
+        self._hanging.append(hung)
+        self._abandoned[hung.name] += 1
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Stop sampling and wait for the threads; one that hangs in a driver dies with the process."""
+        self._stopping = True
         self._clock.stop()
         deadline_s = self._monotonic() + timeout_s
         for one in self._supervised:

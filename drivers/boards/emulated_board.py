@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from drivers.boards.bench import Bench, TakeOff
 from drivers.boards.emulated_gpio import EmulatedGpio
 from drivers.boards.emulated_gpsd import EmulatedGpsd
-from drivers.boards.emulated_i2c import EmulatedI2c
 from drivers.boards.emulations import emulation
 from drivers.boards.stepped_clock import SteppedClock
 from drivers.boards.world import World
 from drivers.driver_type import Claim
 from drivers.interface import BoardError, FittedSensor
 from drivers.registry import BrokenDriverError, driver_type, guarded
+from drivers.turns import SharedI2c
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,7 @@ class EmulatedBoard:
         """Wire the sensors. Raises BoardError where two of them share a pin, an input or an address."""
         self._world = world
         self._bench = Bench(world, self._now_ns)
+        self._shared_i2c = SharedI2c(self._bench.i2c)
         self._fitted: dict[str, tuple[FittedSensor, TakeOff]] = {}
         self._clock = clock(self._bench.cross)
         _check_claims(sensors)
@@ -47,9 +48,9 @@ class EmulatedBoard:
         """The pins."""
         return self._bench.gpio
 
-    def i2c(self) -> EmulatedI2c:
+    def i2c(self) -> SharedI2c:
         """The bus."""
-        return self._bench.i2c
+        return self._shared_i2c
 
     def dht_edges(self, pin: int) -> Callable[[], array[int]]:
         """The data line of the DHT11 at a pin; silent where none is fitted."""

@@ -11,7 +11,7 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal
 
 from drivers.boards.gpio_chip import ChipCounter, Kernel, LinuxKernel, NoHeaderChipError
 from drivers.boards.gpio_library import gpio_errors, gpio_library
@@ -20,6 +20,7 @@ from drivers.interface import BoardError, Clock, EdgeCounter, FittedSensor, Gpio
 from drivers.line_stream import TcpLines
 from drivers.meaning import Meaning
 from drivers.quiet_import import quiet_import
+from drivers.turns import SharedI2c
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class PiBoard:
         self._kernel = kernel or LinuxKernel()
         self._lock = threading.Lock()
         self._i2c: Any = None
+        self._shared: SharedI2c | None = None
 
     @property
     def clock(self) -> Clock | None:
@@ -90,13 +92,14 @@ class PiBoard:
     def i2c(self) -> I2cBus:
         """The header's I2C bus, opened once. Raises BoardError."""
         with self._lock:
-            if self._i2c is None:
+            if self._shared is None:
                 pins, busio = quiet_import("board", _I2C_REMEDY), quiet_import("busio", _I2C_REMEDY)
                 try:
                     self._i2c = busio.I2C(pins.SCL, pins.SDA)
                 except (ImportError, AttributeError, ValueError, RuntimeError, OSError) as error:
                     raise BoardError(f"the I2C bus can't be opened ({error}): {_I2C_REMEDY}") from error
-            return cast(I2cBus, self._i2c)
+                self._shared = SharedI2c(self._i2c)
+            return self._shared
 
     def dht_edges(self, pin: int) -> Callable[[], array[int]] | None:
         """None: Adafruit's library times the real line."""
@@ -113,6 +116,6 @@ class PiBoard:
     def close(self) -> None:
         """Release the bus."""
         with self._lock:
-            bus, self._i2c = self._i2c, None
+            bus, self._i2c, self._shared = self._i2c, None, None
         if bus is not None:
             bus.deinit()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -61,9 +62,17 @@ class Gateway:
 
 @contextmanager
 def run_gateway(
-    directory: Path, config: str, name: str, kafka: str, mosquitto: LocalMosquitto
+    directory: Path,
+    config: str,
+    name: str,
+    kafka: str,
+    mosquitto: LocalMosquitto,
+    packages: Path | None = None,
 ) -> Iterator[Gateway]:
-    """A daemon on a config in ``directory`` with these brokers; its log there is appended to."""
+    """A daemon on a config in ``directory`` with these brokers; its log there is appended to.
+
+    ``packages`` is a directory of installed packages besides the environment's.
+    """
     path, log, port = directory / "gateway.toml", directory / "gateway.log", free_port()
     path.write_text(config)
     command = [sys.executable, "-m", "gateway.cli", "run", "-c", str(path)]
@@ -73,7 +82,13 @@ def run_gateway(
         f"status.listen=127.0.0.1:{port}",
     ):
         command += ["--set", override]
-    with log.open("ab") as stderr, subprocess.Popen(command, stderr=stderr) as process:
+    paths = [str(packages)] if packages is not None else []
+    paths += [path for path in (os.environ.get("PYTHONPATH"),) if path]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)} if paths else None
+    with (
+        log.open("ab") as stderr,
+        subprocess.Popen(command, stderr=stderr, env=environment) as process,
+    ):
         try:
             yield Gateway(name, process, port, mosquitto, log)
         finally:

@@ -1,0 +1,175 @@
+"""A daemon whose drivers hang: three hangs, one clean restart, then it goes on without those sensors.
+
+The driver that hangs comes from an installed package of its own, and waits for what never comes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from buffer.reader import OutboxReader
+from cloud.broker import LocalBroker
+from cloud.provision import provision_topics
+from gateway.demo.mosquitto import LocalMosquitto
+from gateway.hang_restarts import EXIT_CODE
+from gateway.outbox_records import from_bytes
+from tests.integration.gateways import Gateway, records, run_gateway
+from tests.servers import eventually, unique_name
+
+DRIVER = '''
+import threading
+from dataclasses import dataclass
+from drivers.driver_type import DriverType
+from drivers.interface import Channel, Measurement
+
+CHANNEL = Channel("temperature", "Cel", "Cel", -40.0, 80.0)
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How many reads it answers."""
+    reads: int = 1000000
+
+class Frozen:
+    """Answers some reads, then never again."""
+    channels = (CHANNEL,)
+    accumulates = False
+
+    def __init__(self, board, options):
+        self.left = options.reads
+
+    def start(self):
+        pass
+
+    def read(self):
+        self.left -= 1
+        if self.left < 0:
+            threading.Event().wait()
+        return (Measurement("temperature", 20.0, 20.0),)
+
+    def stop(self):
+        pass
+
+TYPE = DriverType("freezing", Options, (CHANNEL,), 0.1, Frozen, longest_read_s=1.0)
+'''
+CONFIG = """
+[gateway]
+id = "{id}"
+[outbox]
+path = "outbox.db"
+[clock]
+trust = "always"
+[board]
+kind = "raspberry-pi"
+"""
+SENSOR = """
+[[sensor]]
+name = "{name}"
+driver = "freezing"
+interval_s = 0.2
+reads = {reads}
+"""
+HUNG = ("hung-a", "hung-b", "hung-c")
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """A directory with the package of the driver that freezes, as pip leaves it."""
+    directory = tmp_path / "packages"
+    facts = directory / "freezing-1.0.dist-info"
+    facts.mkdir(parents=True)
+    (directory / "freezing_sensor.py").write_text(DRIVER)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: freezing\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[fieldgate.drivers]\nfreezing = freezing_sensor\n")
+    return directory
+
+
+def sampled_everywhere(gateway: Gateway) -> bool:
+    channels = gateway.asked().get("channels", {})
+    return len(channels) == len(HUNG) + 1
+
+
+def stored(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The readings in the outbox: run, channel, fields."""
+    with OutboxReader(path) as reader:
+        for _, record in reader.records():
+            fields = json.loads(from_bytes(record).value)
+            if "seq" in fields:
+                yield fields["run"], fields["channel"], fields
+
+
+def test_three_hangs_one_clean_restart_then_it_backs_off(
+    tmp_path: Path, packages: Path, kafka: LocalBroker, mosquitto: LocalMosquitto
+) -> None:
+    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
+    name = unique_name("mast")
+    config = CONFIG.format(id=name) + "".join(
+        SENSOR.format(name=each, reads=1_000_000 if each == "fine" else 3) for each in (*HUNG, "fine")
+    )
+    place = (tmp_path, config, name, kafka.bootstrap_servers, mosquitto, packages)
+    with run_gateway(*place) as first:
+        assert first.process.wait(60) == EXIT_CODE
+        record = first.run_record()
+        assert (record["state"], record["stop_reason"]) == ("stopped", "HUNG_DRIVERS")
+        assert record["samplers_abandoned"] >= 3
+        assert json.loads((tmp_path / "outbox.db.restarts").read_text())["restarts"] == 1
+    with run_gateway(*place) as second:
+        # The same happens again; this time it goes on.
+        status: dict[str, Any] = eventually(
+            second.asked, 30, until=lambda status: status.get("samplers_abandoned", 0) >= 3
+        )
+        assert status["sensors_hung"] == list(HUNG)
+        assert 3500 < status["hang_restart_wait_s"] <= 3600
+        before = status["channels"]
+        status = eventually(
+            second.asked, 20, until=lambda status: status["channels"]["hung-a.temperature"]["seq"] > 40
+        )
+        assert second.process.poll() is None
+        for channel, last in status["channels"].items():
+            assert last["seq"] > before[channel]["seq"] or last["seq"] > 40
+            assert (last["value"], last["quality"]) == (
+                (20.0, 1) if channel == "fine.temperature" else (None, 9)
+            )
+        assert second.stop() == 0
+        last = second.run_record()
+        assert last["state"] == "stopped"
+        assert "stop_reason" not in last
+    runs: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for message in records(kafka.bootstrap_servers, ["mqtt.temperature"]):
+        reading = json.loads(message.value() or b"{}")
+        if reading.get("gateway") == name:
+            runs[reading["run"], reading["channel"]].append(reading)
+    # What neither run's Kafka had time for is on the disk.
+    for run, channel, reading in stored(tmp_path / "outbox.db"):
+        runs[run, channel].append(reading)
+    for of in (record, last):
+        assert set(of["last_seq"]) == {f"{each}.temperature" for each in (*HUNG, "fine")}
+        for channel, last_seq in of["last_seq"].items():
+            readings = {each["seq"]: each for each in runs[of["run"], channel]}
+            assert sorted(readings) == list(range(1, last_seq + 1))
+            # Each period once, on the grid of 200 ms.
+            times = sorted(each["time"] for each in readings.values())
+            assert len(set(times)) == last_seq
+            values = [readings[seq]["value"] for seq in range(1, last_seq + 1)]
+            if channel != "fine.temperature":
+                # Its first driver answered three times, the second one as often where it was tried.
+                assert values[:3] == [20.0] * 3
+                assert sum(value is not None for value in values) in (3, 6)
+            else:
+                assert values == [20.0] * last_seq
+    events = [
+        json.loads(message.value() or b"{}")
+        for message in records(kafka.bootstrap_servers, ["gateway.events"])
+        if message.key() == name.encode()
+    ]
+    assert sum(each["event"] == "sampler-abandoned" for each in events) >= 6
+    (restarting,) = [each for each in events if each["event"] == "restarting"]
+    assert (restarting["run"], restarting["reason"]) == (record["run"], "HUNG_DRIVERS")
+    log = (tmp_path / "gateway.log").read_text()
+    assert log.count("event=daemon.restarts reason=HUNG_DRIVERS") == 1
+    assert log.count("event=sensor.silent") < 12
