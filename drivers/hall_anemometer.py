@@ -15,13 +15,15 @@ from typing import Annotated, Final, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from drivers.cup_models import OFFSET_TOLERANCE_MPS, SLOPE_TOLERANCE, cup_model
+from drivers.cup_models import doubts
 from drivers.driver_type import Claim, Concern, DriverType, IndividualCalibration, Nameplate
 from drivers.edge_counter import CallbackCounter
 from drivers.interface import Board, Channel, CountsEdges, EdgeCounter, Edges, Measurement, ReadError
 from drivers.meaning import BcmPin, Meaning
 
 CHANNEL = Channel("wind_speed", "m/s", "Hz", 0.0, 75.0)
+GUST_INTERVAL_S: Final = 1.0
+"""A gust is the highest mean over 3 s (WMO-No. 8): the longest interval that has three readings in them."""
 _TOO_SHORT: Final = 0.5
 """Pulses closer than this part of their distance at 75 m/s are no wind's: no magnets are set so unevenly."""
 
@@ -185,19 +187,13 @@ def claims(options: HallAnemometerOptions) -> tuple[Claim, ...]:
 
 
 def concerns(options: HallAnemometerOptions, nameplate: Nameplate) -> Iterator[Concern]:
-    """A transfer function far from what the maker says of the model."""
-    model = cup_model(nameplate.model) if nameplate.model is not None else None
-    if model is None:
-        return
-    if abs(options.slope / model.slope - 1) > SLOPE_TOLERANCE:
+    """A transfer function that isn't the model's, and readings too rare for gusts."""
+    for key, doubt in doubts(nameplate.model, options.slope, options.offset):
+        yield Concern((key,), doubt)
+    if nameplate.interval_s > GUST_INTERVAL_S:
         yield Concern(
-            ("slope",),
-            f"{options.slope:g} m/s per Hz is far from {model.name}'s {model.slope:g}: check the certificate",
-        )
-    if abs(options.offset - model.offset) > OFFSET_TOLERANCE_MPS:
-        yield Concern(
-            ("offset",),
-            f"{options.offset:g} m/s is far from {model.name}'s {model.offset:g}: check the certificate",
+            ("interval_s",),
+            f"{nameplate.interval_s:g} s give no gusts: those are means over 3 s and need a reading a second",
         )
 
 
