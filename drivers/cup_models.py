@@ -33,7 +33,7 @@ _ROWS: Final[tuple[tuple[CupModel, tuple[str, ...]], ...]] = (
         ("nrg40", "nrg40c", "nrg40sine"),
     ),
     (CupModel("NRG #40H", 0.765, 0.35, "Hall switch, open collector", "NRG"), ("nrg40h", "nrg40hall")),
-    (CupModel("NRG S1", 0.0935, 0.139, "square wave", "NRG's files"), ("nrgs1",)),
+    (CupModel("NRG S1", 0.0935, 0.139, "see its data sheet", "NRG's files"), ("nrgs1",)),
     (
         CupModel(
             "Thies First Class",
@@ -45,13 +45,13 @@ _ROWS: Final[tuple[tuple[CupModel, tuple[str, ...]], ...]] = (
         ("thiesfirstclass", "thiesfirstclassadvanced", "thies43350", "thies43351"),
     ),
     (
-        CupModel("Vector A100LK", 0.0499, 0.258, "square wave", f"{_CAMPBELL}; 10 Hz a knot"),
+        CupModel("Vector A100LK", 0.0499, 0.258, "pulses", f"{_CAMPBELL}; 10 Hz a knot"),
         ("vectora100lk", "vectora100k", "vectora100l2", "a100lk", "a100k", "a100l2"),
     ),
     (
         # The rotor of the A100LK with a disc for metres: 0.0499 times 1.944 knots in 1 m/s.
         CupModel(
-            "Vector A100LM", 0.0970, 0.258, "square wave", "Vector: 10 Hz for 1 m/s, the A100LK's rotor"
+            "Vector A100LM", 0.0970, 0.258, "pulses", "Vector: 10 Hz for 1 m/s, the A100LK's rotor"
         ),
         ("vectora100lm", "vectora100m", "a100lm", "a100m"),
     ),
@@ -78,9 +78,9 @@ _ROWS: Final[tuple[tuple[CupModel, tuple[str, ...]], ...]] = (
         ("vaisalawms301", "vaisalawms302", "wms301", "wms302"),
     ),
     (CupModel("Met One 014A", 0.800, 0.447, _REED, _CAMPBELL), ("metone014a", "014a")),
-    (CupModel("Met One 034B", 0.7989, 0.28, _REED, _CAMPBELL), ("metone034b", "034b")),
+    (CupModel("Met One 034B", 0.7989, 0.28, "see its data sheet", _CAMPBELL), ("metone034b", "034b")),
     (
-        CupModel("Davis 6410", 1.00584, 0.0, _REED, "Davis: 2.25 mph for 1 Hz"),
+        CupModel("Davis 6410", 1.00584, 0.0, "switch", "Davis: 2.25 mph for 1 Hz"),
         ("davis6410", "davis7911", "davis6410vantagepro2"),
     ),
 )
