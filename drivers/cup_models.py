@@ -50,9 +50,7 @@ _ROWS: Final[tuple[tuple[CupModel, tuple[str, ...]], ...]] = (
     ),
     (
         # The rotor of the A100LK with a disc for metres: 0.0499 times 1.944 knots in 1 m/s.
-        CupModel(
-            "Vector A100LM", 0.0970, 0.258, "pulses", "Vector: 10 Hz for 1 m/s, the A100LK's rotor"
-        ),
+        CupModel("Vector A100LM", 0.0970, 0.258, "pulses", "Vector: 10 Hz for 1 m/s, the A100LK's rotor"),
         ("vectora100lm", "vectora100m", "a100lm", "a100m"),
     ),
     (

@@ -49,7 +49,7 @@ class ReadyEvents(EmulatedKernel):
 
 
 def callbacks_us(per_s: int) -> float:
-    """Microseconds of lgpio's callback thread an edge, the edges at this rate one by one, or (0) in one go."""
+    """Microseconds an edge of lgpio's callback thread; edges come at this rate, or (0) all at once."""
     with pytest.MonkeyPatch.context() as patch, patched_lgpio(patch) as chip:
         board = PiBoard(PiOptions("rpi-gpio"))
         cups = [HallAnemometer(board, HallAnemometerOptions(pin, 0.0462, 0.21)) for pin in PINS]
