@@ -92,6 +92,7 @@ def _quality(reading: Reading, reasons: tuple[str, ...], record: Record) -> int:
     if reading.value is None:
         return MISSING
     if reasons:
-        return max(REASON_FLAGS.get(reason, SUSPECT) for reason in reasons)
+        # OVER_RANGE is the sensor's range (fail) or the site's (suspect): the reading says which.
+        return min(reading.quality, max(REASON_FLAGS.get(reason, SUSPECT) for reason in reasons))
     untested = any(name == UNREPAIRED and value.endswith(_UNTESTED) for name, value in record.headers)
     return NOT_EVALUATED if untested else GOOD

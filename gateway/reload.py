@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.config import Config
+from gateway.config import Config, SensorConfig
 from gateway.config.problems import KeyPath, key_text
 
 RESTART: Final = "systemctl restart fieldgate"
@@ -47,12 +47,16 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a reload has to do. ``settings`` change live; ``restart`` are keys that can't."""
+    """What a reload has to do. ``settings`` change live; ``restart`` are keys that can't.
+
+    ``judged`` are sensors that go on as they are, by other quality rules.
+    """
 
     sensors: Names
     forwards: Names
     settings: tuple[KeyPath, ...]
     restart: tuple[KeyPath, ...]
+    judged: tuple[str, ...] = ()
 
     def touches(self, *path: str) -> bool:
         """Whether a setting at or under a key changes."""
@@ -73,7 +77,10 @@ class Plan:
         return {
             "sensors": self.sensors.told(),
             "forwards": self.forwards.told(),
-            "settings": [key_text(path) for path in self.settings],
+            "settings": [
+                *(key_text(path) for path in self.settings),
+                *(key_text(("sensor", name, "quality")) for name in self.judged),
+            ],
         }
 
 
@@ -82,16 +89,36 @@ def compare(old: Config, new: Config) -> Plan:
     differing = list(_differing(old, new))
     live = _LIVE if new.board.kind == "simulated" else _LIVE | _PLACE
     return Plan(
-        _names({each.name: each for each in old.sensors}, {each.name: each for each in new.sensors}),
+        _names(
+            {each.name: _unjudged(each) for each in old.sensors},
+            {each.name: _unjudged(each) for each in new.sensors},
+        ),
         _names({each.filter: each for each in old.forwards}, {each.filter: each for each in new.forwards}),
         tuple(path for path in differing if path in live),
         tuple(path for path in differing if path not in live),
+        _judged_otherwise(old, new),
     )
 
 
 def refusals(plan: Plan) -> dict[KeyPath, str]:
     """Why a plan can't be carried out, by key; empty where it can."""
     return dict.fromkeys(plan.restart, f"takes a restart: {RESTART}")
+
+
+def _unjudged(sensor: SensorConfig) -> SensorConfig:
+    return dataclasses.replace(sensor, quality={})
+
+
+def _judged_otherwise(old: Config, new: Config) -> tuple[str, ...]:
+    """Sensors of which nothing but the quality rules differs."""
+    before = {each.name: each for each in old.sensors}
+    return tuple(
+        each.name
+        for each in new.sensors
+        if each.name in before
+        and each.quality != before[each.name].quality
+        and _unjudged(each) == _unjudged(before[each.name])
+    )
 
 
 def _names(old: Mapping[str, object], new: Mapping[str, object]) -> Names:

@@ -120,6 +120,9 @@ class Reloading:
                 config.outbox.commit_interval_s,
             )
         running.link.refilter(assembly.filters(config))
+        for sensor in config.sensors:
+            if sensor.name in plan.judged:
+                running.supervisor.judge_by(sensor.name, sensor.quality)
         if plan.sensors:
             self._change_sensors(plan, config, rewire)
         return []

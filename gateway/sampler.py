@@ -17,18 +17,19 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cloud.schema import CLOCK_UNSYNCED, MISSING, SYNCED, UNSYNCED, Reading
+from cloud.schema import CLOCK_UNSYNCED, MISSING, SUSPECT, SYNCED, UNSYNCED, Reading
 from drivers.interface import Channel, ChecksumError, DriverError, Measurement, ReadError
 from gateway.calibration import configured, expiry_reasons, in_range, unjudged_expiry
 from gateway.clock import clock_was_set
-from gateway.config import SensorConfig
+from gateway.config import QualityRules, SensorConfig
 from gateway.driver_calls import DriverCalls, GivenUp
 from gateway.identity import Sequences
 from gateway.ports import Clock, Driver
-from gateway.quality import flag, range_reasons
+from gateway.quality.judge import Judge
+from gateway.quality.mates import Mates
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ _LONGEST_LAST_PERIOD_NS: Final = 10_000_000_000
 class Mast:
     """What all samplers of one run share. ``emit`` takes a reading and its sensor's name; it may block.
 
-    ``boot`` is the kernel's id of this boot.
+    ``boot`` is the kernel's id of this boot; ``mates`` is what its channels know of one another.
     """
 
     gateway: str
@@ -55,6 +56,7 @@ class Mast:
     sequences: Sequences
     emit: Callable[[Reading, str], None]
     boot: str
+    mates: Mates = field(default_factory=Mates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,14 @@ class _Period:
     synced: bool
 
     @property
+    def since_boot_ns(self) -> int:
+        """Nanoseconds from boot to the period's beginning."""
+        return self.begin_ns - self.offset_ns
+
+    @property
     def mono_ms(self) -> int:
         """Milliseconds from boot to the period's beginning."""
-        return max(round((self.begin_ns - self.offset_ns) / 1e6), 0)
+        return max(round(self.since_boot_ns / 1e6), 0)
 
 
 def _is_finite(measurement: Measurement) -> bool:
@@ -88,6 +95,15 @@ class Sampler:
         self._mast = mast
         self._period_ns = round(sensor.interval_s * 1e9)
         self._records = {each.quantity: each for each in configured(mast.gateway, sensor, driver.channels)}
+        self._judges = {
+            channel.quantity: Judge(
+                sensor,
+                in_range(channel, self._records[channel.quantity]),
+                mast.mates,
+                accumulates=driver.accumulates,
+            )
+            for channel in driver.channels
+        }
         self._started = False
         self._start_again_s = float("-inf")
         self._failing = False
@@ -102,6 +118,12 @@ class Sampler:
         self._hung_calls: tuple[DriverCalls, ...] = ()
         self.calls = DriverCalls()
         self.missed = 0
+
+    def judge_by(self, quality: Mapping[str, QualityRules]) -> None:
+        """Let other rules hold from the next reading on, a successor's too; any thread may ask."""
+        self.sensor = replace(self.sensor, quality=quality)
+        for quantity, rules in quality.items():
+            self._judges[quantity].rules = rules
 
     def retire(self, *, at_once: bool = False) -> None:
         """End at the border of the period under way; any thread may ask.
@@ -307,17 +329,18 @@ class Sampler:
 
     def _reading(self, channel: Channel, period: _Period, measurement: Measurement | str) -> Reading:
         mast, name = self._mast, f"{self.sensor.name}.{channel.quantity}"
-        calibration = self._records[channel.quantity]
-        reasons = () if period.synced else (CLOCK_UNSYNCED,)
+        calibration, judge = self._records[channel.quantity], self._judges[channel.quantity]
+        unsynced = () if period.synced else (CLOCK_UNSYNCED,)
         value = raw = latitude = longitude = altitude_m = None
         if isinstance(measurement, str):
-            quality, reasons = MISSING, (measurement, *reasons)
+            quality, reasons = MISSING, (measurement, *unsynced)
+            judge.missing(period.since_boot_ns)
         else:
             value, raw = measurement.value, measurement.raw
             expired = expiry_reasons(calibration, period.begin_ns // 1000, known=period.synced)
-            tested = range_reasons(value, in_range(channel, calibration))
-            reasons = tuple(dict.fromkeys((*measurement.reasons, *tested, *expired, *reasons)))
-            quality = flag(reasons)
+            verdict = judge.judge(period.since_boot_ns, value, (*measurement.reasons, *expired))
+            reasons = (*verdict.reasons, *unsynced)
+            quality = max(verdict.quality, SUSPECT) if unsynced else verdict.quality
             if measurement.position is not None:
                 latitude, longitude, altitude_m = measurement.position
         return Reading(

@@ -14,11 +14,11 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.config import SensorConfig
+from gateway.config import QualityRules, SensorConfig
 from gateway.driver_calls import Call
 from gateway.ports import Clock
 from gateway.sampler import Sampler
@@ -284,6 +284,12 @@ class Supervisor:
                 self._supervised.append(one)
         finally:
             self._clock.leave()
+
+    def judge_by(self, name: str, quality: Mapping[str, QualityRules]) -> None:
+        """Let other quality rules hold for a sensor, whose sampler goes on."""
+        for one in self._supervised:
+            if one.name == name:
+                one.sampler.judge_by(quality)
 
     def check(self) -> list[Abandoned]:
         """Replace dead threads and hung ones, which are told; called every now and then by the main loop."""

@@ -10,11 +10,12 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from drivers.ads1115 import adc_pins
 from drivers.boards.emulated_ads1115 import EmulatedAds1115, Volts
-from drivers.boards.emulated_dht import EmulatedDht11
 from drivers.boards.emulated_gpio import EmulatedGpio
 from drivers.boards.emulated_gpsd import EmulatedGpsd, Locate
 from drivers.boards.emulated_i2c import EmulatedI2c, I2cDevice
+from drivers.boards.faults import Faults
 from drivers.boards.pulse_train import PulseTrain, pulse_frequency_hz
 from drivers.boards.world import World
 from drivers.interface import FittedSensor, ReadError
@@ -37,13 +38,14 @@ class Rotor:
 class Bench:
     """Owned by its board. Fitting happens while the sensors concerned are stopped; the others go on."""
 
-    def __init__(self, world: World, now_ns: Callable[[], int]) -> None:
+    def __init__(self, world: World, now_ns: Callable[[], int], faults: Faults) -> None:
         self.gpio = EmulatedGpio()
         self.i2c = EmulatedI2c({})
         self.now_ns = now_ns
+        self.faults = faults
         self._world = world
         self._rotors: list[Rotor] = []
-        self._dhts: dict[int, EmulatedDht11] = {}
+        self._dhts: dict[int, Callable[[], array[int]]] = {}
         self._receivers: dict[tuple[str, int], Locate] = {}
         self._chips: dict[int, I2cDevice] = {}
         self._adc_inputs: dict[int, dict[int | str, Volts]] = {}
@@ -63,9 +65,9 @@ class Bench:
 
         return take_off
 
-    def put_dht(self, pin: int, dht: EmulatedDht11) -> TakeOff:
-        """A DHT on a pin."""
-        self._dhts[pin] = dht
+    def put_dht(self, pin: int, edges: Callable[[], array[int]]) -> TakeOff:
+        """A DHT's data line on a pin."""
+        self._dhts[pin] = edges
 
         def take_off() -> None:
             del self._dhts[pin]
@@ -92,24 +94,32 @@ class Bench:
 
         return take_off
 
-    def put_voltage(self, address: int, adc_input: int | str, volts: Volts) -> TakeOff:
-        """A voltage at an input of the ADS1115 at an address; the chip is there while an input is wired."""
+    def put_voltage(
+        self, address: int, adc_input: int | str, volts: Volts, loose: Callable[[], bool] | None = None
+    ) -> TakeOff:
+        """A voltage at an input of the ADS1115 at an address; the chip is there while an input is wired.
+
+        ``loose`` tells whether its wires are off just now.
+        """
         inputs = self._adc_inputs.setdefault(address, {})
         inputs[adc_input] = volts
         if address not in self._adcs:
             self._adcs[address] = EmulatedAds1115(inputs)
         self._rewire()
+        loose_pins = dict.fromkeys(adc_pins(adc_input), loose) if loose is not None else {}
+        self._adcs[address].loose |= loose_pins
 
         def take_off() -> None:
             del inputs[adc_input]
+            for pin in loose_pins:
+                del self._adcs[address].loose[pin]
             self._rewire()
 
         return take_off
 
     def dht_edges(self, pin: int) -> Callable[[], array[int]]:
         """The data line of the DHT at a pin; silent where none is fitted."""
-        dht = self._dhts.get(pin)
-        return dht.edges if dht is not None else lambda: array("H")
+        return self._dhts.get(pin) or (lambda: array("H"))
 
     def connect_gpsd(self, host: str, port: int) -> EmulatedGpsd:
         """A connection to the emulated gpsd. Raises ReadError where no receiver is fitted."""
@@ -131,7 +141,10 @@ class Bench:
                 frequency_hz = pulse_frequency_hz(
                     speed, rotor.slope, rotor.offset, piece_end_ns - piece_start_ns
                 )
-                self.gpio.fall(rotor.pin, rotor.train.advance(frequency_hz, until_ns - start_ns))
+                sensor = rotor.channel.rpartition(".")[0]
+                frequency_hz *= self.faults.turning(sensor, start_ns)
+                strays = self.faults.stray_pulses(sensor, start_ns, until_ns)
+                self.gpio.fall(rotor.pin, rotor.train.advance(frequency_hz, until_ns - start_ns) + strays)
             start_ns = until_ns
 
     def _rewire(self) -> None:

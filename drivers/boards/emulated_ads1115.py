@@ -31,11 +31,13 @@ class EmulatedAds1115:
     """The chip with a voltage source at each wired input; an unwired one reads 0 V, as if it were grounded.
 
     Conversions end at once. A dead sensor's input answers no conversion request, so that a driver notices.
-    ``open_pins`` are those whose wire is broken: they float, whatever is wired to them.
+    ``open_pins`` are those whose wire is broken: they float, whatever is wired to them. So do ``loose`` ones
+    while what is said of them is true.
     """
 
     def __init__(self, inputs: Mapping[int | str, Volts]) -> None:
         self.open_pins: frozenset[int] = frozenset()
+        self.loose: dict[int, Callable[[], bool]] = {}
         self.rewire(inputs)
         self.brown_out()
 
@@ -70,9 +72,13 @@ class EmulatedAds1115:
         code = code_for(self._volts(config >> 12 & 0x07), _FULL_SCALE_V[config >> 9 & 0x07])
         self._registers[_CONVERSION] = code & 0xFFFF
 
+    def _floats(self, pin: int) -> bool:
+        loose = self.loose.get(pin)
+        return pin in self.open_pins or (loose is not None and loose())
+
     def _volts(self, setting: int) -> float:
         pins = _MUX_PINS[setting]
-        positive, negative = pins[0] in self.open_pins, pins[-1] in self.open_pins
+        positive, negative = self._floats(pins[0]), self._floats(pins[-1])
         if len(pins) == 1 and positive:
             return FLOATING_V
         if positive != negative:

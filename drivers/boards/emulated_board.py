@@ -10,6 +10,7 @@ from drivers.boards.bench import Bench, TakeOff
 from drivers.boards.emulated_gpio import EmulatedGpio
 from drivers.boards.emulated_gpsd import EmulatedGpsd
 from drivers.boards.emulations import emulation
+from drivers.boards.faults import Fault, Faults
 from drivers.boards.stepped_clock import SteppedClock
 from drivers.boards.world import World
 from drivers.driver_type import Claim
@@ -24,11 +25,15 @@ class EmulatedBoard:
     """The sensors' hardware, emulated; the board owns the clock."""
 
     def __init__(
-        self, world: World, sensors: Sequence[FittedSensor], clock: Callable[[Crossing], SteppedClock]
+        self,
+        world: World,
+        sensors: Sequence[FittedSensor],
+        clock: Callable[[Crossing], SteppedClock],
+        faults: Sequence[Fault] = (),
     ) -> None:
         """Wire the sensors. Raises BoardError where two of them share a pin, an input or an address."""
         self._world = world
-        self._bench = Bench(world, self._now_ns)
+        self._bench = Bench(world, self._now_ns, Faults(faults, world.start_ns))
         self._shared_i2c = SharedI2c(self._bench.i2c)
         self._fitted: dict[str, tuple[FittedSensor, TakeOff]] = {}
         self._clock = clock(self._bench.cross)

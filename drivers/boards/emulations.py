@@ -10,7 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from drivers.ads1115 import AdcOptions
 from drivers.boards.bench import Bench, Emulation, Rotor, TakeOff
+from drivers.boards.emulated_ads1115 import Volts
 from drivers.boards.emulated_dht import EmulatedDht11, Weather
 from drivers.boards.emulated_scd4x import Air, EmulatedScd4x
 from drivers.boards.pulse_train import PulseTrain
@@ -46,7 +48,8 @@ def _dht11(bench: Bench, sensor: FittedSensor) -> TakeOff:
         humidity = bench.value(f"{sensor.name}.humidity")
         return None if temperature is None or humidity is None else (temperature, humidity)
 
-    return bench.put_dht(options.pin, EmulatedDht11(weather(), weather))
+    edges = EmulatedDht11(weather(), weather).edges
+    return bench.put_dht(options.pin, bench.faults.edges(sensor.name, edges, bench.now_ns))
 
 
 def _bp20(bench: Bench, sensor: FittedSensor) -> TakeOff:
@@ -56,7 +59,7 @@ def _bp20(bench: Bench, sensor: FittedSensor) -> TakeOff:
         kpa = bench.value(f"{sensor.name}.pressure")
         return None if kpa is None else (kpa - options.offset) / options.slope / options.divider
 
-    take_off = bench.put_voltage(options.adc.address, options.adc.input, volts)
+    take_off = _put_voltage(bench, sensor, options.adc, volts)
     supply = options.supply
     if supply is None:
         return take_off
@@ -78,7 +81,13 @@ def _pyranometer(bench: Bench, sensor: FittedSensor) -> TakeOff:
         wm2 = bench.value(f"{sensor.name}.irradiance")
         return None if wm2 is None else (wm2 - options.offset) / options.slope
 
-    return bench.put_voltage(options.adc.address, options.adc.input, volts)
+    return _put_voltage(bench, sensor, options.adc, volts)
+
+
+def _put_voltage(bench: Bench, sensor: FittedSensor, adc: AdcOptions, volts: Volts) -> TakeOff:
+    """A sensor's voltage at its input, with what goes wrong on the way."""
+    seen = bench.faults.volts(sensor.name, volts, bench.now_ns)
+    return bench.put_voltage(adc.address, adc.input, seen, bench.faults.loose(sensor.name, bench.now_ns))
 
 
 def _scd4x(bench: Bench, sensor: FittedSensor) -> TakeOff:

@@ -11,6 +11,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Le
 
 from drivers.boards.emulated_board import EmulatedBoard
+from drivers.boards.faults import Fault
 from drivers.boards.stepped_clock import SteppedClock
 from drivers.boards.weather import Weather, WeatherWorld
 from drivers.boards.world import SECOND_NS, Site
@@ -31,6 +32,7 @@ class SimulatedOptions:
         1.0
     )
     start: Annotated[str | None, Meaning("where event time begins: a time with a zone, in the past")] = None
+    faults: Annotated[tuple[Fault, ...], Meaning("what goes wrong, to see what becomes of it")] = ()
 
 
 def _start_ns(start: str | None) -> int:
@@ -59,4 +61,5 @@ def open_simulated(options: SimulatedOptions, sensors: Sequence[FittedSensor], s
         world,
         sensors,
         lambda crossing: SteppedClock(start_ns, None, options.speed, crossing, time.time_ns, anchor),
+        options.faults,
     )

@@ -23,8 +23,10 @@ from gateway.config.model import (
     UplinkConfig,
 )
 from gateway.config.problems import ConfigError, KeyPath, Problem
+from gateway.config.quality_rules import BIN_S, QualityRules
 
 __all__ = [
+    "BIN_S",
     "BoardConfig",
     "ClockConfig",
     "Config",
@@ -35,6 +37,7 @@ __all__ = [
     "MqttConfig",
     "OutboxConfig",
     "Problem",
+    "QualityRules",
     "SensorConfig",
     "StatusConfig",
     "UplinkConfig",

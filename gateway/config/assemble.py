@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from gateway.config import kafka_keys, sensors
-from gateway.config.board import check_emulated, check_replay, read_board
+from gateway.config.board import check_emulated, check_faults, check_replay, read_board
 from gateway.config.forwards import read_forwards
 from gateway.config.model import (
     ClockConfig,
@@ -20,6 +20,7 @@ from gateway.config.model import (
     UplinkConfig,
 )
 from gateway.config.problems import KeyPath, Problem
+from gateway.config.quality import read_sections
 from gateway.config.source import Source
 from gateway.config.topic_filters import topic_root_problem
 from gateway.config.units import parse_listen, parse_size
@@ -36,6 +37,7 @@ SECTIONS: Final = (
     "clock",
     "status",
     "board",
+    "quality",
     "sensor",
     "forward",
 )
@@ -79,15 +81,17 @@ def _build(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> C
     board = read_board(source)
     on_pi = board is not None and board.kind == "raspberry-pi"
     clock = _section(source, "clock", ClockConfig, _default_trust("kernel" if on_pi else "always"))
-    fitted = sensors.read_sensors(source, gateway, board)
+    quality = read_sections(source)
+    fitted = sensors.read_sensors(source, gateway, quality or {}, board)
     forwards = read_forwards(source, mqtt, gateway)
     if board is not None and fitted is not None:
         check_emulated(source, board, fitted)
         check_replay(source, board, fitted, base_dir)
+        check_faults(source, board, fitted)
 
     if not (gateway and mqtt and kafka and uplink and outbox and status and board and clock):
         return None
-    if fitted is None or forwards is None:
+    if fitted is None or forwards is None or quality is None:
         return None
     if not fitted and not forwards:
         source.warn(("sensor",), "there is no [[sensor]] and no [[forward]]: nothing will be sent")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from drivers.boards.emulations import emulation
+from drivers.boards.faults import FITS, amount_problem
 from drivers.boards.opener import BOARDS, board_options
 from drivers.boards.pi import PiOptions
 from drivers.boards.replay import ReplayOptions
@@ -77,6 +78,30 @@ def check_replay(source: Source, board: BoardConfig, sensors: Sequence[SensorCon
     if not missing:
         for name in unused:
             source.warn(("board", "columns", name), "no sensor has this channel; the column isn't used")
+
+
+def check_faults(source: Source, board: BoardConfig, sensors: Sequence[SensorConfig]) -> None:
+    """A simulated fault is one that its sensor's hardware can have."""
+    options = board.options
+    if not isinstance(options, SimulatedOptions):
+        return
+    drivers = {sensor.name: sensor.driver for sensor in sensors}
+    for position, fault in enumerate(options.faults):
+        path = ("board", "faults", position)
+        driver = drivers.get(fault.sensor)
+        if driver is None:
+            guess = nearest(fault.sensor, drivers)
+            source.error((*path, "sensor"), f"there is no sensor {quote(fault.sensor)}", guess)
+        elif driver not in FITS[fault.kind]:
+            kinds = ", ".join(quote(kind) for kind, fitting in FITS.items() if driver in fitting)
+            source.error(
+                (*path, "kind"),
+                f"a {driver} can't have the fault {quote(fault.kind)}; there are {kinds or 'none'}",
+            )
+        if fault.every_s is not None and fault.kind != "spike":
+            source.error((*path, "every_s"), 'counts only for kind = "spike"')
+        if fault.amount is not None and (problem := amount_problem(fault)) is not None:
+            source.error((*path, "amount"), problem)
 
 
 def _start_problem(start: str) -> str | None:

@@ -2,7 +2,7 @@
 
 Sections are frozen dataclasses; ``annotated_types`` bounds are checked when a file is loaded. A sensor's and
 the board's own options are the dataclasses of their drivers. Imports nothing but the standard library, the
-bounds and the meanings.
+bounds, the meanings and the quality tests' keys.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal
 from annotated_types import Ge, Le
 
 from drivers.meaning import Meaning
+from gateway.config.quality_rules import QualityRules
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -196,9 +197,10 @@ class SensorCommon:
 
 @dataclass(frozen=True, slots=True)
 class SensorConfig(SensorCommon):
-    """One sensor; ``options`` is the driver's own dataclass."""
+    """One sensor; ``options`` is the driver's own dataclass, ``quality`` its channels' tests by quantity."""
 
     options: Any = None
+    quality: Mapping[str, QualityRules] = field(default_factory=dict)
 
 
 _IN_UNIT: Final = "the quantity's unit"

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
-from drivers.driver_type import Nameplate
+from drivers.driver_type import DriverType, Nameplate
 from drivers.registry import driver_type
 from gateway.config.calibration import check_calibration, read_by_channel, today, warn_of_calibration
 from gateway.config.drivers import driver_options, known_driver
 from gateway.config.model import BoardConfig, GatewayConfig, SensorCommon, SensorConfig
 from gateway.config.problems import KeyPath, quote
+from gateway.config.quality import Sections, read_channels
+from gateway.config.quality_rules import QualityRules
 from gateway.config.source import Source
 from gateway.config.validate import field_names, unknown_key, validate
-from gateway.config.wiring import check_pairs, check_pins, check_wiring
+from gateway.config.wiring import check_pairs, check_pins, check_twins, check_wiring
 
 _GATEWAY_ID: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 _SENSOR_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
@@ -28,7 +31,7 @@ def gateway_id_problem(name: str) -> str | None:
 
 
 def read_sensors(
-    source: Source, gateway: GatewayConfig | None, board: BoardConfig | None = None
+    source: Source, gateway: GatewayConfig | None, quality: Sections, board: BoardConfig | None = None
 ) -> tuple[SensorConfig, ...] | None:
     """The sensors in the file's order, or None where one has an error."""
     tables = source.raw.get("sensor", [])
@@ -44,12 +47,13 @@ def read_sensors(
             source.error(path, "must be a table: [[sensor]]")
             continue
         _check_name(source, path, raw.get("name"), first_line)
-        sensor = _read_sensor(source, path, raw, gateway)
+        sensor = _read_sensor(source, path, raw, gateway, quality)
         if sensor is not None:
             sensors.append((path, sensor))
     check_pairs(source, sensors, list(first_line))
     check_pins(source, tables)
     check_wiring(source, sensors)
+    check_twins(source, sensors)
     errors = [problem for problem in source.problems[before:] if problem.severity == "error"]
     for path, sensor in sensors:
         nameplate = Nameplate(sensor.model, sensor.serial, sensor.interval_s)
@@ -75,7 +79,7 @@ def _check_name(source: Source, path: KeyPath, name: object, first_line: dict[st
 
 
 def _read_sensor(
-    source: Source, path: KeyPath, raw: dict[str, Any], gateway: GatewayConfig | None
+    source: Source, path: KeyPath, raw: dict[str, Any], gateway: GatewayConfig | None, quality: Sections
 ) -> SensorConfig | None:
     driver = raw.get("driver")
     known = known_driver(source, path, driver) if isinstance(driver, str) else None
@@ -88,8 +92,9 @@ def _read_sensor(
     option_names = field_names(known.options)
     before = len(source.problems)
     for key in raw:
-        if key not in common_names and key not in option_names:
-            source.error((*path, key), *unknown_key(key, (*option_names, *common_names), known.name))
+        if key not in common_names and key not in option_names and key != "quality":
+            known_names = (*option_names, *common_names, "quality")
+            source.error((*path, key), *unknown_key(key, known_names, known.name))
     common = {"interval_s": max(_DEFAULT_INTERVAL_S, known.min_interval_s)}
     common |= {key: value for key, value in raw.items() if key in common_names}
     own = {key: value for key, value in raw.items() if key in option_names}
@@ -101,10 +106,35 @@ def _read_sensor(
     if base is not None:
         check_calibration(source, path, base)
         _check_interval(source, path, base, known.min_interval_s)
-    if base is None or options is None or len(source.problems) != before:
+    tests = _read_tests(source, path, raw, known, options, gateway, quality)
+    if base is None or options is None or tests is None or len(source.problems) != before:
         return None
     values = {name: getattr(base, name) for name in common_names}
-    return SensorConfig(**values, options=options)
+    return SensorConfig(**values, options=options, quality=tests)
+
+
+def _read_tests(
+    source: Source,
+    path: KeyPath,
+    raw: dict[str, Any],
+    known: DriverType,
+    options: Any,
+    gateway: GatewayConfig | None,
+    quality: Sections,
+) -> Mapping[str, QualityRules] | None:
+    """The quality tests of a sensor's channels; None on errors, or where nobody knows the channels."""
+    if options is None and callable(known.channels):
+        return None
+    channels = known.channels if not callable(known.channels) else known.channels_of(options)
+    return read_channels(
+        source,
+        (*path, "quality"),
+        raw.get("quality"),
+        tuple(channel.quantity for channel in channels),
+        quality,
+        gateway.elevation_m if gateway is not None else None,
+        paired="pair" in raw,
+    )
 
 
 def _check_interval(source: Source, path: KeyPath, sensor: SensorCommon, min_interval_s: float) -> None:

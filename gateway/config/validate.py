@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, time
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -219,10 +219,20 @@ def _explain(details: ErrorDetails, kind: type[Any]) -> tuple[str, str | None]:
 def _choices(kind: Any, location: tuple[int | str, ...]) -> tuple[Any, ...]:
     """What the Literal at a location allows."""
     for part in location:
+        if isinstance(part, int):
+            # A position in a list: what the list holds has been looked into already.
+            continue
         if not dataclasses.is_dataclass(kind):
             break
         kind = get_type_hints(kind).get(str(part))
         nested = _dataclasses_of(kind)
         kind = nested[0] if nested else kind
-    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    return tuple(choice for option in options if get_origin(option) is Literal for choice in get_args(option))
+    return tuple(_literals(kind))
+
+
+def _literals(hint: Any) -> Iterator[Any]:
+    if get_origin(hint) is Literal:
+        yield from get_args(hint)
+    elif get_origin(hint) in (Union, UnionType, tuple):
+        for option in get_args(hint):
+            yield from _literals(option)

@@ -9,6 +9,7 @@ from drivers.driver_type import Claim
 from drivers.registry import driver_type
 from gateway.config.model import SensorConfig
 from gateway.config.problems import KeyPath, quote
+from gateway.config.quality_rules import BIN_S
 from gateway.config.source import Source
 
 Fitted = Sequence[tuple[KeyPath, SensorConfig]]
@@ -26,6 +27,26 @@ def check_pairs(source: Source, sensors: Fitted, names: Collection[str]) -> None
             guess = difflib.get_close_matches(sensor.pair, others, n=1)
             source.error(
                 (*path, "pair"), f"there is no sensor {quote(sensor.pair)}", guess[0] if guess else None
+            )
+
+
+def check_twins(source: Source, sensors: Fitted) -> None:
+    """A twin measures what the sensor measures, as often where that is seldom: else nothing is compared."""
+    by_name = {sensor.name: sensor for _, sensor in sensors}
+    for path, sensor in sensors:
+        twin = by_name.get(sensor.pair or "")
+        if twin is None or twin is sensor:
+            continue
+        own = [channel.quantity for channel in driver_type(sensor.driver).channels_of(sensor.options)]
+        if not any(channel.quantity in own for channel in driver_type(twin.driver).channels_of(twin.options)):
+            source.error(
+                (*path, "pair"), f"{quote(twin.name)} ({twin.driver}) measures no {' or '.join(own)}: no twin"
+            )
+        elif max(BIN_S, sensor.interval_s) != max(BIN_S, twin.interval_s):
+            source.warn(
+                (*path, "pair"),
+                f"{quote(twin.name)} is read every {twin.interval_s:g} s, this sensor every"
+                f" {sensor.interval_s:g}: beyond {BIN_S:g} s only equal intervals are compared",
             )
 
 

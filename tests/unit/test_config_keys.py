@@ -8,12 +8,14 @@ from typing import Annotated, Any
 import pytest
 from annotated_types import Ge
 
+from drivers.boards.faults import Fault
 from drivers.boards.opener import BOARDS
 from drivers.boards.replay import ReplayColumn
 from drivers.meaning import BcmPin, Meaning
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
 from gateway.config.keys import REQUIRED, keys_of
+from gateway.config.quality_rules import QualityOptions
 
 SECTIONS: list[type[Any]] = [
     model.GatewayConfig,
@@ -28,6 +30,8 @@ SECTIONS: list[type[Any]] = [
     model.ForwardReading,
     model.DropIf,
     ReplayColumn,
+    QualityOptions,
+    Fault,
     *BOARDS.values(),
     *(driver_type(name).options for name in DRIVERS),
 ]

@@ -25,7 +25,7 @@ REASON_FLAGS: Final[Mapping[str, int]] = {
     "WARMING_UP": SUSPECT,
     "CLOCK_UNSYNCED": SUSPECT,
 }
-"""The flag each reason leads to. Ranges are the sensor's own."""
+"""The flag each reason leads to. Ranges are the sensor's own here; beyond the site's a value is suspect."""
 
 
 def range_reasons(value: float, channel: Channel) -> tuple[str, ...]:

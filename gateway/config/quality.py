@@ -1,0 +1,160 @@
+"""``[quality.QUANTITY]`` and the sensors' own ``quality`` tables: what holds for each channel.
+
+A key in a sensor's own table comes before ``[quality.QUANTITY]``, and that before the quantity's default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final, get_args
+
+from cloud.schema import UNITS
+from gateway.config.problems import KeyPath, quote
+from gateway.config.quality_rules import DEFAULTS, OPTIONAL_KEYS, QualityOptions, QualityRules, Test
+from gateway.config.source import Source
+from gateway.config.validate import unknown_key, validate
+
+_LOWEST_PRESSURE: Final = 0.92
+_HIGHEST_PRESSURE: Final = 1.05
+
+Sections = Mapping[str, QualityOptions]
+"""``[quality.QUANTITY]`` by quantity."""
+
+
+def site_pressure_kpa(elevation_m: float) -> tuple[float, float]:
+    """What pressure may be at a height: the standard atmosphere (ISO 2533) less 8 %, plus 5 %, in kPa."""
+    standard = 101.325 * (1 - 2.25577e-5 * elevation_m) ** 5.25588
+    return round(standard * _LOWEST_PRESSURE, 2), round(standard * _HIGHEST_PRESSURE, 2)
+
+
+def read_sections(source: Source) -> Sections | None:
+    """The ``[quality]`` section; None on errors."""
+    raw = source.raw.get("quality", {})
+    if not isinstance(raw, dict):
+        source.error(("quality",), "must be a table of tables: [quality.wind_speed]")
+        return None
+    before = len(source.problems)
+    sections: dict[str, QualityOptions] = {}
+    for quantity, table in raw.items():
+        if quantity not in UNITS:
+            message, guess = unknown_key(quantity, tuple(UNITS))
+            source.error(("quality", quantity), message.replace("known key", "known quantity"), guess)
+        else:
+            options = _read_table(source, ("quality", quantity), table)
+            if options is not None:
+                _check(source, ("quality", quantity), options, quantity, rules({}, quantity, options))
+                sections[quantity] = options
+    return sections if len(source.problems) == before else None
+
+
+def read_channels(
+    source: Source,
+    path: KeyPath,
+    raw: object,
+    quantities: tuple[str, ...],
+    sections: Sections,
+    elevation_m: float | None,
+    *,
+    paired: bool,
+) -> Mapping[str, QualityRules] | None:
+    """A sensor's rules by quantity, from its own ``quality`` table (``path``); None on errors.
+
+    The table has the tests' keys, or (it must for a sensor of several quantities) a table for each quantity.
+    """
+    before = len(source.problems)
+    own: dict[str, QualityOptions] = {}
+    if raw is not None and not isinstance(raw, dict):
+        source.error(path, "must be a table, as in { max_step = 10 }")
+    elif isinstance(raw, dict):
+        for quantity, place, table in _by_quantity(source, path, raw, quantities):
+            options = _read_table(source, place, table)
+            if options is not None:
+                own[quantity] = options
+    found = {quantity: rules(sections, quantity, own.get(quantity), elevation_m) for quantity in quantities}
+    for quantity, options in own.items():
+        place = path if quantity not in (raw if isinstance(raw, dict) else {}) else (*path, quantity)
+        _check(source, place, options, quantity, found[quantity])
+        if not paired:
+            for test in ("pair", "drift"):
+                for key in OPTIONAL_KEYS[test]:
+                    if getattr(options, key) is not None:
+                        source.error((*place, key), "needs a twin to compare with: set the sensor's pair")
+    return found if len(source.problems) == before else None
+
+
+def rules(
+    sections: Sections, quantity: str, own: QualityOptions | None = None, elevation_m: float | None = None
+) -> QualityRules:
+    """What holds for a channel of a quantity."""
+    values: dict[str, Any] = dataclasses.asdict(DEFAULTS.get(quantity, QualityRules()))
+    if quantity == "pressure" and elevation_m is not None:
+        values["site_range"] = site_pressure_kpa(elevation_m)
+    for options in (sections.get(quantity), own):
+        if options is not None:
+            given = dataclasses.asdict(options)
+            values |= {key: value for key, value in given.items() if value is not None}
+    for test in values["off"] or ():
+        values |= dict.fromkeys(OPTIONAL_KEYS[test])
+    values["off"] = None
+    return QualityRules(**values)
+
+
+def _by_quantity(
+    source: Source, path: KeyPath, raw: Mapping[str, Any], quantities: tuple[str, ...]
+) -> list[tuple[str, KeyPath, object]]:
+    named = [key for key in raw if key in UNITS]
+    for key in named:
+        if key not in quantities:
+            source.error((*path, key), f"the sensor measures {', '.join(quantities)}")
+    if not named and len(quantities) == 1:
+        return [(quantities[0], path, raw)]
+    for key in raw:
+        if key not in named:
+            example = f"{quantities[0]} = {{ {key} = … }}"
+            source.error((*path, key), f"must stand in a quantity's table, as in {example}")
+    return [(key, (*path, key), raw[key]) for key in named if key in quantities]
+
+
+def _read_table(source: Source, path: KeyPath, table: object) -> QualityOptions | None:
+    if not isinstance(table, dict):
+        source.error(path, "must be a table, as in { max_step = 10 }")
+        return None
+    raw = dict(table)
+    if "site_range" in raw and not _is_range(raw["site_range"]):
+        source.error((*path, "site_range"), f"must be [lower, upper], not {quote(raw.pop('site_range'))}")
+    return validate(QualityOptions, raw, path, source.error)
+
+
+def _is_range(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(isinstance(end, int | float) and not isinstance(end, bool) for end in value)
+    )
+
+
+def _check(
+    source: Source, path: KeyPath, options: QualityOptions, quantity: str, found: QualityRules
+) -> None:
+    """What no single key tells: bounds the wrong way round, a test switched off and set at once."""
+    if options.site_range is not None and options.site_range[0] >= options.site_range[1]:
+        lower, upper = options.site_range
+        source.error((*path, "site_range"), f"the upper end must be above {lower:g}, not {upper:g}")
+    if len(options.off or ()) != len(set(options.off or ())):
+        source.error((*path, "off"), "names a test twice")
+    for test in dict.fromkeys(options.off or ()):
+        given = [key for key in OPTIONAL_KEYS[test] if getattr(options, key) is not None]
+        for key in given:
+            source.error((*path, key), f"belongs to the test {quote(test)}, which off switches off")
+    for test in get_args(Test):
+        first, *others = OPTIONAL_KEYS[test]
+        if test not in (options.off or ()) and getattr(found, first) is None:
+            for key in others:
+                if getattr(options, key) is not None:
+                    source.error((*path, key), f"needs {first} too: {quantity} has no default")
+    if found.rest_s is not None and found.rest_below is None:
+        key = "rest_s" if options.rest_s is not None else "rest_below"
+        source.error((*path, key), "needs rest_below too: at or below what value nothing is expected to move")
+    if found.stopped_s is not None and found.rest_below is None:
+        source.error((*path, "stopped_s"), "needs rest_below too: at or below what value nothing moves")

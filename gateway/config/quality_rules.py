@@ -1,0 +1,137 @@
+"""The quality tests' settings: their keys, and the defaults of each quantity.
+
+Where the defaults' figures come from is told in docs/quality.md. Imports nothing but the standard library,
+the bounds and the meanings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from annotated_types import Ge, Gt, Le
+
+from drivers.meaning import Meaning
+
+Test = Literal["site-range", "step", "spike", "flat", "rest", "stopped", "pair", "drift"]
+
+BIN_S: Final = 60.0
+"""Channels are compared by their means over a minute, or over an interval where that is longer."""
+
+_IN_UNIT: Final = "the quantity's unit"
+_Positive = Annotated[float, Gt(0), Le(1e9)]
+_NotNegative = Annotated[float, Ge(0), Le(1e9)]
+_Share = Annotated[float, Gt(0), Le(2)]
+_Duration = Annotated[float, Ge(1), Le(30 * 86400)]
+
+OPTIONAL_KEYS: Final[Mapping[Test, tuple[str, ...]]] = {
+    "site-range": ("site_range",),
+    "step": ("max_step",),
+    "spike": ("spike", "spike_factor"),
+    "flat": ("flat_s", "flat_within"),
+    "rest": ("rest_s",),
+    "stopped": ("stopped_s", "twin_above", "mast_above"),
+    "pair": ("pair_absolute", "pair_relative", "pair_window_s"),
+    "drift": ("drift_absolute", "drift_relative", "drift_window_s"),
+}
+"""The keys that belong to one test alone; without the first of them it isn't made."""
+
+
+@dataclass(frozen=True, slots=True)
+class QualityOptions:
+    """The keys, in the quantity's unit and in seconds; None: as the quantity's default has it."""
+
+    site_range: Annotated[
+        tuple[float, float] | None,
+        Meaning("[lower, upper]: what the site's weather can be; beyond it quality is 3", _IN_UNIT),
+    ] = None
+    max_step: Annotated[
+        _Positive | None, Meaning("the largest change to the next reading, at most a minute later", _IN_UNIT)
+    ] = None
+    spike: Annotated[
+        _Positive | None, Meaning("how far off the last minutes' mean a spike is at least", _IN_UNIT)
+    ] = None
+    spike_factor: Annotated[
+        _Positive | None, Meaning("and how many standard deviations of the last minutes")
+    ] = None
+    flat_s: Annotated[_Duration | None, Meaning("how long a value may stay the same", "s")] = None
+    flat_within: Annotated[_NotNegative | None, Meaning("what counts as the same", _IN_UNIT)] = None
+    rest_below: Annotated[
+        Annotated[float, Ge(-1e9), Le(1e9)] | None,
+        Meaning("at or below it the sensor is at rest (calm, night), where a constant is normal", _IN_UNIT),
+    ] = None
+    rest_s: Annotated[_Duration | None, Meaning("how long it may be at rest", "s")] = None
+    stopped_s: Annotated[
+        Annotated[float, Ge(60), Le(86400)] | None,
+        Meaning("how long it may be at rest while the twin or others at the mast move", "s"),
+    ] = None
+    twin_above: Annotated[_Positive | None, Meaning("the twin moves above this", _IN_UNIT)] = None
+    mast_above: Annotated[
+        _Positive | None, Meaning("another sensor of the mast moves above this", _IN_UNIT)
+    ] = None
+    pair_absolute: Annotated[
+        _NotNegative | None, Meaning("how far the twins' medians over the window may be apart", _IN_UNIT)
+    ] = None
+    pair_relative: Annotated[
+        _Share | None, Meaning("or what share of their mean, whichever is more", "1")
+    ] = None
+    pair_window_s: Annotated[
+        Annotated[float, Ge(120), Le(7 * 86400)] | None, Meaning("the window of this comparison", "s")
+    ] = None
+    pair_above: Annotated[
+        Annotated[float, Ge(-1e9), Le(1e9)] | None,
+        Meaning("twins are compared where their mean is above this", _IN_UNIT),
+    ] = None
+    drift_absolute: Annotated[
+        _NotNegative | None, Meaning("as pair_absolute, over the longer window of the drift test", _IN_UNIT)
+    ] = None
+    drift_relative: Annotated[_Share | None, Meaning("as pair_relative, over the longer window", "1")] = None
+    drift_window_s: Annotated[
+        Annotated[float, Ge(3600), Le(30 * 86400)] | None, Meaning("the longer window", "s")
+    ] = None
+    off: Annotated[tuple[Test, ...] | None, Meaning("tests that are not made")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class QualityRules(QualityOptions):
+    """What holds for one channel: a test whose first key is None isn't made."""
+
+
+DEFAULTS: Final[Mapping[str, QualityRules]] = {
+    "wind_speed": QualityRules(
+        site_range=(0.0, 60.0), max_step=15.0, spike=6.0, spike_factor=6.0,
+        flat_s=600.0, flat_within=0.0, rest_below=0.5, rest_s=86_400.0,
+        stopped_s=300.0, twin_above=2.0, mast_above=6.0,
+        pair_absolute=1.5, pair_relative=0.5, pair_window_s=600.0, pair_above=3.0,
+        drift_absolute=0.2, drift_relative=0.05, drift_window_s=43_200.0,
+    ),
+    "temperature": QualityRules(
+        site_range=(-40.0, 50.0), max_step=4.0, spike=3.0, spike_factor=6.0,
+        flat_s=43_200.0, flat_within=0.0,
+        pair_absolute=4.0, pair_relative=None, pair_window_s=3600.0,
+    ),
+    "humidity": QualityRules(
+        site_range=(0.0, 100.0), max_step=15.0, spike=10.0, spike_factor=6.0,
+        flat_s=172_800.0, flat_within=0.0,
+        pair_absolute=10.0, pair_relative=None, pair_window_s=3600.0,
+    ),
+    "pressure": QualityRules(
+        site_range=(50.0, 108.0), max_step=0.2, spike=0.15, spike_factor=6.0,
+        flat_s=10_800.0, flat_within=0.0,
+        pair_absolute=0.5, pair_relative=None, pair_window_s=3600.0,
+    ),
+    "irradiance": QualityRules(
+        site_range=(-10.0, 1600.0), max_step=800.0, spike=400.0, spike_factor=6.0,
+        flat_s=1800.0, flat_within=0.0, rest_below=20.0, rest_s=86_400.0,
+        pair_absolute=30.0, pair_relative=0.2, pair_window_s=1800.0, pair_above=50.0,
+        drift_absolute=10.0, drift_relative=0.06, drift_window_s=43_200.0,
+    ),
+    "co2": QualityRules(
+        site_range=(350.0, 2000.0), max_step=500.0, spike=150.0, spike_factor=6.0,
+        flat_s=7200.0, flat_within=0.0,
+        pair_absolute=120.0, pair_relative=0.1, pair_window_s=3600.0,
+    ),
+    "location": QualityRules(site_range=(0.0, 100.0)),
+}  # fmt: skip
+"""By quantity; one that isn't here (a plug-in's) is held against its sensor's range alone."""
