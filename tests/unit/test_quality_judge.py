@@ -156,7 +156,8 @@ def test_a_running_sampler_takes_other_rules_without_its_driver_noticing() -> No
     driver = ScriptedDriver(clock, [answer(5.0), change, answer(9.0), answer(9.0)])
     readings: list[Reading] = []
     clock.join()
-    supervisor.append(Supervisor([sampler(driver, readings)], clock))
+    station = sampler(driver, readings)
+    supervisor.append(Supervisor([station], clock))
     supervisor[0].start()
     assert eventually(lambda: supervisor[0].ended)
     # The reading under way is judged by them already.
@@ -167,6 +168,8 @@ def test_a_running_sampler_takes_other_rules_without_its_driver_noticing() -> No
         (9.0, GOOD, ()),
     ]
     assert (driver.stops, len(driver.started_at), supervisor[0].restarts) == (1, 1, 0)
+    # What a successor would be made from, should this one hang.
+    assert station.sensor.quality == {"wind_speed": QualityRules(max_step=1.0)}
 
 
 def test_a_clock_that_is_set_is_no_gap_and_an_unsynced_reading_is_suspect_at_least() -> None:
