@@ -64,6 +64,21 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="problems as JSON")
     check.set_defaults(action=_check)
 
+    read = commands.add_parser(
+        "read", help="one reading of each sensor: raw, value, quality and why; asks the daemon where one runs"
+    )
+    read.add_argument("sensors", nargs="*", metavar="SENSOR", help="these only")
+    _add_config(read)
+    read.add_argument("--json", action="store_true", help="for programs")
+    read.add_argument(
+        "--follow", action="store_true", help="each second, until Ctrl-C: spin a cup and see it"
+    )
+    read.add_argument("--seconds", type=positive, metavar="N", help="follow for N seconds")
+    read.add_argument(
+        "--timeout", type=positive, default=20.0, metavar="S", help="wait so long for a sensor (default: 20)"
+    )
+    read.set_defaults(action=_read)
+
     doctor = commands.add_parser("doctor", help="whether this machine is ready for a config")
     _add_config(doctor)
     doctor.add_argument("--json", action="store_true", help="findings as JSON")
@@ -153,6 +168,19 @@ def _check(arguments: argparse.Namespace) -> int:
     from gateway.check import run
 
     return run(arguments.config, json_output=arguments.json)
+
+
+def _read(arguments: argparse.Namespace) -> int:
+    from gateway.read_command import run
+
+    return run(
+        arguments.config,
+        arguments.sensors,
+        json_output=arguments.json,
+        follow=arguments.follow or arguments.seconds is not None,
+        timeout_s=arguments.timeout,
+        seconds=arguments.seconds,
+    )
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

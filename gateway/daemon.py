@@ -389,6 +389,7 @@ class Daemon:
             "late_echoes": counters.late_echoes,
             "sampler_restarts": self._supervisor.restarts,
             "samplers_abandoned": self._supervisor.abandoned,
+            "troubles": self._supervisor.troubles,
             "sensors_hung": self._supervisor.hung,
             "hang_restart_wait_s": round(self._hang_restarts.wait_s()),
             "parked_topics": forwarder.parked_topics,

@@ -86,7 +86,8 @@ def _is_finite(measurement: Measurement) -> bool:
 class Sampler:
     """Reads one sensor until the clock ends; owned by one thread at a time.
 
-    ``longest_read_s`` is the driver's own word on what a read takes at most.
+    ``longest_read_s`` is the driver's own word on what a read takes at most. ``trouble`` says in the driver's
+    words why the last read gave nothing, None where it did.
     """
 
     def __init__(self, sensor: SensorConfig, driver: Driver, mast: Mast, longest_read_s: float = 5.0) -> None:
@@ -106,7 +107,9 @@ class Sampler:
         }
         self._started = False
         self._start_again_s = float("-inf")
+        self._start_trouble = "the driver that hung may still have the sensor: this one isn't started yet"
         self._failing = False
+        self.trouble: str | None = None
         self._set_meanwhile = False
         self._retired = threading.Event()
         self._interrupted = threading.Event()
@@ -278,6 +281,7 @@ class Sampler:
         except (DriverError, OSError) as error:
             self._failed(error)
             return "READ_ERROR"
+        self.trouble = None
         if self._failing:
             self._failing = False
             log.warning("event=sensor.answers sensor=%s", self.sensor.name)
@@ -288,10 +292,14 @@ class Sampler:
             return
         now_s = self._mast.clock.monotonic()
         if now_s < self._start_again_s:
-            raise ReadError("the sensor could not be started and is tried again soon")
+            raise ReadError(self._start_trouble)
         self._start_again_s = now_s + _RESTART_AFTER_S
-        with self.calls.call(max(self._patience_s, _START_PATIENCE_S)):
-            self._driver.start()
+        try:
+            with self.calls.call(max(self._patience_s, _START_PATIENCE_S)):
+                self._driver.start()
+        except (DriverError, OSError) as error:
+            self._start_trouble = str(error)
+            raise
         self._started = True
         self._start_again_s = float("-inf")
 
@@ -317,6 +325,7 @@ class Sampler:
         # The first failure is news, its repetitions are not: the readings say READ_ERROR each time.
         level = logging.DEBUG if self._failing else logging.WARNING
         self._failing = True
+        self.trouble = str(error)
         log.log(level, "event=sensor.silent sensor=%s error=%s", self.sensor.name, error)
 
     def _emit(self, period: _Period, read: Mapping[str, Measurement] | str) -> None:

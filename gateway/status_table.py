@@ -19,7 +19,7 @@ DEFAULT_LISTEN: Final = "127.0.0.1:8321"
 _TIMEOUT_S: Final = 3.0
 _MAX_ANSWER_BYTES: Final = 8 << 20
 
-_QUALITY: Final = {
+QUALITY: Final = {
     1: ("good", "green"),
     2: ("not evaluated", "cyan"),
     3: ("suspect", "yellow"),
@@ -88,7 +88,7 @@ def channel_table(channels: Mapping[str, Mapping[str, Any]], now: datetime | Non
     table.add_column("reasons", no_wrap=True, ratio=2, overflow="ellipsis")
     for name in sorted(channels):
         last = channels[name]
-        quality, colour = _QUALITY.get(last.get("quality", 2), ("?", "white"))
+        quality, colour = QUALITY.get(last.get("quality", 2), ("?", "white"))
         value = last.get("value")
         cells: list[str | Text] = [
             name,

@@ -238,6 +238,12 @@ class Supervisor:
         return tuple(sorted({one.name for one in self._hanging if one.running}))
 
     @property
+    def troubles(self) -> dict[str, str]:
+        """By sensor, why its last read gave nothing."""
+        told = ((one.name, one.sampler.trouble) for one in self._supervised)
+        return {name: trouble for name, trouble in told if trouble is not None}
+
+    @property
     def needs_new_process(self) -> bool:
         """True where threads hang and nothing in this process can help any more."""
         hanging = [one for one in self._hanging if one.running]

@@ -1,0 +1,319 @@
+"""``fieldgate read``: what each sensor says now, raw and value, with its quality in words.
+
+Where the daemon runs it is asked: its sensors' pins and buses are taken. Else they are opened for a moment.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from buffer.reader import user_of
+from cloud.schema import FAIL, MISSING, Reading, format_time
+from drivers.interface import DriverError
+from gateway import assembly
+from gateway.config import Config, ConfigError, SensorConfig, load
+from gateway.look import COUNT_S, Look
+from gateway.status_table import QUALITY, NoStatus, fetch
+
+_POLL_S: Final = 1.0
+_NARROW: Final = 80
+
+WORDS: Final[Mapping[str, str]] = {
+    "UNDER_RANGE": "below what the sensor or the site can have",
+    "OVER_RANGE": "above what the sensor or the site can have",
+    "STUCK_VALUE": "the value hasn't changed for too long",
+    "STEP_TOO_HIGH": "changed faster than it can",
+    "SPIKE": "a spike between two ordinary values",
+    "NOISY": "the signal is disturbed",
+    "READ_ERROR": "the sensor gave no answer",
+    "CHECKSUM": "the sensor's answer was damaged",
+    "CALIBRATION_EXPIRED": "the calibration is out of date",
+    "WARMING_UP": "the sensor is warming up",
+    "CLOCK_UNSYNCED": "the clock isn't synchronised",
+    "PAIR_DISAGREES": "its twin says something else",
+}
+"""The reasons of the wire contract, for people."""
+
+
+class CannotRead(Exception):
+    """Nothing can be read; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One channel's reading. ``trouble`` is why there is no value, in the driver's words."""
+
+    sensor: str
+    channel: str
+    time: str | None
+    value: float | None
+    unit: str
+    raw: float | None
+    raw_unit: str | None
+    quality: int
+    reasons: tuple[str, ...]
+    seq: int
+    trouble: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """True where there is no value, or one that can't be right."""
+        return self.quality in (MISSING, FAIL)
+
+    @property
+    def words(self) -> str:
+        """Why it is no better than it is."""
+        told = [WORDS.get(reason, reason) for reason in self.reasons]
+        return "; ".join(filter(None, (*told, self.trouble)))
+
+
+def run(
+    path: Path,
+    names: Sequence[str],
+    *,
+    json_output: bool,
+    follow: bool,
+    timeout_s: float,
+    seconds: float | None,
+) -> int:
+    """Print it: 0, or 1 where a sensor has no value, a failed one, or nothing can be read."""
+    # What goes wrong stands in the table.
+    logging.getLogger("gateway").setLevel(logging.CRITICAL)
+    logging.getLogger("drivers").setLevel(logging.CRITICAL)
+    try:
+        config = load(path, {})
+        sensors = _chosen(config, names)
+        asked = _daemon(config)
+        if follow:
+            source = _follow_daemon(config, sensors) if asked else None
+            return _follow(config, sensors, source, json_output=json_output, seconds=seconds)
+        rows = _rows_of(asked, sensors) if asked else _look(config, sensors, timeout_s, quiet=json_output)
+    except ConfigError as error:
+        sys.stderr.write("".join(f"{problem}\n" for problem in error.problems))
+        return 1
+    except (CannotRead, DriverError) as error:
+        sys.stderr.write(f"fieldgate: {error}\n")
+        return 1
+    failed = any(row.failed for row in rows)
+    if json_output:
+        answer = {"ok": not failed, "source": "daemon" if asked else "board", "readings": [*map(_json, rows)]}
+        sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+    else:
+        _print(rows, Console(highlight=False), datetime.now(UTC) if asked else None)
+    return 1 if failed else 0
+
+
+def _chosen(config: Config, names: Sequence[str]) -> list[SensorConfig]:
+    known = {sensor.name: sensor for sensor in config.sensors}
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f" (did you mean {near[0]}?)" if near else f"; there are {', '.join(known)}"
+            raise CannotRead(f"no sensor {name!r}{hint}")
+    if not known:
+        raise CannotRead("the config has no sensors")
+    return [known[name] for name in dict.fromkeys(names)] or list(config.sensors)
+
+
+def _daemon(config: Config) -> dict[str, Any] | None:
+    """The running daemon's status, None where none runs. Raises CannotRead where it can't be asked."""
+    trouble = "its status page is off: set [status] listen"
+    if config.status.enabled:
+        try:
+            status = fetch(config.status.listen)
+        except NoStatus as error:
+            trouble = str(error)
+        else:
+            if status.get("gateway") == config.gateway.id:
+                return status
+            trouble = f"{config.status.listen} answers for gateway {status.get('gateway')!r}"
+    lock = Path(f"{config.outbox.path}.lock")
+    try:
+        lock.stat()
+    except PermissionError as error:
+        raise CannotRead(
+            f"whether a daemon has the sensors can't be seen ({lock}: {error.strerror}): use sudo"
+        ) from error
+    except OSError:
+        return None
+    user = user_of(config.outbox.path)
+    if user is None:
+        return None
+    raise CannotRead(
+        f"the daemon (process {user}) has the sensors and can't be asked: {trouble}; "
+        "or stop it first (sudo systemctl stop fieldgate)"
+    )
+
+
+def _rows_of(status: Mapping[str, Any], sensors: Sequence[SensorConfig]) -> list[Row]:
+    """The daemon's last readings. Raises CannotRead where it doesn't know a sensor."""
+    channels, troubles = status.get("channels") or {}, status.get("troubles") or {}
+    rows = []
+    for sensor in sensors:
+        own = [name for name in channels if name.rsplit(".", 1)[0] == sensor.name]
+        if not own:
+            raise CannotRead(
+                f"the running daemon has no reading of {sensor.name} yet: wait for its interval "
+                f"({sensor.interval_s:g} s), or reload the daemon if the sensor is new"
+            )
+        rows += [_row(sensor.name, name, channels[name], troubles.get(sensor.name)) for name in own]
+    return rows
+
+
+def _row(sensor: str, channel: str, last: Mapping[str, Any], trouble: str | None) -> Row:
+    return Row(
+        sensor, channel, last.get("time"), last.get("value"), str(last.get("unit") or ""), last.get("raw"),
+        last.get("raw_unit"), int(last.get("quality", MISSING)), tuple(last.get("reasons") or ()),
+        int(last.get("seq", 0)), trouble if last.get("value") is None else None,
+    )  # fmt: skip
+
+
+def _of_reading(reading: Reading, sensor: str, trouble: str | None) -> Row:
+    return Row(
+        sensor, reading.channel, format_time(reading.time_us), reading.value, reading.unit or "", reading.raw,
+        reading.raw_unit, reading.quality, reading.reasons, reading.seq,
+        trouble if reading.value is None else None,
+    )  # fmt: skip
+
+
+def _look(config: Config, sensors: Sequence[SensorConfig], timeout_s: float, *, quiet: bool) -> list[Row]:
+    board = assembly.open_fitted_board(config)
+    try:
+        look = Look(config.gateway.id, sensors, board)
+        if look.counts and not quiet and sys.stderr.isatty():
+            sys.stderr.write(f"counting {', '.join(look.counts)} for {COUNT_S:g} s …\n")
+        rows = []
+        for seen in look.run(timeout_s):
+            rows += [_of_reading(reading, seen.sensor, seen.trouble) for reading in seen.readings]
+            if not seen.readings:
+                rows.append(
+                    Row(seen.sensor, seen.sensor, None, None, "", None, None, MISSING, (), 0, seen.trouble)
+                )
+        return rows
+    finally:
+        board.close()
+
+
+def _follow_daemon(config: Config, sensors: Sequence[SensorConfig]) -> Callable[[], Iterator[Row]]:
+    """Each new reading of the daemon, once."""
+    shown: dict[str, int] = {}
+
+    def new() -> Iterator[Row]:
+        status = _daemon(config)
+        if status is None:
+            raise CannotRead("the daemon has ended")
+        for row in _rows_of(status, sensors):
+            if shown.get(row.channel) != row.seq:
+                shown[row.channel] = row.seq
+                yield row
+
+    return new
+
+
+def _follow(
+    config: Config,
+    sensors: Sequence[SensorConfig],
+    source: Callable[[], Iterator[Row]] | None,
+    *,
+    json_output: bool,
+    seconds: float | None,
+) -> int:
+    """A line for each reading until Ctrl-C or the time is over: spin a cup by hand and see its Hz."""
+    console = Console(highlight=False, soft_wrap=True)
+
+    def show(row: Row) -> None:
+        if json_output:
+            sys.stdout.write(json.dumps(_json(row)) + "\n")
+            sys.stdout.flush()
+        else:
+            console.print(_line(row))
+
+    end = float("inf") if seconds is None else time.monotonic() + seconds
+    try:
+        if source is not None:
+            while time.monotonic() < end:
+                for row in source():
+                    show(row)
+                time.sleep(_POLL_S)
+            return 0
+        board = assembly.open_fitted_board(config)
+        try:
+            look = Look(
+                config.gateway.id, sensors, board, _POLL_S,
+                lambda reading, sensor: show(_of_reading(reading, sensor, None)),
+            )  # fmt: skip
+            look.follow(None if seconds is None else seconds)
+        finally:
+            board.close()
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _json(row: Row) -> dict[str, Any]:
+    return {**asdict(row), "words": row.words}
+
+
+def _number(value: float | None, unit: str | None) -> str:
+    if value is None:
+        return "–"
+    digits = f"{value:.3f}" if value == 0 or abs(value) >= 0.1 else f"{value:.3g}"
+    return f"{digits} {unit or ''}".rstrip()
+
+
+def _quality(row: Row) -> Text:
+    word, colour = QUALITY.get(row.quality, ("?", "white"))
+    return Text(word, style=colour)
+
+
+def _line(row: Row) -> Text:
+    clock = row.time[11:19] if row.time else "–"
+    line = Text(f"{clock} {row.channel}  {_number(row.raw, row.raw_unit)}  {_number(row.value, row.unit)}  ")
+    line.append_text(_quality(row))
+    return line.append(f"  {row.words}" if row.words else "")
+
+
+def _age(row: Row, now: datetime | None) -> str:
+    if now is None or row.time is None:
+        return ""
+    return f"{(now - datetime.fromisoformat(row.time)).total_seconds():.0f} s"
+
+
+def _print(rows: Sequence[Row], console: Console, now: datetime | None) -> None:
+    """A table, or on a narrow terminal a few lines for each channel; with ages where readings have one."""
+    if console.width < _NARROW:
+        for row in rows:
+            console.print(Text(f"{row.channel}  ", style="bold").append_text(_quality(row)))
+            age = f"  {_age(row, now)} ago" if now is not None else ""
+            console.print(f"  {_number(row.value, row.unit)}  (raw {_number(row.raw, row.raw_unit)}){age}")
+            if row.words:
+                console.print(f"  {row.words}")
+        return
+    table = Table(box=None, pad_edge=False)
+    for name, justify in (("channel", "left"), ("raw", "right"), ("value", "right"), ("quality", "left")):
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    if now is not None:
+        table.add_column("age", justify="right", no_wrap=True)
+    table.add_column("reason", overflow="fold")
+    for row in rows:
+        cells: list[str | Text] = [
+            row.channel,
+            _number(row.raw, row.raw_unit),
+            _number(row.value, row.unit),
+            _quality(row),
+        ]
+        table.add_row(*cells, *([] if now is None else [_age(row, now)]), row.words)
+    console.print(table)
