@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from buffer.drops import Drop
 from buffer.tiered_outbox import TieredOutbox
+from cloud.channel_records import ChannelRecord
 from cloud.producer import KafkaSink
 from drivers.boards.opener import open_board
 from drivers.interface import Board, FittedSensor
 from drivers.registry import driver_type
+from gateway.calibration import configured
 from gateway.config import Config, ForwardConfig, SensorConfig
 from gateway.pace import METERED_PROPERTIES
 from gateway.run_ledger import LONGEST_FSYNC_S
@@ -51,6 +54,22 @@ def filters(config: Config) -> list[str]:
 def lost_at_most_s(config: Config) -> float:
     """Seconds of readings that a power cut may cost: what isn't on the disk yet."""
     return config.outbox.commit_interval_s + LONGEST_FSYNC_S
+
+
+def calibration_history_path(config: Config) -> Path:
+    """Where the gateway remembers which calibration was in force when."""
+    return config.outbox.path.with_name(config.outbox.path.name + ".channels")
+
+
+def channel_records(config: Config) -> list[ChannelRecord]:
+    """The record of each channel of the gateway's own sensors."""
+    return [
+        record
+        for sensor in config.sensors
+        for record in configured(
+            config.gateway.id, sensor, driver_type(sensor.driver).channels_of(sensor.options)
+        )
+    ]
 
 
 def sensor_names(config: Config) -> list[str]:

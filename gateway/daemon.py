@@ -20,6 +20,7 @@ from cloud.schema import SYNCED, UNSYNCED, VERSION, Reading
 from drivers.interface import BoardError
 from gateway import assembly
 from gateway.broker_drops import BrokerDrops
+from gateway.calibration_history import CalibrationHistory
 from gateway.clock import Machine
 from gateway.config import Config, ConfigError, load
 from gateway.forwarder import Forwarder
@@ -153,6 +154,9 @@ class Daemon:
             config.outbox.path.with_name(config.outbox.path.name + ".restarts"), machine.boot, machine.boot_ns
         )
         self._stop_reason: str | None = None
+        self._calibrations = CalibrationHistory(
+            assembly.calibration_history_path(config), machine.boot, self._clock, self._forwarder.announce
+        )
         self._status = StatusPage(self._snapshot)
         running = Running(
             self._board,
@@ -165,6 +169,7 @@ class Daemon:
             self._status,
             self._last,
             self._state_file,
+            self._calibrations,
         )
         self._reloading = Reloading(config, path, overrides, running)
 
@@ -180,6 +185,8 @@ class Daemon:
 
     def _startup(self) -> None:
         log.info("event=daemon.start gateway=%s run=%s", self._config.gateway.id, self._run_id)
+        # Before the forwarder looks at the outbox: what is in there of these is older.
+        self._calibrations.begin(assembly.channel_records(self._config))
         self._forwarder.start()
         self._link.start()
         self._open_status()
@@ -212,6 +219,7 @@ class Daemon:
                 return False
             self._announce_disk()
             self._check_clock()
+            self._calibrations.check(self._supervisor.said)
             if self._reload_asked.is_set():
                 self._reload()
             self._announce_drops()

@@ -25,6 +25,7 @@ from rich.text import Text
 from buffer.errors import OutboxError
 from buffer.files import free_bytes
 from buffer.reader import OutboxReader, files_of, user_of
+from cloud.channel_records import CHANNELS_TOPIC
 from cloud.errors import CloudError
 from cloud.inspection import NoAnswer, look_at
 from cloud.provision import TOPICS
@@ -209,7 +210,7 @@ def wanted_topics(config: Config) -> set[str]:
             quantities.add(forward.quantity)
     topics = {reading_topic(config.kafka.topic, quantity) for quantity in quantities}
     raw = {RAW_TOPIC} if any(forward.payload == "raw" for forward in config.forwards) else set()
-    return topics | raw | {RUNS_TOPIC, EVENTS_TOPIC, DEAD_LETTER_TOPIC}
+    return topics | raw | {RUNS_TOPIC, EVENTS_TOPIC, CHANNELS_TOPIC, DEAD_LETTER_TOPIC}
 
 
 def _clock(config: Config) -> Finding:

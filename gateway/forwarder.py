@@ -297,6 +297,7 @@ class Forwarder:
                 self.counters.sampled += 1
                 self._ledger.enter(record, self._monotonic(), own=True, live=not self._overdue.pace.metered)
             case Announced(record):
+                self._revisions.entered(record)
                 self._produce(self._ledger.enter(record, self._monotonic(), own=False))
             case Arrived():
                 self._taken_bytes += MESSAGE_BYTES + len(event.payload)
@@ -365,7 +366,7 @@ class Forwarder:
 
     def _outcome(self, entry: Entry, undelivered: Undelivered | None) -> None:
         if undelivered is None:
-            self._revisions.delivered(entry.record)
+            self._note_revision(entry.record)
             self._kafka_told(entry.record.topic, entry.sent_s)
             self.counters.confirmed += 1
             self._settle(self._ledger.delivered(entry))
@@ -388,11 +389,16 @@ class Forwarder:
         latest_sent_s: dict[str, float] = {}
         for outcome in delivered:
             topic = outcome.record.topic
-            self._revisions.delivered(outcome.record)
+            self._note_revision(outcome.record)
             if outcome.sent_s > latest_sent_s.get(topic, float("-inf")):
                 latest_sent_s[topic] = outcome.sent_s
         for topic, sent_s in latest_sent_s.items():
             self._kafka_told(topic, sent_s)
+
+    def _note_revision(self, record: Record) -> None:
+        overtaken = self._revisions.delivered(record)
+        if overtaken is not None:
+            self._produce(self._ledger.enter(overtaken, self._monotonic(), own=False))
 
     def _settle(self, settled: Settled) -> None:
         for ack in settled.acks:

@@ -17,6 +17,7 @@ from cloud.errors import CloudError
 from cloud.producer import KafkaSink
 from drivers.interface import Board, BoardError
 from gateway import assembly
+from gateway.calibration_history import CalibrationHistory
 from gateway.config import Config, Problem, check, located
 from gateway.forwarder import Forwarder
 from gateway.intake import Intake
@@ -45,6 +46,7 @@ class Running:
     status: StatusPage
     last: LastReadings
     state_file: StateFile
+    calibrations: CalibrationHistory
 
 
 class Reloading:
@@ -133,10 +135,13 @@ class Reloading:
         def successors() -> list[Sampler]:
             rewire()
             running.last.forget(plan.sensors.removed)
+            # Now: no old sampler reads any more, no new one yet.
+            running.calibrations.adopt(assembly.channel_records(config))
             coming = [sensor for sensor in config.sensors if sensor.name in plan.coming]
             return assembly.samplers(coming, running.board, running.mast)
 
         running.supervisor.replace(plan.leaving, successors)
+        running.calibrations.tell()
 
 
 def _now() -> str:

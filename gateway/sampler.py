@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cloud.schema import CLOCK_UNSYNCED, MISSING, SUSPECT, SYNCED, UNSYNCED, Reading
-from drivers.interface import Channel, ChecksumError, DriverError, Measurement, ReadError
+from drivers.interface import Channel, ChecksumError, DescribesItself, DriverError, Measurement, ReadError
 from gateway.calibration import configured, expiry_reasons, in_range, unjudged_expiry
 from gateway.clock import clock_was_set
 from gateway.config import QualityRules, SensorConfig
@@ -121,6 +121,8 @@ class Sampler:
         self._hung_calls: tuple[DriverCalls, ...] = ()
         self.calls = DriverCalls()
         self.missed = 0
+        self.said: Mapping[str, str | float | bool] = {}
+        """What the sensor told of itself when it was last started."""
 
     def judge_by(self, quality: Mapping[str, QualityRules]) -> None:
         """Let other rules hold from the next reading on, a successor's too; any thread may ask."""
@@ -297,6 +299,8 @@ class Sampler:
         try:
             with self.calls.call(max(self._patience_s, _START_PATIENCE_S)):
                 self._driver.start()
+                if isinstance(self._driver, DescribesItself):
+                    self.said = self._driver.description()
         except (DriverError, OSError) as error:
             self._start_trouble = str(error)
             raise

@@ -103,6 +103,11 @@ class _Supervised:
         return self._sampler.sensor.name
 
     @property
+    def said(self) -> Mapping[str, str | float | bool]:
+        """What the sensor told of itself."""
+        return self._sampler.said
+
+    @property
     def ended(self) -> bool:
         """True once the sampler came to its own end."""
         return self._thread is not None and not self._thread.is_alive() and not self._failed
@@ -249,6 +254,11 @@ class Supervisor:
         hanging = [one for one in self._hanging if one.running]
         long = any(one.abandoned_for_s > _LONG_HUNG_S for one in hanging)
         return bool(hanging) and not self._stopping and (self.abandoned >= MOST_ABANDONED or long)
+
+    @property
+    def said(self) -> dict[str, Mapping[str, str | float | bool]]:
+        """By sensor: what it told of itself."""
+        return {one.name: one.said for one in self._supervised if one.said}
 
     def start(self) -> None:
         """Start all samplers together: a stepped clock must know of every one before it moves."""

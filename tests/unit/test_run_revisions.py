@@ -11,12 +11,28 @@ from buffer.memory_outbox import MemoryOutbox
 from gateway.forwarder import Forwarder
 from gateway.outbox_records import to_bytes
 from gateway.outbox_writer import OutboxWriter
-from gateway.ports import Record
+from gateway.ports import Done, Record
 from gateway.run_revisions import RunRevisions
 from tests.servers import eventually
 from tests.unit.test_forwarder_metered import BarredSink
 from tests.unit.test_forwarder_silence import ScriptedSink
 from tests.unit.test_intake import intake
+
+
+class HoldingSink(ScriptedSink):
+    """Takes records and tells nothing of them until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda record: False)
+        self.held: list[Done] = []
+
+    def send(self, record: Record, done: Done) -> bool:
+        self.held.append(done)
+        return super().send(record, done)
+
+    def release(self) -> None:
+        for done in self.held:
+            done(None)
 
 
 def run_record(revision: Any, state: str = "running", run: str = "r1") -> Record:
@@ -52,6 +68,64 @@ def test_a_record_without_a_revision_is_older_than_any_with_one(value: bytes) ->
     assert not revisions.is_stale(bare)
     revisions.delivered(run_record(1))
     assert revisions.is_stale(bare)
+
+
+def channel_record(revision: int, channel: str = "cup.wind_speed") -> Record:
+    value = json.dumps({"revision": revision, "in_force": revision % 2 == 1}).encode()
+    return Record("gateway.channels", f"mast-07/{channel}/5d1c0a7e".encode(), value, ())
+
+
+def test_a_channels_records_are_told_apart_from_a_runs() -> None:
+    revisions = RunRevisions()
+    same_key = Record("gateway.runs", channel_record(1).key, channel_record(9).value, ())
+    assert revisions.delivered(same_key) is None
+    assert not revisions.is_stale(channel_record(1))
+    assert revisions.delivered(channel_record(2)) is None
+    assert revisions.is_stale(channel_record(1))
+    assert not revisions.is_stale(channel_record(2))
+    assert not revisions.is_stale(channel_record(1, "baro.pressure"))
+
+
+def test_a_channel_record_that_was_overtaken_is_given_back() -> None:
+    """Both were under way, through two producers: the old one has come last, and that is what Kafka keeps."""
+    revisions = RunRevisions()
+    assert revisions.delivered(channel_record(2)) is None
+    assert revisions.delivered(channel_record(1)) == channel_record(2)
+    assert revisions.delivered(channel_record(2)) is None
+    assert revisions.is_stale(channel_record(1))
+    # A run's isn't: its next one comes within a minute.
+    revisions.delivered(run_record(2))
+    assert revisions.delivered(run_record(1)) is None
+
+
+def test_a_channel_record_that_is_on_its_way_makes_older_ones_stale() -> None:
+    revisions = RunRevisions()
+    revisions.entered(channel_record(2))
+    assert revisions.is_stale(channel_record(1))
+    assert not revisions.is_stale(channel_record(2))
+    # Of a run only what Kafka has counts: no start tells it again.
+    revisions.entered(run_record(2))
+    assert not revisions.is_stale(run_record(1))
+
+
+def test_an_overtaken_channel_record_is_sent_again() -> None:
+    outbox = MemoryOutbox()
+    outbox.append([to_bytes(channel_record(1))])
+    live, backlog = ScriptedSink(lambda record: True), HoldingSink()
+    forwarder = Forwarder(
+        intake()[0], live, backlog, lambda report: OutboxWriter(outbox, report), lambda ack: None, 0.2
+    )
+    forwarder.start()
+    try:
+        eventually(lambda: backlog.held)
+        forwarder.announce(channel_record(2))
+        eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 1)
+        assert live.sent == [channel_record(2)]
+        backlog.release()
+        eventually(lambda: live.sent, until=lambda sent: len(sent) == 2)
+    finally:
+        forwarder.stop(grace_s=1.0)
+    assert live.sent == [channel_record(2)] * 2
 
 
 def test_other_topics_are_never_stale() -> None:

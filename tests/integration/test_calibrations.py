@@ -1,0 +1,183 @@
+"""Calibration records of a real daemon in a real Kafka: starts, reloads, edits, outages."""
+
+from __future__ import annotations
+
+import signal
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from cloud.broker import LocalBroker
+from cloud.channel_records import ChannelRecord, parse_channel
+from cloud.child import free_port
+from cloud.provision import provision_topics
+from cloud.schema import Reading, parse_reading, parse_time
+from gateway.calibration_history import read_history
+from gateway.demo.mosquitto import LocalMosquitto
+from tests.integration.gateways import Gateway, records, run_gateway
+from tests.servers import eventually, unique_name
+
+TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity"]
+
+CONFIG = """
+[gateway]
+id = "{gateway}"
+[outbox]
+path = "outbox.db"
+commit_interval_s = 0.5
+[board]
+kind = "simulated"
+start = "{start}"
+speed = 20
+[[sensor]]
+name = "cup"
+driver = "hall-anemometer"
+pin = 17
+slope = {slope}
+offset = 0.35
+serial = "179500123456"
+calibrated = 2025-03-12
+expires = 2026-01-01
+"""
+DHT = '[[sensor]]\nname = "dht"\ndriver = "dht11"\npin = 4\ninterval_s = 2\n'
+FIRST, SECOND = "2026-01-01T23:59:50Z", "2026-01-03T00:00:00Z"
+
+
+@pytest.fixture(scope="module")
+def provisioned(kafka: LocalBroker) -> str:
+    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
+    return kafka.bootstrap_servers
+
+
+def last_words(kafka: str, gateway: str) -> dict[tuple[str, str], ChannelRecord]:
+    """Of each key what Kafka keeps: the record that came last, which must be the newest too."""
+    found: dict[tuple[str, str], ChannelRecord] = {}
+    for message in records(kafka, ["gateway.channels"]):
+        record = parse_channel(message.value() or b"")
+        if record.gateway == gateway:
+            assert message.key() == f"{gateway}/{record.channel}/{record.cal}".encode()
+            known = found.get((record.channel, record.cal))
+            assert known is None or record.revision >= known.revision
+            found[record.channel, record.cal] = record
+    return found
+
+
+def readings(kafka: str, gateway: str) -> dict[str, list[Reading]]:
+    """Everything of a gateway that is in Kafka, by channel."""
+    found = defaultdict(list)
+    for message in records(kafka, TOPICS):
+        reading = parse_reading(message.value() or b"")
+        if reading.gateway == gateway:
+            found[reading.channel].append(reading)
+    return found
+
+
+def reload(mast: Gateway, directory: Path, config: str) -> None:
+    before = mast.status()["config"]
+    (directory / "gateway.toml").write_text(config)
+    mast.process.send_signal(signal.SIGHUP)
+    state = eventually(lambda: mast.status()["config"], 20, until=lambda state: state != before)
+    assert state["error"] is None
+
+
+def goes_on(mast: Gateway, by: int = 20) -> None:
+    before = mast.sampled()
+    eventually(mast.sampled, 30, until=lambda sampled: sampled > before + by)
+
+
+def test_every_record_is_there_as_promised(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    name = unique_name("mast")
+    first = CONFIG.format(gateway=name, start=FIRST, slope=0.765)
+    other = CONFIG.format(gateway=name, start=FIRST, slope=0.761)
+    history = tmp_path / "outbox.db.channels"
+    with run_gateway(tmp_path, first + DHT, name, provisioned, mosquitto) as mast:
+        goes_on(mast)
+        told = eventually(lambda: last_words(provisioned, name), until=lambda told: len(told) == 3)
+        assert {channel for channel, _ in told} == {"cup.wind_speed", "dht.temperature", "dht.humidity"}
+        assert all(each.in_force and each.valid_from_us == parse_time(FIRST) for each in told.values())
+        written = history.stat()
+        goes_on(mast)
+        assert history.stat() == written
+        # Another slope, and a sensor that is taken down.
+        reload(mast, tmp_path, other)
+        goes_on(mast)
+        assert mast.stop() == 0
+    after_reload = last_words(provisioned, name)
+    # The old cup comes back while nobody watches.
+    back = CONFIG.format(gateway=name, start=SECOND, slope=0.765)
+    with run_gateway(tmp_path, back, name, provisioned, mosquitto) as mast:
+        goes_on(mast)
+        assert mast.stop() == 0
+
+    told = last_words(provisioned, name)
+    in_kafka = readings(provisioned, name)
+    old, new = (next(each for each in told.values() if each.slope == slope) for slope in (0.765, 0.761))
+    assert (
+        set(told)
+        == set(after_reload)
+        == {(channel, reading.cal) for channel, series in in_kafka.items() for reading in series}
+    )
+    swapped_us = new.periods[0].begin_us
+    assert swapped_us is not None
+    back_us = parse_time(SECOND)
+    ends = {key: [(each.begin_us, each.end_us) for each in record.periods] for key, record in told.items()}
+    start_us = parse_time(FIRST)
+    assert ends == {
+        (old.channel, old.cal): [(start_us, swapped_us), (back_us, None)],
+        (new.channel, new.cal): [(swapped_us, back_us)],
+        **{key: [(start_us, swapped_us)] for key in told if key[0].startswith("dht.")},
+    }
+    assert [each.in_force for each in (old, new)] == [True, False]
+    assert (after_reload[old.channel, old.cal].in_force, after_reload[new.channel, new.cal].in_force) == (
+        False,
+        True,
+    )
+    # Each reading was made while its record was in force, and is flagged from the day after its last one.
+    for channel, series in in_kafka.items():
+        for reading in series:
+            periods = told[channel, reading.cal or ""].periods
+            assert any(
+                each.begin_us is not None
+                and each.begin_us <= reading.time_us < (each.end_us or reading.time_us + 1)
+                for each in periods
+            ), reading
+            expired = channel == "cup.wind_speed" and reading.time_us >= parse_time("2026-01-02T00:00:00Z")
+            assert ("CALIBRATION_EXPIRED" in reading.reasons) is expired
+            assert not expired or reading.quality == 3
+    assert any(reading.time_us < parse_time("2026-01-02T00:00:00Z") for reading in in_kafka["cup.wind_speed"])
+    by_revision = sorted(read_history(history), key=lambda each: (each.channel, each.cal))
+    assert by_revision == [told[key] for key in sorted(told)]
+
+
+def test_records_of_an_outage_do_not_overtake_newer_ones(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    """Kafka is away at the start and at a reload; it is back for the next run, after another edit."""
+    name = unique_name("mast")
+    texts = {slope: CONFIG.format(gateway=name, start=FIRST, slope=slope) for slope in (0.765, 0.761, 0.75)}
+    nowhere = f"127.0.0.1:{free_port()}"
+    with run_gateway(tmp_path, texts[0.765], name, nowhere, mosquitto) as mast:
+        eventually(lambda: mast.asked().get("uplink"), 30, until=lambda uplink: uplink == "spilling")
+        goes_on(mast)
+        reload(mast, tmp_path, texts[0.761])
+        goes_on(mast)
+        assert mast.stop() == 0
+        assert last_words(provisioned, name) == {}
+    with run_gateway(tmp_path, texts[0.75], name, provisioned, mosquitto) as mast:
+        eventually(lambda: mast.asked().get("drained"), 30)
+        eventually(lambda: mast.status()["uplink"], 30, until=lambda uplink: uplink == "healthy")
+        goes_on(mast)
+        assert mast.stop() == 0
+        record = mast.run_record()
+    told = last_words(provisioned, name)
+    assert {each.slope: each.in_force for each in told.values()} == {0.765: False, 0.761: False, 0.75: True}
+    history = read_history(tmp_path / "outbox.db.channels")
+    assert sorted(map(repr, history)) == sorted(map(repr, told.values()))
+    # Each reading finds its record, and the accounts are as if there were no records.
+    assert {reading.cal for reading in readings(provisioned, name)["cup.wind_speed"]} == {
+        cal for _, cal in told
+    }
+    assert (record["outbox_records"], record["dropped"]) == (0, [])
