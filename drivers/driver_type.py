@@ -47,12 +47,12 @@ class Nameplate:
 
 
 class OptionError(DriverError):
-    """An option can't be used here; ``key`` is relative to the sensor's table."""
+    """An option can't be used here; ``key`` is relative to the sensor's table, positions count from 0."""
 
-    def __init__(self, key: tuple[str, ...], message: str) -> None:
+    def __init__(self, key: tuple[str | int, ...], message: str) -> None:
         self.key = key
         self.message = message
-        super().__init__(f"{'.'.join(key)}: {message}")
+        super().__init__(f"{'.'.join(map(str, key))}: {message}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -271,6 +271,32 @@ class LineStream(Protocol):
         """End the connection."""
 
 
+@dataclass(frozen=True, slots=True)
+class IioDevice:
+    """A device of the kernel's: ``name`` is its driver's word (``ads1015``), ``node`` its place now.
+
+    ``places`` tell it from another of that name: its label, the chip on its bus (``1-0048``), its node in
+    the device tree.
+    """
+
+    node: str
+    name: str
+    places: tuple[str, ...] = ()
+
+
+class Iio(Protocol):
+    """The kernel's IIO devices: sensors that have a kernel driver."""
+
+    def devices(self) -> tuple[IioDevice, ...]:
+        """The devices there are now."""
+
+    def attributes(self, node: str) -> tuple[str, ...]:
+        """The names of a device's attributes. Raises OSError where it has gone."""
+
+    def read(self, node: str, attribute: str) -> str:
+        """An attribute's text, measured now. Raises OSError with what the kernel's driver says."""
+
+
 class Board(Protocol):
     """The hardware a driver is given. Emulated boards stand beneath the same libraries as the real one."""
 
@@ -292,6 +318,9 @@ class Board(Protocol):
 
     def connect_gpsd(self, host: str, port: int) -> LineStream:
         """A connection to gpsd. Raises ReadError."""
+
+    def iio(self) -> Iio:
+        """The kernel's IIO devices."""
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
         """Check another set of sensors; what it gives makes the change. Raises BoardError, changing nothing.

@@ -37,6 +37,7 @@ DRIVERS: Final[Mapping[str, str]] = {
     "dht11": "drivers.dht11",
     "gpsd": "drivers.gpsd",
     "hall-anemometer": "drivers.hall_anemometer",
+    "iio": "drivers.iio",
     "pyranometer": "drivers.pyranometer",
     "scd4x": "drivers.scd4x",
 }

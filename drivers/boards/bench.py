@@ -15,6 +15,7 @@ from drivers.boards.emulated_ads1115 import EmulatedAds1115, Volts
 from drivers.boards.emulated_gpio import EmulatedGpio
 from drivers.boards.emulated_gpsd import EmulatedGpsd, Locate
 from drivers.boards.emulated_i2c import EmulatedI2c, I2cDevice
+from drivers.boards.emulated_iio import EmulatedIio
 from drivers.boards.faults import Faults
 from drivers.boards.pulse_train import PulseTrain, pulse_frequency_hz
 from drivers.boards.world import World
@@ -41,6 +42,7 @@ class Bench:
     def __init__(self, world: World, now_ns: Callable[[], int], faults: Faults) -> None:
         self.gpio = EmulatedGpio()
         self.i2c = EmulatedI2c({})
+        self.iio = EmulatedIio()
         self.now_ns = now_ns
         self.faults = faults
         self._world = world

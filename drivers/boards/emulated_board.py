@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from drivers.boards.bench import Bench, TakeOff
 from drivers.boards.emulated_gpio import EmulatedGpio
 from drivers.boards.emulated_gpsd import EmulatedGpsd
+from drivers.boards.emulated_iio import EmulatedIio
 from drivers.boards.emulations import emulation
 from drivers.boards.faults import Fault, Faults
 from drivers.boards.stepped_clock import SteppedClock
@@ -64,6 +65,10 @@ class EmulatedBoard:
     def connect_gpsd(self, host: str, port: int) -> EmulatedGpsd:
         """A connection to the emulated gpsd. Raises ReadError where no receiver is fitted."""
         return self._bench.connect_gpsd(host, port)
+
+    def iio(self) -> EmulatedIio:
+        """The kernel's IIO devices."""
+        return self._bench.iio
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
         """Check another set of sensors; what it gives rewires. Raises BoardError.

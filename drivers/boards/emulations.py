@@ -7,19 +7,22 @@ built in brings its own (``DriverType.emulate``).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from drivers.ads1115 import AdcOptions
 from drivers.boards.bench import Bench, Emulation, Rotor, TakeOff
 from drivers.boards.emulated_ads1115 import Volts
 from drivers.boards.emulated_dht import EmulatedDht11, Weather
+from drivers.boards.emulated_iio import Attribute
 from drivers.boards.emulated_scd4x import Air, EmulatedScd4x
 from drivers.boards.pulse_train import PulseTrain
 from drivers.bp20 import Bp20Options
 from drivers.dht11 import Dht11Options
 from drivers.gpsd import EARTH_RADIUS_M, Fix, GpsdOptions
 from drivers.hall_anemometer import HallAnemometerOptions
+from drivers.iio import IioChannel, IioOptions, Stem
 from drivers.interface import FittedSensor
 from drivers.pyranometer import PyranometerOptions
 from drivers.registry import UnknownDriverError, driver_type
@@ -114,11 +117,43 @@ def _gpsd(bench: Bench, sensor: FittedSensor) -> TakeOff:
     return bench.put_receiver(options.host, options.port, locate)
 
 
+def _iio(bench: Bench, sensor: FittedSensor) -> TakeOff:
+    """As the kernel's drivers do: a converter (±6.144 V) tells code and scale, others the quantity."""
+    options: IioOptions = sensor.options
+    attributes: dict[str, Attribute] = {}
+    for chosen in options.channels:
+        stem = Stem.of(chosen.attribute)
+        number = partial(_iio_number, bench, f"{sensor.name}.{chosen.quantity}", chosen, stem)
+        if stem.kind.startswith("in_voltage"):
+            scale_mv = _IIO_SCALES_MV.get(options.device, 0.1875)
+            attributes[f"{stem.name}_raw"] = partial(_iio_text, number, scale_mv, "d")
+            attributes[f"{stem.name}_scale"] = partial(str, scale_mv)
+        else:
+            attributes[f"{stem.name}_input"] = partial(_iio_text, number, 1.0, ".9f")
+    return bench.iio.put(options.device, options.where, attributes)
+
+
+_IIO_SCALES_MV: Final = {"ads1015": 3.0, "ads1115": 0.1875}
+
+
+def _iio_number(bench: Bench, channel: str, chosen: IioChannel, stem: Stem) -> float | None:
+    value = bench.value(channel)
+    return None if value is None else (value - chosen.offset) / (chosen.slope or 1.0) / stem.factor
+
+
+def _iio_text(number: Callable[[], float | None], scale: float, form: str) -> str | None:
+    figure = number()
+    if figure is None:
+        return None
+    return format(round(figure / scale) if form == "d" else figure / scale, form)
+
+
 _BUILT_IN: Final[Mapping[str, Emulation]] = {
     "bp20": _bp20,
     "dht11": _dht11,
     "gpsd": _gpsd,
     "hall-anemometer": _hall_anemometer,
+    "iio": _iio,
     "pyranometer": _pyranometer,
     "scd4x": _scd4x,
 }

@@ -16,7 +16,8 @@ from typing import Annotated, Any, Final, Literal
 from drivers.boards.gpio_chip import ChipCounter, Kernel, LinuxKernel, NoHeaderChipError
 from drivers.boards.gpio_library import gpio_errors, gpio_library
 from drivers.edge_counter import CallbackCounter
-from drivers.interface import BoardError, Clock, EdgeCounter, FittedSensor, Gpio, I2cBus, LineStream
+from drivers.iio_sysfs import SysfsIio
+from drivers.interface import BoardError, Clock, EdgeCounter, FittedSensor, Gpio, I2cBus, Iio, LineStream
 from drivers.line_stream import TcpLines
 from drivers.meaning import Meaning
 from drivers.quiet_import import quiet_import
@@ -108,6 +109,10 @@ class PiBoard:
     def connect_gpsd(self, host: str, port: int) -> LineStream:
         """A connection to gpsd. Raises ReadError."""
         return TcpLines(host, port)
+
+    def iio(self) -> Iio:
+        """The kernel's IIO devices, in sysfs."""
+        return SysfsIio()
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
         """Nothing to prepare: each driver claims its own pin or chip when it starts."""

@@ -11,6 +11,7 @@ from typing import Any
 from drivers.boards import board_options, open_board
 from drivers.boards.emulated_board import EmulatedBoard
 from drivers.boards.replay import ReplayColumn
+from drivers.iio import IioChannel
 from drivers.interface import Driver, FittedSensor, Measurement, ReadError
 from drivers.registry import driver_type
 
@@ -32,6 +33,12 @@ ALL_KINDS = (
     fitted("sun", "pyranometer"),
     fitted("air", "scd4x"),
     fitted("gps", "gpsd", latitude=27.7, longitude=85.5),
+    fitted(
+        "shed",
+        "iio",
+        device="dht11",
+        channels=(IioChannel("temperature", "in_temp"), IioChannel("humidity", "in_humidityrelative")),
+    ),
 )
 NRG_MAST = (
     fitted("cup-a", "hall-anemometer", pin=17, **NRG_CUP),

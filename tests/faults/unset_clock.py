@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from drivers.interface import Board, Clock, FittedSensor, Gpio, I2cBus, LineStream
+from drivers.interface import Board, Clock, FittedSensor, Gpio, I2cBus, Iio, LineStream
 from gateway import assembly
 from gateway.clock import Machine, since_boot_ns
 from gateway.config import Config, load
@@ -82,6 +82,9 @@ class MachineTime:
 
     def connect_gpsd(self, host: str, port: int) -> LineStream:
         return self._board.connect_gpsd(host, port)
+
+    def iio(self) -> Iio:
+        return self._board.iio()
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
         return self._board.refit(sensors)

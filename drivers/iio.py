@@ -1,0 +1,329 @@
+"""Sensors with a kernel driver (dht11, ads1015, ads1115, bmp280 …), read through the kernel's IIO.
+
+An attribute says either the quantity itself (``in_temp_input``) or a code with its scale and offset:
+(raw + offset) · scale. Both are in IIO's units (mV, milli °C, milli %RH, kPa, % CO2); here they become V,
+Cel, %RH, kPa and ppm, and then value = slope · that + offset. A read takes as long as the kernel's driver
+needs and holds nothing but its own thread meanwhile.
+
+Source: Linux, Documentation/ABI/testing/sysfs-bus-iio.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from annotated_types import Ge, Le
+
+from drivers.driver_type import Claim, Concern, DriverType, Nameplate, OptionError
+from drivers.interface import (
+    Board,
+    BoardError,
+    Channel,
+    Iio,
+    IioDevice,
+    Located,
+    Measurement,
+    ReadError,
+)
+from drivers.meaning import Meaning
+
+Quantity = Literal["temperature", "humidity", "pressure", "wind_speed", "irradiance", "co2"]
+
+_QUANTITIES: Final[Mapping[str, tuple[str, float, float]]] = {
+    "temperature": ("Cel", -90.0, 60.0),
+    "humidity": ("%RH", 0.0, 105.0),
+    "pressure": ("kPa", 30.0, 110.0),
+    "wind_speed": ("m/s", 0.0, 115.0),
+    "irradiance": ("W/m2", -20.0, 2000.0),
+    "co2": ("ppm", 0.0, 40_000.0),
+}
+"""Unit, and what occurs on Earth at all: the range where the config gives none of the sensor's own."""
+
+_IIO_UNITS: Final[Mapping[str, tuple[float, str]]] = {
+    "voltage": (1e-3, "V"),
+    "current": (1e-3, "A"),
+    "resistance": (1.0, "Ohm"),
+    "temp": (1e-3, "Cel"),
+    "humidityrelative": (1e-3, "%RH"),
+    "pressure": (1.0, "kPa"),
+    "concentration_co2": (1e4, "ppm"),
+}
+"""By the attribute's type: our unit, and IIO's in it."""
+
+_STEM: Final = re.compile(rf"in_({'|'.join(_IIO_UNITS)})(\d+)?(-({'|'.join(_IIO_UNITS)})\d+)?")
+
+_LARGEST_CODES: Final[Mapping[str, int]] = {"ads1015": 2047, "ads1115": 32767}
+"""A code at either end of these converters says only that the voltage is beyond."""
+
+_OVERLAYS: Final[Mapping[str, str]] = {
+    "dht11": "dtoverlay=dht11,gpiopin=4",
+    "ads1015": "dtoverlay=ads1015,cha_enable,cha_gain=0",
+    "ads1115": "dtoverlay=ads1115,cha_enable,cha_gain=0",
+    "bmp280": "dtoverlay=i2c-sensor,bmp280",
+    "bme280": "dtoverlay=i2c-sensor,bme280",
+}
+"""What loads a driver on a Raspberry Pi (its overlays' README)."""
+
+_DHT_KEEPS_S: Final = 2.0
+"""The kernel's dht11 repeats a conversion for this long (DHT11_DATA_VALID_TIME)."""
+
+Limit = Annotated[float, Ge(-1e9), Le(1e9)]
+
+
+@dataclass(frozen=True, slots=True)
+class IioChannel:
+    """One quantity: the attribute behind it and its transfer function."""
+
+    quantity: Annotated[Quantity, Meaning("what is measured")]
+    attribute: Annotated[str, Meaning("the device's attribute, as in_temp or in_voltage0")]
+    slope: Annotated[
+        Annotated[float, Ge(-1e9), Le(1e9)] | None,
+        Meaning("value = slope · reading + offset; required where their units differ", "per V, Cel, …"),
+    ] = None
+    offset: Annotated[Limit, Meaning("of the transfer function", "the quantity's unit")] = 0.0
+    min: Annotated[
+        Limit | None, Meaning("the sensor's range; what occurs on Earth unless given", "the quantity's unit")
+    ] = None
+    max: Annotated[
+        Limit | None, Meaning("the sensor's range; what occurs on Earth unless given", "the quantity's unit")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class IioOptions:
+    """A device of the kernel's, and what is read from it."""
+
+    device: Annotated[str, Meaning("the kernel's name of it, as in /sys/bus/iio/devices/*/name")]
+    channels: Annotated[tuple[IioChannel, ...], Meaning("one table for each quantity")]
+    where: Annotated[
+        str | None,
+        Meaning("tells it from another of that name: its label, chip (1-0048) or device tree node"),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stem:
+    """An attribute without its suffix; its numbers times ``factor`` are in ``unit``."""
+
+    name: str
+    kind: str
+    factor: float
+    unit: str
+
+    @classmethod
+    def of(cls, attribute: str) -> Stem:
+        """From a config's word, with or without _raw or _input. Raises OptionError on another attribute."""
+        name = attribute.removesuffix("_raw").removesuffix("_input")
+        match = _STEM.fullmatch(name)
+        if match is None:
+            kinds = ", ".join(f"in_{kind}" for kind in _IIO_UNITS)
+            raise OptionError(("attribute",), f"must be one of {kinds}, with its number if it has one")
+        factor, unit = _IIO_UNITS[match[1]]
+        kind = f"in_{match[1]}-{match[4]}" if match[3] else f"in_{match[1]}"
+        return cls(name, kind, factor, unit)
+
+
+def iio_channels(options: IioOptions) -> tuple[Channel, ...]:
+    """What the config says that is measured."""
+    return tuple(_channel(each) for each in options.channels)
+
+
+def _channel(chosen: IioChannel) -> Channel:
+    unit, lower, upper = _QUANTITIES[chosen.quantity]
+    return Channel(
+        chosen.quantity,
+        unit,
+        Stem.of(chosen.attribute).unit,
+        lower if chosen.min is None else chosen.min,
+        upper if chosen.max is None else chosen.max,
+    )
+
+
+class IioSensor:
+    """A device's attributes; it is found again where the kernel has given it another number meanwhile."""
+
+    accumulates = False
+
+    def __init__(self, board: Board, options: IioOptions) -> None:
+        self.channels = iio_channels(options)
+        self._options = options
+        self._stems = tuple(Stem.of(each.attribute) for each in options.channels)
+        self._iio: Iio | None = None
+        self._board = board
+        self._node: str | None = None
+        self._attributes: frozenset[str] = frozenset()
+
+    def start(self) -> None:
+        """Find the device and its attributes. Raises BoardError, which lists what is there."""
+        self._iio = self._board.iio()
+        self._find(self._iio)
+
+    def read(self) -> tuple[Measurement, ...]:
+        """Every channel, each measured now. Raises ReadError with the kernel's reason."""
+        if self._iio is None:
+            raise ReadError("the IIO device isn't started")
+        if self._node is None:
+            try:
+                self._find(self._iio)
+            except BoardError as error:
+                raise ReadError(str(error)) from error
+        return tuple(
+            self._measure(self._iio, chosen, stem)
+            for chosen, stem in zip(self._options.channels, self._stems, strict=True)
+        )
+
+    def stop(self) -> None:
+        """Nothing is held between reads."""
+        self._iio = self._node = None
+
+    def _find(self, iio: Iio) -> None:
+        found = find_device(iio, self._options.device, self._options.where)
+        try:
+            self._attributes = frozenset(iio.attributes(found.node))
+        except OSError as error:
+            raise BoardError(f"{found.node} has gone again: {error}") from error
+        for stem in self._stems:
+            if not self._attributes & {f"{stem.name}_raw", f"{stem.name}_input"}:
+                there = sorted(
+                    name
+                    for name in self._attributes
+                    if name.startswith("in_") and name.endswith(("_raw", "_input"))
+                )
+                raise BoardError(
+                    f"{self._options.device} ({found.node}) has no {stem.name};"
+                    f" there are {', '.join(there) or 'none'}"
+                )
+        self._node = found.node
+
+    def _measure(self, iio: Iio, chosen: IioChannel, stem: Stem) -> Measurement:
+        reasons: tuple[str, ...] = ()
+        if f"{stem.name}_input" in self._attributes:
+            reading = self._number(iio, f"{stem.name}_input")
+        else:
+            code = self._number(iio, f"{stem.name}_raw")
+            reading = (code + self._shared(iio, stem, "offset", 0.0)) * self._shared(iio, stem, "scale", 1.0)
+            largest = _LARGEST_CODES.get(self._options.device)
+            if largest is not None and code >= largest:
+                reasons = ("OVER_RANGE",)
+            elif largest is not None and code <= -largest - 1:
+                reasons = ("UNDER_RANGE",)
+        raw = reading * stem.factor
+        slope = 1.0 if chosen.slope is None else chosen.slope
+        return Measurement(chosen.quantity, slope * raw + chosen.offset, raw, reasons=reasons)
+
+    def _shared(self, iio: Iio, stem: Stem, suffix: str, otherwise: float) -> float:
+        """The channel's own scale or offset, or the one for all of its kind."""
+        for name in (f"{stem.name}_{suffix}", f"{stem.kind}_{suffix}"):
+            if name in self._attributes:
+                return self._number(iio, name)
+        return otherwise
+
+    def _number(self, iio: Iio, attribute: str) -> float:
+        node = self._node
+        if node is None:
+            raise ReadError("the device has gone")
+        try:
+            text = iio.read(node, attribute)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENODEV):
+                self._node = None
+            raise ReadError(f"{self._options.device} {attribute}: {_reason(error)}") from error
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise ReadError(f"{self._options.device} {attribute}: {text[:40]!r} is no number")
+        return number
+
+
+def find_device(iio: Iio, name: str, where: str | None) -> IioDevice:
+    """The one device of a name. Raises BoardError, which lists what is there, where it is none or several."""
+    devices = iio.devices()
+    named = [device for device in devices if device.name == name]
+    found = [device for device in named if where is None or where in device.places]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        places = ", ".join(device.places[0] for device in found)
+        raise BoardError(f"there are {len(found)} IIO devices named {name!r}: set where to one of {places}")
+    if named:
+        places = ", ".join(f"{device.name} at {' = '.join(device.places)}" for device in named)
+        raise BoardError(f"no IIO device {name!r} is at {where!r}; there is {places}")
+    there = ", ".join(sorted({device.name for device in devices})) or "no others"
+    overlay = _OVERLAYS.get(name, f"its overlay, dtoverlay={name},")
+    raise BoardError(
+        f"the kernel has no IIO device named {name!r}; there are {there}:"
+        f" on a Raspberry Pi {overlay} in config.txt loads its driver"
+    )
+
+
+def _reason(error: OSError) -> str:
+    match error.errno:
+        case errno.EIO:
+            return "the sensor's answer could not be decoded (Input/output error)"
+        case errno.ETIMEDOUT:
+            return "the sensor didn't answer (Connection timed out): check its wiring and pull-up"
+        case errno.EACCES | errno.EPERM:
+            return "this user may not read it: give the attribute's file to its group with a udev rule"
+        case errno.EBUSY:
+            return "another program has the device's buffer enabled"
+        case errno.ENOENT | errno.ENODEV:
+            return "the device has gone: was its module unloaded?"
+    return str(error.strerror or error)
+
+
+def settle(options: IioOptions, _site: Located | None) -> IioOptions:
+    """The options as they are. Raises OptionError where a channel can't be made of its attribute."""
+    if not options.channels:
+        raise OptionError(("channels",), "must have one table for each quantity")
+    seen: set[str] = set()
+    for position, chosen in enumerate(options.channels):
+        key = ("channels", position)
+        try:
+            stem = Stem.of(chosen.attribute)
+        except OptionError as error:
+            raise OptionError((*key, *error.key), error.message) from error
+        unit, _, _ = _QUANTITIES[chosen.quantity]
+        if chosen.quantity in seen:
+            raise OptionError(
+                (*key, "quantity"), f"there is another {chosen.quantity}: that is another sensor"
+            )
+        seen.add(chosen.quantity)
+        if chosen.slope is None and stem.unit != unit:
+            raise OptionError(
+                key, f"{chosen.attribute} is in {stem.unit}, {chosen.quantity} in {unit}: slope is required"
+            )
+        if chosen.slope == 0:
+            raise OptionError((*key, "slope"), "must not be 0")
+        channel = _channel(chosen)
+        if channel.lower >= channel.upper:
+            raise OptionError(
+                (*key, "min" if chosen.min is not None else "max"),
+                f"leaves no range: {channel.lower:g} to {channel.upper:g} {channel.unit}",
+            )
+    return options
+
+
+def claims(options: IioOptions) -> Iterator[Claim]:
+    """Each attribute: read by two sensors it is one quantity twice."""
+    device = options.device if options.where is None else f"{options.device} at {options.where}"
+    for chosen in options.channels:
+        yield Claim(f"{Stem.of(chosen.attribute).name} of IIO device {device}", ("channels",))
+
+
+def concerns(options: IioOptions, nameplate: Nameplate) -> Iterator[Concern]:
+    """A DHT read faster than the kernel's driver measures."""
+    if options.device == "dht11" and nameplate.interval_s < _DHT_KEEPS_S:
+        yield Concern(
+            ("interval_s",),
+            f"the kernel repeats a dht11's conversion for {_DHT_KEEPS_S:g} s: a shorter interval repeats it",
+        )
+
+
+TYPE = DriverType("iio", IioOptions, iio_channels, 0.1, IioSensor, claims, concerns, settle)
