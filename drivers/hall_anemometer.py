@@ -138,12 +138,12 @@ class _Watch:
         self._pulses = 0
         self._frequency_hz = self._surely_hz = 0.0
         self._close = 0
-        self._lost = False
+        self._lost = self._crowded = False
 
     @property
     def noisy(self) -> bool:
         """Whether the last reading has pulses that no wind can make."""
-        return self._surely_hz > self._fastest_hz or self._close > 0
+        return self._surely_hz > self._fastest_hz or self._close > 0 or self._crowded
 
     def saw(self, edges: Edges, now_s: float, elapsed_s: float) -> None:
         """Take note of a reading's edges."""
@@ -154,7 +154,7 @@ class _Watch:
         self._surely_hz = (edges.count - 1) / elapsed_s
         gaps_ns = map(sub, edges.times_ns[1:], edges.times_ns)
         self._close = sum(gap < self._shortest_ns for gap in gaps_ns)
-        self._lost = edges.lost
+        self._lost, self._crowded = edges.lost, edges.crowded
 
     def sentences(self, *, high: bool) -> tuple[str, ...]:
         """The mistakes, given the pin's level."""

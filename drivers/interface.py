@@ -197,11 +197,13 @@ class Edges:
 
     ``lost`` says that there were more, nobody knows how many. ``times_ns`` are the monotonic times of the
     latest of them without a gap, as the kernel stamped them in its interrupt; empty where nobody does.
+    ``crowded``: some came closer together than the kernel can tell apart; they are counted.
     """
 
     count: int
     lost: bool = False
     times_ns: Sequence[int] = ()
+    crowded: bool = False
 
 
 class EdgeCounter(Protocol):

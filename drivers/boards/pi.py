@@ -40,8 +40,8 @@ class PiOptions:
     counting: Annotated[
         Counting,
         Meaning(
-            "who counts pulses: the kernel, by the numbers it gives to edges, or RPi.GPIO, by a callback for "
-            'each; "auto": the kernel where it can'
+            "who counts pulses: the kernel, by their interrupts, or RPi.GPIO, by a callback for each; "
+            '"auto": the kernel where it can'
         ),
     ] = "auto"
 

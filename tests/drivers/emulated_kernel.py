@@ -71,6 +71,7 @@ class Line:
     def __init__(self, pin: int, buffered: int) -> None:
         self.pin = pin
         self.seqno = 0
+        self.interrupts = [0, 0]
         # kfifo rounds up to a power of two.
         self.events: deque[bytes] = deque(maxlen=1 << (buffered - 1).bit_length())
         self.lock = threading.Lock()
@@ -86,11 +87,13 @@ class EmulatedKernel:
         taken: dict[int, str] | None = None,
         forbidden: Iterable[str] = (),
         old: bool = False,
+        tells_interrupts: bool = True,
     ) -> None:
         self._labels = {"/dev/gpiochip0": "pinctrl-bcm2711"} if chips is None else chips
         self.taken = taken or {}
         self._forbidden = set(forbidden)
         self._old = old
+        self._tells_interrupts = tells_interrupts
         self._next_fd = 3
         self.open_fds: dict[int, str | Line] = {}
         self.low: set[int] = set()
@@ -153,7 +156,27 @@ class EmulatedKernel:
             assert line is not None
             with line.lock:
                 line.seqno = (line.seqno + 1) & 0xFFFF_FFFF
+                cpu = line.seqno % 2
+                line.interrupts[cpu] = (line.interrupts[cpu] + 1) & 0xFFFF_FFFF
                 line.events.append(bytes(LineEvent(time_ns, 2, pin, line.seqno, line.seqno)))
+
+    def interrupt(self, consumer: str) -> int | None:
+        pins = (pin for pin, name in self.taken.items() if name == consumer and self._tells_interrupts)
+        return next(pins, None)
+
+    def interrupts(self, number: int) -> list[int]:
+        line = self.line(number)
+        if self.broken or line is None:
+            raise OSError(errno.ENOENT, "No such file or directory")
+        with line.lock:
+            return list(line.interrupts)
+
+    def crowd(self, pin: int, edges: int) -> None:
+        """Edges that come before the interrupt's thread has run: none is an event of its own."""
+        line = self.line(pin)
+        if line is not None:
+            with line.lock:
+                line.interrupts[1] = (line.interrupts[1] + edges) & 0xFFFF_FFFF
 
     def line(self, pin: int) -> Line | None:
         """The watched line of a pin."""

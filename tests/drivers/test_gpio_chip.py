@@ -88,14 +88,14 @@ def times(count: int, from_ns: int = 0, step_ns: int = 1_000_000) -> list[int]:
     return [from_ns + step_ns * number for number in range(count)]
 
 
-@given(st.lists(st.integers(0, 3000), min_size=1, max_size=12))
-def test_every_edge_counts_also_those_the_buffer_drops(batches: list[int]) -> None:
-    kernel = EmulatedKernel()
+@given(st.lists(st.integers(0, 3000), min_size=1, max_size=12), st.booleans())
+def test_every_edge_counts_also_those_the_buffer_drops(batches: list[int], tells_interrupts: bool) -> None:
+    kernel = EmulatedKernel(tells_interrupts=tells_interrupts)
     counter = ChipCounter(kernel, 17)
     for batch in batches:
         kernel.fall(17, times(batch))
         edges = counter.take()
-        assert (edges.count, edges.lost) == (batch, False)
+        assert (edges.count, edges.lost, edges.crowded) == (batch, False, False)
         assert list(edges.times_ns) == times(batch)[-1024:]
 
 
@@ -103,7 +103,7 @@ def test_the_pin_is_claimed_as_a_pulled_up_input_and_the_chip_is_closed_again() 
     kernel = EmulatedKernel()
     counter = ChipCounter(kernel, 27)
     # What is asked for, byte by byte, is asserted where the emulated kernel takes it apart.
-    assert kernel.taken == {27: "fieldgate"}
+    assert kernel.taken == {27: "fieldgate-27"}
     assert [type(opened) for opened in kernel.open_fds.values()] == [Line]
     line = kernel.line(27)
     assert line is not None
@@ -127,7 +127,7 @@ def test_edges_before_the_claim_are_nobodys_and_other_pins_are_others() -> None:
 
 
 def test_numbers_that_begin_anew_after_four_thousand_million_edges() -> None:
-    kernel = EmulatedKernel()
+    kernel = EmulatedKernel(tells_interrupts=False)
     counter = ChipCounter(kernel, 17)
     line = kernel.line(17)
     assert line is not None
@@ -153,6 +153,49 @@ def test_times_are_those_after_the_last_gap(dropped: set[int]) -> None:
     edges = counter.take()
     assert (edges.count, edges.lost) == (21, False)
     assert edges.times_ns == times(21)[max(dropped, default=-1) + 1 :]
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=12))
+def test_edges_too_close_for_an_event_of_their_own_count_and_are_told(seconds: list[tuple[int, int]]) -> None:
+    kernel = EmulatedKernel()
+    counter = ChipCounter(kernel, 17)
+    untold = 0
+    for alone, crowded in seconds:
+        kernel.fall(17, times(alone))
+        kernel.crowd(17, crowded)
+        edges = counter.take()
+        assert (edges.count, edges.lost) == (alone + crowded, False)
+        # One may be an edge whose event is on its way.
+        untold += crowded
+        assert edges.crowded == (untold > 1)
+        untold = 0 if edges.crowded else untold
+
+
+def test_an_interrupt_whose_event_is_on_its_way_is_no_crowd() -> None:
+    kernel = EmulatedKernel()
+    counter = ChipCounter(kernel, 17)
+    for _ in range(5):
+        kernel.crowd(17, 1)
+        edges = counter.take()
+        assert (edges.count, edges.crowded) == (1, False)
+        line = kernel.line(17)
+        assert line is not None
+        # The event comes after the reading: its interrupt has been counted.
+        line.interrupts[1] -= 1
+        kernel.fall(17, times(1))
+        line.interrupts[line.seqno % 2] -= 1
+        line.interrupts[1] += 1
+        edges = counter.take()
+        assert (edges.count, edges.crowded) == (0, False)
+
+
+def test_each_processors_count_of_interrupts_has_32_bits() -> None:
+    kernel = EmulatedKernel()
+    counter = ChipCounter(kernel, 17)
+    kernel.crowd(17, 0xFFFF_FFFE)
+    assert counter.take().count == 0xFFFF_FFFE
+    kernel.crowd(17, 5)
+    assert counter.take().count == 5
 
 
 def test_a_kernel_that_repeats_its_numbers_is_not_believed() -> None:
@@ -231,7 +274,12 @@ def test_the_level_and_a_chip_that_goes_away() -> None:
     kernel.low.add(17)
     assert not counter.is_high()
     kernel.broken = True
-    with pytest.raises(ReadError, match=r"can't be read \(.*No such device\)"):
+    with pytest.raises(ReadError, match=r"interrupts of BCM pin 17 can't be read \(.*No such file"):
         counter.take()
+    numbers = EmulatedKernel(tells_interrupts=False)
+    counter_by_numbers = ChipCounter(numbers, 17)
+    numbers.broken = True
+    with pytest.raises(ReadError, match=r"events of BCM pin 17 can't be read \(.*No such device\)"):
+        counter_by_numbers.take()
     with pytest.raises(ReadError, match=r"level of BCM pin 17 can't be read"):
         counter.is_high()

@@ -233,6 +233,21 @@ def test_two_pulses_too_close_for_any_wind_are_noise_where_the_kernel_stamps_the
     cup.stop()
 
 
+def test_pulses_the_kernel_cant_tell_apart_are_counted_and_noise() -> None:
+    pins = by_the_kernel()
+    kernel = pins.board._kernel
+    assert isinstance(kernel, EmulatedKernel)
+    cup = pins.cup()
+    cup.start()
+    pins.fall(*[17] * 7)
+    kernel.crowd(17, 3)
+    pins.pass_s(1.0)
+    reading = cup.read()[0]
+    assert (reading.raw, reading.reasons) == (10.0, ("NOISY",))
+    assert cup.diagnose()[0].startswith("BCM pin 17 has pulses that no wind makes (10 Hz, ")
+    cup.stop()
+
+
 def test_a_line_that_is_stuck_low_and_one_that_is_silent_are_told_apart(lgpio: PatchedLgpio) -> None:
     pins = by_callbacks(lgpio)
     cup = pins.cup()
@@ -262,7 +277,7 @@ def test_auto_takes_the_kernel_where_it_numbers_edges(caplog: pytest.LogCaptureF
     cup = HallAnemometer(board, HallAnemometerOptions(17, 0.765))
     assert cup.description() == {}
     cup.start()
-    assert cup.description() == {"counted_by": "the kernel's edge numbers"}
+    assert cup.description() == {"counted_by": "the kernel's interrupt count"}
     assert caplog.records == []
 
 
