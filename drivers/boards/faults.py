@@ -134,6 +134,11 @@ class Faults:
 
         return faulty
 
+    def errs(self, sensor: str, time_ns: int) -> bool:
+        """Whether what a data line says at an instant arrives with an error."""
+        chance = _chance(f"{sensor} errs", time_ns - self._start_ns)
+        return any(chance < fault.strength() for fault in self._of(sensor, ("bit-errors",), time_ns))
+
     def edges(
         self, sensor: str, edges: Callable[[], array[int]], now_ns: Callable[[], int]
     ) -> Callable[[], array[int]]:
@@ -143,9 +148,8 @@ class Faults:
 
         def faulty() -> array[int]:
             durations, time_ns = edges(), now_ns()
-            for fault in self._of(sensor, ("bit-errors",), time_ns):
-                if _chance(f"{sensor} errs", time_ns) < fault.strength():
-                    _flip_bit(durations, _chance(f"{sensor} bit", time_ns))
+            if self.errs(sensor, time_ns):
+                _flip_bit(durations, _chance(f"{sensor} bit", time_ns))
             return durations
 
         return faulty
