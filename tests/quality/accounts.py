@@ -101,12 +101,17 @@ INJECTIONS = (
 
 @dataclass(frozen=True)
 class Account:
-    """What became of an injection. ``after_s`` is from its begin to the first flag, None without one."""
+    """What became of an injection.
+
+    ``after_s`` is from its begin to the first flag, ``throughout_s`` until every reading is flagged; None is
+    never.
+    """
 
     injected: int
     flagged: int
     reasons: frozenset[str]
     after_s: float | None
+    throughout_s: float | None
     on_twin: int
     trailing: int
 
@@ -138,12 +143,16 @@ def account(taken: Series, unit_s: int, trailing_s: float = 600.0) -> Result:
         injected = flagged = trailing = on_twin = 0
         reasons: set[str] = set()
         first_s: float | None = None
+        passed_s = last_s = -1.0
         for channel in injection.channels:
             for position, one in enumerate(taken[channel]):
                 if covers(one.at_s):
                     injected += 1
                     told[channel].add(position)
-                    if one.quality >= 3:
+                    last_s = max(last_s, one.at_s)
+                    if one.quality < 3:
+                        passed_s = max(passed_s, one.at_s)
+                    else:
                         flagged += 1
                         reasons |= set(one.reasons)
                         first_s = one.at_s if first_s is None else min(first_s, one.at_s)
@@ -156,8 +165,17 @@ def account(taken: Series, unit_s: int, trailing_s: float = 600.0) -> Result:
                 if begin_s <= one.at_s < end_s + trailing_s and "PAIR_DISAGREES" in one.reasons:
                     on_twin += 1
                     told[injection.twin].add(position)
-        after_s = None if first_s is None else first_s - injection.begin * unit_s
-        accounts[injection.name] = Account(injected, flagged, frozenset(reasons), after_s, on_twin, trailing)
+        begin_s = injection.begin * unit_s
+        throughout_s = None if passed_s == last_s else max(passed_s + 1 - begin_s, 0.0)
+        accounts[injection.name] = Account(
+            injected,
+            flagged,
+            frozenset(reasons),
+            None if first_s is None else first_s - begin_s,
+            throughout_s,
+            on_twin,
+            trailing,
+        )
     return Result(
         accounts,
         {
@@ -171,21 +189,24 @@ def account(taken: Series, unit_s: int, trailing_s: float = 600.0) -> Result:
 def table(result: Result) -> str:
     """The accounts as Markdown."""
     lines = [
-        "| Fault | Injected | Flagged | | Reasons | First flag after | On the twin | 10 min after its end |",
-        "|---|--:|--:|--:|---|--:|--:|--:|",
+        "| Fault | Injected | Flagged | | Reasons | First flag after | Throughout after | On the twin |"
+        " Up to 10 min after its end |",
+        "|---|--:|--:|--:|---|--:|--:|--:|--:|",
     ]
     for name, one in result.accounts.items():
         share = f"{one.flagged / one.injected:.1%}" if one.injected else ""
-        after = "never" if one.after_s is None else _duration(one.after_s)
+        after, throughout = (_duration(each) for each in (one.after_s, one.throughout_s))
         reasons = ", ".join(f"`{reason}`" for reason in sorted(one.reasons))
-        cells = f"{one.injected:,} | {one.flagged:,} | {share} | {reasons} | {after}"
+        cells = f"{one.injected:,} | {one.flagged:,} | {share} | {reasons} | {after} | {throughout}"
         lines.append(f"| {name} | {cells} | {one.on_twin:,} | {one.trailing:,} |")
     clean, false = sum(result.clean.values()), sum(result.false.values())
-    lines.append(f"| nothing (all other readings) | {clean:,} | {false:,} | {false / clean:.4%} | | | | |")
+    lines.append(f"| nothing (all other readings) | {clean:,} | {false:,} | {false / clean:.4%} | | | | | |")
     return "\n".join(lines)
 
 
-def _duration(seconds: float) -> str:
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "never"
     if seconds < 120:
         return f"{seconds:g} s"
     minutes = round(seconds / 60)
