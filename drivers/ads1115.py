@@ -22,7 +22,7 @@ from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
 
-from drivers.driver_type import Claim, Concern
+from drivers.driver_type import WIRING, Claim, Concern
 from drivers.interface import Board, BoardError, I2cBus, ReadError
 from drivers.meaning import Meaning
 from drivers.quiet_import import quiet_import
@@ -54,6 +54,11 @@ FLOATING_V: Final = (0.3, 0.9)
 
 Users report 0.5 to 0.6 V, and 0.2 to 0.3 V with 1 MΩ to ground; it also follows the input converted before.
 """
+
+ADC_WIRING: Final = WIRING | {"adc.data_rate", "adc.vdd_v"}
+"""Options that change no value."""
+RETRY_AFTER_S: Final = 0.1
+"""A transfer that failed once is worth another: noise on the bus is short."""
 
 _CONFIG_REGISTER: Final = 1
 _SETTINGS: Final = 0x7FFF

@@ -13,7 +13,15 @@ from typing import Annotated, Final, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from drivers.ads1115 import AdcInput, AdcOptions, Conversion, adc_claims, adc_concerns
+from drivers.ads1115 import (
+    ADC_WIRING,
+    RETRY_AFTER_S,
+    AdcInput,
+    AdcOptions,
+    Conversion,
+    adc_claims,
+    adc_concerns,
+)
 from drivers.driver_type import Claim, Concern, DriverType, Nameplate
 from drivers.interface import Board, Channel, Measurement, ReadError
 from drivers.meaning import Meaning
@@ -207,4 +215,14 @@ def concerns(options: Bp20Options, nameplate: Nameplate) -> Iterator[Concern]:
         )
 
 
-TYPE = DriverType("bp20", Bp20Options, (CHANNEL,), 0.1, Bp20, claims, concerns)
+TYPE = DriverType(
+    "bp20",
+    Bp20Options,
+    (CHANNEL,),
+    0.1,
+    Bp20,
+    claims,
+    concerns,
+    retry_after_s=RETRY_AFTER_S,
+    wiring=ADC_WIRING | {"supply.input", "supply.tolerance"},
+)

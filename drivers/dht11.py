@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from drivers.ads1115 import INSTALL
-from drivers.dht_line import DhtLine
+from drivers.dht_line import ANSWER_S, START_S, DhtLine
 from drivers.driver_type import Claim, DriverType
 from drivers.interface import Board, Channel, ChecksumError, Measurement, ReadError
 from drivers.meaning import BcmPin
@@ -31,6 +31,8 @@ from drivers.quiet_import import quiet_import
 TEMPERATURE = Channel("temperature", "Cel", "Cel", 0.0, 50.0, accuracy=2.0)
 HUMIDITY = Channel("humidity", "%RH", "%RH", 20.0, 90.0, accuracy=5.0)
 
+LONGEST_READ_S: Final = START_S + ANSWER_S + 2.0
+"""A read may have to start the process that times the line again."""
 SPACING_S: Final = 2.0
 """The sensor wants this long between two requests (datasheet)."""
 _FRESH_S: Final = 10.0
@@ -198,4 +200,13 @@ def claims(options: Dht11Options) -> tuple[Claim, ...]:
     return (Claim(f"BCM pin {options.pin}", ("pin",)),)
 
 
-TYPE = DriverType("dht11", Dht11Options, (TEMPERATURE, HUMIDITY), SPACING_S, Dht11, claims)
+TYPE = DriverType(
+    "dht11",
+    Dht11Options,
+    (TEMPERATURE, HUMIDITY),
+    SPACING_S,
+    Dht11,
+    claims,
+    longest_read_s=LONGEST_READ_S,
+    retry_after_s=SPACING_S,
+)

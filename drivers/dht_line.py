@@ -21,9 +21,9 @@ from drivers.interface import BoardError, ReadError
 
 _log = logging.getLogger(__name__)
 
-_START_S: Final = 30.0
+START_S: Final = 30.0
 """A small Pi takes several seconds to start Python and load the library."""
-_ANSWER_S: Final = 3.0
+ANSWER_S: Final = 3.0
 """A request takes 0.4 s."""
 _RESTART_AFTER_S: Final = 10.0
 """From one start to the next, so that a process that dies each time doesn't load the machine."""
@@ -36,7 +36,7 @@ class DhtLine:
     """One line's process, owned by the sensor's thread. Times are in seconds."""
 
     def __init__(
-        self, pin: int, answer_s: float = _ANSWER_S, monotonic: Callable[[], float] = time.monotonic
+        self, pin: int, answer_s: float = ANSWER_S, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._pin = pin
         self._answer_s = answer_s
@@ -70,7 +70,7 @@ class DhtLine:
         except OSError as error:
             raise BoardError(f"the process that times the DHT11's line can't be started: {error}") from error
         try:
-            word, told = self._answer(_START_S)
+            word, told = self._answer(START_S)
         except ReadError as error:
             raise BoardError(f"{error}: {_REMEDY}") from error
         if word != "ready":

@@ -91,8 +91,10 @@ class DriverType:
 
     ``options`` is a frozen dataclass whose annotations carry the bounds; ``min_interval_s`` is the shortest
     interval the sensor can be read at; ``longest_read_s`` what a read takes at most, waits and time-outs
-    included: one that lasts longer hangs. ``make`` touches no hardware and takes an instance of ``options``,
-    as do ``claims`` (the parts of the board it occupies) and ``concerns`` (what is likely a mistake).
+    included: one that lasts longer hangs; ``retry_after_s`` the least between two requests, after which one
+    that failed may be made again within its period (None: not worth it). ``make`` touches no hardware and
+    takes an instance of ``options``, as do ``claims`` (the parts of the board it occupies) and ``concerns``
+    (what is likely a mistake).
     ``channels`` are the same for every such sensor, or depend on its options: ``channels_of`` answers both.
     ``settle`` gives the options with what the gateway's place adds to them (None where that is wrong itself),
     or raises OptionError. ``emulate`` fits the sensor to a simulated or replay board, for drivers that aren't
@@ -114,6 +116,7 @@ class DriverType:
     settle: Callable[[Any, Located | None], Any] = _as_given
     emulate: Emulation | None = None
     longest_read_s: float = 5.0
+    retry_after_s: float | None = None
     transfer: Callable[[Any], tuple[float, float] | None] = slope_and_offset
     wiring: Collection[str] = WIRING
     individual: IndividualCalibration | None = None

@@ -86,6 +86,14 @@ class DescribesItself(Protocol):
 
 
 @runtime_checkable
+class AnswersLate(Protocol):
+    """What a driver offers whose sensor answers with what the request before began to measure (DHT11)."""
+
+    def prime(self) -> None:
+        """Begin a measurement, to be read ``DriverType.retry_after_s`` later. Raises ReadError."""
+
+
+@runtime_checkable
 class Diagnoses(Protocol):
     """What a driver offers that can tell wiring mistakes from what it sees."""
 

@@ -14,8 +14,10 @@ from typing import Annotated, Final
 from annotated_types import Ge, Gt, Le
 
 from drivers.ads1115 import (
+    ADC_WIRING,
     FLOATING_V,
     FULL_SCALE_V,
+    RETRY_AFTER_S,
     AdcGain,
     AdcInput,
     AdcOptions,
@@ -180,4 +182,14 @@ def concerns(options: PyranometerOptions, nameplate: Nameplate) -> Iterator[Conc
         )
 
 
-TYPE = DriverType("pyranometer", PyranometerOptions, (CHANNEL,), 0.1, Pyranometer, claims, concerns)
+TYPE = DriverType(
+    "pyranometer",
+    PyranometerOptions,
+    (CHANNEL,),
+    0.1,
+    Pyranometer,
+    claims,
+    concerns,
+    retry_after_s=RETRY_AFTER_S,
+    wiring=ADC_WIRING | {"open_check"},
+)

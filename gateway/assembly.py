@@ -114,10 +114,12 @@ def batch_s(config: Config) -> float | None:
 
 def samplers(sensors: Iterable[SensorConfig], board: Board, mast: Mast) -> list[Sampler]:
     """A sampler, with a driver of its own, for each sensor."""
-    return [
-        Sampler(sensor, make_driver(sensor, board), mast, driver_type(sensor.driver).longest_read_s)
-        for sensor in sensors
-    ]
+    return [_sampler(sensor, board, mast) for sensor in sensors]
+
+
+def _sampler(sensor: SensorConfig, board: Board, mast: Mast) -> Sampler:
+    kind = driver_type(sensor.driver)
+    return Sampler(sensor, make_driver(sensor, board), mast, kind.longest_read_s, kind.retry_after_s)
 
 
 def fitted_sensors(config: Config) -> list[FittedSensor]:

@@ -150,6 +150,7 @@ class Daemon:
             self._clock,
             again=lambda sensor: assembly.samplers([sensor], self._board, mast)[0],
         )
+        self._sensor_retries = mast.retries
         self._hang_restarts = HangRestarts(
             config.outbox.path.with_name(config.outbox.path.name + ".restarts"), machine.boot, machine.boot_ns
         )
@@ -400,6 +401,7 @@ class Daemon:
             "troubles": self._supervisor.troubles,
             "sensors_hung": self._supervisor.hung,
             "hang_restart_wait_s": round(self._hang_restarts.wait_s()),
+            "sensor_retries": dict(self._sensor_retries),
             "parked_topics": forwarder.parked_topics,
             "outbox_records": forwarder.outbox_records,
             "outbox_bytes": forwarder.outbox_bytes,

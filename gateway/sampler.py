@@ -1,7 +1,8 @@
 """One sensor's loop: waits for its instants on the wall-clock grid, reads, flags, hands the readings on.
 
 A reading's time is the start of the period it stands for. Pulse counters are read at the period's end,
-everything else at its start. A sensor that doesn't answer gives readings too: value null, with the reason.
+everything else at its start. A sensor that doesn't answer gives readings too: value null, with the reason;
+before, it is asked again as far as its period has room (``retries.py``), which changes no reading's time.
 
 A driver that hangs is given up by the supervisor (``calls``). The sampler that takes its place says
 READ_ERROR for the period that hung and all since, so that every period of the grid has its reading, and goes
@@ -15,13 +16,23 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cloud.schema import CLOCK_UNSYNCED, MISSING, SUSPECT, SYNCED, UNSYNCED, Reading
-from drivers.interface import Channel, ChecksumError, DescribesItself, DriverError, Measurement, ReadError
+from drivers.interface import (
+    AnswersLate,
+    Channel,
+    ChecksumError,
+    DescribesItself,
+    DriverError,
+    Measurement,
+    ReadError,
+)
 from gateway.calibration import configured, expiry_reasons, in_range, unjudged_expiry
 from gateway.clock import clock_was_set
 from gateway.config import QualityRules, SensorConfig
@@ -30,6 +41,7 @@ from gateway.identity import Sequences
 from gateway.ports import Clock, Driver
 from gateway.quality.judge import Judge
 from gateway.quality.mates import Mates
+from gateway.retries import Retries
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +59,8 @@ _LONGEST_LAST_PERIOD_NS: Final = 10_000_000_000
 class Mast:
     """What all samplers of one run share. ``emit`` takes a reading and its sensor's name; it may block.
 
-    ``boot`` is the kernel's id of this boot; ``mates`` is what its channels know of one another.
+    ``boot`` is the kernel's id of this boot; ``mates`` is what its channels know of one another; ``jitter``
+    gives random numbers from 0 to 1; ``retries`` counts, by sensor, what was asked again.
     """
 
     gateway: str
@@ -57,6 +70,8 @@ class Mast:
     emit: Callable[[Reading, str], None]
     boot: str
     mates: Mates = field(default_factory=Mates)
+    jitter: Callable[[], float] = random.random
+    retries: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +101,28 @@ def _is_finite(measurement: Measurement) -> bool:
 class Sampler:
     """Reads one sensor until the clock ends; owned by one thread at a time.
 
-    ``longest_read_s`` is the driver's own word on what a read takes at most. ``trouble`` says in the driver's
-    words why the last read gave nothing, None where it did.
+    ``longest_read_s`` is the driver's own word on what a read takes at most, ``retry_after_s`` the least
+    between two requests of its sensor. ``trouble`` says in the driver's words why the last read gave nothing,
+    None where it did.
     """
 
-    def __init__(self, sensor: SensorConfig, driver: Driver, mast: Mast, longest_read_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        sensor: SensorConfig,
+        driver: Driver,
+        mast: Mast,
+        longest_read_s: float = 5.0,
+        retry_after_s: float | None = None,
+    ) -> None:
         self.sensor = sensor
         self._driver = driver
         self._mast = mast
         self._period_ns = round(sensor.interval_s * 1e9)
+        self._retries = Retries(
+            self._period_ns,
+            None if retry_after_s is None or driver.accumulates else round(retry_after_s * 1e9),
+            isinstance(driver, AnswersLate),
+        )
         self._records = {each.quantity: each for each in configured(mast.gateway, sensor, driver.channels)}
         self._judges = {
             channel.quantity: Judge(
@@ -179,7 +207,7 @@ class Sampler:
         while period is not None:
             if self._driver.accumulates and not self._await_end(period):
                 return
-            self._emit(period, self._read())
+            self._emit(period, self._read_again(period))
             period = self._next(period)
 
     def _first(self) -> tuple[int, int]:
@@ -251,7 +279,9 @@ class Sampler:
             self._tell_set(period.offset_ns, offset_ns)
             begin_ns = self._grid_ns()
         following = self._covered(_Period(begin_ns, offset_ns, synced=False))
-        following = following and self._await(begin_ns, offset_ns)
+        if following is not None:
+            self._begin_ahead(begin_ns, offset_ns)
+            following = self._await(begin_ns, offset_ns)
         self._under_way = following
         if following is not None and self._set_meanwhile:
             self._set_meanwhile = False
@@ -264,8 +294,38 @@ class Sampler:
         self._set_meanwhile = True
         log.warning("event=clock.set sensor=%s by_s=%.3f", self.sensor.name, (now_ns - before_ns) / 1e9)
 
-    def _read(self) -> Mapping[str, Measurement] | str:
-        """The measurements by quantity, or the reason why there are none."""
+    def _begin_ahead(self, begin_ns: int, offset_ns: int) -> None:
+        """Begin the next period's measurement, where the sensor answers with what was begun before."""
+        clock, ahead_ns = self._mast.clock, self._retries.ahead_ns()
+        if ahead_ns is None or not isinstance(self._driver, AnswersLate) or not self._started:
+            return
+        if not clock.wait_until(begin_ns - ahead_ns, offset_ns, self._retired):
+            return
+        # Should it hang, the period before has had its reading.
+        self._under_way = _Period(begin_ns, offset_ns, clock.synced)
+        try:
+            with self.calls.call(self._patience_s):
+                self._driver.prime()
+        except (DriverError, OSError) as error:
+            # What it costs shows in the reading.
+            log.debug("event=sensor.not_primed sensor=%s error=%s", self.sensor.name, error)
+
+    def _read_again(self, period: _Period) -> Mapping[str, Measurement] | str:
+        """What ``_read`` gives, tried again as often as the period has room for."""
+        clock, retries = self._mast.clock, 0
+        while True:
+            offset_ns, jitter = clock.offset_ns(), self._mast.jitter()
+            again_ns = self._retries.again_ns(period.begin_ns, clock.now_ns(), retries, jitter)
+            read = self._read(last=again_ns is None)
+            if again_ns is None or not isinstance(read, str) or not self._started:
+                return read
+            if not clock.wait_until(again_ns, offset_ns, self._retired) or clock.now_ns() < again_ns:
+                return read
+            retries += 1
+            self._mast.retries[self.sensor.name] += 1
+
+    def _read(self, *, last: bool = True) -> Mapping[str, Measurement] | str:
+        """The measurements by quantity, or the reason why there are none: news where nobody asks again."""
         try:
             self._take_back()
             counting = self._started or not self._driver.accumulates
@@ -278,10 +338,10 @@ class Sampler:
                 raise ReadError("a read that hung has ended, and may have let go of the sensor meanwhile")
             measurements = {measurement.quantity: measurement for measurement in read}
         except ChecksumError as error:
-            self._failed(error)
+            self._failed(error, news=last)
             return "CHECKSUM"
         except (DriverError, OSError) as error:
-            self._failed(error)
+            self._failed(error, news=last)
             return "READ_ERROR"
         self.trouble = None
         if self._failing:
@@ -325,10 +385,10 @@ class Sampler:
         except (DriverError, OSError) as error:
             self._failed(error)
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, *, news: bool = True) -> None:
         # The first failure is news, its repetitions are not: the readings say READ_ERROR each time.
-        level = logging.DEBUG if self._failing else logging.WARNING
-        self._failing = True
+        level = logging.WARNING if news and not self._failing else logging.DEBUG
+        self._failing = self._failing or news
         self.trouble = str(error)
         log.log(level, "event=sensor.silent sensor=%s error=%s", self.sensor.name, error)
 

@@ -1,0 +1,48 @@
+"""When a sensor that failed is asked again within its period, and one that answers late ahead of it. Pure.
+
+Times are in nanoseconds of event time. A sensor says how far apart two requests must be; within a period
+there is room for some, or for none: a DHT11 (2 s) read every 2 s is never asked twice, one read every 10 s
+is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+MOST_RETRIES: Final = 3
+_JITTER: Final = 0.25
+"""A retry comes up to a quarter of the spacing late: what disturbs at regular times needn't hit it too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """What one sensor's period has room for.
+
+    ``spacing_ns`` is the least between the beginnings of two requests, None where a failed read is not worth
+    another. With ``late`` an answer is what the request before began, so one is made ahead of each reading.
+    """
+
+    period_ns: int
+    spacing_ns: int | None
+    late: bool = False
+
+    def ahead_ns(self) -> int | None:
+        """How long before a reading its measurement is begun; None where the reading before does that."""
+        if not self.late or self.spacing_ns is None or self.period_ns < 2 * self.spacing_ns:
+            return None
+        return self.spacing_ns
+
+    def again_ns(self, begin_ns: int, asked_ns: int, retries: int, jitter: float) -> int | None:
+        """When to ask again what was asked at ``asked_ns`` in the period from ``begin_ns``; None: no more.
+
+        ``jitter`` is a random number from 0 to 1.
+        """
+        if self.spacing_ns is None or retries >= MOST_RETRIES:
+            return None
+        earliest_ns = asked_ns + self.spacing_ns
+        # The next request must not come too soon after.
+        latest_ns = begin_ns + self.period_ns - (self.ahead_ns() or 0) - self.spacing_ns
+        if earliest_ns > latest_ns:
+            return None
+        return earliest_ns + round(jitter * min(self.spacing_ns * _JITTER, latest_ns - earliest_ns))
