@@ -11,6 +11,13 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from cloud.accounting import Books
+from cloud.channel_records import (
+    CHANNELS_TOPIC,
+    ChannelRecord,
+    InvalidChannel,
+    channel_key,
+    parse_channel,
+)
 from cloud.errors import CloudError
 from cloud.schema import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX, RUNS_TOPIC
 
@@ -62,6 +69,35 @@ def read_books(
     finally:
         scan.close()
     return books
+
+
+def read_channels(
+    bootstrap_servers: str, *, properties: Mapping[str, str] | None = None, timeout_s: float = 10.0
+) -> dict[bytes, ChannelRecord]:
+    """Of each key of ``gateway.channels`` the record that counts: the highest revision. Raises ScanError.
+
+    What is no record is passed over.
+    """
+    found: dict[bytes, ChannelRecord] = {}
+
+    def book(message: Message) -> None:
+        try:
+            record = parse_channel(message.value() or b"")
+        except InvalidChannel:
+            return
+        key = channel_key(record.gateway, record.channel, record.cal)
+        if key not in found or record.revision >= found[key].revision:
+            found[key] = record
+
+    scan = _Scan(bootstrap_servers, dict(properties or {}), timeout_s)
+    try:
+        if CHANNELS_TOPIC in scan.topics():
+            scan.read([CHANNELS_TOPIC], book, lambda *_: None)
+    except KafkaException as error:
+        raise ScanError(f"reading from Kafka at {bootstrap_servers}: {error.args[0].str()}") from error
+    finally:
+        scan.close()
+    return found
 
 
 def _reading_topics(known: Iterable[str]) -> set[str]:

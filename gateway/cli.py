@@ -126,6 +126,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_properties(topics)
     topics.set_defaults(action=_provision_topics)
 
+    calibrations = commands.add_parser(
+        "calibrations", help="which calibration was in force when, on each channel"
+    )
+    _add_config(calibrations)
+    calibrations.add_argument("--json", action="store_true", help="the records as JSON")
+    calibrations.set_defaults(action=_calibrations)
+
     # Listed for --help; main() hands them on unparsed.
     commands.add_parser("outbox", help="stats, export, import, drain of what waits here", add_help=False)
     commands.add_parser("jobs", help="run the Spark jobs: jobs run ingest statistics …", add_help=False)
@@ -181,6 +188,12 @@ def _read(arguments: argparse.Namespace) -> int:
         timeout_s=arguments.timeout,
         seconds=arguments.seconds,
     )
+
+
+def _calibrations(arguments: argparse.Namespace) -> int:
+    from gateway.calibrations_command import run
+
+    return run(arguments.config, json_output=arguments.json)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

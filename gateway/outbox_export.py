@@ -18,11 +18,12 @@ from typing import BinaryIO, Final
 from buffer.errors import OutboxError
 from buffer.files import sync_directory
 from buffer.reader import OutboxReader
+from cloud.channel_records import CHANNELS_TOPIC, ChannelRecord, InvalidChannel, parse_channel
 from cloud.errors import CloudError
 from cloud.producer import KafkaSink
 from cloud.run_records import RunRecord
 from cloud.schema import RUNS_TOPIC
-from cloud.topic_scan import read_books
+from cloud.topic_scan import read_books, read_channels
 from gateway import outbox_lines
 from gateway.backlog import REPLAYED
 from gateway.clock_repair import UNREPAIRED
@@ -38,6 +39,8 @@ _COMPLAINTS: Final = 20
 
 Runs = dict[tuple[str, str], tuple[RunRecord, int, Record]]
 """The furthest record of each gateway's runs, with its line."""
+Channels = dict[bytes, tuple[ChannelRecord, int, Record]]
+"""The newest record of each calibration, with its line."""
 
 
 class ExportError(Exception):
@@ -155,6 +158,7 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
     complete: End | None = None
     sending: Sending | None = None
     runs: Runs = {}
+    channels: Channels = {}
     try:
         with _source(source) as file:
             outbox_lines.decode_head(file.readline(outbox_lines.MAX_LINE_BYTES))
@@ -171,6 +175,9 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
                         if found.topic == RUNS_TOPIC:
                             _note(runs, number, found)
                             continue
+                        if found.topic == CHANNELS_TOPIC:
+                            _note_channel(channels, number, found)
+                            continue
                         if any(name == UNREPAIRED for name, _ in found.headers):
                             raise BadLine("its time isn't known; only the daemon can send it")
                     except BadLine as problem:
@@ -181,6 +188,8 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
                     sending.send(number, found)
                     progress(sending.confirmed)
                 for number, found in _news(runs, bootstrap_servers, properties, timeout_s):
+                    sending.send(number, found)
+                for number, found in _newer(channels, bootstrap_servers, properties, timeout_s):
                     sending.send(number, found)
                 sending.finish(progress)
             finally:
@@ -227,6 +236,31 @@ def _news(
         if known is None or run.reach > known.reach:
             news.append((number, record))
     return news
+
+
+def _note_channel(channels: Channels, number: int, record: Record) -> None:
+    """Take down a calibration's record where it is the newest so far. Raises BadLine."""
+    try:
+        channel = parse_channel(record.value)
+    except InvalidChannel as error:
+        raise BadLine(str(error)) from error
+    known = channels.get(record.key)
+    if known is None or channel.revision >= known[0].revision:
+        channels[record.key] = channel, number, record
+
+
+def _newer(
+    channels: Channels, bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float
+) -> list[tuple[int, Record]]:
+    """The calibration records that are newer than what Kafka has."""
+    if not channels:
+        return []
+    there = read_channels(bootstrap_servers, properties=properties, timeout_s=timeout_s)
+    return [
+        (number, record)
+        for key, (channel, number, record) in channels.items()
+        if key not in there or channel.revision > there[key].revision
+    ]
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,12 +19,14 @@ from buffer.sqlite_outbox import SqliteOutbox
 from cloud.broker import LocalBroker
 from cloud.provision import provision_topics
 from cloud.schema import RUNS_TOPIC
-from cloud.topic_scan import read_books
+from cloud.topic_scan import read_books, read_channels
+from gateway.calibration_history import kafka_record
 from gateway.outbox_records import to_bytes
 from gateway.ports import Record
 from gateway.summaries import summarise
 from tests.servers import eventually, unique_name
 from tests.unit.test_accounting import CUP, reading, run_record
+from tests.unit.test_channel_records import RECORD
 
 CONFIG = """
 [gateway]
@@ -128,6 +131,10 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
     stick = place.directory / "stick.jsonl"
     told_of_run = run_record(state="running", last=9, gateway=place.gateway)
     place.add(Record(RUNS_TOPIC, f"{place.gateway}/r1".encode(), told_of_run, ()))
+    newer = kafka_record(replace(RECORD, gateway=place.gateway))
+    # Kafka keeps the last of a key, so of two the newer one is sent, and only where Kafka has an older one.
+    for revision in (3, 2):
+        place.add(kafka_record(replace(RECORD, gateway=place.gateway, revision=revision)))
     held = place.record(1001)
     place.add(Record(held.topic, held.key, held.value, (*held.headers, ("unrepaired", b"boot"))))
     outbox = SqliteOutbox(place.outbox)
@@ -137,7 +144,7 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
         outbox.close()
     assert told.returncode == 0, told.stderr
     assert told.stderr.splitlines() == [
-        f"1,001 records written to {stick}",
+        f"1,003 records written to {stick}",
         "1 records wait for the clock: only the daemon can send them",
     ]
     assert not list(place.directory.glob("*.part"))
@@ -146,14 +153,16 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
         1,
         f"fieldgate: {stick} is there already; choose another name\n",
     )
-    assert place.stats()["records"] == 1002
+    assert place.stats()["records"] == 1004
 
     servers = ["--bootstrap-servers", kafka.bootstrap_servers]
     # The run record is not sent where Kafka has one that is as far: it would take its place.
-    for count in ("1,001", "1,000"):
+    for count in ("1,002", "1,000"):
         told = place.fieldgate("import", str(stick), *servers)
         assert (told.returncode, told.stderr) == (0, f"{count} records are in Kafka\n")
     assert arrived(kafka, place.topic) == {(seq, True): 2 for seq in range(1, 1001)}
+
+    assert read_channels(kafka.bootstrap_servers)[newer.key] == replace(RECORD, gateway=place.gateway)
 
     lines = stick.read_bytes().splitlines(keepends=True)
     lines[4] = b"nonsense\n"
