@@ -38,6 +38,15 @@ class Concern:
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """A reading of another sensor that a driver is to be told (``Compensated``); ``key`` says whose."""
+
+    key: tuple[str, ...]
+    sensor: str
+    quantity: str
+
+
+@dataclass(frozen=True, slots=True)
 class Nameplate:
     """What a sensor's table says about it beside the driver's own options."""
 
@@ -81,6 +90,10 @@ def _no_concerns(_options: Any, _nameplate: Nameplate) -> Iterable[Concern]:
     return ()
 
 
+def _no_needs(_options: Any) -> Iterable[Need]:
+    return ()
+
+
 def _as_given(options: Any, _site: Located | None) -> Any:
     return options
 
@@ -99,6 +112,8 @@ class DriverType:
     ``settle`` gives the options with what the gateway's place adds to them (None where that is wrong itself),
     or raises OptionError. ``emulate`` fits the sensor to a simulated or replay board, for drivers that aren't
     built in; those that are have theirs in ``drivers/boards/emulations.py``.
+
+    ``needs`` names other sensors' readings that the driver is told before each read.
 
     For the calibration record: ``transfer`` gives slope and offset, ``wiring`` names the options (nested ones
     with dots) that change no value, ``individual`` is for sensors that need a certificate each. All other
@@ -120,6 +135,7 @@ class DriverType:
     transfer: Callable[[Any], tuple[float, float] | None] = slope_and_offset
     wiring: Collection[str] = WIRING
     individual: IndividualCalibration | None = None
+    needs: Callable[[Any], Iterable[Need]] = _no_needs
 
     def channels_of(self, options: Any) -> tuple[Channel, ...]:
         """What a sensor with these options measures."""

@@ -326,4 +326,22 @@ def concerns(options: IioOptions, nameplate: Nameplate) -> Iterator[Concern]:
         )
 
 
-TYPE = DriverType("iio", IioOptions, iio_channels, 0.1, IioSensor, claims, concerns, settle)
+def transfer(options: IioOptions) -> tuple[float, float] | None:
+    """Slope and offset where there is one channel, and so one transfer function."""
+    if len(options.channels) != 1 or options.channels[0].slope is None:
+        return None
+    return options.channels[0].slope, options.channels[0].offset
+
+
+TYPE = DriverType(
+    "iio",
+    IioOptions,
+    iio_channels,
+    0.1,
+    IioSensor,
+    claims,
+    concerns,
+    settle,
+    transfer=transfer,
+    wiring=frozenset({"where"}),
+)

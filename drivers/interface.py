@@ -105,6 +105,14 @@ class Diagnoses(Protocol):
         """
 
 
+@runtime_checkable
+class Compensated(Protocol):
+    """What a driver offers whose sensor has to be told another one's value."""
+
+    def compensate(self, quantity: str, value: float) -> None:
+        """The latest good value of a quantity the driver needs, in its unit; before a read, by its thread."""
+
+
 class Located(Protocol):
     """Where a gateway stands, as far as its configuration says."""
 

@@ -37,6 +37,7 @@ from gateway.calibration import configured, expiry_reasons, in_range, unjudged_e
 from gateway.clock import clock_was_set
 from gateway.config import QualityRules, SensorConfig
 from gateway.driver_calls import DriverCalls, GivenUp
+from gateway.feeds import Feeds
 from gateway.identity import Sequences
 from gateway.ports import Clock, Driver
 from gateway.quality.judge import Judge
@@ -61,6 +62,8 @@ class Mast:
 
     ``boot`` is the kernel's id of this boot; ``mates`` is what its channels know of one another; ``jitter``
     gives random numbers from 0 to 1; ``retries`` counts, by sensor, what was asked again.
+    ``boot`` is the kernel's id of this boot; ``mates`` is what its channels know of one another, ``feeds``
+    what drivers are told of others' readings.
     """
 
     gateway: str
@@ -72,6 +75,7 @@ class Mast:
     mates: Mates = field(default_factory=Mates)
     jitter: Callable[[], float] = random.random
     retries: Counter[str] = field(default_factory=Counter)
+    feeds: Feeds = field(default_factory=Feeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +336,7 @@ class Sampler:
             self._start()
             if not counting:
                 raise ReadError("the count has only begun")
+            self._mast.feeds.tell(self.sensor, self._driver, self._mast.clock.monotonic())
             with self.calls.call(self._patience_s):
                 read = self._driver.read()
             if any(calls.returning.is_set() for calls in self._hung_calls):
@@ -398,7 +403,9 @@ class Sampler:
             if isinstance(measured, Measurement) and not _is_finite(measured):
                 self._failed(ReadError(f"{channel.quantity} is not a finite number"))
                 measured = "READ_ERROR"
-            self._mast.emit(self._reading(channel, period, measured), self.sensor.name)
+            reading = self._reading(channel, period, measured)
+            self._mast.feeds.note(reading, self._mast.clock.monotonic())
+            self._mast.emit(reading, self.sensor.name)
 
     def _reading(self, channel: Channel, period: _Period, measurement: Measurement | str) -> Reading:
         mast, name = self._mast, f"{self.sensor.name}.{channel.quantity}"

@@ -101,7 +101,7 @@ def _scd4x(bench: Bench, sensor: FittedSensor) -> TakeOff:
         # Only the CO2 is read; the words beside it carry an ordinary day.
         return None if co2 is None else Air(co2, 20.0, 50.0)
 
-    return bench.put_chip(options.address, EmulatedScd4x(bench.now_ns, air))
+    return bench.put_chip(options.address, EmulatedScd4x(bench.now_ns, air, options.variant))
 
 
 def _gpsd(bench: Bench, sensor: FittedSensor) -> TakeOff:

@@ -51,6 +51,7 @@ def driver_options(
             channels = known.channels_of(options)
             tuple(known.claims(options))
             tuple(known.concerns(options, Nameplate()))
+            tuple(known.needs(options))
             known.transfer(options)
     except OptionError as error:
         source.error((*path, *error.key), error.message)

@@ -16,7 +16,7 @@ from gateway.config.quality import Sections, read_channels
 from gateway.config.quality_rules import QualityRules
 from gateway.config.source import Source
 from gateway.config.validate import field_names, unknown_key, validate
-from gateway.config.wiring import check_pairs, check_pins, check_twins, check_wiring
+from gateway.config.wiring import check_needs, check_pairs, check_pins, check_twins, check_wiring
 
 _GATEWAY_ID: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 _SENSOR_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
@@ -51,6 +51,7 @@ def read_sensors(
         if sensor is not None:
             sensors.append((path, sensor))
     check_pairs(source, sensors, list(first_line))
+    check_needs(source, sensors, list(first_line))
     check_pins(source, tables)
     check_wiring(source, sensors)
     check_twins(source, sensors)

@@ -50,6 +50,24 @@ def check_twins(source: Source, sensors: Fitted) -> None:
             )
 
 
+def check_needs(source: Source, sensors: Fitted, names: Collection[str]) -> None:
+    """A sensor that is to be told another's readings names one that measures them."""
+    measured = {
+        sensor.name: [channel.quantity for channel in driver_type(sensor.driver).channels_of(sensor.options)]
+        for _, sensor in sensors
+    }
+    for path, sensor in sensors:
+        for need in driver_type(sensor.driver).needs(sensor.options):
+            key = (*path, *need.key)
+            if need.sensor not in names:
+                able = [name for name, quantities in measured.items() if need.quantity in quantities]
+                guess = next(iter(difflib.get_close_matches(need.sensor, able, n=1)), None)
+                source.error(key, f"there is no sensor {quote(need.sensor)}", guess)
+            elif need.quantity not in measured.get(need.sensor, [need.quantity]):
+                has = ", ".join(measured[need.sensor])
+                source.error(key, f"{quote(need.sensor)} measures {has}, not {need.quantity}")
+
+
 def check_wiring(source: Source, sensors: Fitted) -> None:
     """No part of the board twice; the second's problem names the first's line. Pins: see ``check_pins``."""
     taken: dict[str, list[tuple[Claim, str, int | None]]] = {}

@@ -93,7 +93,7 @@ def test_one_that_nobody_uses_is_a_warning(
     packages: Packages, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     packages.install("acme-drivers", "acme-thermometer = acme", acme="import no_such_module")
-    path.write_text('gateway = { id = "mast-07" }\nsensor = [{ name = "air", driver = "scd4x" }]\n')
+    path.write_text('gateway = { id = "mast-07" }\nsensor = [{ name = "baro", driver = "bp20" }]\n')
     assert problems(path) == []
     assert check_command.run(path, json_output=False) == 0
     warning, good = capsys.readouterr().out.splitlines()
