@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
 from drivers.boards.pi import PiBoard
 from drivers.gpsd import Fix, Gpsd, GpsdOptions, distance_m, parse_report, report_fix
-from drivers.interface import BoardError, LineStream, ReadError
+from drivers.interface import BoardError, LineStream, Measurement, ReadError
 from drivers.line_stream import TcpLines
+from tests.drivers.nmea import second, second_without_fix
 
 TPV = b'{"class":"TPV","mode":3,"time":"2026-03-01T00:00:0%d.000Z","lat":27.7%d,"lon":85.5,"altMSL":2101.5}\n'
 
@@ -176,78 +178,146 @@ def test_an_endless_line_is_refused() -> None:
         sender.join(10)
 
 
-def nmea(body: str) -> bytes:
-    checksum = 0
-    for byte in body.encode():
-        checksum ^= byte
-    return f"${body}*{checksum:02X}\r\n".encode()
-
-
-def fixes(connection: socket.socket, stopped: threading.Event) -> None:
-    """One position, five times a second, as NMEA 0183, until the other side or the test has enough."""
-    fix = "2742.0000,N,08530.0600,E"
-    while not stopped.wait(0.2):
-        now = time.gmtime()
-        utc, date = time.strftime("%H%M%S", now), time.strftime("%d%m%y", now)
-        try:
-            connection.sendall(
-                nmea(f"GPGGA,{utc}.00,{fix},1,08,0.9,2101.5,M,-40.0,M,,")
-                + nmea("GPGSA,A,3,01,02,03,04,05,06,07,08,,,,,1.5,0.9,1.2")
-                + nmea(f"GPRMC,{utc}.00,A,{fix},0.0,0.0,{date},,,A")
-            )
-        except OSError:
-            return
-
-
-@contextmanager
-def receiver() -> Iterator[int]:
+class Receiver:
     """A GPS receiver on a TCP port, for as many connections as gpsd makes, one after the other."""
-    stopped = threading.Event()
-    server = socket.create_server(("127.0.0.1", 0))
-    server.settimeout(0.1)
 
-    def serve() -> None:
-        while not stopped.is_set():
+    def __init__(self) -> None:
+        self.position: tuple[float, float] | None = (27.7, 85.501)
+        self.plugged_in = True
+        self._stopped = threading.Event()
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server.settimeout(0.1)
+        self.port = int(self._server.getsockname()[1])
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopped.set()
+        self._thread.join(10)
+        self._server.close()
+
+    def _serve(self) -> None:
+        while not self._stopped.is_set():
             try:
-                connection, _ = server.accept()
+                connection, _ = self._server.accept()
             except TimeoutError:
                 continue
             with connection:
-                fixes(connection, stopped)
+                self._report(connection)
 
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield int(server.getsockname()[1])
-    finally:
-        stopped.set()
-        thread.join(10)
-        server.close()
+    def _report(self, connection: socket.socket) -> None:
+        """Five times a second, until the other side or the test has enough."""
+        while self.plugged_in and not self._stopped.wait(0.2):
+            now_s = time.time()
+            said = second(now_s, *self.position) if self.position is not None else second_without_fix(now_s)
+            try:
+                connection.sendall(said)
+            except OSError:
+                return
 
 
-@pytest.mark.skipif(shutil.which("gpsd", path="/usr/sbin:/usr/bin") is None, reason="gpsd isn't installed")
-def test_a_real_gpsd() -> None:
-    port = free_port()
-    with receiver() as nmea_port:
-        gpsd = subprocess.Popen(
-            ["/usr/sbin/gpsd", "-N", "-n", "-S", str(port), f"tcp://127.0.0.1:{nmea_port}"],
+class RealGpsd:
+    """The real gpsd with one receiver, and our sensor on it."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._source = f"tcp://127.0.0.1:{receiver.port}"
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.sensor = Gpsd(PiBoard(), GpsdOptions(port=self.port, latitude=27.7, longitude=85.5))
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            ["/usr/sbin/gpsd", "-N", "-n", "-S", str(self.port), self._source],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        try:
-            sensor = Gpsd(PiBoard(), GpsdOptions(port=port, latitude=27.7, longitude=85.5))
-            sensor.start()
-            deadline = time.monotonic() + 30
-            while True:
-                try:
-                    measurement = sensor.read()[0]
-                    break
-                except ReadError:
-                    assert time.monotonic() < deadline, "gpsd gave no fix"
-                    threading.Event().wait(0.1)
-            sensor.stop()
-        finally:
-            gpsd.terminate()
-            gpsd.wait(10)
-    assert measurement.position == pytest.approx((27.7, 85.501, 2101.5), abs=1e-6)
-    assert measurement.value == pytest.approx(distance_m(27.7, 85.5, 27.7, 85.501), abs=0.01)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(10)
+
+    def reading(self, until: Callable[[Measurement | ReadError], bool]) -> Measurement | ReadError:
+        """Read until a measurement, or the error in its place, is the one waited for."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                got: Measurement | ReadError = self.sensor.read()[0]
+            except ReadError as error:
+                got = error
+                threading.Event().wait(0.1)
+            if until(got):
+                return got
+            assert time.monotonic() < deadline, f"the last one: {got!r}"
+
+    def measured(self, metres: float) -> Measurement:
+        """The first measurement that far from the configured position, to a metre."""
+        got = self.reading(lambda one: isinstance(one, Measurement) and abs(one.value - metres) < 1)
+        assert isinstance(got, Measurement)
+        return got
+
+    def missing(self, pattern: str) -> None:
+        """The first read error that says so."""
+        self.reading(lambda one: isinstance(one, ReadError) and re.search(pattern, str(one)) is not None)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.close()
+
+
+@pytest.fixture
+def gpsd(receiver: Receiver) -> Iterator[RealGpsd]:
+    gpsd = RealGpsd(receiver)
+    gpsd.sensor.start()
+    gpsd.start()
+    yield gpsd
+    gpsd.sensor.stop()
+    gpsd.stop()
+
+
+real_gpsd = pytest.mark.skipif(
+    shutil.which("gpsd", path="/usr/sbin:/usr/bin") is None, reason="gpsd isn't installed"
+)
+
+
+@real_gpsd
+def test_a_real_gpsd_and_a_receiver_that_is_carried_away(gpsd: RealGpsd, receiver: Receiver) -> None:
+    away_m = distance_m(27.7, 85.5, 27.7, 85.501)
+    there = gpsd.measured(away_m)
+    assert there.position == pytest.approx((27.7, 85.501, 2101.5), abs=1e-6)
+    assert there.value == pytest.approx(away_m, abs=0.01)
+    receiver.position = (27.71, 85.501)
+    assert gpsd.measured(distance_m(27.7, 85.5, 27.71, 85.501)).value > 1100
+
+
+@real_gpsd
+def test_a_real_gpsd_without_a_fix_and_with_one_again(gpsd: RealGpsd, receiver: Receiver) -> None:
+    receiver.position = None
+    gpsd.missing("the receiver has no fix")
+    receiver.position = (27.7, 85.5)
+    gpsd.measured(0)
+    receiver.position = None
+    gpsd.missing("the receiver has no fix")
+
+
+@real_gpsd
+def test_a_receiver_that_is_unplugged_is_never_read_from_memory(gpsd: RealGpsd, receiver: Receiver) -> None:
+    receiver.position = (27.7, 85.5)
+    gpsd.measured(0)
+    receiver.plugged_in = False
+    gpsd.missing("gpsd has no new report: is a receiver connected")
+    with pytest.raises(ReadError):
+        gpsd.sensor.read()
+
+
+@real_gpsd
+def test_gpsd_started_anew_is_found_again(gpsd: RealGpsd, receiver: Receiver) -> None:
+    receiver.position = (27.7, 85.5)
+    gpsd.measured(0)
+    gpsd.stop()
+    gpsd.missing(f"nothing answers at 127.0.0.1:{gpsd.port}")
+    gpsd.start()
+    gpsd.measured(0)
