@@ -23,6 +23,11 @@ settings.load_profile("any-machine")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the long versions of the tests too")
+    parser.addoption(
+        "--hardware",
+        metavar="CONFIG",
+        help="check the drivers on the sensors of this config, which are wired",
+    )
     parser.addoption("--vm", action="store_true", help="run the tests that need a virtual machine")
 
 

@@ -16,7 +16,7 @@ class Packages:
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._directory = directory
         self._monkeypatch = monkeypatch
-        monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
+        monkeypatch.setattr(registry, "_loaded", {})
 
     def install(self, package: str, entry_points: str, **modules: str) -> Path:
         """A package's site directory; modules by name, entry points as in ``entry_points.txt``."""

@@ -1,0 +1,206 @@
+"""What every driver must do, as functions that raise AssertionError: ours, and those of packages.
+
+A package's test calls each of ``CHECKS`` with a ``Subject`` (``docs/drivers.md``): on a simulated board,
+which needs the driver to be installed and emulated, or on a real one with the sensor wired.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, get_type_hints
+
+from drivers.boards.opener import board_options, open_board
+from drivers.driver_type import Claim, Concern, DriverType, Nameplate
+from drivers.interface import Board, BoardError, DriverError, FittedSensor, ReadError
+from drivers.meaning import Meaning
+from drivers.registry import driver_type
+
+_READS: Final = 3
+_AS_FAST_AS_POSSIBLE: Final = 1_000_000.0
+_START: Final = "2026-03-01T04:00:00Z"
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A driver with the options of one sensor; ``board`` is a real one, None for a simulated one."""
+
+    known: DriverType
+    options: Any
+    board: Board | None = None
+    interval_s: float = 0.0
+    """Between two reads; the driver's shortest where it is less, and 10 s on a simulated board."""
+
+    @contextmanager
+    def fitted_board(self) -> Iterator[Board]:
+        """A board with the sensor."""
+        if self.board is not None:
+            yield self.board
+            return
+        with simulated([self.fitted()]) as board:
+            yield board
+
+    def fitted(self) -> FittedSensor:
+        """The sensor as a board sees it."""
+        return FittedSensor("sensor", self.known.name, self.options, self.known.channels_of(self.options))
+
+    def pass_time(self, board: Board) -> None:
+        """Let an interval go by."""
+        if board.clock is None:
+            threading.Event().wait(max(self.interval_s, self.known.min_interval_s))
+        elif not board.clock.wait_until(board.clock.now_ns() + 10_000_000_000):
+            raise AssertionError("the board's time has ended")
+
+
+@contextmanager
+def simulated(sensors: list[FittedSensor]) -> Iterator[Board]:
+    """A simulated board with these sensors. Raises BoardError where one can't be emulated."""
+    options = board_options("simulated")(seed=1, speed=_AS_FAST_AS_POSSIBLE, start=_START)
+    board = open_board("simulated", options, sensors, Path())
+    try:
+        yield board
+    finally:
+        board.close()
+
+
+def the_type_is_complete(subject: Subject) -> None:
+    """Name, options with meanings, channels with ranges, a shortest interval; registered by its name."""
+    known = subject.known
+    assert driver_type(known.name) is known, f"{known.name} is another driver's name"
+    assert known.min_interval_s > 0
+    assert dataclasses.is_dataclass(known.options)
+    hints = get_type_hints(known.options, include_extras=True)
+    silent = [name for name, hint in hints.items() if not _meant(hint)]
+    assert not silent, f"say what they mean, Annotated[…, Meaning('…')]: {', '.join(silent)}"
+    channels = known.channels_of(subject.options)
+    assert channels, "it measures nothing"
+    quantities = [channel.quantity for channel in channels]
+    assert len(quantities) == len(set(quantities)), f"one sensor has each quantity once: {quantities}"
+    for channel in channels:
+        assert math.isfinite(channel.lower), channel
+        assert math.isfinite(channel.upper), channel
+        assert channel.lower < channel.upper, channel
+        assert channel.accuracy is None or channel.accuracy > 0, channel
+
+
+def _meant(hint: Any) -> bool:
+    metadata = getattr(hint, "__metadata__", ())
+    return any(isinstance(each, Meaning) for each in metadata)
+
+
+def what_it_claims_is_told_and_clashes_with_itself(subject: Subject) -> None:
+    """Claims and concerns are what they should be; two sensors on one part are found."""
+    claims = tuple(subject.known.claims(subject.options))
+    assert all(isinstance(claim, Claim) for claim in claims)
+    for claim in claims:
+        assert claim.key, f"{claim.part}: which key says so?"
+        twin = dataclasses.replace(claim, shared=None)
+        assert twin.clashes(claim), f"two sensors could both have {claim.part}"
+    assert all(isinstance(each, Concern) for each in subject.known.concerns(subject.options, Nameplate()))
+
+
+def its_constructor_touches_nothing(subject: Subject) -> None:
+    """No bus, no pin, no file before ``start``; a read before it is a ReadError, a stop harmless."""
+
+    class Nothing:
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(f"the constructor asked the board for {name}")
+
+    nothing: Any = Nothing()
+    driver = subject.known.make(nothing, subject.options)
+    assert driver.channels == subject.known.channels_of(subject.options)
+    assert isinstance(driver.accumulates, bool)
+    driver.stop()
+    with subject.fitted_board() as board:
+        driver = subject.known.make(board, subject.options)
+        try:
+            driver.read()
+        except ReadError:
+            pass
+        else:
+            # A connection may be made at the first read (gpsd); then there must be an answer.
+            driver.stop()
+
+
+def reads_answer_for_every_channel(subject: Subject) -> None:
+    """Each read gives every channel, in order, finite and within the sensor's own range."""
+    with subject.fitted_board() as board:
+        driver = subject.known.make(board, subject.options)
+        driver.start()
+        try:
+            for _ in range(_READS):
+                subject.pass_time(board)
+                measurements = driver.read()
+                assert [one.quantity for one in measurements] == [each.quantity for each in driver.channels]
+                for one, channel in zip(measurements, driver.channels, strict=True):
+                    assert channel.lower <= one.value <= channel.upper, (one, channel)
+                    assert math.isfinite(one.raw), one
+                    assert (one.position is not None) == (channel.quantity == "location"), one
+                    assert all(reason.isupper() for reason in one.reasons), one
+        finally:
+            driver.stop()
+
+
+def it_starts_again_after_a_stop(subject: Subject) -> None:
+    """Twice started, read and stopped, the second time twice."""
+    with subject.fitted_board() as board:
+        driver = subject.known.make(board, subject.options)
+        for _ in range(2):
+            driver.start()
+            subject.pass_time(board)
+            assert all(math.isfinite(one.value) for one in driver.read())
+            driver.stop()
+            driver.stop()
+
+
+def another_driver_takes_over(subject: Subject) -> None:
+    """What a stopped driver had, a second one can have: nothing is kept."""
+    with subject.fitted_board() as board:
+        first = subject.known.make(board, subject.options)
+        second = subject.known.make(board, subject.options)
+        first.start()
+        first.stop()
+        second.start()
+        try:
+            subject.pass_time(board)
+            assert len(second.read()) == len(second.channels)
+        finally:
+            second.stop()
+
+
+def an_absent_sensor_is_told(subject: Subject) -> None:
+    """On a board without it ``start`` or ``read`` raises an error that speaks; ``stop`` is harmless."""
+    with simulated([]) as board:
+        driver = subject.known.make(board, subject.options)
+        try:
+            driver.start()
+            if driver.accumulates:
+                # A cup at rest looks the same.
+                return
+            driver.read()
+        except (BoardError, ReadError) as error:
+            if not str(error):
+                raise AssertionError("an error without a word") from error
+        except DriverError as error:
+            raise AssertionError(f"neither BoardError nor ReadError: {error!r}") from error
+        else:
+            raise AssertionError("it read a sensor that isn't there")
+        finally:
+            driver.stop()
+
+
+CHECKS: Final[tuple[Callable[[Subject], None], ...]] = (
+    the_type_is_complete,
+    what_it_claims_is_told_and_clashes_with_itself,
+    its_constructor_touches_nothing,
+    reads_answer_for_every_channel,
+    it_starts_again_after_a_stop,
+    another_driver_takes_over,
+    an_absent_sensor_is_told,
+)
+ON_HARDWARE: Final = CHECKS[:-1]
+"""Those that make sense with a sensor that is wired."""
