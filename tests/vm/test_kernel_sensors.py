@@ -50,9 +50,10 @@ port = 2950
 
 STUB = """
 set -e
+modprobe i2c-dev
 modprobe i2c-stub chip_addr=0x48
 modprobe ti-ads1015
-n=$(i2cdetect -l | sed -n 's/^i2c-\\([0-9]*\\).*SMBus stub.*/\\1/p')
+n=$(grep -l 'SMBus stub' /sys/bus/i2c/devices/i2c-*/name | sed 's/.*i2c-\\([0-9]*\\).*/\\1/')
 test -d /sys/bus/i2c/devices/$n-0048 || echo ads1015 0x48 > /sys/bus/i2c/devices/i2c-$n/new_device
 """
 """The kernel's converter driver on a chip that is only registers; ``n`` is its bus."""
@@ -92,7 +93,7 @@ class Mast:
     def convert(self, word: int) -> None:
         """Put a word into the chip's conversion register, as SMBus swaps it."""
         swapped = (word & 0xFF) << 8 | word >> 8
-        self._machine.run(f"{STUB} i2cset -y $n 0x48 0 0x{swapped:04x} w")
+        self._machine.run(f"{STUB} i2cset -f -y $n 0x48 0 0x{swapped:04x} w")
 
     def unload(self) -> None:
         """Take the chip from its driver."""
