@@ -36,7 +36,6 @@ def test_sensor_ranges() -> None:
         "dht11.humidity": (20, 90, "%RH"),
         "hall-anemometer.wind_speed": (0, 75, "m/s"),
         "pyranometer.irradiance": (-10, 2000, "W/m2"),
-        "scd4x.co2": (400, 5000, "ppm"),
     }
 
 
