@@ -67,7 +67,7 @@ MOVED = (27.701, 85.5)
 def fake_receiver(path: str) -> str:
     """Gpsd on port 2950 with a receiver that says what the file says, over and over."""
     return (
-        "systemctl stop gpsfake 2>/dev/null; systemctl reset-failed gpsfake 2>/dev/null;"
+        "systemctl stop gpsfake 2>/dev/null || true; systemctl reset-failed gpsfake 2>/dev/null || true;"
         f" systemd-run -q --unit=gpsfake --collect gpsfake -q -c 0.3 -P 2950 {path}"
     )
 
