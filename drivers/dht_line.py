@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,17 @@ _RESTART_AFTER_S: Final = 10.0
 _END_S: Final = 1.0
 _LONGEST_ANSWER: Final = 4096
 _REMEDY: Final = "the DHT11 needs a Raspberry Pi's header and fieldgate's extra 'pi'"
+
+
+def environment(source: Path, inherited: Mapping[str, str]) -> dict[str, str]:
+    """What the process is started with: it finds this package where this program did.
+
+    An installed one is found anyway, and its directory must not stand before the standard library's.
+    """
+    if source.name in ("site-packages", "dist-packages"):
+        return dict(inherited)
+    paths = filter(None, (str(source), inherited.get("PYTHONPATH")))
+    return {**inherited, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class DhtLine:
@@ -54,9 +65,6 @@ class DhtLine:
         """Start the process. Raises BoardError where it can't reach the pin."""
         self.close()
         self._started_s = self._monotonic()
-        source = str(Path(__file__).resolve().parents[1])
-        inherited = os.environ.get("PYTHONPATH")
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (source, inherited)))}
         self._heard = b""
         try:
             self._process = subprocess.Popen(
@@ -64,7 +72,7 @@ class DhtLine:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,
-                env=environment,
+                env=environment(Path(__file__).resolve().parents[1], os.environ),
                 start_new_session=True,  # Ctrl-C is the gateway's
             )
         except OSError as error:
