@@ -115,6 +115,8 @@ class Look:
         """Called by the sensor's own thread, where a driver may be asked for its diagnosis."""
         one = self._ones[sensor]
         self._on_reading(reading, sensor)
+        if one.done:
+            return
         last_channel = reading.quantity == one.driver.channels[-1].quantity
         diagnosis = one.driver.diagnose() if last_channel and isinstance(one.driver, Diagnoses) else ()
         with self._changed:

@@ -96,11 +96,13 @@ def run(
     try:
         config = load(path, {})
         sensors = _chosen(config, names)
-        asked = _daemon(config)
+        asked = daemon_status(config)
         if follow:
             source = _follow_daemon(config, sensors) if asked else None
             return _follow(config, sensors, source, json_output=json_output, seconds=seconds)
-        rows = _rows_of(asked, sensors) if asked else _look(config, sensors, timeout_s, quiet=json_output)
+        rows = (
+            rows_of_status(asked, sensors) if asked else _look(config, sensors, timeout_s, quiet=json_output)
+        )
     except ConfigError as error:
         sys.stderr.write("".join(f"{problem}\n" for problem in error.problems))
         return 1
@@ -128,7 +130,7 @@ def _chosen(config: Config, names: Sequence[str]) -> list[SensorConfig]:
     return [known[name] for name in dict.fromkeys(names)] or list(config.sensors)
 
 
-def _daemon(config: Config) -> dict[str, Any] | None:
+def daemon_status(config: Config) -> dict[str, Any] | None:
     """The running daemon's status, None where none runs. Raises CannotRead where it can't be asked."""
     trouble = "its status page is off: set [status] listen"
     if config.status.enabled:
@@ -158,7 +160,7 @@ def _daemon(config: Config) -> dict[str, Any] | None:
     )
 
 
-def _rows_of(status: Mapping[str, Any], sensors: Sequence[SensorConfig]) -> list[Row]:
+def rows_of_status(status: Mapping[str, Any], sensors: Sequence[SensorConfig]) -> list[Row]:
     """The daemon's last readings. Raises CannotRead where it doesn't know a sensor."""
     channels, troubles = status.get("channels") or {}, status.get("troubles") or {}
     rows = []
@@ -181,7 +183,8 @@ def _row(sensor: str, channel: str, last: Mapping[str, Any], trouble: str | None
     )  # fmt: skip
 
 
-def _of_reading(reading: Reading, sensor: str, trouble: str | None) -> Row:
+def row_of_reading(reading: Reading, sensor: str, trouble: str | None) -> Row:
+    """A reading, with the driver's words where it has no value."""
     return Row(
         sensor, reading.channel, format_time(reading.time_us), reading.value, reading.unit or "", reading.raw,
         reading.raw_unit, reading.quality, reading.reasons, reading.seq,
@@ -197,7 +200,7 @@ def _look(config: Config, sensors: Sequence[SensorConfig], timeout_s: float, *, 
             sys.stderr.write(f"counting {', '.join(look.counts)} for {COUNT_S:g} s …\n")
         rows = []
         for seen in look.run(timeout_s):
-            rows += [_of_reading(reading, seen.sensor, seen.trouble) for reading in seen.readings]
+            rows += [row_of_reading(reading, seen.sensor, seen.trouble) for reading in seen.readings]
             if not seen.readings:
                 rows.append(
                     Row(seen.sensor, seen.sensor, None, None, "", None, None, MISSING, (), 0, seen.trouble)
@@ -212,10 +215,10 @@ def _follow_daemon(config: Config, sensors: Sequence[SensorConfig]) -> Callable[
     shown: dict[str, int] = {}
 
     def new() -> Iterator[Row]:
-        status = _daemon(config)
+        status = daemon_status(config)
         if status is None:
             raise CannotRead("the daemon has ended")
-        for row in _rows_of(status, sensors):
+        for row in rows_of_status(status, sensors):
             if shown.get(row.channel) != row.seq:
                 shown[row.channel] = row.seq
                 yield row
@@ -253,7 +256,7 @@ def _follow(
         try:
             look = Look(
                 config.gateway.id, sensors, board, _POLL_S,
-                lambda reading, sensor: show(_of_reading(reading, sensor, None)),
+                lambda reading, sensor: show(row_of_reading(reading, sensor, None)),
             )  # fmt: skip
             look.follow(None if seconds is None else seconds)
         finally:
@@ -267,7 +270,8 @@ def _json(row: Row) -> dict[str, Any]:
     return {**asdict(row), "words": row.words}
 
 
-def _number(value: float | None, unit: str | None) -> str:
+def number_text(value: float | None, unit: str | None) -> str:
+    """A figure for people, small ones with three digits."""
     if value is None:
         return "–"
     digits = f"{value:.3f}" if value == 0 or abs(value) >= 0.1 else f"{value:.3g}"
@@ -281,7 +285,9 @@ def _quality(row: Row) -> Text:
 
 def _line(row: Row) -> Text:
     clock = row.time[11:19] if row.time else "–"
-    line = Text(f"{clock} {row.channel}  {_number(row.raw, row.raw_unit)}  {_number(row.value, row.unit)}  ")
+    line = Text(
+        f"{clock} {row.channel}  {number_text(row.raw, row.raw_unit)}  {number_text(row.value, row.unit)}  "
+    )
     line.append_text(_quality(row))
     return line.append(f"  {row.words}" if row.words else "")
 
@@ -298,7 +304,9 @@ def _print(rows: Sequence[Row], console: Console, now: datetime | None) -> None:
         for row in rows:
             console.print(Text(f"{row.channel}  ", style="bold").append_text(_quality(row)))
             age = f"  {_age(row, now)} ago" if now is not None else ""
-            console.print(f"  {_number(row.value, row.unit)}  (raw {_number(row.raw, row.raw_unit)}){age}")
+            console.print(
+                f"  {number_text(row.value, row.unit)}  (raw {number_text(row.raw, row.raw_unit)}){age}"
+            )
             if row.words:
                 console.print(f"  {row.words}")
         return
@@ -311,8 +319,8 @@ def _print(rows: Sequence[Row], console: Console, now: datetime | None) -> None:
     for row in rows:
         cells: list[str | Text] = [
             row.channel,
-            _number(row.raw, row.raw_unit),
-            _number(row.value, row.unit),
+            number_text(row.raw, row.raw_unit),
+            number_text(row.value, row.unit),
             _quality(row),
         ]
         table.add_row(*cells, *([] if now is None else [_age(row, now)]), row.words)

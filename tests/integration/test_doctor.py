@@ -26,6 +26,8 @@ port = {mqtt_port}
 [kafka]
 bootstrap_servers = "{kafka}"
 topic = "{topic}"
+[status]
+listen = ""
 [outbox]
 path = "{outbox}"
 min_free_disk = {min_free_disk}
@@ -73,7 +75,10 @@ def test_all_is_well(doctor: Doctor, tmp_path: Path, kafka: LocalBroker, mosquit
     code, findings = doctor(**place)
     assert code == 0, findings
     assert {finding["state"] for each in findings.values() for finding in each} == {"ok"}
-    assert list(findings) == ["config", "outbox", "disk", "mqtt", "kafka", "topics", "clock", "volume"]
+    assert list(findings) == [
+        "config", "outbox", "disk", "sensor", "mqtt", "kafka", "topics", "clock", "volume",
+    ]  # fmt: skip
+    assert findings["sensor"][0]["found"].startswith("cup-a: ")
     assert "days without Kafka" in findings["disk"][0]["found"]
     # It has looked, and made nothing.
     assert not (tmp_path / "data").exists()
@@ -90,6 +95,10 @@ def test_all_is_well(doctor: Doctor, tmp_path: Path, kafka: LocalBroker, mosquit
     used, aside = findings["outbox"]
     assert used["found"].endswith(f"2 records at most are waiting, in use by process {os.getpid()}")
     assert (aside["state"], aside["found"]) == ("warning", "1 damaged files set aside, 3 bytes")
+    # Somebody has the outbox and answers nowhere: the sensors are left alone.
+    (sensor,) = findings["sensor"]
+    assert sensor["state"] == "warning"
+    assert f"the daemon (process {os.getpid()}) has the sensors and can't be asked" in sensor["found"]
     (topics,) = findings["topics"]
     assert (topics["state"], topics["found"]) == ("error", f"missing: {topic.format(quantity='wind_speed')}")
     assert findings["disk"][0]["state"] == "warning"
@@ -104,8 +113,8 @@ def test_nothing_is_well(doctor: Doctor, free_port: int, tmp_path: Path) -> None
     assert code == 1
     told = {subject: each[-1]["state"] for subject, each in findings.items()}
     assert told == {
-        "config": "ok", "outbox": "ok", "disk": "error", "mqtt": "error", "kafka": "error", "clock": "ok",
-        "volume": "ok",
+        "config": "ok", "outbox": "ok", "disk": "error", "sensor": "ok", "mqtt": "error", "kafka": "error",
+        "clock": "ok", "volume": "ok",
     }  # fmt: skip
     assert "Connection refused" in findings["mqtt"][0]["found"]
     assert findings["kafka"][0]["found"].startswith(f"{kafka}: ")

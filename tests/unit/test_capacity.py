@@ -6,7 +6,9 @@ import pytest
 
 from gateway import capacity
 from gateway.config import Config, check, load
-from gateway.doctor import Finding, between, topic_findings, wanted_topics
+from gateway.doctor.findings import Finding
+from gateway.doctor.network import topic_findings, wanted_topics
+from gateway.doctor.storage import between
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 GIB = 1 << 30
