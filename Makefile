@@ -63,7 +63,7 @@ test-vm: setup
 mutants: setup
 	.ci/check-mutants
 
-BENCH ?= drain
+BENCH ?= drain hung_driver
 bench: setup
 	@for what in $(BENCH); do $(BIN)/python -m tests.bench.$$what $(ARGS) || exit 1; done
 
