@@ -8,7 +8,7 @@ key: validation, the JSON Schema for editors, the file that ``fieldgate init`` w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from annotated_types import Ge, Le
 
@@ -21,5 +21,6 @@ class Meaning:
     unit: str = ""
 
 
-BcmPin = Annotated[int, Ge(0), Le(27), Meaning("GPIO number of the pin (BCM), not its place on the header")]
+PIN: Final = Meaning("GPIO number of the pin (BCM), not its place on the header")
+BcmPin = Annotated[int, Ge(0), Le(27), PIN]
 """A pin of the Raspberry Pi's header."""

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from gateway.config import kafka_keys, sensors
+from gateway.config import kafka_keys, misplaced, placeholders, sensors
 from gateway.config.board import check_emulated, check_faults, check_replay, read_board
 from gateway.config.forwards import read_forwards
 from gateway.config.model import (
+    DEFAULT_OUTBOX,
     ClockConfig,
     Config,
     GatewayConfig,
@@ -24,9 +25,14 @@ from gateway.config.quality import read_sections
 from gateway.config.source import Source
 from gateway.config.topic_filters import topic_root_problem
 from gateway.config.units import parse_listen, parse_size
-from gateway.config.validate import unknown_key, validate
+from gateway.config.validate import validate
+from gateway.config.wiring import check_header
 
 _T = TypeVar("_T")
+
+_NOWHERE: Final = "0, 0 is a place in the sea off Ghana: is it still to be filled in?"
+_FLEETING: Final = ("/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108
+"""Directories that are emptied at boot, or by and by."""
 
 SECTIONS: Final = (
     "gateway",
@@ -67,10 +73,10 @@ def located(
 
 def _build(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Config | None:
     source.override(overrides)
-    for key in source.raw:
+    placeholders.report(source)
+    for key, value in source.raw.items():
         if key not in SECTIONS:
-            message, guess = unknown_key(key, SECTIONS)
-            source.error((key,), message.replace("key", "section", 1), guess)
+            source.error((key,), *misplaced.explain_section(key, value, SECTIONS))
 
     gateway = _section(source, "gateway", GatewayConfig, _gateway_problems)
     mqtt = _section(source, "mqtt", MqttConfig, _mqtt_problems)
@@ -86,6 +92,7 @@ def _build(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> C
     forwards = read_forwards(source, mqtt, gateway)
     if board is not None and fitted is not None:
         check_emulated(source, board, fitted)
+        check_header(source, board, fitted)
         check_replay(source, board, fitted, base_dir)
         check_faults(source, board, fitted)
 
@@ -93,8 +100,9 @@ def _build(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> C
         return None
     if fitted is None or forwards is None or quality is None:
         return None
-    if not fitted and not forwards:
+    if not fitted and not forwards and not source.errors():
         source.warn(("sensor",), "there is no [[sensor]] and no [[forward]]: nothing will be sent")
+    _outbox_place(source, base_dir / outbox.path, outbox.path)
     outbox = OutboxConfig(
         base_dir / outbox.path, outbox.max_bytes, outbox.min_free_disk, outbox.commit_interval_s
     )
@@ -107,13 +115,17 @@ def _section(
     """One ``[section]``; ``prepare`` checks and rewrites what TOML spells differently from the dataclass."""
     raw = source.raw.get(name, {})
     if not isinstance(raw, dict):
-        source.error((name,), f"must be a table: [{name}]")
+        tables = isinstance(raw, list) and raw and isinstance(raw[0], dict)
+        source.error(
+            (name,),
+            f"must be {f'[{name}], with one bracket on each side' if tables else f'a table: [{name}]'}",
+        )
         return None
     rewritten = dict(raw)
-    before = len(source.problems)
+    before = source.errors()
     prepare(source, rewritten)
     section = validate(kind, rewritten, (name,), source.error)
-    return section if len(source.problems) == before else None
+    return section if source.errors() == before else None
 
 
 def _gateway_problems(source: Source, raw: dict[str, Any]) -> None:
@@ -121,10 +133,12 @@ def _gateway_problems(source: Source, raw: dict[str, Any]) -> None:
     if isinstance(name, str):
         problem = sensors.gateway_id_problem(name)
         if problem is not None:
-            source.error(("gateway", "id"), problem)
+            source.error(("gateway", "id"), problem, sensors.gateway_id_like(name))
     for given, absent in (("latitude", "longitude"), ("longitude", "latitude")):
         if given in raw and absent not in raw:
             source.error(("gateway", given), f"needs {absent} too")
+    if raw.get("latitude") == 0 and raw.get("longitude") == 0:
+        source.warn(("gateway", "latitude"), _NOWHERE)
 
 
 def _mqtt_problems(source: Source, raw: dict[str, Any]) -> None:
@@ -155,10 +169,25 @@ def _outbox_sizes(source: Source, raw: dict[str, Any]) -> None:
         source.error(("outbox", "path"), "must not be empty")
 
 
+def _outbox_place(source: Source, path: Path, written: Path) -> None:
+    """Warn of a place where the outbox can't be or doesn't last; the machine may be another one."""
+    key = ("outbox", "path")
+    if path.parent == DEFAULT_OUTBOX.parent or source.line(key) is None:
+        # The service's own directory, which systemd makes; or a demo's.
+        return
+    fleeting = next((place for place in _FLEETING if path.is_relative_to(place)), None)
+    if fleeting is not None and path == written:
+        source.warn(key, f"{fleeting} is emptied when the machine starts: use {DEFAULT_OUTBOX.parent}")
+    if path.is_dir():
+        source.warn(key, f"{path} is a directory: name a file in it, such as {path / 'outbox.db'}")
+    elif not path.parent.is_dir() and not path.parent.parent.is_dir():
+        source.warn(key, f"there is no directory {path.parent} on this machine: make it")
+
+
 def _status_address(source: Source, raw: dict[str, Any]) -> None:
     # In the file there is only ``listen``; host and port are what becomes of it.
     for key in [key for key in raw if key != "listen"]:
-        source.error(("status", key), *unknown_key(key, ("listen",)))
+        source.error(("status", key), *misplaced.explain(key, raw[key], ("listen",), ("status",)))
         del raw[key]
     listen = raw.pop("listen", None)
     if listen == "":

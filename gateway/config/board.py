@@ -14,10 +14,11 @@ from drivers.boards.pi import PiOptions
 from drivers.boards.replay import ReplayOptions
 from drivers.boards.simulated import SimulatedOptions
 from drivers.registry import driver_type
+from gateway.config.keys import nearest
 from gateway.config.model import BoardConfig, SensorConfig
 from gateway.config.problems import quote
 from gateway.config.source import Source
-from gateway.config.validate import nearest, validate
+from gateway.config.validate import validate
 
 DEFAULT_KIND = "raspberry-pi"
 
@@ -36,6 +37,9 @@ def read_board(source: Source) -> BoardConfig | None:
         return None
     options_type: type[Any] = board_options(kind)
     given = {key: value for key, value in raw.items() if key != "kind"}
+    if isinstance(given.get("start"), datetime):
+        # A time may stand as it is or in quotes.
+        given["start"] = given["start"].isoformat()
     options = validate(options_type, given, ("board",), source.error)
     if isinstance(options, SimulatedOptions) and options.start is not None:
         problem = _start_problem(options.start)

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from drivers.driver_type import IndividualCalibration
 from drivers.registry import driver_type
+from gateway.config.keys import unknown_key
 from gateway.config.model import BoardConfig, SensorCommon, SensorConfig
 from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
-from gateway.config.validate import unknown_key
 
 _NUMBER: Final = r"(\d{1,9}(?:\.\d{1,9})?)"
 _ABSOLUTE: Final = re.compile(_NUMBER, re.ASCII)

@@ -5,27 +5,30 @@ A package's driver is anybody's code, so what goes wrong in it is a problem of t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from cloud.schema import UNITS
 from drivers.driver_type import DriverType, Nameplate, OptionError
 from drivers.interface import DriverError
-from drivers.registry import UnknownDriverError, driver_names, driver_type, guarded
+from drivers.registry import DRIVERS, driver_type, guarded
+from gateway.config.keys import field_names, nearest
 from gateway.config.model import GatewayConfig, SensorCommon
 from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
-from gateway.config.validate import field_names, nearest, validate
+from gateway.config.validate import validate
 
 
-def known_driver(source: Source, path: KeyPath, name: str) -> DriverType | None:
-    """A driver by name; None after its problem was noted."""
+def known_driver(
+    source: Source, path: KeyPath, name: str, names: Callable[[], tuple[str, ...]]
+) -> DriverType | None:
+    """A driver by name; None after its problem was noted. ``names`` are those of all drivers there are."""
+    if name not in DRIVERS and name not in names():
+        message = f"{quote(name)} is no driver; there are {', '.join(names())}"
+        source.error((*path, "driver"), message, nearest(name, names()))
+        return None
     try:
         known = driver_type(name)
-    except UnknownDriverError:
-        names = driver_names()
-        message = f"{quote(name)} is no driver; there are {', '.join(names)}"
-        source.error((*path, "driver"), message, nearest(name, names))
-        return None
     except DriverError as error:
         source.error((*path, "driver"), str(error))
         return None

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from cloud.schema import UNITS
+from gateway.config.keys import field_names, nearest
 from gateway.config.model import READING_KEYS, ForwardConfig, ForwardReading, GatewayConfig, MqttConfig
 from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
+from gateway.config.syntax import TWO_BRACKETS
 from gateway.config.topic_filters import filter_problem, overlap, wildcards
-from gateway.config.validate import field_names, nearest, validate
+from gateway.config.validate import validate
 
 _ANY: Final = frozenset({"filter", "payload"})
 _READINGS: Final = frozenset(field_names(ForwardConfig)) - {"path", "time_path", "optional", "readings"}
@@ -34,7 +36,7 @@ def read_forwards(
     """The forwards, or None where one has an error. Overlapping filters would deliver twice."""
     tables = source.raw.get("forward", [])
     if not isinstance(tables, list):
-        source.error(("forward",), "must be an array of tables: [[forward]]")
+        source.error(("forward",), TWO_BRACKETS.format("forward"))
         return None
     before = len(source.problems)
     forwards: list[ForwardConfig] = []
@@ -84,7 +86,7 @@ def _foreign_keys(
     foreign += tuple(key for key in raw if key in theirs)
     for key in foreign:
         if key in theirs:
-            source.error((*path, key), "belongs into each of the readings where there are several")
+            source.error((*path, key), "belongs in each of the readings where there are several")
             continue
         where = " or ".join(quote(kind) for kind, known in _KEYS.items() if key in known)
         given = quote(raw.get("payload", "reading"))

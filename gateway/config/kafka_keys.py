@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from gateway.config.keys import field_names, nearest
+from gateway.config.model import KafkaConfig
 from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
 from gateway.config.units import check_servers
@@ -14,9 +16,36 @@ _PLACEHOLDER: Final = re.compile(r"\{[^}]*\}?")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _TOPIC_MAX: Final = 249
 
-_DURABILITY = "the gateway sets it: without it a reading could be lost or stored twice unnoticed"
-_PARTITIONER = "the gateway sets it (murmur2_random, as Java's): else a channel would change its partition"
-_SERVERS = "belongs into kafka.bootstrap_servers"
+_DURABILITY = "is the gateway's to set, else a reading could be lost or stored twice: delete this line"
+_PARTITIONER = "is the gateway's to set (murmur2_random, as Java has it): delete this line"
+_SERVERS = "belongs in kafka.bootstrap_servers"
+_UNKNOWN: Final = "No such configuration property"
+_OFTEN_USED: Final = (
+    "batch.size",
+    "client.dns.lookup",
+    "compression.level",
+    "compression.type",
+    "debug",
+    "linger.ms",
+    "log.connection.close",
+    "message.timeout.ms",
+    "queue.buffering.max.kbytes",
+    "reconnect.backoff.max.ms",
+    "request.timeout.ms",
+    "sasl.mechanism",
+    "sasl.password",
+    "sasl.username",
+    "security.protocol",
+    "socket.keepalive.enable",
+    "socket.timeout.ms",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.key.location",
+    "ssl.key.password",
+    "statistics.interval.ms",
+)
+"""What a name that librdkafka doesn't know is compared with: it doesn't tell the names it knows."""
 REFUSED: Final[Mapping[str, str]] = {
     "acks": _DURABILITY,
     "request.required.acks": _DURABILITY,
@@ -45,9 +74,29 @@ def prepare(source: Source, raw: dict[str, Any]) -> None:
     if raw.get("format") == "avro":
         source.error(("kafka", "format"), '"avro" comes with a later version; this one knows "json"')
         del raw["format"]
+    for key in [key for key in raw if key not in field_names(KafkaConfig)]:
+        path = _deepest(key, raw[key])
+        name = ".".join(path)
+        if name in REFUSED or _is_property(name):
+            source.error(("kafka", *path), REFUSED.get(name, "belongs in [kafka.properties]"))
+            del raw[key]
     properties = raw.get("properties")
     if isinstance(properties, dict):
         raw["properties"] = _flatten(source, properties)
+
+
+def _deepest(key: str, value: object) -> tuple[str, ...]:
+    """A key with those within it, first to first: dotted keys are tables."""
+    path: tuple[str, ...] = (key,)
+    while isinstance(value, Mapping) and value:
+        part, value = next(iter(value.items()))
+        path += (part,)
+    return path
+
+
+def _is_property(name: str) -> bool:
+    """Whether librdkafka knows a property."""
+    return not (_property_problem(name, "") or "").startswith(_UNKNOWN)
 
 
 def _topic_problem(topic: str) -> str | None:
@@ -65,13 +114,15 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
     for path, value in _leaves(properties, ("kafka", "properties")):
         name = ".".join(str(part) for part in path[2:])
         if name in REFUSED:
-            source.error(path, f"can't be set: {REFUSED[name]}")
+            source.error(path, REFUSED[name])
         elif name in flat:
             source.error(path, f"{name} is given twice, dotted and quoted")
         elif isinstance(value, str | int | float):
             flat[name] = str(value).lower() if isinstance(value, bool) else str(value)
             problem = _property_problem(name, flat[name])
-            if problem is not None:
+            if problem is not None and problem.startswith(_UNKNOWN):
+                source.error(path, f"is no property of librdkafka: {quote(name)}", nearest(name, _OFTEN_USED))
+            elif problem is not None:
                 source.error(path, problem)
         else:
             source.error(path, f"must be a string, a number, true or false, not {quote(value)}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
@@ -36,6 +37,45 @@ def keys_of(kind: type[Any]) -> tuple[Key, ...]:
         Key(field.name, hints[field.name], _default(field), next(_meanings(hints[field.name]), None))
         for field in dataclasses.fields(kind)
     )
+
+
+def field_names(kind: type[Any]) -> tuple[str, ...]:
+    """The keys of a dataclass."""
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """The word most like this one, or None where none is like it."""
+    by_lower = {candidate.lower(): candidate for candidate in words}
+    found = difflib.get_close_matches(word.lower()[:100], by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
+
+
+def unknown_key(key: str, names: Sequence[str], owner: str = "") -> tuple[str, str | None]:
+    """What to say of a key that isn't one of ``names``: the one most like it, or else all of them."""
+    guess = nearest(key, names)
+    message = f"is not a known key of {owner}" if owner else "is not a known key"
+    return (message if guess is not None else f"{message}; there are {', '.join(names) or 'none'}"), guess
+
+
+_hints: dict[type[Any], Mapping[str, Any]] = {}
+
+
+def hints_of(kind: type[Any]) -> Mapping[str, Any]:
+    """The types of a dataclass's keys, without bounds and meanings."""
+    if kind not in _hints:
+        _hints[kind] = get_type_hints(kind)
+    return _hints[kind]
+
+
+def dataclasses_of(hint: Any) -> list[type[Any]]:
+    """The one dataclass a hint allows, also inside a union or a tuple; none where it allows several."""
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return [hint]
+    if get_origin(hint) in (Union, UnionType, tuple):
+        found = [nested for option in get_args(hint) for nested in dataclasses_of(option)]
+        return found if len(found) == 1 else []
+    return []
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

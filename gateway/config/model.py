@@ -21,6 +21,9 @@ from gateway.config.quality_rules import QualityRules
 GIB = 1 << 30
 MIB = 1 << 20
 
+DEFAULT_OUTBOX: Final = Path("/var/lib/fieldgate/outbox.db")
+"""In the directory that systemd makes for the service."""
+
 Port = Annotated[int, Ge(1), Le(65535)]
 
 
@@ -86,9 +89,7 @@ class UplinkConfig:
 class OutboxConfig:
     """Where readings wait for the cloud. Bytes; a relative path is relative to the config's directory."""
 
-    path: Annotated[Path, Meaning("a relative path starts at this file's directory")] = Path(
-        "/var/lib/fieldgate/outbox.db"
-    )
+    path: Annotated[Path, Meaning("a relative path starts at this file's directory")] = DEFAULT_OUTBOX
     max_bytes: Annotated[
         int, Ge(16 * MIB), Le(1 << 50), Meaning('everything the outbox may take, such as "1GiB"', "bytes")
     ] = GIB

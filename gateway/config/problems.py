@@ -18,7 +18,10 @@ _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong (error) or looks wrong (warning); ``line`` is None for overrides."""
+    """One thing that is wrong (error) or looks wrong (warning); ``line`` is None for overrides.
+
+    ``column`` (characters, from 1) is where the key begins, None where only its table or file is known.
+    """
 
     file: str
     line: int | None
@@ -26,6 +29,7 @@ class Problem:
     message: str
     suggestion: str | None = None
     severity: Literal["error", "warning"] = "error"
+    column: int | None = None
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any, Final, get_args
 
 from cloud.schema import UNITS
+from gateway.config.keys import unknown_key
 from gateway.config.problems import KeyPath, quote
 from gateway.config.quality_rules import DEFAULTS, OPTIONAL_KEYS, QualityOptions, QualityRules, Test
 from gateway.config.source import Source
-from gateway.config.validate import unknown_key, validate
+from gateway.config.validate import validate
 
 _LOWEST_PRESSURE: Final = 0.92
 _HIGHEST_PRESSURE: Final = 1.05

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from drivers.driver_type import DriverType, Nameplate
-from drivers.registry import driver_type
+from drivers.registry import driver_names, driver_type
+from gateway.config import misplaced
 from gateway.config.calibration import check_calibration, read_by_channel, today, warn_of_calibration
+from gateway.config.datasheet import check_datasheet
 from gateway.config.drivers import driver_options, known_driver
+from gateway.config.keys import field_names
 from gateway.config.model import BoardConfig, GatewayConfig, SensorCommon, SensorConfig
 from gateway.config.problems import KeyPath, quote
 from gateway.config.quality import Sections, read_channels
 from gateway.config.quality_rules import QualityRules
 from gateway.config.source import Source
-from gateway.config.validate import field_names, unknown_key, validate
+from gateway.config.syntax import TWO_BRACKETS
+from gateway.config.validate import validate
 from gateway.config.wiring import check_needs, check_pairs, check_pins, check_twins, check_wiring
 
 _GATEWAY_ID: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 _SENSOR_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _DEFAULT_INTERVAL_S: Final = 1.0
+_STATISTICS_MS: Final = 600_000
+_DAY_MS: Final = 86_400_000
 
 
 def gateway_id_problem(name: str) -> str | None:
@@ -30,24 +37,38 @@ def gateway_id_problem(name: str) -> str | None:
     return None
 
 
+def sensor_name_like(name: str) -> str | None:
+    """The sensor's name that a text would make; None where it makes none."""
+    like = re.sub(r"[^A-Za-z0-9_]+", "-", name.strip()).strip("-")
+    return like if _SENSOR_NAME.fullmatch(like) else None
+
+
+def gateway_id_like(name: str) -> str | None:
+    """The id that a name would make; None where it makes none."""
+    like = re.sub(r"[^a-z0-9]+", "-", name.strip().lower()).strip("-")
+    return like if _GATEWAY_ID.fullmatch(like) else None
+
+
 def read_sensors(
     source: Source, gateway: GatewayConfig | None, quality: Sections, board: BoardConfig | None = None
 ) -> tuple[SensorConfig, ...] | None:
     """The sensors in the file's order, or None where one has an error."""
     tables = source.raw.get("sensor", [])
     if not isinstance(tables, list):
-        source.error(("sensor",), "must be an array of tables: [[sensor]]")
+        source.error(("sensor",), TWO_BRACKETS.format("sensor"))
         return None
-    before = len(source.problems)
+    before = source.errors()
     sensors: list[tuple[KeyPath, SensorConfig]] = []
     first_line: dict[str, int | None] = {}
+    # Looking through the installed packages takes milliseconds: once for the whole file.
+    names = functools.cache(driver_names)
     for position, raw in enumerate(tables):
         path: KeyPath = ("sensor", position)
         if not isinstance(raw, dict):
             source.error(path, "must be a table: [[sensor]]")
             continue
         _check_name(source, path, raw.get("name"), first_line)
-        sensor = _read_sensor(source, path, raw, gateway, quality)
+        sensor = _read_sensor(source, path, raw, gateway, quality, names)
         if sensor is not None:
             sensors.append((path, sensor))
     check_pairs(source, sensors, list(first_line))
@@ -55,14 +76,15 @@ def read_sensors(
     check_pins(source, tables)
     check_wiring(source, sensors)
     check_twins(source, sensors)
-    errors = [problem for problem in source.problems[before:] if problem.severity == "error"]
     for path, sensor in sensors:
         nameplate = Nameplate(sensor.model, sensor.serial, sensor.interval_s)
         for concern in driver_type(sensor.driver).concerns(sensor.options, nameplate):
             source.warn((*path, *concern.key), concern.message)
-    if not errors:
-        warn_of_calibration(source, sensors, board, today())
-    return None if errors else tuple(sensor for _, sensor in sensors)
+    if source.errors() != before or len(sensors) != len(tables):
+        return None
+    check_datasheet(source, sensors)
+    warn_of_calibration(source, sensors, board, today())
+    return tuple(sensor for _, sensor in sensors)
 
 
 def _check_name(source: Source, path: KeyPath, name: object, first_line: dict[str, int | None]) -> None:
@@ -72,30 +94,45 @@ def _check_name(source: Source, path: KeyPath, name: object, first_line: dict[st
         source.error(
             (*path, "name"),
             f"must be 1 to 64 letters, digits, underscores and hyphens, not {quote(name)}",
+            sensor_name_like(name),
         )
     if name in first_line:
         line = first_line[name]
-        source.error((*path, "name"), f"{quote(name)} is a second sensor's name (the first: line {line})")
+        source.error(
+            (*path, "name"),
+            f"{quote(name)} is a second sensor's name (the first: line {line}): give each its own",
+        )
     first_line.setdefault(name, source.line((*path, "name")))
 
 
 def _read_sensor(
-    source: Source, path: KeyPath, raw: dict[str, Any], gateway: GatewayConfig | None, quality: Sections
+    source: Source,
+    path: KeyPath,
+    raw: dict[str, Any],
+    gateway: GatewayConfig | None,
+    quality: Sections,
+    names: Callable[[], tuple[str, ...]],
 ) -> SensorConfig | None:
     driver = raw.get("driver")
-    known = known_driver(source, path, driver) if isinstance(driver, str) else None
+    known = known_driver(source, path, driver, names) if isinstance(driver, str) else None
     if known is None:
         # Its own keys can't be judged; the common ones can.
         common = {key: value for key, value in raw.items() if key in field_names(SensorCommon)}
+        for key in [key for key in raw if key not in common]:
+            message, guess = misplaced.explain(key, raw[key], field_names(SensorCommon), path)
+            if guess is not None:
+                source.error((*path, key), message, guess)
         validate(SensorCommon, common, path, source.error)
         return None
     common_names = field_names(SensorCommon)
     option_names = field_names(known.options)
-    before = len(source.problems)
+    before = source.errors()
     for key in raw:
         if key not in common_names and key not in option_names and key != "quality":
-            known_names = (*option_names, *common_names, "quality")
-            source.error((*path, key), *unknown_key(key, known_names, known.name))
+            message, guess = misplaced.explain(
+                key, raw[key], (*option_names, *common_names, "quality"), path, known.name, known.options
+            )
+            source.error((*path, key), message, guess)
     common = {"interval_s": max(_DEFAULT_INTERVAL_S, known.min_interval_s)}
     common |= {key: value for key, value in raw.items() if key in common_names}
     own = {key: value for key, value in raw.items() if key in option_names}
@@ -108,7 +145,7 @@ def _read_sensor(
         check_calibration(source, path, base)
         _check_interval(source, path, base, known.min_interval_s)
     tests = _read_tests(source, path, raw, known, options, gateway, quality)
-    if base is None or options is None or tests is None or len(source.problems) != before:
+    if base is None or options is None or tests is None or source.errors() != before:
         return None
     values = {name: getattr(base, name) for name in common_names}
     return SensorConfig(**values, options=options, quality=tests)
@@ -142,9 +179,31 @@ def _check_interval(source: Source, path: KeyPath, sensor: SensorCommon, min_int
     key = (*path, "interval_s")
     if sensor.interval_s < min_interval_s:
         source.error(
-            key, f"must be at least {min_interval_s:g} for {sensor.driver}, not {sensor.interval_s:g}"
+            key, f"must be at least {min_interval_s:g} s for {sensor.driver}, not {sensor.interval_s:g}"
         )
     # Readings carry their period in milliseconds.
     milliseconds = sensor.interval_s * 1000
     if abs(milliseconds - round(milliseconds)) > 1e-6:
         source.error(key, f"must be whole milliseconds, not {sensor.interval_s}")
+    elif not fits_the_grid(sensor.interval_s):
+        near = " or ".join(f"{each:g}" for each in _nearest_fits(sensor.interval_s))
+        source.warn(
+            key,
+            f"10 minutes, as statistics have it, aren't a multiple of {sensor.interval_s:g} s: {near} fits",
+        )
+
+
+def fits_the_grid(interval_s: float) -> bool:
+    """Whether ten minutes hold a whole number of readings; or a reading whole ten minutes, and a day them."""
+    interval_ms = round(interval_s * 1000)
+    return _STATISTICS_MS % interval_ms == 0 or (
+        interval_ms % _STATISTICS_MS == 0 and _DAY_MS % interval_ms == 0
+    )
+
+
+def _nearest_fits(interval_s: float) -> list[float]:
+    """The intervals next to one that fit, in tenths of a second."""
+    tenths = [*range(1, 6001), 12_000, 18_000, 24_000, 36_000]
+    fits = [each / 10 for each in tenths if fits_the_grid(each / 10)]
+    below, above = [each for each in fits if each < interval_s], [each for each in fits if each > interval_s]
+    return [*below[-1:], *above[:1]]

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from gateway.config import syntax
+from gateway.config.files import no_text, unreadable
+from gateway.config.keys import nearest
 from gateway.config.lines import Lines, split_key
 from gateway.config.problems import OVERRIDES, KeyPath, Problem, key_text, quote
-from gateway.config.validate import nearest, unstorable
+from gateway.config.validate import unstorable
 
 MAX_BYTES: Final = 1 << 20
 """A config is a few kilobytes; a larger file is not one."""
-
-_TOML_PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 class Source:
@@ -26,6 +25,8 @@ class Source:
         self.raw: dict[str, Any] = {}
         self.problems: list[Problem] = []
         self.usable = True
+        self.told: set[KeyPath] = set()
+        """Values of which all that matters has been said: whatever else is wrong with them isn't told."""
         # A name that isn't UTF-8 must not keep its problems from being printed.
         self._file = os.fsencode(path).decode(errors="replace")
         self._lines = Lines("")
@@ -36,17 +37,23 @@ class Source:
 
     def error(self, path: KeyPath, message: str, suggestion: str | None = None) -> None:
         """Note an error at a key."""
+        if path in self.told:
+            return
         self.problems.append(self._problem(path, message, suggestion, warning=False))
 
     def warn(self, path: KeyPath, message: str) -> None:
         """Note what is allowed and looks wrong."""
         self.problems.append(self._problem(path, message, None, warning=True))
 
+    def errors(self) -> int:
+        """How many errors have been noted so far."""
+        return sum(problem.severity == "error" for problem in self.problems)
+
     def line(self, path: KeyPath) -> int | None:
         """The line of a key, or None where it came from the command line."""
         if any(path[: len(over)] == over for over in self._overridden):
             return None
-        return self._lines.of(path)
+        return self._lines.of(path)[0]
 
     def sensor_names(self) -> tuple[str | None, ...]:
         """Each sensor's name where it is one and nobody else's."""
@@ -111,48 +118,48 @@ class Source:
             message,
             suggestion,
             "warning" if warning else "error",
+            None if line is None else self._lines.of(path)[1],
         )
 
-    def _fail(self, message: str, line: int = 1) -> None:
+    def _fail(self, message: str, line: int = 1, column: int | None = None) -> None:
         """The file can't be understood at all."""
         self.usable = False
-        self.problems.append(Problem(self._file, line, "", message))
+        self.problems.append(Problem(self._file, line, "", message, column=column))
 
     def _read(self, path: Path) -> str | None:
         try:
             with path.open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
-        except FileNotFoundError:
-            self._fail("there is no such file")
-            return None
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            self._fail(f"can't be read: {reason}")
+            self._fail(unreadable(path, error))
             return None
         if len(content) > MAX_BYTES:
             self._fail(f"is larger than {MAX_BYTES} bytes: not a config")
+            return None
+        strange = no_text(content)
+        if strange is not None:
+            self._fail(strange)
             return None
         try:
             # Editors on Windows begin a file with a byte order mark.
             return content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
-            self._fail(f"is not UTF-8 (byte 0x{content[error.start]:02x}); save it as UTF-8", line)
+            byte = f"0x{content[error.start]:02x}"
+            self._fail(f"is not UTF-8 (byte {byte} on this line): save the file as UTF-8", line)
             return None
 
     def _parse(self, text: str) -> None:
         try:
-            self.raw = tomllib.loads(text)
+            raw, wrong = syntax.read(text)
         except RecursionError:
             self._fail("is nested too deeply")
             return
-        except ValueError as error:
-            place = _TOML_PLACE.search(str(error))
-            end = text.rstrip().count("\n") + 1
-            line = int(place[1]) if place and place[1] else end if place else 1
-            message = str(error)[: place.start()] if place else str(error)
-            self._fail(f"is not valid TOML: {message[:1].lower()}{message[1:]}", line)
+        for each in wrong:
+            self._fail(each.message, each.line, each.column)
+        if raw is None:
             return
+        self.raw = raw
         self._lines = Lines(text)
         for path, message in unstorable(self.raw):
             self.usable = False

@@ -29,7 +29,7 @@ def topic_root_problem(root: str) -> str | None:
     if problem is not None:
         return problem
     if "+" in root or "#" in root:
-        return 'must not have the wildcards "+" and "#"'
+        return 'must not have the wildcards "+" and "#": it is where topics begin, such as "fieldgate"'
     if root.startswith("$"):
         return 'must not begin with "$": such topics are the broker\'s own'
     if "" in root.split("/"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from gateway.config.problems import quote
+
 _SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]*)", re.ASCII)
 _FACTORS: Final = {
     "": 1,
@@ -25,7 +27,8 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     factor = _FACTORS.get(match[2].lower()) if match else None
     if match is None or factor is None:
-        raise ValueError('must be a size such as "512MiB" or "1GiB" (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)')
+        units = "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
+        raise ValueError(f'must be a size such as "512MiB" or "1GiB" ({units}), not {quote(text)}')
     return round(float(match[1]) * factor)
 
 
@@ -45,6 +48,12 @@ def check_servers(text: str) -> None:
     """A comma-separated list of ``host:port``. Raises ValueError."""
     for server in text.split(","):
         host, colon, port = server.strip().rpartition(":")
+        if not server.strip():
+            raise ValueError("must not be empty, nor have a comma too many")
+        if "://" in server:
+            raise ValueError(f"must not have a scheme: write {quote(server.partition('://')[2].rstrip('/'))}")
+        if not colon and not any(char.isspace() for char in server.strip()):
+            raise ValueError(f"needs a port: write {quote(f'{server.strip()}:9092')}")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         if (
             not colon

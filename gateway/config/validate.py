@@ -6,15 +6,16 @@ here, since drivers' options are plain dataclasses that would ignore them.
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, time
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
 
+from gateway.config import misplaced
+from gateway.config.explain import explain
+from gateway.config.keys import dataclasses_of, field_names, hints_of
 from gateway.config.problems import KeyPath, quote
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ def validate(kind: type[_T], raw: Mapping[str, Any], path: KeyPath, report: Repo
     """An instance of a dataclass from its raw keys, or None after its problems were reported."""
     problems = _unknown_keys(kind, raw, path)
     known = {key: value for key, value in raw.items() if key in field_names(kind)}
+    for key in [key for key, value in known.items() if isinstance(value, date | time)]:
+        # TOML knows dates, JSON doesn't: as text they would pass for any text.
+        if str in _options(hints_of(kind)[key]) and date not in _options(hints_of(kind)[key]):
+            text = quote(_as_text(known.pop(key)))
+            problems.append(((*path, key), f'must be a string, in "quotes": write {text}', None))
+            known[key] = ""
     from pydantic import ValidationError
 
     instance: _T | None = None
@@ -48,31 +55,12 @@ def validate(kind: type[_T], raw: Mapping[str, Any], path: KeyPath, report: Repo
             if deeper and isinstance(details["input"], Mapping):
                 continue
             found = path + place
-            message, suggestion = _explain(details, kind)
+            message, suggestion = explain(details, kind)
             if (found, message, suggestion) not in problems:
                 problems.append((found, message, suggestion))
     for problem in problems:
         report(*problem)
     return instance if not problems else None
-
-
-def field_names(kind: type[Any]) -> tuple[str, ...]:
-    """The keys of a dataclass."""
-    return tuple(field.name for field in dataclasses.fields(kind))
-
-
-def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The word most like this one, or None where none is like it."""
-    by_lower = {candidate.lower(): candidate for candidate in words}
-    found = difflib.get_close_matches(word.lower()[:100], by_lower, n=1, cutoff=0.6)
-    return by_lower[found[0]] if found else None
-
-
-def unknown_key(key: str, names: Sequence[str], owner: str = "") -> tuple[str, str | None]:
-    """What to say of a key that isn't one of ``names``: the one most like it, or else all of them."""
-    guess = nearest(key, names)
-    message = f"is not a known key of {owner}" if owner else "is not a known key"
-    return (message if guess is not None else f"{message}; there are {', '.join(names) or 'none'}"), guess
 
 
 def unstorable(value: object, path: KeyPath = ()) -> Iterable[tuple[KeyPath, str]]:
@@ -91,6 +79,10 @@ def unstorable(value: object, path: KeyPath = ()) -> Iterable[tuple[KeyPath, str
     elif isinstance(value, list):
         for position, item in enumerate(value):
             yield from unstorable(item, (*path, position))
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}
@@ -113,10 +105,10 @@ def _unknown_keys(
     kind: type[Any], raw: Mapping[str, Any], path: KeyPath
 ) -> list[tuple[KeyPath, str, str | None]]:
     problems: list[tuple[KeyPath, str, str | None]] = []
-    hints = get_type_hints(kind)
+    hints = hints_of(kind)
     for key, value in raw.items():
         if key not in field_names(kind):
-            problems.append(((*path, key), *unknown_key(key, field_names(kind))))
+            problems.append(((*path, key), *misplaced.explain(key, value, field_names(kind), path)))
         elif isinstance(value, Mapping):
             problems += _unknown_nested(hints[key], value, (*path, key))
         elif isinstance(value, list):
@@ -130,23 +122,13 @@ def _unknown_nested(
     hint: Any, raw: Mapping[str, Any], path: KeyPath
 ) -> list[tuple[KeyPath, str, str | None]]:
     problems: list[tuple[KeyPath, str, str | None]] = []
-    for nested in _dataclasses_of(hint):
+    for nested in dataclasses_of(hint):
         problems += _unknown_keys(nested, raw, path)
     if get_origin(hint) in (Mapping, dict):
         for key, item in raw.items():
             if isinstance(item, Mapping):
                 problems += _unknown_nested(get_args(hint)[1], item, (*path, key))
     return problems
-
-
-def _dataclasses_of(hint: Any) -> list[type[Any]]:
-    """The one dataclass a hint allows, also inside a union or a tuple; none where it allows several."""
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return [hint]
-    if get_origin(hint) in (Union, UnionType, tuple):
-        found = [nested for option in get_args(hint) for nested in _dataclasses_of(option)]
-        return found if len(found) == 1 else []
-    return []
 
 
 def _place(raw: object, details: ErrorDetails) -> KeyPath:
@@ -164,75 +146,3 @@ def _place(raw: object, details: ErrorDetails) -> KeyPath:
         elif details["type"] == "missing" and depth == len(details["loc"]) - 1:
             path.append(part)
     return tuple(path)
-
-
-_BOUNDS = {
-    "greater_than_equal": ("ge", "at least"),
-    "greater_than": ("gt", "above"),
-    "less_than_equal": ("le", "at most"),
-    "less_than": ("lt", "below"),
-}
-_TYPES = {
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "string_type": 'a string, in "quotes"',
-    "bool_type": "true or false",
-    "path_type": 'a path, in "quotes"',
-    "date_type": "a date, as in 2026-11-21",
-    "date_parsing": "a date, as in 2026-11-21",
-    "date_from_datetime_parsing": "a date, as in 2026-11-21",
-    "date_from_datetime_inexact": "a date without a time of day, as in 2026-11-21",
-    "tuple_type": "a list, in [brackets]",
-    "list_type": "a list, in [brackets]",
-    "dict_type": "a table",
-    "dataclass_type": "a table, as in { key = value }",
-    "dataclass_exact_type": "a table, as in { key = value }",
-}
-
-
-def _explain(details: ErrorDetails, kind: type[Any]) -> tuple[str, str | None]:
-    """What is wrong in the words of the file's author, and the nearest right word."""
-    error, given = details["type"], details["input"]
-    context = details.get("ctx", {})
-    if error == "missing":
-        return "is required", None
-    if error in _BOUNDS:
-        name, words = _BOUNDS[error]
-        as_hex = details["loc"][-1:] == ("address",) and isinstance(given, int)
-        show = hex if as_hex else quote
-        return f"must be {words} {show(context[name])}, not {show(given)}", None
-    if error in _TYPES:
-        return f"must be {_TYPES[error]}, not {quote(given)}", None
-    if error == "literal_error":
-        choices = _choices(kind, details["loc"])
-        words = ", ".join(quote(choice) for choice in choices) or context["expected"]
-        guess = nearest(given, [c for c in choices if isinstance(c, str)]) if isinstance(given, str) else None
-        one_of = "one of " if len(choices) > 1 else ""
-        return f"must be {one_of}{words}, not {quote(given)}", guess
-    if error == "value_error":
-        return str(context.get("error", details["msg"])), None
-    message = details["msg"]
-    return f"{message[:1].lower()}{message[1:]}, not {quote(given)}", None
-
-
-def _choices(kind: Any, location: tuple[int | str, ...]) -> tuple[Any, ...]:
-    """What the Literal at a location allows."""
-    for part in location:
-        if isinstance(part, int):
-            # A position in a list: what the list holds has been looked into already.
-            continue
-        if not dataclasses.is_dataclass(kind):
-            break
-        kind = get_type_hints(kind).get(str(part))
-        nested = _dataclasses_of(kind)
-        kind = nested[0] if nested else kind
-    return tuple(_literals(kind))
-
-
-def _literals(hint: Any) -> Iterator[Any]:
-    if get_origin(hint) is Literal:
-        yield from get_args(hint)
-    elif get_origin(hint) in (Union, UnionType, tuple):
-        for option in get_args(hint):
-            yield from _literals(option)

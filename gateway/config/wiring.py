@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Sequence
+from typing import Final
 
+from drivers.boards.pi import PiOptions
+from drivers.boards.pi_header import I2C_PINS, SPOKEN_FOR
 from drivers.driver_type import Claim
 from drivers.registry import driver_type
-from gateway.config.model import SensorConfig
+from gateway.config.model import BoardConfig, SensorConfig
 from gateway.config.problems import KeyPath, quote
 from gateway.config.quality_rules import BIN_S
 from gateway.config.source import Source
+
+_TAKEN: Final = "{} is {} already: each needs its own"
 
 Fitted = Sequence[tuple[KeyPath, SensorConfig]]
 
@@ -30,9 +35,46 @@ def check_pairs(source: Source, sensors: Fitted, names: Collection[str]) -> None
             )
 
 
+def _check_twin(source: Source, path: KeyPath, sensor: SensorConfig, other: SensorConfig) -> None:
+    """Twins name each other and measure the same at the same height."""
+    key, twin = (*path, "pair"), quote(other.name)
+    if other.pair != sensor.name:
+        theirs = "has no pair" if other.pair is None else f"has the pair {quote(other.pair)}"
+        source.warn(
+            key, f"{twin} {theirs}: twins name each other, so write pair = {quote(sensor.name)} there"
+        )
+    elif None not in (sensor.height_m, other.height_m) and sensor.height_m != other.height_m:
+        source.warn(
+            key,
+            f"{twin} is at {other.height_m:g} m, this is at {sensor.height_m:g} m: twins belong together",
+        )
+
+
+def check_header(source: Source, board: BoardConfig, sensors: Sequence[SensorConfig]) -> None:
+    """Pins that a Raspberry Pi needs for something else."""
+    if not isinstance(board.options, PiOptions):
+        return
+    claims: list[tuple[KeyPath, SensorConfig, Claim]] = [
+        (("sensor", position, *claim.key), sensor, claim)
+        for position, sensor in enumerate(sensors)
+        for claim in driver_type(sensor.driver).claims(sensor.options)
+    ]
+    on_bus = next((sensor.name for _, sensor, claim in claims if claim.part.startswith("I2C address ")), None)
+    for key, _, claim in claims:
+        for pin, purpose in SPOKEN_FOR.items():
+            if claim.part == f"BCM pin {pin}":
+                source.warn(key, f"BCM {pin} is the Raspberry Pi's pin for {purpose}: use another one")
+        for pin, line in I2C_PINS.items():
+            if on_bus is not None and claim.part == f"BCM pin {pin}":
+                source.warn(
+                    key, f"BCM {pin} is {line} of the I2C bus that {quote(on_bus)} is on: use another one"
+                )
+
+
 def check_twins(source: Source, sensors: Fitted) -> None:
     """A twin measures what the sensor measures, as often where that is seldom: else nothing is compared."""
     by_name = {sensor.name: sensor for _, sensor in sensors}
+    positions = {name: position for position, name in enumerate(by_name)}
     for path, sensor in sensors:
         twin = by_name.get(sensor.pair or "")
         if twin is None or twin is sensor:
@@ -48,6 +90,9 @@ def check_twins(source: Source, sensors: Fitted) -> None:
                 f"{quote(twin.name)} is read every {twin.interval_s:g} s, this sensor every"
                 f" {sensor.interval_s:g}: beyond {BIN_S:g} s only equal intervals are compared",
             )
+        elif twin.pair != sensor.name or positions[sensor.name] < positions[twin.name]:
+            # What both have in common is told once.
+            _check_twin(source, path, sensor, twin)
 
 
 def check_needs(source: Source, sensors: Fitted, names: Collection[str]) -> None:
@@ -81,7 +126,9 @@ def check_wiring(source: Source, sensors: Fitted) -> None:
             other = next((owner for owner in owners if claim.clashes(owner[0])), None)
             if other is not None and claim.key not in told:
                 told.add(claim.key)
-                source.error((*path, *claim.key), f"{claim.part} is {_owner(*other[1:])} already")
+                source.error(
+                    (*path, *claim.key), f"{claim.part} is {_owner(*other[1:])} already: each needs its own"
+                )
         for claim in claims:
             taken[claim.part].append((claim, sensor.name, source.line((*path, *claim.key))))
 
@@ -95,7 +142,7 @@ def check_pins(source: Source, tables: Sequence[object]) -> None:
             continue
         key = ("sensor", position, "pin")
         if pin in pins:
-            source.error(key, f"BCM pin {pin} is {_owner(*pins[pin])} already")
+            source.error(key, _TAKEN.format(f"BCM pin {pin}", _owner(*pins[pin])))
         pins.setdefault(pin, (str(table.get("name", position + 1)), source.line(key)))
 
 

@@ -70,7 +70,7 @@ def test_missing_topics_and_who_makes_them(mast: Config) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("no.such = 1", 'kafka.properties.no.such: No such configuration property: "no.such"'),
+        ("no.such = 1", 'kafka.properties.no.such: is no property of librdkafka: "no.such"'),
         ('linger.ms = "x"', "kafka.properties.linger.ms: Invalid value"),
         ("compression.level = 99", 'property "compression.level" value 99 is outside allowed range -1..12'),
         ('error_cb = "x"', "kafka.properties.error_cb: error_cb can't be set by a file"),

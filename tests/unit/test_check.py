@@ -57,6 +57,7 @@ def test_json_of_a_broken_config(capsys: pytest.CaptureFixture[str]) -> None:
                 "key": "board.kind",
                 "suggestion": "raspberry-pi",
                 "severity": "error",
+                "column": 1,
             }
         ],
         "summary": None,

@@ -17,7 +17,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
     "no_gateway": [(1, "gateway.id", "is required", None)],
     "unknown_keys": [
         (4, "mqqt", "is not a known section", "mqtt"),
-        (8, "outbox.max_size", "there are path, max_bytes, min_free_disk, commit_interval_s", None),
+        (8, "outbox.max_size", "is not a known key", "max_bytes"),
         (9, "outbox.Path", "is not a known key", "path"),
         (16, 'sensor["cup-50m-a"].ofset', "is not a known key of hall-anemometer", "offset"),
     ],
@@ -31,13 +31,13 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (17, "board.kind", 'must be one of "raspberry-pi", "simulated", "replay", not 3', None),
     ],
     "out_of_range": [
-        (2, "gateway.id", "must be 1 to 63 small letters, digits and hyphens", None),
-        (3, "gateway.latitude", "must be at most 90.0, not 127.7", None),
+        (2, "gateway.id", "must be 1 to 63 small letters, digits and hyphens", "mast-07"),
+        (3, "gateway.latitude", "are latitude and longitude swapped?", None),
         (7, "mqtt.port", "must be at most 65535, not 70000", None),
         (8, "mqtt.topic_root", "wildcards", None),
         (11, "outbox.max_bytes", 'must be a size such as "512MiB"', None),
-        (12, "outbox.min_free_disk", "must be at least 0, not -1", None),
-        (13, "outbox.commit_interval_s", "must be at least 0.1, not 0", None),
+        (12, "outbox.min_free_disk", "must be at least 0 bytes, not -1", None),
+        (13, "outbox.commit_interval_s", "must be at least 0.1 s, not 0", None),
         (16, "status.listen", 'must be "host:port"', None),
     ],
     "later_versions": [
@@ -48,16 +48,16 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (6, "kafka.properties.acks", "lost or stored twice", None),
         (7, "kafka.properties.enable.idempotence", "lost or stored twice", None),
         (8, "kafka.properties.partitioner", "murmur2_random", None),
-        (9, "kafka.properties.bootstrap.servers", "belongs into kafka.bootstrap_servers", None),
+        (9, "kafka.properties.bootstrap.servers", "belongs in kafka.bootstrap_servers", None),
         (11, 'kafka.properties."linger.ms"', "given twice", None),
         (12, "kafka.properties.sasl.oauthbearer", "not [1]", None),
     ],
     "drivers": [
         (6, 'sensor["cup-50m-a"].driver', "there are bp20, dht11, gpsd", "hall-anemometer"),
         (12, 'sensor["dht"].pin', "must be at most 27, not 28", None),
-        (13, 'sensor["dht"].interval_s', "must be at least 2 for dht11, not 1", None),
+        (13, 'sensor["dht"].interval_s', "must be at least 2 s for dht11, not 1", None),
         (15, 'sensor["cup 30m"].slope', "is required", None),
-        (16, 'sensor["cup 30m"].name', "must be 1 to 64 letters", None),
+        (16, 'sensor["cup 30m"].name', "must be 1 to 64 letters", "cup-30m"),
         (19, 'sensor["cup 30m"].at_rest', 'must be one of "zero", "offset"', "offset"),
         (21, "sensor[4].name", "is required", None),
         (22, "sensor[4].driver", "set latitude and longitude in [gateway]", None),
@@ -83,7 +83,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (21, 'sensor["cup-b"].recalibrate_months', "needs calibrated", None),
         (22, 'sensor["cup-b"].accuracy', 'must be above 0, not "0 + 2%"', None),
         (23, 'sensor["cup-b"].range', "must be the lower and the upper end, as in [0, 75]", None),
-        (32, 'sensor["cup-c"].recalibrate_months', "must be at most 120, not 240", None),
+        (32, 'sensor["cup-c"].recalibrate_months', "must be at most 120 months, not 240", None),
         (33, 'sensor["cup-c"].accuracy.wind_sped', "is not a known key", "wind_speed"),
         (42, 'sensor["cup-d"].recalibrate_months', "says the same as expires: give one of them", None),
         (43, 'sensor["cup-d"].accuracy', "must be ± in the unit", None),
@@ -96,7 +96,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
     "quality": [
         (4, "quality.wind_sped", "is not a known quantity", "wind_speed"),
         (8, "quality.wind_speed.max_stp", "is not a known key", "max_step"),
-        (10, "quality.wind_speed.spike", "must be above 0.0, not -1", None),
+        (10, "quality.wind_speed.spike", "must be above 0, not -1", None),
         (11, "quality.wind_speed.stopped_s", 'must be a number, not "300"', None),
         (12, "quality.wind_speed.off[1]", 'must be one of "site-range", "step"', "spike"),
         (15, "quality.temperature.site_range", "must be [lower, upper], not [1, 2, 3]", None),
@@ -106,10 +106,10 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (24, "quality.humidity.off", "names a test twice", None),
         (25, "quality.humidity.max_step", 'belongs to the test "step", which off switches off', None),
         (26, "quality.humidity.site_range", 'must be [lower, upper], not "0-100"', None),
-        (34, 'sensor["cup"].quality.max_step', "must be above 0.0, not 0", None),
+        (34, 'sensor["cup"].quality.max_step', "must be above 0, not 0", None),
         (40, 'sensor["dht"].quality.wind_speed', "the sensor measures temperature, humidity", None),
         (40, 'sensor["dht"].quality.max_step', "must stand in a quantity's table, as in temperature", None),
-        (40, 'sensor["dht"].quality.humidity.drift_window_s', "must be at least 3600.0, not 3", None),
+        (40, 'sensor["dht"].quality.humidity.drift_window_s', "must be at least 3600 s, not 3", None),
         (45, 'sensor["baro"].quality.pressure.max_step', "which off switches off", None),
         (51, 'sensor["sun"].quality', "must be a table, as in { max_step = 10 }", None),
     ],
@@ -120,7 +120,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
     ],
     "faults": [
         (7, "board.faults[1].kind", 'must be one of "stuck", "icing"', "stuck"),
-        (8, "board.faults[2].after_s", "must be at least 0.0, not -1", None),
+        (8, "board.faults[2].after_s", "must be at least 0, not -1", None),
     ],
     "faults_unfit": [
         (7, "board.faults[1].sensor", 'there is no sensor "cups"', "cup"),
@@ -140,8 +140,8 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (22, "forward[7].filter", "is required", None),
     ],
     "forward_readings": [
-        (10, "forward[1].scale", "belongs into each of the readings where there are several", None),
-        (11, "forward[1].path", "belongs into each of the readings where there are several", None),
+        (10, "forward[1].scale", "belongs in each of the readings where there are several", None),
+        (11, "forward[1].path", "belongs in each of the readings where there are several", None),
         (13, "forward[1].readings[1].unit", 'must be "Cel", the unit of temperature, not "F"', None),
         (14, "forward[1].readings[2].scale", "must not be 0", None),
         (14, "forward[1].readings[2].max", "must be above min, 5, not 4", None),
@@ -166,7 +166,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
     "forward_payloads": [
         (11, "forward[1].payload", 'must be one of "reading", "number", "json", "raw", not "text"', None),
         (16, "forward[2].path", 'means nothing for payload = "number", only for "json"', None),
-        (17, "forward[2].period_s", "must be at least 0.001, not 0.0005", None),
+        (17, "forward[2].period_s", "must be at least 0.001 s, not 0.0005", None),
         (22, "forward[3].quantity", '"temprature" is no quantity; there are temperature', "temperature"),
         (23, "forward[3].period_s", "must be whole milliseconds, not 1.0005", None),
         (24, "forward[3].channel", 'has {2}, but "c/+" has 1 wildcard', None),
@@ -205,7 +205,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
     "simulated_start": [(5, "board.start", "needs a time zone", None)],
     "not_tables": [
         (1, "gateway", "must be a table: [gateway]", None),
-        (2, "sensor", "must be an array of tables: [[sensor]]", None),
+        (2, "sensor", "must be [[sensor]], with two brackets on each side", None),
         (3, "forward[1]", "must be a table", None),
         (4, "mqtt", "must be a table: [mqtt]", None),
     ],
@@ -282,24 +282,24 @@ def test_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_file_that_is_a_directory(tmp_path: Path) -> None:
     _, (problem,) = check(tmp_path)
-    assert problem.message == "can't be read: Is a directory"
+    assert problem.message == f"is a directory: name the file in it, such as {tmp_path / 'gateway.toml'}"
 
 
 def test_file_that_is_not_utf8(tmp_path: Path) -> None:
     line, _, message = _problem_of(tmp_path, b'[gateway]\nid = "m"\n# \xe9t\xe9\n')
-    assert (line, message) == (3, "is not UTF-8 (byte 0xe9); save it as UTF-8")
+    assert (line, message) == (3, "is not UTF-8 (byte 0xe9 on this line): save the file as UTF-8")
 
 
 def test_syntax_error_at_the_end_of_the_file(tmp_path: Path) -> None:
     line, _, message = _problem_of(tmp_path, b'[gateway]\nid = "m"\nlatitude =\n\n')
     assert line == 3
-    assert message.startswith("is not valid TOML")
+    assert message == "latitude has no value: write one after the =, or put a # before the line"
 
 
 def test_key_given_twice_is_a_syntax_error_on_its_line(tmp_path: Path) -> None:
     line, _, message = _problem_of(tmp_path, b'[gateway]\nid = "m"\nid = "n"\n')
     assert line == 3
-    assert "overwrite" in message
+    assert message == '"id" is given twice, on line 2 too: delete one'
 
 
 def test_file_too_large(tmp_path: Path) -> None:

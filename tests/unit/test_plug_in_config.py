@@ -49,7 +49,7 @@ def test_its_keys_are_checked_like_a_built_in_drivers(packages: Packages, path: 
     assert problems(path) == [
         'gateway.toml:6: sensor["shed"].level: must be a number, not "high"',
         'gateway.toml:7: sensor["shed"].levl: is not a known key of acme-thermometer (did you mean "level"?)',
-        'gateway.toml:8: sensor["shed"].interval_s: must be at least 1 for acme-thermometer, not 0.5',
+        'gateway.toml:8: sensor["shed"].interval_s: must be at least 1 s for acme-thermometer, not 0.5',
     ]
 
 
