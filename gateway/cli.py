@@ -79,6 +79,35 @@ def _parser() -> argparse.ArgumentParser:
     )
     read.set_defaults(action=_read)
 
+    init = commands.add_parser("init", help="write a commented config for chosen sensors, to be filled in")
+    init.add_argument("--id", metavar="ID", help="this gateway's, such as mast-07")
+    init.add_argument(
+        "--sensor",
+        dest="sensors",
+        metavar="NAME=DRIVER[:PIN][,KEY=VALUE…]",
+        action="append",
+        default=[],
+        help="e.g. cup-50m-a=hall-anemometer:17,height_m=50 or baro=bp20 (repeatable)",
+    )
+    init.add_argument(
+        "--board", choices=["raspberry-pi", "simulated"], default="raspberry-pi", help="default: raspberry-pi"
+    )
+    init.add_argument("--kafka", metavar="HOST:PORT", help="where readings go")
+    init.add_argument("--latitude", type=float, metavar="DEG", help="of the mast, decimal; north is positive")
+    init.add_argument("--longitude", type=float, metavar="DEG", help="of the mast, decimal; east is positive")
+    init.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("gateway.toml"),
+        metavar="FILE",
+        help="must not be there yet; - is standard output (default: gateway.toml)",
+    )
+    init.set_defaults(action=_init)
+
+    schema = commands.add_parser("schema", help="the config's JSON Schema, for editors")
+    schema.set_defaults(action=_schema)
+
     doctor = commands.add_parser("doctor", help="whether this machine is ready for a config")
     _add_config(doctor)
     doctor.add_argument("--json", action="store_true", help="findings as JSON")
@@ -194,6 +223,20 @@ def _calibrations(arguments: argparse.Namespace) -> int:
     from gateway.calibrations_command import run
 
     return run(arguments.config, json_output=arguments.json)
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    from gateway.init_command import run, terminal
+
+    return run(arguments, terminal())
+
+
+def _schema(_arguments: argparse.Namespace) -> int:
+    from drivers.registry import driver_names
+    from gateway.config.schema import as_text
+
+    _say(as_text(driver_names()).rstrip("\n"))
+    return _OK
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

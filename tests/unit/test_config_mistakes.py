@@ -3,6 +3,7 @@
 The catalogue is ``tests/fixtures/config-mistakes.txt``: after ``####`` the mistake's name, then the file as
 it was written, after ``>>>>`` everything that check says of it, line by line. A file without ``[gateway]``
 gets one at its end, one without sensors and forwards a forward, so that nothing else is wrong with it.
+``{drivers}`` are the built-in drivers' names.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from drivers.registry import DRIVERS
 from gateway.config import check
 
 CATALOGUE = Path(__file__).parents[1] / "fixtures" / "config-mistakes.txt"
@@ -26,7 +28,7 @@ def _catalogue() -> dict[str, tuple[str, list[str]]]:
     mistakes: dict[str, tuple[str, list[str]]] = {}
     for block in re.split(r"^#### ", CATALOGUE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
         name, _, rest = block.partition("\n")
-        text, _, told = rest.partition(">>>>\n")
+        text, _, told = rest.replace("{drivers}", ", ".join(DRIVERS)).partition(">>>>\n")
         assert name not in mistakes, f"two mistakes are called {name!r}"
         mistakes[name] = (text, told.split("\n")[: told.rstrip("\n").count("\n") + 1])
     return mistakes

@@ -1,0 +1,229 @@
+"""The commented config that ``fieldgate init`` writes: every key with unit, bounds, default and a sentence.
+
+Made of the same annotations that validate a config. What has a default is commented out, as it stands; what
+is required and wasn't given is a placeholder, which ``fieldgate check`` names until it is filled in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from drivers.boards.opener import BOARDS
+from drivers.driver_type import OptionError
+from drivers.meaning import Meaning
+from drivers.registry import driver_type
+from gateway.config.amounts import show
+from gateway.config.board import DEFAULT_KIND
+from gateway.config.keys import Key, keys_of
+from gateway.config.misplaced import SECTIONS
+from gateway.config.model import ClockConfig, GatewayConfig, SensorCommon
+from gateway.config.placeholders import PLACEHOLDER
+
+_HEAD: Final = """\
+# A gateway of fieldgate. Lines that begin with #key = are defaults: take the # away to change one.
+# Whether all is right: fieldgate check -c FILE
+"""
+_FORWARD: Final = """\
+# Other devices' messages on the local broker that go the same way: see docs/configure.md.
+#[[forward]]
+#filter = "sensors/+/temperature"
+#payload = "number"
+#quantity = "temperature"
+"""
+_ABOUT: Final = {
+    "gateway": "Who and where this gateway is.",
+    "mqtt": "The local Mosquitto.",
+    "kafka": "Where readings go.",
+    "uplink": "How they get there: at once, or stored and in batches where megabytes cost.",
+    "outbox": "Where readings wait on the disk while Kafka can't be reached.",
+    "clock": "Whose word the time is.",
+    "status": "The status page.",
+    "board": "What the sensors are wired to.",
+}
+_KERNEL: Final = next(
+    dataclasses.replace(key, default="kernel") for key in keys_of(ClockConfig) if key.name == "trust"
+)
+"""Its default on a Raspberry Pi, which has no clock of its own."""
+_BYTES: Final = {1 << 30: "GiB", 1 << 20: "MiB"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One sensor to write: its name, its driver and the keys that were given."""
+
+    name: str
+    driver: str
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What is known of the gateway; keys of sections that were given, by section."""
+
+    gateway_id: str
+    board: str
+    sensors: Sequence[Wanted] = ()
+    given: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def render(answers: Answers) -> str:
+    """The file's text. Raises DriverError where a sensor's driver isn't there or is broken."""
+    given: dict[str, dict[str, Any]] = {name: dict(keys) for name, keys in answers.given.items()}
+    gateway = given.setdefault("gateway", {})
+    gateway["id"] = answers.gateway_id
+    if any(_needs_position(sensor) for sensor in answers.sensors):
+        gateway = {"latitude": PLACEHOLDER, "longitude": PLACEHOLDER, **gateway}
+        given["gateway"] = gateway
+    if answers.board == DEFAULT_KIND:
+        given["kafka"] = {"bootstrap_servers": f"{PLACEHOLDER}:9092", **given.get("kafka", {})}
+    blocks = [_HEAD]
+    for name, kind in SECTIONS.items():
+        keys = keys_of(kind)
+        if name == "clock" and answers.board == DEFAULT_KIND:
+            keys = tuple(_KERNEL if key.name == "trust" else key for key in keys)
+        lines = _lines(keys, given.get(name, {}))
+        blocks.append("\n".join((f"# {_ABOUT[name]}", f"[{name}]", *lines)))
+    kind_line = f"kind = {toml(answers.board)}"
+    choices = " or ".join(toml(each) for each in BOARDS)
+    own = _lines(keys_of(BOARDS[answers.board]), given.get("board", {}))
+    blocks.append("\n".join((f"# {_ABOUT['board']}", "[board]", f"# {choices}", kind_line, *own)))
+    blocks += ["\n".join(_sensor(sensor)) for sensor in answers.sensors]
+    return "\n\n".join((*blocks, _FORWARD)).replace("\n\n\n", "\n\n")
+
+
+def comment(key: Key) -> str:
+    """What a key means, its unit and bounds, and its default where it has one."""
+    meaning = key.meaning
+    text = meaning.text if meaning is not None else key.name
+    facts = [fact for fact in (meaning.unit if meaning is not None else "", bounds(key)) if fact]
+    return text + (f" [{'; '.join(facts)}]" if facts else "")
+
+
+def bounds(key: Key) -> str:
+    """``0.1 to 3600``, ``"live" or "metered"``; empty where anything goes."""
+    low = high = ""
+    for each in _metadata(key.hint):
+        match each:
+            case Ge(limit):
+                low = figure(key.name, limit)
+            case Gt(limit):
+                low = f"above {figure(key.name, limit)}"
+            case Le(limit):
+                high = figure(key.name, limit)
+            case Lt(limit):
+                high = f"below {figure(key.name, limit)}"
+            case tuple():
+                return " or ".join(toml(choice) for choice in each)
+    if low and high:
+        return f"{low} to {high}"
+    if low:
+        return low if low.startswith("above") else f"from {low}"
+    return high and f"to {high}"
+
+
+def toml(value: object) -> str:
+    """A value as TOML has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(toml(each) for each in value)}]"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return toml({each.name: getattr(value, each.name) for each in dataclasses.fields(value)})
+    if isinstance(value, Mapping):
+        if not value:
+            return "{}"
+        return f"{{ {', '.join(f'{key} = {_address(key, each)}' for key, each in value.items())} }}"
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def _sensor(sensor: Wanted) -> Iterator[str]:
+    known = driver_type(sensor.driver)
+    yield "[[sensor]]"
+    keys = {key.name: key for key in keys_of(SensorCommon)}
+    shortest = max(1.0, known.min_interval_s)
+    least = Meaning(f"one reading each so often, at least {show(known.min_interval_s)}", "s")
+    keys["interval_s"] = dataclasses.replace(keys["interval_s"], default=shortest, meaning=least)
+    given = {"name": sensor.name, "driver": sensor.driver, **sensor.given}
+    first = [keys.pop(name) for name in ("name", "driver")]
+    yield from _lines([*first, *keys_of(known.options), *keys.values()], given)
+
+
+def _lines(keys: Sequence[Key], given: Mapping[str, Any]) -> Iterator[str]:
+    """Each key with its comment; keys that nobody knows as they were given, for check to name them."""
+    for key in keys:
+        if key.default == {} and key.name not in given:
+            # A table of its own; there is none to show.
+            continue
+        yield f"# {comment(key)}"
+        if key.name in given:
+            yield f"{key.name} = {_address(key.name, given[key.name])}"
+        elif key.required:
+            yield f"{key.name} = {toml(PLACEHOLDER)}"
+        elif key.default is None:
+            yield f"#{key.name} ="
+        else:
+            yield f"#{key.name} = {_default(key)}"
+    for name in [name for name in given if name not in {key.name for key in keys}]:
+        yield f"{name} = {toml(given[name])}"
+
+
+def _default(key: Key) -> str:
+    unit = key.meaning.unit if key.meaning is not None else ""
+    if unit == "bytes" and isinstance(key.default, int):
+        size = next(
+            (f"{key.default // each}{name}" for each, name in _BYTES.items() if key.default % each == 0), None
+        )
+        return toml(size if size is not None else key.default)
+    return _address(key.name, key.default)
+
+
+def _address(name: str, value: object) -> str:
+    return hex(value) if name == "address" and isinstance(value, int) else toml(value)
+
+
+def figure(name: str, limit: Any) -> str:
+    """A bound as people write it: ``0x48``, ``16 MiB``, ``0.1``."""
+    if name == "address":
+        return f"0x{limit:02x}"
+    if isinstance(limit, int) and limit >= 1 << 20 and limit % (1 << 20) == 0:
+        return f"{limit >> 50} PiB" if limit >= 1 << 50 else f"{limit >> 20} MiB"
+    return show(limit)
+
+
+def _metadata(hint: Any) -> Iterator[Any]:
+    """Bounds, and the choices of a Literal as one tuple."""
+    if get_origin(hint) is Annotated:
+        inner, *metadata = get_args(hint)
+        yield from _metadata(inner)
+        yield from metadata
+    elif get_origin(hint) in (Union, UnionType):
+        for option in get_args(hint):
+            yield from _metadata(option)
+    elif get_origin(hint) is Literal:
+        yield get_args(hint)
+
+
+def _needs_position(sensor: Wanted) -> bool:
+    """Whether a driver refuses a gateway that doesn't say where it is."""
+    known = driver_type(sensor.driver)
+    if any(key.required for key in keys_of(known.options)) or {"latitude", "longitude"} <= set(sensor.given):
+        return False
+    try:
+        known.settle(known.options(), GatewayConfig("mast"))
+    except OptionError:
+        return True
+    return False
