@@ -117,6 +117,7 @@ class Daemon:
             config.mqtt.keepalive_s,
             self._broker_drops,
             lambda: self._forwarder.session_lost(),
+            config.mqtt.login,
         )
         self._link.greet(self._topics.status, self._announcement("online"))
         self._live, self._backlog = (assembly.kafka_sink(config, role) for role in ("live", "backlog"))

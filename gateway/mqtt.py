@@ -71,6 +71,7 @@ class MqttLink:
         keepalive_s: int = 30,
         drops: BrokerDrops | None = None,
         session_lost: Callable[[], None] = lambda: None,
+        login: tuple[str, str | None] | None = None,
     ) -> None:
         self._address = (host, port, keepalive_s)
         self._filters = tuple(filters)
@@ -100,6 +101,8 @@ class MqttLink:
             manual_ack=True,
         )
         client.connect_timeout = _CONNECT_TIMEOUT_S
+        if login is not None:
+            client.username_pw_set(*login)
         client.max_inflight_messages_set(_IN_FLIGHT)
         client.max_queued_messages_set(_QUEUED)
         client.will_set(will[0], will[1], qos=1, retain=True)

@@ -67,7 +67,7 @@ class Reloading:
 
     def reload(self) -> Plan | None:
         """Read the file again and change to it; what has changed, or None where it was refused."""
-        config, problems = check(self._path, self._overrides)
+        config, problems = check(self._path, self._overrides, at_work=True)
         plan = None if config is None else compare(self.config, config)
         if plan is not None:
             problems += located(self._path, self._overrides, refusals(plan))

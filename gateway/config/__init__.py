@@ -51,19 +51,22 @@ _NO_OVERRIDES: Final[Mapping[str, object]] = {}
 
 def load(path: Path, overrides: Mapping[str, object] = _NO_OVERRIDES) -> Config:
     """The config of a file, with ``overrides`` (dotted keys) put over it. Raises ConfigError."""
-    config, problems = check(path, overrides)
+    config, problems = check(path, overrides, at_work=True)
     if config is None:
         raise ConfigError(problems)
     return config
 
 
 def check(
-    path: Path, overrides: Mapping[str, object] = _NO_OVERRIDES
+    path: Path, overrides: Mapping[str, object] = _NO_OVERRIDES, *, at_work: bool = False
 ) -> tuple[Config | None, tuple[Problem, ...]]:
-    """The config of a file, None where it has errors; and its problems, warnings included. Never raises."""
+    """The config of a file, None where it has errors; and its problems, warnings included. Never raises.
+
+    Secrets that can't be had are errors where the config is ``at_work``, else warnings.
+    """
     from gateway.config.assemble import assemble
 
-    return assemble(path, overrides)
+    return assemble(path, overrides, at_work=at_work)
 
 
 def located(

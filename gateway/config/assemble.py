@@ -22,6 +22,7 @@ from gateway.config.model import (
 )
 from gateway.config.problems import KeyPath, Problem
 from gateway.config.quality import read_sections
+from gateway.config.secrets import is_reference, read_secret, warn_of_readers
 from gateway.config.source import Source
 from gateway.config.topic_filters import topic_root_problem
 from gateway.config.units import parse_listen, parse_size
@@ -49,9 +50,14 @@ SECTIONS: Final = (
 )
 
 
-def assemble(path: Path, overrides: Mapping[str, object]) -> tuple[Config | None, tuple[Problem, ...]]:
-    """The config of a file, None where it has errors; and its problems, warnings included. Never raises."""
-    source = Source(path)
+def assemble(
+    path: Path, overrides: Mapping[str, object], *, at_work: bool
+) -> tuple[Config | None, tuple[Problem, ...]]:
+    """The config of a file, None where it has errors; and its problems, warnings included. Never raises.
+
+    Where it is ``at_work`` a secret that can't be had is an error.
+    """
+    source = Source(path, at_work=at_work)
     config = _build(source, path.absolute().parent, overrides) if source.usable else None
     problems = sorted(source.problems, key=lambda problem: (problem.line is None, problem.line or 0))
     if any(problem.severity == "error" for problem in problems):
@@ -149,6 +155,16 @@ def _mqtt_problems(source: Source, raw: dict[str, Any]) -> None:
             source.error(("mqtt", "topic_root"), problem)
     if raw.get("host") == "":
         source.error(("mqtt", "host"), "must not be empty")
+    password = raw.get("password")
+    if "password" in raw and "username" not in raw:
+        source.error(("mqtt", "password"), "needs username too")
+    if is_reference(password):
+        raw["password"] = read_secret(source, ("mqtt", "password"), password)
+    elif isinstance(password, str):
+        warn_of_readers(source, ("mqtt", "password"), source.path)
+    elif "password" in raw:
+        source.error(("mqtt", "password"), 'must be a string, in "quotes", or { credential = "name" }')
+        del raw["password"]
 
 
 def _uplink_problems(source: Source, raw: dict[str, Any]) -> None:

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from gateway.config.keys import field_names, nearest
 from gateway.config.model import KafkaConfig
-from gateway.config.problems import KeyPath, quote
+from gateway.config.problems import KeyPath, is_secret, quote
+from gateway.config.secrets import is_reference, read_secret, warn_of_readers
 from gateway.config.source import Source
 from gateway.config.units import check_servers
 
@@ -113,6 +114,14 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
     flat: dict[str, str] = {}
     for path, value in _leaves(properties, ("kafka", "properties")):
         name = ".".join(str(part) for part in path[2:])
+        if is_reference(value) and name not in REFUSED and name not in flat:
+            secret = read_secret(source, path, value)
+            if secret is not None:
+                flat[name] = secret
+            problem = _property_problem(name, secret or "x")
+            if problem is not None:
+                source.error(path, f"is no property of librdkafka that takes this: {quote(name)}")
+            continue
         if name in REFUSED:
             source.error(path, REFUSED[name])
         elif name in flat:
@@ -123,9 +132,13 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
             if problem is not None and problem.startswith(_UNKNOWN):
                 source.error(path, f"is no property of librdkafka: {quote(name)}", nearest(name, _OFTEN_USED))
             elif problem is not None:
-                source.error(path, problem)
+                shown = f"librdkafka doesn't take this value for {name}" if is_secret(name) else problem
+                source.error(path, shown)
+            elif is_secret(name):
+                warn_of_readers(source, path, source.path)
         else:
-            source.error(path, f"must be a string, a number, true or false, not {quote(value)}")
+            given = "what stands there" if is_secret(name) else quote(value)
+            source.error(path, f"must be a string, a number, true or false, not {given}")
     return flat
 
 
@@ -138,7 +151,7 @@ def _property_problem(name: str, value: str) -> str | None:
 
 def _leaves(table: Mapping[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     for key, value in table.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and value and not is_reference(value):
             yield from _leaves(value, (*path, key))
         else:
             yield (*path, key), value

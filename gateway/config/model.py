@@ -57,6 +57,15 @@ class MqttConfig:
     keepalive_s: Annotated[
         int, Ge(5), Le(65535), Meaning("how long a silent connection is believed", "s")
     ] = 30
+    username: Annotated[str | None, Meaning("who the gateway is to Mosquitto, where that asks")] = None
+    password: Annotated[
+        str | None, Meaning('better { credential = "name" } or { file = "…" } than the password itself')
+    ] = field(default=None, repr=False)
+
+    @property
+    def login(self) -> tuple[str, str | None] | None:
+        """User and password; None where the broker asks for none."""
+        return None if self.username is None else (self.username, self.password)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +81,7 @@ class KafkaConfig:
     format: Annotated[Literal["json"], Meaning("how readings are written")] = "json"
     properties: Annotated[
         Mapping[str, str], Meaning("librdkafka's own properties, such as security.protocol")
-    ] = field(default_factory=dict)
+    ] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ KeyPath = tuple[str | int, ...]
 OVERRIDES: Final = "--set"
 """What stands for the file where a value came from the command line."""
 
+_SECRET_KEY: Final = re.compile(r"passw|secret|\.pem$|\.jaas|oauthbearer\.config", re.IGNORECASE)
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
@@ -44,6 +45,11 @@ class ConfigError(Exception):
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = problems
         super().__init__("\n".join(str(problem) for problem in problems))
+
+
+def is_secret(key: str) -> bool:
+    """Whether a key's value is one that must not be shown."""
+    return _SECRET_KEY.search(key) is not None
 
 
 def quote(value: object) -> str:

@@ -33,7 +33,10 @@ _SIZE: Final = {
 }
 _REFERENCE: Final = {
     "type": "object",
-    "properties": {"credential": {"type": "string"}, "file": {"type": "string"}},
+    "properties": {
+        "credential": {"type": "string", "description": "its name in LoadCredential= of the service"},
+        "file": {"type": "string", "description": "the file that holds it"},
+    },
     "minProperties": 1,
     "maxProperties": 1,
     "additionalProperties": False,

@@ -21,7 +21,10 @@ MAX_BYTES: Final = 1 << 20
 class Source:
     """One file's raw values, the overrides put over them, and the problems found so far."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, at_work: bool = True) -> None:
+        """Read a file; ``at_work`` where the config is about to be used, not only looked at."""
+        self.path = path
+        self._at_work = at_work
         self.raw: dict[str, Any] = {}
         self.problems: list[Problem] = []
         self.usable = True
@@ -44,6 +47,13 @@ class Source:
     def warn(self, path: KeyPath, message: str) -> None:
         """Note what is allowed and looks wrong."""
         self.problems.append(self._problem(path, message, None, warning=True))
+
+    def absent(self, path: KeyPath, message: str, remedy: str) -> None:
+        """Note what can't be had here: an error where the config is used, else a warning."""
+        if self._at_work:
+            self.error(path, f"{message}: {remedy}" if remedy else message)
+        else:
+            self.warn(path, f"{message}; not looked at here")
 
     def errors(self) -> int:
         """How many errors have been noted so far."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gateway.config.amounts import converted, meant, show, unit_of
 from gateway.config.lines import mentions
-from gateway.config.problems import KeyPath, quote
+from gateway.config.problems import KeyPath, is_secret, quote
 
 _MOST: Final = 20
 """Somebody who sees twenty errors begins with the first."""
@@ -84,6 +84,10 @@ def _explain(error: str, lines: list[str]) -> tuple[SyntaxProblem, bool]:
         told = _brackets(line) or _heading(message, lines, number)
     else:
         told = _twice(message, lines, number) or next(_statement(message, line, column), None)
+    named = re.match(r"[\s\"']*([A-Za-z0-9_.\-]+)", line)
+    if named is not None and is_secret(named[1]):
+        # The line would be shown, in a log too.
+        told = f"{named[1]} must be text in quotes; what stands there isn't shown"
     if told is None:
         told = f"is not valid TOML: {message[:1].lower()}{message[1:]}"
     return SyntaxProblem(number, column, told), not header and "[" not in line and "{" not in line

@@ -76,7 +76,7 @@ def test_it_needs_nothing_else_to_be_configured_and_read(site: Path, tmp_path: P
     ]
     path.write_text(CONFIG + CONFIG[CONFIG.index("[[") :].replace('"air"', '"twin"'))
     assert [str(each) for each in check(path)[1]] == [
-        f'{path}:8: sensor["twin"].address: I2C address 0x44 is "air"\'s (line 5) already'
+        f'{path}:8: sensor["twin"].address: I2C address 0x44 is "air"\'s (line 5) already: each needs its own'
     ]
     assert driver_type("sht31").make.__module__ == "fieldgate_sht31"
 

@@ -97,7 +97,7 @@ def test_what_cannot_be_read(path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "outbox.db.channels: JSONDecodeError" in capsys.readouterr().err
     path.write_text("")
     assert cli.main(["calibrations", "-c", str(path)]) == 1
-    assert "gateway.id: is required" in capsys.readouterr().err
+    assert "is empty: fieldgate init writes a file to begin with" in capsys.readouterr().err
 
 
 def test_times_nobody_knows() -> None:

@@ -1,0 +1,89 @@
+"""Secrets that a config names and doesn't hold: ``{ credential = "name" }`` of systemd or ``{ file = "…" }``.
+
+Their values are never in a problem, a log line or the status page: only here and where they are used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeGuard
+
+from gateway.config.files import unreadable
+from gateway.config.keys import unknown_key
+from gateway.config.problems import KeyPath, quote
+from gateway.config.source import Source
+
+DIRECTORY: Final = "CREDENTIALS_DIRECTORY"
+"""Where systemd puts the credentials of a service (systemd.exec(5), LoadCredential=)."""
+
+_KINDS: Final = ("credential", "file")
+_NAME: Final = re.compile(r"[A-Za-z0-9_.@-]{1,255}", re.ASCII)
+_MAX_BYTES: Final = 64 << 10
+_OTHERS_MAY_READ: Final = 0o004
+
+
+def is_reference(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a table names a secret; any other table is one of dotted keys."""
+    return isinstance(value, Mapping) and bool(value) and any(kind in value for kind in _KINDS)
+
+
+def read_secret(source: Source, path: KeyPath, reference: Mapping[str, Any]) -> str | None:
+    """The secret that a table names; None after its problem was noted.
+
+    Where the service isn't running (``fieldgate check``, on any machine) a secret that can't be had is a
+    warning: systemd gives credentials to the service only, and its files may be closed to others.
+    """
+    wrong = [key for key in reference if key not in _KINDS]
+    for key in wrong:
+        source.error((*path, key), *unknown_key(key, _KINDS))
+    if wrong:
+        return None
+    (kind, *more), name = reference, next(iter(reference.values()))
+    if more:
+        source.error(path, "names a credential and a file: keep one of them")
+        return None
+    if not isinstance(name, str) or not name:
+        source.error((*path, kind), f'must be a string, in "quotes", not {quote(name)}')
+        return None
+    if kind == "file":
+        return _content(source, (*path, kind), source.path.absolute().parent / name)
+    if _NAME.fullmatch(name) is None or name in (".", ".."):
+        source.error((*path, kind), f"must be the name given to LoadCredential=, not {quote(name)}")
+        return None
+    directory = os.environ.get(DIRECTORY)
+    if directory is None:
+        add = f"add LoadCredential={name}:/path/of/its/file to the service"
+        source.absent((*path, kind), f"systemd gives {quote(name)} to the running service only", add)
+        return None
+    return _content(source, (*path, kind), Path(directory) / name)
+
+
+def warn_of_readers(source: Source, path: KeyPath, file: Path) -> None:
+    """A secret in a file that everybody on the machine can read."""
+    try:
+        mode = file.stat().st_mode
+    except OSError:
+        return
+    if mode & _OTHERS_MAY_READ:
+        source.warn(path, f"a secret stands in a file that everybody here may read: chmod 640 {file}")
+
+
+def _content(source: Source, path: KeyPath, file: Path) -> str | None:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        source.absent(path, f"{file}: {unreadable(file, error)}", "")
+        return None
+    try:
+        text = content.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        text = ""
+    if not text or len(content) > _MAX_BYTES or "\0" in text:
+        source.error(path, f"{file} must hold one secret as text, at most 64 KiB")
+        return None
+    warn_of_readers(source, path, file)
+    return text
