@@ -76,10 +76,8 @@ WIRING: Final = frozenset({"pin", "address", "host", "port", "adc.address", "adc
 """Names of options that say where a sensor is connected: they change no value."""
 
 
-def slope_and_offset(options: Any) -> tuple[float, float] | None:
-    """The transfer function of options that have a ``slope``: value = slope · raw + offset."""
-    slope = getattr(options, "slope", None)
-    return None if slope is None else (slope, getattr(options, "offset", 0.0))
+def _all_options(options: Any, _quantity: str) -> tuple[Any, ...]:
+    return (options,)
 
 
 def _no_claims(_options: Any) -> Iterable[Claim]:
@@ -115,10 +113,11 @@ class DriverType:
 
     ``needs`` names other sensors' readings that the driver is told before each read.
 
-    For the calibration record: ``transfer`` gives slope and offset, ``wiring`` names the options (nested ones
-    with dots) that change no value, ``individual`` is for sensors that need a certificate each. All other
-    options that don't have their default are part of a calibration's name, so a default never changes: what
-    is to work differently gets a new key.
+    For the calibration record: ``shaping`` gives the dataclasses whose fields shape one quantity's value (all
+    options, unless channels have tables of their own); ``slope`` and ``offset`` in them are the transfer
+    function. ``wiring`` names those (nested ones with dots) that change no value, ``individual`` is for
+    sensors that need a certificate each. All others that don't have their default are part of a calibration's
+    name, so a default never changes: what is to work differently gets a new key.
     """
 
     name: str
@@ -132,7 +131,7 @@ class DriverType:
     emulate: Emulation | None = None
     longest_read_s: float = 5.0
     retry_after_s: float | None = None
-    transfer: Callable[[Any], tuple[float, float] | None] = slope_and_offset
+    shaping: Callable[[Any, str], Iterable[Any]] = _all_options
     wiring: Collection[str] = WIRING
     individual: IndividualCalibration | None = None
     needs: Callable[[Any], Iterable[Need]] = _no_needs

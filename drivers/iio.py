@@ -326,11 +326,9 @@ def concerns(options: IioOptions, nameplate: Nameplate) -> Iterator[Concern]:
         )
 
 
-def transfer(options: IioOptions) -> tuple[float, float] | None:
-    """Slope and offset where there is one channel, and so one transfer function."""
-    if len(options.channels) != 1 or options.channels[0].slope is None:
-        return None
-    return options.channels[0].slope, options.channels[0].offset
+def shaping(options: IioOptions, quantity: str) -> tuple[IioOptions | IioChannel, ...]:
+    """The device, and the one channel's own table."""
+    return (options, *(each for each in options.channels if each.quantity == quantity))
 
 
 TYPE = DriverType(
@@ -342,6 +340,7 @@ TYPE = DriverType(
     claims,
     concerns,
     settle,
-    transfer=transfer,
-    wiring=frozenset({"where"}),
+    shaping=shaping,
+    # Which of several equal devices it is changes no value; the attribute may, in another unit.
+    wiring=frozenset({"where", "channels", "quantity"}),
 )

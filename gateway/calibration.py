@@ -12,9 +12,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import date
+from itertools import chain
 from typing import Any, Final
 
-from cloud.channel_records import ChannelRecord, Period, Setting
+from cloud.channel_records import MAX_LABEL, ChannelRecord, Period, Setting
 from drivers.interface import Channel
 from drivers.registry import driver_type
 from gateway.config.calibration import accuracy_of, expiry_date, range_of
@@ -78,12 +79,19 @@ def calibration_id(determining: dict[str, object]) -> str:
 
 def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelRecord:
     kind = driver_type(sensor.driver)
-    transfer = kind.transfer(sensor.options)
-    slope, offset = (None, None) if transfer is None else map(float, transfer)
+    slope: float | None = None
+    offset: float | None = None
     settings: dict[str, Setting] = {}
     chosen: dict[str, Setting] = {}
-    for name, value, is_default in _options(sensor.options):
-        if name in kind.wiring or (transfer is not None and name in ("slope", "offset")) or value is None:
+    shaping = kind.shaping(sensor.options, channel.quantity)
+    for name, value, is_default in chain.from_iterable(map(_options, shaping)):
+        if name in kind.wiring or value is None:
+            continue
+        if name == "slope":
+            slope = float(value)
+            continue
+        if name == "offset":
+            offset = float(value)
             continue
         settings[name] = _setting(value)
         if not is_default:
@@ -156,6 +164,15 @@ def _options(options: Any) -> Iterator[tuple[str, Any, bool]]:
 
 def _setting(value: Any) -> Setting:
     """An option as the record tells it. Whole numbers and others are the same: 1 is 1.0."""
-    if isinstance(value, bool | str):
+    if isinstance(value, bool):
         return value
-    return float(value) if isinstance(value, int | float) else json.dumps(value, default=str)
+    if isinstance(value, int | float):
+        return float(value)
+    return _label(value if isinstance(value, str) else json.dumps(value, default=str))
+
+
+def _label(text: str) -> str:
+    """A text that a record can have; what is too long or can't be printed is told from others by a digest."""
+    if len(text) <= MAX_LABEL and text.isprintable():
+        return text
+    return f"sha256:{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:16]}"

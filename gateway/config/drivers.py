@@ -55,7 +55,8 @@ def driver_options(
             tuple(known.claims(options))
             tuple(known.concerns(options, Nameplate()))
             tuple(known.needs(options))
-            known.transfer(options)
+            for channel in channels:
+                tuple(known.shaping(options, channel.quantity))
     except OptionError as error:
         source.error((*path, *error.key), error.message)
         return None

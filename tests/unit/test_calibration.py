@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cloud.channel_records import ChannelRecord, Period, encode_channel, parse_channel
 from cloud.schema import encode_reading, parse_reading
+from drivers.interface import Channel
 from drivers.registry import driver_type
 from gateway.calibration import configured, expiry_reasons, has_expired
 from gateway.clock_repair import repaired
@@ -157,6 +158,61 @@ def test_of_two_channels_only_the_one_that_is_meant_changes(tmp_path: Path) -> N
     assert (finer.cal != temperature.cal, same.cal) == (True, humidity.cal)
     assert (finer.accuracy, finer.range) == (1.5, (0.0, 60.0))
     assert same.range == (20.0, 90.0)
+
+
+IIO = """
+[[sensor]]
+name = "shed"
+driver = "iio"
+device = "bme280"
+channels = [
+  { quantity = "temperature", attribute = "in_temp" },
+  { quantity = "pressure", attribute = "in_pressure", slope = 1.001, offset = 0.02, min = 50 },
+]
+"""
+
+
+def test_channels_with_tables_of_their_own_have_calibrations_of_their_own(tmp_path: Path) -> None:
+    temperature, pressure = records(tmp_path, IIO)
+    assert (temperature.slope, temperature.offset) == (None, 0.0)
+    assert (pressure.slope, pressure.offset, pressure.range[0]) == (1.001, 0.02, 50.0)
+    assert pressure.settings == {"device": "bme280", "attribute": "in_pressure", "min": 50.0}
+    same, other = records(tmp_path, IIO.replace("slope = 1.001", "slope = 1.002"))
+    assert (same.cal, other.cal != pressure.cal) == (temperature.cal, True)
+    moved = records(tmp_path, IIO.replace('"bme280"', '"bme280"\nwhere = "1-0077"'))
+    assert [each.cal for each in moved] == [temperature.cal, pressure.cal]
+
+
+@pytest.mark.parametrize(
+    "text", [CUP, BARO, DHT, SUN, GPS, IIO, '[[sensor]]\nname = "a"\ndriver = "scd4x"\n']
+)
+def test_what_is_made_of_a_config_can_be_read(tmp_path: Path, text: str) -> None:
+    for record in records(tmp_path, text):
+        assert parse_channel(encode_channel(record)) == record
+
+
+@dataclass(frozen=True)
+class Strange:
+    """Options that somebody's own driver might have."""
+
+    table: tuple[str, ...] = ("x" * 500,)
+    text: str = "a\nb"
+    nothing: str | None = None
+    count: int = 3
+    whether: bool = True
+
+
+def test_options_of_any_kind_make_a_record_that_can_be_read() -> None:
+    channel = Channel("wind_speed", "m/s", "Hz", 0, 75)
+
+    def made(options: Strange) -> ChannelRecord:
+        return configured("m", SensorConfig("a", "hall-anemometer", options=options), [channel])[0]
+
+    record = made(Strange())
+    assert parse_channel(encode_channel(record)) == record
+    assert (record.settings["count"], record.settings["whether"]) == (3.0, True)
+    assert str(record.settings["table"]).startswith("sha256:")
+    assert made(Strange(table=("x" * 501,))).cal != record.cal != made(Strange(text="a\tb")).cal
 
 
 @pytest.mark.parametrize(
