@@ -35,6 +35,8 @@ def broker(config: Config) -> Finding:
 
     client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
     client.connect_timeout = _MQTT_TIMEOUT_S
+    if config.mqtt.login is not None:
+        client.username_pw_set(*config.mqtt.login)
     client.on_connect = connected
     begin_s = time.monotonic()
     try:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config import load
 from gateway.demo.mosquitto import LocalMosquitto
+from gateway.doctor.network import broker
 from gateway.mqtt import MqttLink
 
 
@@ -40,3 +42,15 @@ def test_who_is_let_in(guarded: LocalMosquitto, login: tuple[str, str | None] | 
         assert link.ready.wait(10 if let_in else 0.5) == let_in
     finally:
         link.stop()
+
+
+def test_doctor_goes_in_as_the_daemon_does(guarded: LocalMosquitto, tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    text = f'[gateway]\nid = "m"\n[mqtt]\nhost = "{guarded.host}"\nport = {guarded.port}\n'
+    secret = tmp_path / "mqtt.password"
+    path.write_text(text + 'username = "mast"\npassword = { file = "mqtt.password" }\n')
+    secret.write_text("sesame\n")
+    assert broker(load(path)).state == "ok"
+    secret.write_text("simsalabim\n")
+    refused = broker(load(path))
+    assert (refused.state, "refuses" in refused.found) == ("error", True)
