@@ -21,6 +21,7 @@ from tests.servers import shared_data
 Columns = Mapping[str, tuple[str, str | None]]
 """Quantity and twin of each column."""
 
+NO_FACTORS: Mapping[str, float] = {}
 LATER = datetime.max.replace(tzinfo=UTC)
 RANGES = {"wind_speed": (0.0, 75.0), "temperature": (-50.0, 80.0), "humidity": (0.0, 100.0)}
 
@@ -33,7 +34,12 @@ def rows(path: Path, time_column: str) -> Iterator[tuple[datetime, dict[str, str
 
 
 def flagged(
-    path: Path, time_column: str, columns: Columns, interval_s: float, until: datetime = LATER
+    path: Path,
+    time_column: str,
+    columns: Columns,
+    interval_s: float,
+    until: datetime = LATER,
+    factors: Mapping[str, float] = NO_FACTORS,
 ) -> list[tuple[str, datetime, str]]:
     """Each reason against a reading of a file: column, time and word."""
     mates = Mates()
@@ -55,7 +61,7 @@ def flagged(
             if row[column] in ("", "NaN"):
                 one.missing(at_ns)
             else:
-                verdict = one.judge(at_ns, float(row[column]))
+                verdict = one.judge(at_ns, float(row[column]) * factors.get(column, 1.0))
                 told += [(column, moment, reason) for reason in verdict.reasons]
     return told
 
@@ -73,6 +79,22 @@ def test_twenty_minutes_of_gusts_at_one_hertz() -> None:
         "solar_irradiance_w_m2": ("irradiance", None),
     }
     assert flagged(path, "timestamp", columns, 1.0) == []
+
+
+def test_a_cup_that_is_ten_per_cent_off_is_found_on_a_real_mast(full: bool) -> None:
+    path = shared_data("mast_10min_3months.csv.gz")
+    if path is None or not full:
+        pytest.skip("no shared data: mast_10min_3months.csv.gz" if full else "only with --full")
+    twins = {f"Spd{height}m{a}": f"Spd{height}m{b}" for height in (80, 60, 40) for a, b in ("NS", "SN")}
+    columns: Columns = {column: ("wind_speed", twin) for column, twin in twins.items()}
+    factors = dict.fromkeys(("Spd80mN", "Spd60mN", "Spd40mN"), 1.1)
+    told = flagged(path, "Timestamp", columns, 600.0, factors=factors)
+    disagree = [(column, moment) for column, moment, reason in told if reason == "PAIR_DISAGREES"]
+    assert min(moment for _, moment in disagree) == datetime(2016, 2, 1, 6, 10, tzinfo=UTC)
+    found = Counter(column for column, _ in disagree)
+    assert {column: found[column] for column in factors} == {
+        "Spd80mN": 11869, "Spd60mN": 8236, "Spd40mN": 8506,
+    }  # fmt: skip
 
 
 def test_three_months_with_three_icings_and_much_wake(full: bool) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from cloud.schema import FAIL, GOOD, NOT_EVALUATED, SUSPECT, Reading
+from drivers.boards.faults import Fault
 from drivers.interface import Channel
 from gateway.config import Config, QualityRules, SensorConfig, load
+from gateway.config.quality_rules import DEFAULTS, QualityOptions
 from gateway.quality.judge import Judge, Verdict
 from gateway.quality.mates import Mates
 from gateway.reload import Names, compare
@@ -185,3 +187,21 @@ def test_a_clock_that_is_set_is_no_gap_and_an_unsynced_reading_is_suspect_at_lea
         ("unsynced", SUSPECT, ("CLOCK_UNSYNCED",)),
         ("synced", SUSPECT, ("STEP_TOO_HIGH",)),
     ]
+
+
+def test_the_documentation_has_every_default() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "quality.md").read_text()
+    quantities = list(DEFAULTS)
+    assert "| Key | " + " | ".join(f"`{quantity}`" for quantity in quantities) + " |" in text
+    for key in (field.name for field in fields(QualityOptions) if field.name != "off"):
+        cells = " | ".join(_cell(getattr(DEFAULTS[quantity], key)) for quantity in quantities)
+        assert f"| `{key}` | {cells} |" in text
+    configure = (Path(__file__).parents[2] / "docs" / "configure.md").read_text()
+    for key in (field.name for kind in (QualityOptions, Fault) for field in fields(kind)):
+        assert f"\n| `{key}` | " in configure
+
+
+def _cell(default: tuple[float, float] | float | None) -> str:
+    if default is None:
+        return "—"
+    return f"[{default[0]:g}, {default[1]:g}]" if isinstance(default, tuple) else f"{default:.10g}"
