@@ -145,6 +145,35 @@ def test_only_what_changed_is_touched(mast: Gateway, provisioned: str, tmp_path:
     ]
 
 
+def test_other_quality_rules_hold_at_once_and_no_sampler_notices(
+    mast: Gateway, provisioned: str, tmp_path: Path
+) -> None:
+    def flagged(status: dict[str, Any]) -> bool:
+        return "OVER_RANGE" in status["channels"]["cup.wind_speed"]["reasons"]
+
+    assert not flagged(mast.status())
+    calm = "[quality.wind_speed]\nsite_range = [0, 0.1]\n"
+    assert reload(mast, tmp_path, text(mast, lambda config: f"{config}\n{calm}"))["error"] is None
+    eventually(mast.status, 20, until=flagged)
+    assert mast.stop() == 0
+    series = readings(provisioned, mast)["cup.wind_speed"]
+    # Some may wait in the outbox, but none was missed: each number has its second.
+    begin_us = series[0].time_us - series[0].seq * 1_000_000
+    assert [reading.time_us for reading in series] == [
+        begin_us + reading.seq * 1_000_000 for reading in series
+    ]
+    reasons = [reading.reasons for reading in series if reading.value]
+    changed = reasons.index(("OVER_RANGE",))
+    assert set(reasons[:changed]) == {()}
+    assert set(reasons[changed:]) == {("OVER_RANGE",)}
+    assert {reading.quality for reading in series if reading.reasons} == {3}
+    events = [json.loads(message.value() or b"") for message in records(provisioned, ["gateway.events"])]
+    told = [event for event in events if event.get("gateway") == mast.id and "settings" in str(event)]
+    assert "sensor.cup.quality" in str(told)
+    # Nobody began anew.
+    assert mast.log.read_text().count("event=sensor.") == 0
+
+
 def test_a_forward_comes_and_goes_without_a_new_connection(
     mast: Gateway, provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.quality.accounts import DAY_UNITS, HOUR_S, false_flags, faulty, table
 from tests.quality.days import mast_config, sample
 
-SHORT_UNIT_S = 300
+SHORT_UNIT_S = 240
 SHORT_RULES = "[quality.wind_speed]\ndrift_window_s = 3600"
 TWO_FLAGS = 2
 
