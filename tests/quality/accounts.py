@@ -179,7 +179,7 @@ def account(taken: Series, unit_s: int, trailing_s: float = 600.0) -> Result:
     return Result(
         accounts,
         {
-            channel: sum(one.quality >= 3 and at not in told[channel] for at, one in enumerate(series))
+            channel: sum(_is_false(one) and at not in told[channel] for at, one in enumerate(series))
             for channel, series in taken.items()
         },
         {channel: len(series) - len(told[channel]) for channel, series in taken.items()},
@@ -215,9 +215,12 @@ def _duration(seconds: float | None) -> str:
 
 def false_flags(taken: Series) -> dict[str, tuple[int, int]]:
     """By channel of a clean day: how many readings were flagged, of how many."""
-    return {
-        channel: (sum(one.quality != 1 for one in series), len(series)) for channel, series in taken.items()
-    }
+    return {channel: (sum(map(_is_false, series)), len(series)) for channel, series in taken.items()}
+
+
+def _is_false(one: Taken) -> bool:
+    """Flagged, though nothing is wrong. A CO2 sensor's first three minutes are what it says they are."""
+    return one.quality != 1 and one.reasons != ("WARMING_UP",)
 
 
 def main() -> None:
