@@ -35,6 +35,7 @@ from drivers.interface import (
 )
 from gateway.calibration import configured, expiry_reasons, in_range, unjudged_expiry
 from gateway.clock import clock_was_set
+from gateway.complaints import Complaints
 from gateway.config import QualityRules, SensorConfig
 from gateway.driver_calls import DriverCalls, GivenUp
 from gateway.feeds import Feeds
@@ -140,7 +141,7 @@ class Sampler:
         self._started = False
         self._start_again_s = float("-inf")
         self._start_trouble = "the driver that hung may still have the sensor: this one isn't started yet"
-        self._failing = False
+        self._complaints = Complaints(sensor.name)
         self.trouble: str | None = None
         self._set_meanwhile = False
         self._retired = threading.Event()
@@ -349,9 +350,6 @@ class Sampler:
             self._failed(error, news=last)
             return "READ_ERROR"
         self.trouble = None
-        if self._failing:
-            self._failing = False
-            log.warning("event=sensor.answers sensor=%s", self.sensor.name)
         return measurements
 
     def _start(self) -> None:
@@ -391,21 +389,24 @@ class Sampler:
             self._failed(error)
 
     def _failed(self, error: Exception, *, news: bool = True) -> None:
-        # The first failure is news, its repetitions are not: the readings say READ_ERROR each time.
-        level = logging.WARNING if news and not self._failing else logging.DEBUG
-        self._failing = self._failing or news
         self.trouble = str(error)
-        log.log(level, "event=sensor.silent sensor=%s error=%s", self.sensor.name, error)
+        if news:
+            self._complaints.failed(error, self._mast.clock.monotonic())
+        else:
+            log.debug("event=sensor.asked_again sensor=%s error=%s", self.sensor.name, error)
 
     def _emit(self, period: _Period, read: Mapping[str, Measurement] | str) -> None:
+        answered = not isinstance(read, str)
         for channel in self._driver.channels:
             measured = read if isinstance(read, str) else read.get(channel.quantity, "READ_ERROR")
             if isinstance(measured, Measurement) and not _is_finite(measured):
                 self._failed(ReadError(f"{channel.quantity} is not a finite number"))
-                measured = "READ_ERROR"
+                measured, answered = "READ_ERROR", False
             reading = self._reading(channel, period, measured)
             self._mast.feeds.note(reading, self._mast.clock.monotonic())
             self._mast.emit(reading, self.sensor.name)
+        if answered:
+            self._complaints.answered()
 
     def _reading(self, channel: Channel, period: _Period, measurement: Measurement | str) -> Reading:
         mast, name = self._mast, f"{self.sensor.name}.{channel.quantity}"
