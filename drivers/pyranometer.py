@@ -40,6 +40,7 @@ _ADC_STEPS: Final = 1 << 15
 _COARSE_WM2: Final = 2.0
 """A step above this hides what a silicon pyranometer shows: at 0.256 V it is 0.78 W/m2."""
 _LOOK_EVERY_S: Final = 10.0
+_NEAR_SUPPLY_V: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Pyranometer:
         self._pins: tuple[AdcInput, ...] = ()
         self._look_at_s = float("-inf")
         self._floating: tuple[float, ...] = ()
+        self._shorted: tuple[float, ...] = ()
         self._over_range = False
 
     def start(self) -> None:
@@ -106,21 +108,24 @@ class Pyranometer:
     def read(self) -> tuple[Measurement, ...]:
         """The irradiance now. Raises ReadError.
 
-        NOISY where both inputs float: then it isn't known whether a sensor is there.
+        NOISY where both inputs float, as it isn't known then whether a sensor is there, and where one is at
+        the converter's supply, where it measures no difference.
         """
         if self._input is None:
             raise ReadError("the pyranometer isn't started")
         conversion = self._input.convert()
         self._over_range = bool(conversion.reasons)
         self._look()
-        reasons = (*conversion.reasons, "NOISY") if self._floating else conversion.reasons
+        doubtful = self._floating or self._shorted
+        reasons = (*conversion.reasons, "NOISY") if doubtful else conversion.reasons
         wm2 = irradiance_wm2(conversion.volts, self._options)
         return (Measurement(CHANNEL.quantity, wm2, conversion.volts, reasons=reasons),)
 
     def stop(self) -> None:
         """Forget the converter; it needs no release."""
         self._input, self._pins = None, ()
-        self._floating, self._over_range = (), False
+        self._floating = self._shorted = ()
+        self._over_range = False
 
     def diagnose(self) -> tuple[str, ...]:
         """What the last read says about the wiring."""
@@ -133,6 +138,12 @@ class Pyranometer:
                 f"both wires of {where} float ({volts} to ground): the pyranometer is not connected, or"
                 " nothing ties it to ground; connect its negative wire to ground through 10 kΩ"
             )
+        if self._shorted:
+            volts = " and ".join(f"{pin_v:.2f} V" for pin_v in self._shorted)
+            found.append(
+                f"{where} is at the converter's supply ({volts} to ground): a wire is shorted to it, or vdd_v"
+                " isn't the supply"
+            )
         if self._over_range:
             found.append(
                 f"{where} is at the end of its range: one wire is broken, or the sensor has an amplifier"
@@ -143,11 +154,12 @@ class Pyranometer:
     def _look(self) -> None:
         """See now and then whether both inputs float; each time while they do."""
         now_s = self._board.monotonic()
-        if self._pins and (self._floating or now_s >= self._look_at_s):
+        if self._pins and (self._floating or self._shorted or now_s >= self._look_at_s):
             self._look_at_s = now_s + _LOOK_EVERY_S
             volts = tuple(pin.convert().volts for pin in self._pins)
             lowest, highest = FLOATING_V
             self._floating = volts if all(lowest <= pin_v <= highest for pin_v in volts) else ()
+            self._shorted = volts if max(volts) >= self._options.adc.vdd_v - _NEAR_SUPPLY_V else ()
 
 
 def claims(options: PyranometerOptions) -> tuple[Claim, ...]:

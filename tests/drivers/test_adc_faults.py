@@ -279,6 +279,21 @@ def test_a_pyranometer_that_is_unplugged_doesnt_pass_for_night() -> None:
     assert sensor.diagnose() == ()
 
 
+def test_wires_shorted_to_the_supply_are_named() -> None:
+    station = Station()
+    station.volts[2] = station.volts[3] = 4.95
+    sensor = pyranometer(station)
+    found = only(sensor.read())
+    assert (found.value, found.reasons) == (0.0, ("NOISY",))
+    assert sensor.diagnose() == (
+        "input 2-3 of the converter at 0x48 is at the converter's supply (4.95 V and 4.95 V to ground): a"
+        " wire is shorted to it, or vdd_v isn't the supply",
+    )
+    station.volts[2] = station.volts[3] = 0.0
+    assert only(sensor.read()).reasons == ()
+    assert sensor.diagnose() == ()
+
+
 @pytest.mark.parametrize(("pin", "reason"), [(2, "OVER_RANGE"), (3, "UNDER_RANGE")])
 def test_one_broken_wire_is_the_end_of_the_range(pin: int, reason: str) -> None:
     station = Station()
