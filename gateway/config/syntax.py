@@ -207,7 +207,9 @@ def _statement(message: str, line: str, column: int | None) -> Iterator[str]:
     found = _STATEMENT.fullmatch(line)
     if found is None:
         yield from _look_alike(char)
-        if named := re.match(r"([A-Za-z0-9_.\-]+)\s*(?::|\s)\s*(\S.*)", bare):
+        # What can't be printed isn't proposed either.
+        named = re.match(r"([A-Za-z0-9_.\-]+)\s*(?::|\s)\s*(\S.*)", bare)
+        if named is not None and bare.isprintable():
             yield f"has no =: write {named[1]} = {named[2]}"
         if re.fullmatch(r"[A-Za-z0-9_.\-]+", bare):
             yield f"has no value: write {bare} = …, or put a # before it"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from annotated_types import Ge, Le
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from drivers.boards.pi import PiOptions
@@ -446,6 +446,7 @@ _toml = st.one_of(
 
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=_toml)
+@example(text="0:\x08")
 def test_no_text_makes_check_raise(path: Path, text: str) -> None:
     path.write_text(text, errors="surrogatepass")
     config, problems = check(path)
