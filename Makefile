@@ -50,8 +50,9 @@ lint:
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Two at a time: most of the time tests wait for servers.
 test: setup lint
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
 
 test-full: setup lint
 	$(BIN)/pytest --full $(ARGS)

@@ -86,6 +86,7 @@ def test_without_jars_it_says_so_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
+@pytest.mark.spark
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_running(tmp_path: Path, config: Path, number: signal.Signals) -> None:
@@ -107,6 +108,7 @@ def test_nothing_is_left_running(tmp_path: Path, config: Path, number: signal.Si
 
 
 @pytest.mark.system
+@pytest.mark.spark
 @pytest.mark.timeout(500)
 def test_killed_components_come_back_and_a_second_demo_goes_on(tmp_path: Path, config: Path) -> None:
     with running_demo(tmp_path, "-c", str(config), "--seconds", "12") as demo:

@@ -17,7 +17,7 @@ from tests.integration import nrg_oracle
 from tests.integration.demo_runs import RunningDemo, running_demo
 from tests.servers import eventually, shared_data
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.timeout(400)]
 
 PROJECT = Path(__file__).resolve().parents[2]
 REAL_FILE = "mast_1s_20min.csv"

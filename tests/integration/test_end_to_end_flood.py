@@ -17,7 +17,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from tests.integration.demo_runs import RunningDemo, running_demo
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.timeout(400)]
 
 FLOOD = 1000
 KEPT_BYTES = 64 * 1024
