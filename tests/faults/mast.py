@@ -34,6 +34,9 @@ FSYNC_S: Final = 0.5
 PER_EVENT_SECOND: Final = 5
 """Readings of the standard mast in a second of event time."""
 
+CHANNELS: Final = 6
+"""Of the standard mast."""
+
 SENSORS: Final = """
 [[sensor]]
 name = "cup-a"

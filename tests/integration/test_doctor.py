@@ -74,7 +74,9 @@ def test_all_is_well(doctor: Doctor, tmp_path: Path, kafka: LocalBroker, mosquit
     place: dict[str, object] = {"mqtt_port": mosquitto.port, "kafka": kafka.bootstrap_servers}
     code, findings = doctor(**place)
     assert code == 0, findings
-    assert {finding["state"] for each in findings.values() for finding in each} == {"ok"}
+    worse = [finding["found"] for each in findings.values() for finding in each if finding["state"] != "ok"]
+    # That the outbox stands where tests have their files is rightly warned of.
+    assert [found for found in worse if "is emptied when the machine starts" not in found] == []
     assert list(findings) == [
         "config", "outbox", "disk", "sensor", "mqtt", "kafka", "topics", "clock", "volume",
     ]  # fmt: skip
