@@ -12,11 +12,14 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from cloud.errors import CloudError
+from cloud.producer import DEFAULTS
 
 log = logging.getLogger(__name__)
 
 _STEP_S: Final = 0.5
 _LOADS_CODE: Final = "plugin."
+NAMES_A_FILE: Final = ".location"
+"""How the names of properties end that name a file."""
 _OF_ITS_OWN: Final = ("No such configuration property", "Invalid value", "Configuration property")
 
 
@@ -46,6 +49,23 @@ def property_problem(name: str, value: str) -> str | None:
         return problem if problem.startswith(_OF_ITS_OWN) else None
     except (TypeError, AttributeError, ValueError):
         return f"{name} can't be set by a file"
+    return None
+
+
+def together_problem(properties: Mapping[str, str]) -> str | None:
+    """Why librdkafka doesn't take properties together that it takes one by one; None where it does.
+
+    No network. Files that properties name are left out: they may be on another machine only.
+    """
+    taken = {
+        name: value
+        for name, value in properties.items()
+        if not name.startswith(_LOADS_CODE) and not name.endswith(NAMES_A_FILE)
+    }
+    try:
+        Producer({**DEFAULTS, **taken, "log_level": 0}, logger=log)
+    except KafkaException as error:
+        return str(error.args[0].str()).strip().removeprefix("Failed to create producer: ")
     return None
 
 

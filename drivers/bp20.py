@@ -21,9 +21,10 @@ from drivers.ads1115 import (
     Conversion,
     adc_claims,
     adc_concerns,
+    adc_pins,
 )
-from drivers.driver_type import Claim, Concern, DriverType, Nameplate
-from drivers.interface import Board, Channel, Measurement, ReadError
+from drivers.driver_type import Claim, Concern, DriverType, Nameplate, OptionError
+from drivers.interface import Board, Channel, Located, Measurement, ReadError
 from drivers.meaning import Meaning
 
 CHANNEL = Channel("pressure", "kPa", "V", 15.0, 115.0, accuracy=1.5)
@@ -175,6 +176,15 @@ def _complaints(conversion: Conversion, options: Bp20Options) -> Iterator[str]:
         )
 
 
+def settle(options: Bp20Options, _site: Located | None) -> Bp20Options:
+    """The options as they are. Raises OptionError where the supply is measured where the sensor is."""
+    if options.supply is not None and options.supply.input in adc_pins(options.adc.input):
+        raise OptionError(
+            ("supply", "input"), f"input {options.supply.input} is the sensor's own: the supply needs another"
+        )
+    return options
+
+
 def claims(options: Bp20Options) -> tuple[Claim, ...]:
     """The converter's inputs."""
     supply = options.supply_adc
@@ -223,6 +233,7 @@ TYPE = DriverType(
     Bp20,
     claims,
     concerns,
+    settle,
     retry_after_s=RETRY_AFTER_S,
     wiring=ADC_WIRING | {"supply.input", "supply.tolerance"},
 )

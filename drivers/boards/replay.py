@@ -11,6 +11,7 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
@@ -150,20 +151,35 @@ def channel_columns(options: ReplayOptions, sensors: Sequence[FittedSensor]) -> 
     return found
 
 
+def check_header(path: Path, options: ReplayOptions, columns: Mapping[str, ReplayColumn]) -> None:
+    """Raise BoardError where a file hasn't the columns that are wanted. Reads its first line only."""
+    with _rows(path) as rows:
+        _header(str(path), rows, options, columns)
+
+
 def read_world(path: Path, options: ReplayOptions, columns: Mapping[str, ReplayColumn]) -> RecordedWorld:
     """Read a file. Raises BoardError naming file, line and column of the first thing wrong."""
+    with _rows(path) as rows:
+        return _read_rows(str(path), rows, options, columns)
+
+
+@contextmanager
+def _rows(path: Path) -> Iterator[CsvRows]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return _read_rows(str(path), csv.reader(file), options, columns)
+            yield csv.reader(file)
     except OSError as error:
         raise BoardError(f"{path}: can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BoardError(f"{path}: isn't UTF-8 text: {error}") from error
+    except csv.Error as error:
+        raise BoardError(f"{path}: isn't a CSV file: {error}") from error
 
 
-def _read_rows(
+def _header(
     path: str, rows: CsvRows, options: ReplayOptions, columns: Mapping[str, ReplayColumn]
-) -> RecordedWorld:
+) -> tuple[list[str], int, list[int]]:
+    """The first line, where the times stand in it, and where each of the columns."""
     header = [name.strip() for name in next(rows, [])]
     if not header:
         raise BoardError(f"{path}: line 1: no header")
@@ -174,7 +190,14 @@ def _read_rows(
         return header.index(name)
 
     time_at = position(options.timestamp_column) if options.timestamp_column is not None else 0
-    wanted = [(position(column.column), column, array("d")) for column in columns.values()]
+    return header, time_at, [position(column.column) for column in columns.values()]
+
+
+def _read_rows(
+    path: str, rows: CsvRows, options: ReplayOptions, columns: Mapping[str, ReplayColumn]
+) -> RecordedWorld:
+    header, time_at, positions = _header(path, rows, options, columns)
+    wanted = [(at, column, array("d")) for at, column in zip(positions, columns.values(), strict=True)]
     times_ns = array("q")
     for row in rows:
         if not row:

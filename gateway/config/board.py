@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from drivers.boards.emulations import emulation
 from drivers.boards.faults import FITS, amount_problem
 from drivers.boards.opener import BOARDS, board_options
 from drivers.boards.pi import PiOptions
-from drivers.boards.replay import ReplayOptions
+from drivers.boards.replay import ReplayColumn, ReplayOptions, check_header
 from drivers.boards.simulated import SimulatedOptions
+from drivers.interface import BoardError
 from drivers.registry import driver_type
 from gateway.config.keys import nearest
 from gateway.config.model import BoardConfig, SensorConfig
@@ -64,8 +65,9 @@ def check_replay(source: Source, board: BoardConfig, sensors: Sequence[SensorCon
     options = board.options
     if not isinstance(options, ReplayOptions):
         return
-    if not (base_dir / options.file).is_file():
-        source.warn(("board", "file"), f"there is no file {base_dir / options.file}")
+    file = base_dir / options.file
+    if not file.is_file():
+        source.warn(("board", "file"), f"there is no file {file}")
     unused = dict.fromkeys(options.columns)
     missing: list[str] = []
     for sensor in sensors:
@@ -80,8 +82,23 @@ def check_replay(source: Source, board: BoardConfig, sensors: Sequence[SensorCon
         hint = f"; {quote(guess)} is no channel" if guess is not None else ""
         source.error(("board", "columns"), f"no column is mapped to {name}{hint}")
     if not missing:
+        if file.is_file():
+            _check_columns(source, file, options, unused)
         for name in unused:
             source.warn(("board", "columns", name), "no sensor has this channel; the column isn't used")
+
+
+def _check_columns(source: Source, file: Path, options: ReplayOptions, unused: Collection[str]) -> None:
+    """The columns that channels are mapped to are in the file."""
+    columns = {
+        name: ReplayColumn(column) if isinstance(column, str) else column
+        for name, column in options.columns.items()
+        if name not in unused
+    }
+    try:
+        check_header(file, options, columns)
+    except BoardError as error:
+        source.error(("board", "columns"), str(error))
 
 
 def check_faults(source: Source, board: BoardConfig, sensors: Sequence[SensorConfig]) -> None:

@@ -5,6 +5,7 @@ A package's driver is anybody's code, so what goes wrong in it is a problem of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -62,6 +63,11 @@ def driver_options(
         return None
     except DriverError as error:
         source.error((*path, "driver"), str(error))
+        return None
+    ranges = [(each.lower, each.upper) for each in channels]
+    if not all(math.isfinite(lower) and math.isfinite(upper) and lower < upper for lower, upper in ranges):
+        message = f"driver {quote(known.name)} has a channel whose range isn't a lower and a higher number"
+        source.error((*path, "driver"), message)
         return None
     foreign = [each for each in channels if UNITS.get(each.quantity) != each.unit]
     for channel in foreign:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
+from gateway.config.files import unreadable
 from gateway.config.keys import field_names, nearest
 from gateway.config.model import KafkaConfig
 from gateway.config.problems import KeyPath, is_secret, quote
@@ -112,12 +114,14 @@ def _topic_problem(topic: str) -> str | None:
 
 def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
     flat: dict[str, str] = {}
+    before, absent = source.errors(), False
     for path, value in _leaves(properties, ("kafka", "properties")):
         name = ".".join(str(part) for part in path[2:])
         if is_reference(value) and name not in REFUSED and name not in flat:
             secret = read_secret(source, path, value)
             if secret is not None:
                 flat[name] = secret
+            absent = absent or secret is None
             problem = _property_problem(name, secret or "x")
             if problem is not None:
                 source.error(path, f"is no property of librdkafka that takes this: {quote(name)}")
@@ -136,10 +140,36 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
                 source.error(path, shown)
             elif is_secret(name):
                 warn_of_readers(source, path, source.path)
+            else:
+                _warn_of_absent_file(source, path, name, flat[name])
         else:
             given = "what stands there" if is_secret(name) else quote(value)
             source.error(path, f"must be a string, a number, true or false, not {given}")
+    if flat and not absent and source.errors() == before:
+        problem = _together_problem(flat)
+        if problem is not None:
+            source.error(("kafka", "properties"), f"librdkafka doesn't take these together: {problem}")
     return flat
+
+
+def _warn_of_absent_file(source: Source, path: KeyPath, name: str, value: str) -> None:
+    """A file that a property names, and that can't be opened here; the machine may be another one."""
+    from cloud.inspection import NAMES_A_FILE
+
+    if not name.endswith(NAMES_A_FILE) or value in ("", "probe"):
+        return
+    try:
+        Path(value).open("rb").close()
+    except IsADirectoryError:
+        return
+    except (OSError, ValueError) as error:
+        source.warn(path, f"{value}: {unreadable(Path(value), error)}")
+
+
+def _together_problem(properties: Mapping[str, str]) -> str | None:
+    from cloud.inspection import together_problem
+
+    return together_problem(properties)
 
 
 def _property_problem(name: str, value: str) -> str | None:

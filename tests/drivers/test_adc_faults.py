@@ -13,7 +13,7 @@ from drivers.ads1115 import AdcOptions, AdcPins
 from drivers.boards.emulated_i2c import EmulatedI2c
 from drivers.bp20 import TYPE as BP20
 from drivers.bp20 import Bp20, Bp20Options, SupplyOptions
-from drivers.driver_type import DriverType, Nameplate
+from drivers.driver_type import DriverType, Nameplate, OptionError
 from drivers.interface import Board, Measurement, ReadError
 from drivers.pyranometer import TYPE as PYRANOMETER
 from drivers.pyranometer import Pyranometer, PyranometerAdcOptions, PyranometerOptions
@@ -417,6 +417,14 @@ def test_the_supplys_input_is_taken() -> None:
         "input 1 of converter 0x48": ("supply",),
         "I2C address 0x48": ("adc",),
     }
+
+
+def test_the_supply_is_not_measured_where_the_sensor_is() -> None:
+    for adc in (AdcOptions(input=1), AdcOptions(input="1-3")):
+        with pytest.raises(OptionError, match=r"supply\.input: input 1 is the sensor's own"):
+            BP20.settle(Bp20Options(adc=adc, supply=SUPPLY), None)
+    options = Bp20Options(supply=SUPPLY)
+    assert BP20.settle(options, None) is options
 
 
 Opener = Callable[[Station], Bp20 | Pyranometer]

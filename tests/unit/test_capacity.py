@@ -74,7 +74,7 @@ def test_missing_topics_and_who_makes_them(mast: Config) -> None:
         ('linger.ms = "x"', "kafka.properties.linger.ms: Invalid value"),
         ("compression.level = 99", 'property "compression.level" value 99 is outside allowed range -1..12'),
         ('error_cb = "x"', "kafka.properties.error_cb: error_cb can't be set by a file"),
-        ("linger.ms = 400000", None),
+        ("linger.ms = 100000", None),
         ('security.protocol = "SSL"\nssl.key.location = "/no/such"', None),
     ],
 )
@@ -89,3 +89,54 @@ def test_a_wrong_property_is_found_without_a_network(tmp_path: Path, line: str, 
         assert len(errors) == 1
         assert errors[0].startswith(f"{path}:6: ")
         assert problem in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ("linger.ms = 400000", "`message.timeout.ms` must be greater than `linger.ms`"),
+        ("max.in.flight = 100", "`max.in.flight` must be set <= 5 when `enable.idempotence` is true"),
+        ("retries = 0", "`retries` must be set >= 1 when `enable.idempotence` is true"),
+        (
+            'security.protocol = "SASL_SSL"\nsasl.mechanism = "PLAIN"',
+            "sasl.username and sasl.password must be set",
+        ),
+    ],
+)
+def test_properties_that_do_not_go_together_are_found_before_the_daemon_starts(
+    tmp_path: Path, lines: str, problem: str
+) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(f'[gateway]\nid = "m"\n[board]\nkind = "simulated"\n[kafka.properties]\n{lines}\n')
+    _, problems = check(path)
+    assert [str(each) for each in problems] == [
+        f"{path}:5: kafka.properties: librdkafka doesn't take these together: {problem}"
+    ]
+
+
+def test_a_password_that_only_the_service_has_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    path = tmp_path / "gateway.toml"
+    path.write_text(
+        '[gateway]\nid = "m"\n[[sensor]]\nname = "baro"\ndriver = "bp20"\n'
+        '[kafka.properties]\nsecurity.protocol = "SASL_SSL"\n'
+        'sasl.mechanism = "PLAIN"\nsasl.username = "u"\nsasl.password = { credential = "kafka" }\n'
+    )
+    _, problems = check(path)
+    assert [each.severity for each in problems] == ["warning"]
+
+
+def test_a_certificate_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
+    path, there = tmp_path / "gateway.toml", tmp_path / "ca.pem"
+    there.write_text("x")
+    path.write_text(
+        '[gateway]\nid = "m"\n[[sensor]]\nname = "baro"\ndriver = "bp20"\n[kafka.properties]\n'
+        f'ssl.ca.location = "{there}"\nssl.key.location = "{tmp_path / "key.pem"}"\n'
+    )
+    _, (problem,) = check(path)
+    assert problem.severity == "warning"
+    assert str(problem) == (
+        f"{path}:8: kafka.properties.ssl.key.location: {tmp_path / 'key.pem'}: there is no such file"
+    )

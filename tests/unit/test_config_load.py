@@ -190,7 +190,7 @@ def test_start_may_be_a_toml_time(path: Path) -> None:
 
 
 def test_replay_columns(path: Path) -> None:
-    (path.parent / "a.csv").write_text("")
+    (path.parent / "a.csv").write_text("t,hpa,v\n")
     text = '[board]\nkind = "replay"\nfile = "a.csv"\nspeed = 60\n[board.columns]\n"cup" = "v"\n'
     baro = 'baro = { column = "hpa", scale = 0.1 }\n'
     options = _load(
@@ -199,6 +199,23 @@ def test_replay_columns(path: Path) -> None:
     assert isinstance(options, ReplayOptions)
     assert (options.file, options.speed) == ("a.csv", 60.0)
     assert options.columns == {"cup": "v", "baro": ReplayColumn("hpa", 0.1)}
+
+
+@pytest.mark.parametrize(
+    ("header", "problem"),
+    [
+        ("time,wind\n", "line 1: no column 'v'; there are time, wind"),
+        ("", "line 1: no header"),
+        ("v" * 200_000, "isn't a CSV file: field larger than field limit (131072)"),
+    ],
+)
+def test_a_column_that_the_file_has_not_is_an_error_of_check_too(
+    path: Path, header: str, problem: str
+) -> None:
+    (path.parent / "a.csv").write_text(header)
+    text = MINIMAL + '[board]\nkind = "replay"\nfile = "a.csv"\n[board.columns]\ncup = "v"\n' + CUP
+    (found,) = _errors(path, text, {})
+    assert str(found) == f"{path}:6: board.columns: {path.parent / 'a.csv'}: {problem}"
 
 
 def test_column_of_nobody_and_missing_file_are_warnings(path: Path) -> None:

@@ -71,6 +71,8 @@ def test_a_board_that_is_none_needs_an_emulation(packages: Packages, path: Path)
             '"temperature" in "degF"; there are',
         ),
         (('"temperature", "Cel", "Cel"', '"rain", "mm", "mm"'), 'measures "rain" in "mm"; there are'),
+        (("-40.0, 85.0", "-40.0, float('inf')"), "range isn't a lower and a higher number"),
+        (("-40.0, 85.0", "85.0, -40.0"), "range isn't a lower and a higher number"),
         (("level: float", "serial: float"), "has options that every sensor has: serial"),
         (("level: float", "level: Degrees"), "is broken: NameError"),
         (("level: float", "level: object()"), "is broken: "),
