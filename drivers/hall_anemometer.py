@@ -77,10 +77,15 @@ class HallAnemometer:
         counter: EdgeCounter = (
             board.count_edges(pin) if isinstance(board, CountsEdges) else CallbackCounter(board.gpio(), pin)
         )
-        self._counter = counter
         self._read_at = board.monotonic()
-        # What came while the pin was being set up is of no period.
-        counter.take()
+        try:
+            # What came while the pin was being set up is of no period.
+            counter.take()
+        except ReadError:
+            # Else the next start would find the pin in use, by ourselves.
+            counter.close()
+            raise
+        self._counter = counter
         self._watch = _Watch(self._options, self._read_at)
 
     def read(self) -> tuple[Measurement, ...]:

@@ -38,6 +38,7 @@ MAX_PERIODS: Final = 100
 MAX_ENDED: Final = 50
 """Ended records of a channel that the gateway remembers; Kafka has them all."""
 _SAVE_AGAIN_S: Final = 10.0
+_LONGEST_UP_MS: Final = 100 * 366 * 86_400_000
 
 _Key = tuple[str, str, str]
 
@@ -268,7 +269,9 @@ def _read(path: Path) -> _State:
             )
             for gateway, channel, cal, period, is_end, boot, mono_ms in fields["undated"]
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if not all(each.period >= 0 and 0 <= each.mono_ms <= _LONGEST_UP_MS for each in undated):
+            raise ValueError("undated has a period or a time since boot that can't be")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise UnreadableHistory(f"{path}: {type(error).__name__}: {error}") from error
     return _State(records, undated)
 

@@ -46,3 +46,12 @@ class Retries:
         if earliest_ns > latest_ns:
             return None
         return earliest_ns + round(jitter * min(self.spacing_ns * _JITTER, latest_ns - earliest_ns))
+
+    def has_room(self, begin_ns: int, asked_ns: int, again_ns: int, now_ns: int) -> bool:
+        """Whether a request at ``again_ns`` that takes as long as the one before would end in the period.
+
+        That one was made at ``asked_ns`` and has failed at ``now_ns``. A sensor that only answers after a
+        time-out would else make the next period late, and that one's reading missing.
+        """
+        end_ns = max(again_ns, now_ns) + now_ns - asked_ns
+        return end_ns <= begin_ns + self.period_ns - (self.ahead_ns() or 0)

@@ -143,6 +143,7 @@ class Sampler:
         self._start_trouble = "the driver that hung may still have the sensor: this one isn't started yet"
         self._complaints = Complaints(sensor.name)
         self.trouble: str | None = None
+        self._untold: Exception | None = None
         self._set_meanwhile = False
         self._retired = threading.Event()
         self._interrupted = threading.Event()
@@ -224,8 +225,10 @@ class Sampler:
         clock = self._mast.clock
         offset_ns = clock.offset_ns()
         passed_ns = clock.now_ns() - offset_ns - (hung.begin_ns - hung.offset_ns)
-        begin_ns = hung.begin_ns
-        for _ in range(max(-(-passed_ns // self._period_ns), 1)):
+        # A reload may have changed the interval, and with it the grid.
+        begin_ns = -(-hung.begin_ns // self._period_ns) * self._period_ns
+        begun_ns = passed_ns - (begin_ns - hung.begin_ns)
+        for _ in range(max(-(-begun_ns // self._period_ns), int(begin_ns == hung.begin_ns))):
             self._emit(_Period(begin_ns, hung.offset_ns, hung.synced), "READ_ERROR")
             begin_ns += self._period_ns
         if clock_was_set(hung.offset_ns, offset_ns, passed_ns):
@@ -320,11 +323,18 @@ class Sampler:
         clock, retries = self._mast.clock, 0
         while True:
             offset_ns, jitter = clock.offset_ns(), self._mast.jitter()
-            again_ns = self._retries.again_ns(period.begin_ns, clock.now_ns(), retries, jitter)
+            asked_ns = clock.now_ns()
+            again_ns = self._retries.again_ns(period.begin_ns, asked_ns, retries, jitter)
             read = self._read(last=again_ns is None)
-            if again_ns is None or not isinstance(read, str) or not self._started:
+            if again_ns is None or not isinstance(read, str):
                 return read
-            if not clock.wait_until(again_ns, offset_ns, self._retired) or clock.now_ns() < again_ns:
+            if (
+                not self._started
+                or not self._retries.has_room(period.begin_ns, asked_ns, again_ns, clock.now_ns())
+                or not clock.wait_until(again_ns, offset_ns, self._retired)
+                or clock.now_ns() < again_ns
+            ):
+                self._tell_untold()
                 return read
             retries += 1
             self._mast.retries[self.sensor.name] += 1
@@ -390,10 +400,17 @@ class Sampler:
 
     def _failed(self, error: Exception, *, news: bool = True) -> None:
         self.trouble = str(error)
+        self._untold = None if news else error
         if news:
             self._complaints.failed(error, self._mast.clock.monotonic())
         else:
             log.debug("event=sensor.asked_again sensor=%s error=%s", self.sensor.name, error)
+
+    def _tell_untold(self) -> None:
+        """The period's last failure was meant to be followed by another try, and isn't."""
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            self._complaints.failed(untold, self._mast.clock.monotonic())
 
     def _emit(self, period: _Period, read: Mapping[str, Measurement] | str) -> None:
         answered = not isinstance(read, str)

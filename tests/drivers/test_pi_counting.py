@@ -191,6 +191,31 @@ def test_pulses_while_stopped_dont_count_and_another_driver_can_take_over(pins: 
     first.stop()
 
 
+def test_a_start_that_fails_gives_the_pin_back_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = EmulatedKernel()
+    seconds = [100.0]
+    cup = HallAnemometer(
+        PiBoard(PiOptions("kernel"), kernel, lambda: seconds[0]), HallAnemometerOptions(17, **NRG)
+    )
+    asked = []
+
+    def interrupts(number: int) -> list[int]:
+        asked.append(number)
+        if len(asked) == 2:
+            raise OSError(5, "Input/output error")
+        return [0, 0, 0, 0]
+
+    monkeypatch.setattr(kernel, "interrupts", interrupts)
+    with pytest.raises(ReadError, match="interrupts of BCM pin 17 can't be read"):
+        cup.start()
+    assert kernel.open_fds == {}
+    cup.start()
+    seconds[0] += 1.0
+    assert cup.read()[0].value == 0.0
+    cup.stop()
+    assert kernel.open_fds == {}
+
+
 def test_a_noise_burst_is_counted_flagged_and_told(pins: Pins) -> None:
     cup = pins.cup()
     assert isinstance(cup, Diagnoses)

@@ -223,9 +223,23 @@ def test_after_a_reboot_without_a_clock_it_stays_unknown(tmp_path: Path) -> None
         lambda text: text.replace("aaaaaaaa", "AAAAAAAA"),
         lambda text: "[]",
         lambda text: text.replace('"undated": []', '"undated": [1]'),
+        lambda text: text.replace('"undated": []', '"undated": [["g", "c", "x", 1e999, true, "boot-1", 1]]'),
+        lambda text: text.replace('"undated": []', '"undated": [["g", "c", "x", -5, true, "boot-1", 1]]'),
+        lambda text: text.replace('"undated": []', '"undated": [["g", "c", "x", 0, true, "boot-1", 1e18]]'),
         lambda text: "[" * 100_000,
     ],
-    ids=["empty", "zeros", "half", "a bad record", "a list", "bad waiting ones", "deep"],
+    ids=[
+        "empty",
+        "zeros",
+        "half",
+        "a bad record",
+        "a list",
+        "bad waiting ones",
+        "an infinite period",
+        "a period below 0",
+        "up for ever",
+        "deep",
+    ],
 )
 def test_a_file_that_is_damaged_is_set_aside_and_the_history_begins_anew(
     daemon: Daemon, damage: Callable[[str], str], caplog: pytest.LogCaptureFixture

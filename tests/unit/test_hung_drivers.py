@@ -348,6 +348,24 @@ def test_a_clock_that_is_set_while_a_driver_hangs(by_ns: int, accumulates: bool)
     assert [each.seq for each in readings] == list(range(1, len(readings) + 1))
 
 
+def test_a_reload_with_another_interval_while_a_driver_hangs_goes_on_on_the_new_grid() -> None:
+    clock = SteppingClock(START_NS + SECOND_NS, START_NS + 22 * SECOND_NS)
+    mast = Field(clock)
+    mast.hardware["hung"].accumulates = False
+    old_driver = GivenUpInRead(mast.hardware["hung"], clock, 0)
+    sensor = SensorConfig("hung", "hall-anemometer", options=NoOptions())
+    old = Sampler(sensor, old_driver, Mast("mast-07", "run", clock, mast.sequences, mast.emit, "boot"))
+    old_driver.sampler = old
+    old.run()
+    new = mast.named("hung", 4.0)
+    new.succeed(old)
+    new.run()
+    told = [(each.time_us * 1000 - START_NS) / SECOND_NS for each in mast.readings["hung"]]
+    assert told == [4.0, 8.0, 12.0, 16.0]
+    assert [missing(each) for each in mast.readings["hung"]] == [True, False, False, False]
+    assert [each.seq for each in mast.readings["hung"]] == [1, 2, 3, 4]
+
+
 def test_the_counts_first_reading_after_a_late_start_is_no_calm() -> None:
     """A cup whose pin was taken counts from its start on: what it has counted in no time is no wind speed."""
     mast = Field()

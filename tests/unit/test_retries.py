@@ -160,6 +160,36 @@ def test_only_the_last_failure_of_a_period_is_news(caplog: pytest.LogCaptureFixt
     ]
 
 
+@pytest.mark.parametrize(("takes_s", "tries"), [(0.26, 3), (0.3, 3), (0.45, 2), (0.9, 1)])
+def test_a_sensor_that_fails_slowly_is_tried_again_only_as_long_as_its_period_lasts(
+    takes_s: float, tries: int
+) -> None:
+    """A converter that never ends its conversion costs a time-out each time: the next period isn't missed."""
+    driver = ScriptedDriver(clock(5), [])
+
+    def time_out() -> float:
+        driver.clock.time_ns += round(takes_s * SECOND_NS)
+        raise ReadError("never ends its conversion")
+
+    driver.answers = iter([time_out] * 100)
+    station = Station(driver, 1.0, 0.1).run()
+    assert station.told() == [(float(n), None, ("READ_ERROR",)) for n in range(5)]
+    assert station.sampler.missed == 0
+    assert len(driver.read_at) == 5 * tries
+
+
+def test_a_sensor_that_cannot_be_started_is_told_again_each_hour(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    driver = ScriptedDriver(clock(3_700), [answer(1.0)] * 9)
+    driver.broken_starts = 365
+    Station(driver, 10.0).run()
+    assert caplog.messages == [
+        "event=sensor.silent sensor=cup error=nothing answers at 0x48",
+        "event=sensor.silent sensor=cup error=nothing answers at 0x48 failures=361",
+        "event=sensor.answers sensor=cup",
+    ]
+
+
 def test_a_late_sensor_is_asked_ahead_of_each_reading_but_the_first() -> None:
     driver = LateDriver(clock(30), [answer(1.0), answer(2.0), answer(3.0)])
     station = Station(driver, 10.0).run()
