@@ -21,10 +21,10 @@ class LastReadings:
         with self._lock:
             self._readings[reading.channel] = reading
 
-    def forget(self, sensors: Collection[str]) -> None:
-        """Forget what sensors that are gone have read."""
+    def keep(self, channels: Collection[str]) -> None:
+        """Forget all channels but these: a sensor that is gone, or has another driver, has no last word."""
         with self._lock:
-            for channel in [each for each in self._readings if each.rsplit(".", 1)[0] in sensors]:
+            for channel in [each for each in self._readings if each not in channels]:
                 del self._readings[channel]
 
     def snapshot(self) -> dict[str, dict[str, Any]]:

@@ -134,9 +134,10 @@ class Reloading:
 
         def successors() -> list[Sampler]:
             rewire()
-            running.last.forget(plan.sensors.removed)
+            records = assembly.channel_records(config)
+            running.last.keep({record.channel for record in records})
             # Now: no old sampler reads any more, no new one yet.
-            running.calibrations.adopt(assembly.channel_records(config))
+            running.calibrations.adopt(records)
             coming = [sensor for sensor in config.sensors if sensor.name in plan.coming]
             return assembly.samplers(coming, running.board, running.mast)
 

@@ -145,6 +145,15 @@ def test_only_what_changed_is_touched(mast: Gateway, provisioned: str, tmp_path:
     ]
 
 
+def test_a_sensor_with_another_driver_has_no_last_word_of_the_old_one(mast: Gateway, tmp_path: Path) -> None:
+    eventually(lambda: mast.status()["channels"], until=lambda channels: "dht.humidity" in channels)
+    barometer = '[[sensor]]\nname = "dht"\ndriver = "bp20"\ninterval_s = 2\n'
+    other = text(mast, lambda config: config[: config.index('[[sensor]]\nname = "dht"')] + barometer)
+    assert reload(mast, tmp_path, other)["error"] is None
+    channels = eventually(lambda: mast.status()["channels"], until=lambda found: "dht.pressure" in found)
+    assert set(channels) == {"cup.wind_speed", "dht.pressure"}
+
+
 def test_other_quality_rules_hold_at_once_and_no_sampler_notices(
     mast: Gateway, provisioned: str, tmp_path: Path
 ) -> None:
