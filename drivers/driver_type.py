@@ -92,6 +92,10 @@ def _no_needs(_options: Any) -> Iterable[Need]:
     return ()
 
 
+def _unknown(_options: Any) -> float | None:
+    return None
+
+
 def _as_given(options: Any, _site: Located | None) -> Any:
     return options
 
@@ -111,7 +115,8 @@ class DriverType:
     or raises OptionError. ``emulate`` fits the sensor to a simulated or replay board, for drivers that aren't
     built in; those that are have theirs in ``drivers/boards/emulations.py``.
 
-    ``needs`` names other sensors' readings that the driver is told before each read.
+    ``needs`` names other sensors' readings that the driver is told before each read. ``rests_at`` is what a
+    sensor of one channel reads where nothing moves (a calm), None where that isn't known.
 
     For the calibration record: ``shaping`` gives the dataclasses whose fields shape one quantity's value (all
     options, unless channels have tables of their own); ``slope`` and ``offset`` in them are the transfer
@@ -135,6 +140,7 @@ class DriverType:
     wiring: Collection[str] = WIRING
     individual: IndividualCalibration | None = None
     needs: Callable[[Any], Iterable[Need]] = _no_needs
+    rests_at: Callable[[Any], float | None] = _unknown
 
     def channels_of(self, options: Any) -> tuple[Channel, ...]:
         """What a sensor with these options measures."""

@@ -212,4 +212,5 @@ TYPE = DriverType(
     concerns,
     # IEC 61400-12-1 and MEASNET: each cup before the campaign, and afterwards a proof that it has held.
     individual=IndividualCalibration(24, "IEC 61400-12-1 and MEASNET want each cup calibrated by itself"),
+    rests_at=lambda options: wind_speed_mps(0.0, options),
 )

@@ -56,6 +56,7 @@ def driver_options(
             tuple(known.claims(options))
             tuple(known.concerns(options, Nameplate()))
             tuple(known.needs(options))
+            known.rests_at(options)
             for channel in channels:
                 tuple(known.shaping(options, channel.quantity))
     except OptionError as error:

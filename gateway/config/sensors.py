@@ -147,8 +147,22 @@ def _read_sensor(
     tests = _read_tests(source, path, raw, known, options, gateway, quality)
     if base is None or options is None or tests is None or source.errors() != before:
         return None
+    _check_rest(source, path, known.rests_at(options), tests)
     values = {name: getattr(base, name) for name in common_names}
     return SensorConfig(**values, options=options, quality=tests)
+
+
+def _check_rest(source: Source, path: KeyPath, rest: float | None, tests: Mapping[str, QualityRules]) -> None:
+    """A sensor that reads more at rest than its tests take for rest is flagged in each calm."""
+    for rules in tests.values():
+        if rest is None or rules.flat_s is None or rules.rest_below is None:
+            continue
+        if rest > rules.rest_below:
+            source.warn(
+                (*path, "driver"),
+                f"at rest it reads {rest:g}, and only up to {rules.rest_below:g} counts as rest: a calm is"
+                f" flagged; set quality = {{ rest_below = {rest:g} }}",
+            )
 
 
 def _read_tests(
