@@ -24,6 +24,7 @@ OK, FAILED, USAGE = 0, 1, 2
 STDOUT: Final = Path("-")
 
 _BRACKETS: Final = r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\{(?:[^{}]|\{[^{}]*\})*\}"
+_DRIVER_END: Final = re.compile("[:,]")
 _PART: Final = re.compile(rf"""(?:"[^"]*"|'[^']*'|{_BRACKETS}|[^,])+""")
 
 Ask = Callable[[str], str]
@@ -83,7 +84,8 @@ def given(arguments: argparse.Namespace) -> Answers:
 def wanted(text: str) -> Wanted:
     """A sensor as ``cup-50m-a=hall-anemometer:17,slope=0.765``. Raises ValueError, DriverError."""
     name, equals, rest = text.partition("=")
-    driver, _, options = rest.partition(":")
+    # A comma ends the driver too: without a pin there is no colon to be expected.
+    driver, options = (*_DRIVER_END.split(rest, maxsplit=1), "")[:2]
     if not equals or not name or not driver:
         raise ValueError(f"{text!r} is not NAME=DRIVER, NAME=DRIVER:PIN or NAME=DRIVER:KEY=VALUE,…")
     known = _keys(driver)

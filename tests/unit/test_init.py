@@ -151,6 +151,7 @@ def test_a_directory_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFix
         (["a=dht11:40"], 1, "place 40 on the header is BCM 21"),
         (["a b=dht11:4"], 1, 'not "a b"'),
         (['a=dht11:4,model="x'], 0, ""),
+        (["baro=bp20", "co2=scd4x,pressure_from=baro"], 0, ""),
     ],
 )
 def test_sensors_that_cannot_be(
