@@ -36,7 +36,7 @@ WORDS: Final[Mapping[str, str]] = {
     "OVER_RANGE": "above what the sensor or the site can have",
     "STUCK_VALUE": "the value hasn't changed for too long",
     "STEP_TOO_HIGH": "changed faster than it can",
-    "SPIKE": "a spike between two ordinary values",
+    "SPIKE": "far off the readings before it",
     "NOISY": "the signal is disturbed",
     "READ_ERROR": "the sensor gave no answer",
     "CHECKSUM": "the sensor's answer was damaged",
@@ -114,7 +114,7 @@ def run(
         answer = {"ok": not failed, "source": "daemon" if asked else "board", "readings": [*map(_json, rows)]}
         sys.stdout.write(json.dumps(answer, indent=2) + "\n")
     else:
-        _print(rows, Console(highlight=False), datetime.now(UTC) if asked else None)
+        print_rows(rows, Console(highlight=False), datetime.now(UTC) if asked else None)
     return 1 if failed else 0
 
 
@@ -298,8 +298,11 @@ def _age(row: Row, now: datetime | None) -> str:
     return f"{(now - datetime.fromisoformat(row.time)).total_seconds():.0f} s"
 
 
-def _print(rows: Sequence[Row], console: Console, now: datetime | None) -> None:
-    """A table, or on a narrow terminal a few lines for each channel; with ages where readings have one."""
+def print_rows(rows: Sequence[Row], console: Console, now: datetime | None) -> None:
+    """A table, or on a narrow terminal a few lines for each channel; with ages where readings have one.
+
+    A driver's words are text as they stand: ``[board]`` in them is no markup.
+    """
     if console.width < _NARROW:
         for row in rows:
             console.print(Text(f"{row.channel}  ", style="bold").append_text(_quality(row)))
@@ -308,7 +311,7 @@ def _print(rows: Sequence[Row], console: Console, now: datetime | None) -> None:
                 f"  {number_text(row.value, row.unit)}  (raw {number_text(row.raw, row.raw_unit)}){age}"
             )
             if row.words:
-                console.print(f"  {row.words}")
+                console.print(Text(f"  {row.words}"))
         return
     table = Table(box=None, pad_edge=False)
     for name, justify in (("channel", "left"), ("raw", "right"), ("value", "right"), ("quality", "left")):
@@ -323,5 +326,5 @@ def _print(rows: Sequence[Row], console: Console, now: datetime | None) -> None:
             number_text(row.value, row.unit),
             _quality(row),
         ]
-        table.add_row(*cells, *([] if now is None else [_age(row, now)]), row.words)
+        table.add_row(*cells, *([] if now is None else [_age(row, now)]), Text(row.words))
     console.print(table)
