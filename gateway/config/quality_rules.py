@@ -50,10 +50,10 @@ class QualityOptions:
         _Positive | None, Meaning("the largest change to the next reading, at most a minute later", _IN_UNIT)
     ] = None
     spike: Annotated[
-        _Positive | None, Meaning("how far off the last minutes' mean a spike is at least", _IN_UNIT)
+        _Positive | None, Meaning("how far off the last readings' mean a spike is at least", _IN_UNIT)
     ] = None
     spike_factor: Annotated[
-        _Positive | None, Meaning("and how many standard deviations of the last minutes")
+        _Positive | None, Meaning("and how many standard deviations of the last readings")
     ] = None
     flat_s: Annotated[_Duration | None, Meaning("how long a value may stay the same", "s")] = None
     flat_within: Annotated[_NotNegative | None, Meaning("what counts as the same", _IN_UNIT)] = None
