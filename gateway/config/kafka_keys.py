@@ -146,7 +146,7 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
             given = "what stands there" if is_secret(name) else quote(value)
             source.error(path, f"must be a string, a number, true or false, not {given}")
     if flat and not absent and source.errors() == before:
-        problem = _together_problem(flat)
+        problem = _together_problem(flat, metered=_is_metered(source))
         if problem is not None:
             source.error(("kafka", "properties"), f"librdkafka doesn't take these together: {problem}")
     return flat
@@ -166,10 +166,20 @@ def _warn_of_absent_file(source: Source, path: KeyPath, name: str, value: str) -
         source.warn(path, f"{value}: {unreadable(Path(value), error)}")
 
 
-def _together_problem(properties: Mapping[str, str]) -> str | None:
-    from cloud.inspection import together_problem
+def _is_metered(source: Source) -> bool:
+    uplink = source.raw.get("uplink")
+    return isinstance(uplink, Mapping) and uplink.get("mode") == "metered"
 
-    return together_problem(properties)
+
+def _together_problem(properties: Mapping[str, str], *, metered: bool) -> str | None:
+    from cloud.inspection import together_problem
+    from gateway.pace import METERED_PROPERTIES
+
+    problem = together_problem(properties)
+    if problem is None and metered:
+        # Stored readings have a producer of their own.
+        problem = together_problem({**METERED_PROPERTIES, **properties})
+    return problem
 
 
 def _property_problem(name: str, value: str) -> str | None:

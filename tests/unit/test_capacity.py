@@ -114,6 +114,20 @@ def test_properties_that_do_not_go_together_are_found_before_the_daemon_starts(
     ]
 
 
+def test_the_producer_of_a_metered_uplinks_batches_is_tried_too(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    text = (
+        '[gateway]\nid = "m"\n[[sensor]]\nname = "baro"\ndriver = "bp20"\n'
+        "[kafka.properties]\nmessage.timeout.ms = 900\n"
+    )
+    path.write_text(text)
+    assert check(path)[1] == ()
+    path.write_text(text + '[uplink]\nmode = "metered"\n')
+    assert [problem.message for problem in check(path)[1]] == [
+        "librdkafka doesn't take these together: `message.timeout.ms` must be greater than `linger.ms`"
+    ]
+
+
 def test_a_password_that_only_the_service_has_is_not_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
