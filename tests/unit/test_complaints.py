@@ -46,10 +46,10 @@ def test_a_silence_that_lasts_is_news_within_the_hour(told: pytest.LogCaptureFix
     complaints.failed(ChecksumError("checksum"), 0.0)
     complaints.answered()
     for second in range(100, 200, 2):
-        complaints.failed(ReadError("timed out"), float(second))
+        complaints.failed(ChecksumError("checksum"), float(second))
     complaints.answered()
     assert told.messages[2:] == [
-        "event=sensor.silent sensor=dht error=timed out failures=31",
+        "event=sensor.silent sensor=dht error=checksum failures=31",
         "event=sensor.answers sensor=dht",
     ]
 
@@ -63,3 +63,27 @@ def test_a_sensor_that_stays_silent_is_told_again_each_hour(told: pytest.LogCapt
         "failures=3600",
         "failures=3600",
     ]
+
+
+def test_another_kind_of_failure_is_news_and_other_figures_are_not(told: pytest.LogCaptureFixture) -> None:
+    complaints = Complaints("gps")
+    for failure in (
+        "gpsd closed the connection",
+        "no fix for 3 s",
+        "no fix for 14 s",
+        "gpsd closed the connection",
+    ):
+        complaints.failed(ReadError(failure), 10.0)
+        complaints.answered()
+    assert [message for message in told.messages if "silent" in message] == [
+        "event=sensor.silent sensor=gps error=gpsd closed the connection",
+        "event=sensor.silent sensor=gps error=no fix for 3 s",
+    ]
+
+
+def test_texts_that_are_others_each_time_do_not_fill_the_log(told: pytest.LogCaptureFixture) -> None:
+    complaints = Complaints("odd")
+    for number in range(1, 1_000):
+        complaints.failed(ReadError("x" * number), 10.0)
+        complaints.answered()
+    assert len(told.messages) == 2 * 9

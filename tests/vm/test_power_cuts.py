@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cloud.accounting import RunAccount
+from cloud.schema import UNITS
 from tests.faults.kafka import Kafka
 from tests.faults.mast import Reckoning
 from tests.vm.guest_mast import COMMIT_INTERVAL_S, FSYNC_S, RATE, Cut, GuestMast, Phase, Ports
@@ -126,7 +127,7 @@ def test_each_reading_is_one_row(machine: Machine, cloud: Kafka, tmp_path: Path)
     sql = "select count(*) as n, count(distinct (gateway, channel, run, seq)) as d from readings"
     told = subprocess.run([*command, "query", sql, "--lake", lake, "--json"], check=True, capture_output=True)
     [row] = json.loads(told.stdout)
-    topics = ("mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity", "mqtt.pressure")
+    topics = [f"mqtt.{quantity}" for quantity in UNITS]
     records = sum(1 for _ in cloud.messages(topics))
     print(row, "records", records)  # noqa: T201
     assert row["n"] == row["d"] > 0
