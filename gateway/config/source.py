@@ -140,6 +140,9 @@ class Source:
         try:
             with path.open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
+        except FileNotFoundError as error:
+            self._fail(f"{unreadable(path, error)}: fieldgate init writes one, -c names another")
+            return None
         except (OSError, ValueError) as error:
             self._fail(unreadable(path, error))
             return None

@@ -80,5 +80,6 @@ def test_json_of_a_good_config(capsys: pytest.CaptureFixture[str]) -> None:
 def test_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check.run(tmp_path / "none.toml", json_output=False) == 1
     assert (
-        capsys.readouterr().out == f"{tmp_path / 'none.toml'}:1: there is no such file\n1 error, 0 warnings\n"
+        capsys.readouterr().out == f"{tmp_path / 'none.toml'}:1: there is no such file: "
+        "fieldgate init writes one, -c names another\n1 error, 0 warnings\n"
     )

@@ -277,7 +277,9 @@ def _problem_of(tmp_path: Path, content: bytes) -> tuple[int | None, str, str]:
 def test_file_that_is_not_there(tmp_path: Path) -> None:
     config, (problem,) = check(tmp_path / "gateway.toml")
     assert config is None
-    assert str(problem) == f"{tmp_path / 'gateway.toml'}:1: there is no such file"
+    assert str(problem) == (
+        f"{tmp_path / 'gateway.toml'}:1: there is no such file: fieldgate init writes one, -c names another"
+    )
 
 
 def test_file_that_is_a_directory(tmp_path: Path) -> None:

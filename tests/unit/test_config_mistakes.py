@@ -106,9 +106,10 @@ def test_editors_that_write_other_line_ends_tabs_and_marks_are_fine(tmp_path: Pa
 
 
 def test_places_that_are_no_file(tmp_path: Path) -> None:
-    assert _told(tmp_path / "none.toml") == ["1: there is no such file"]
+    then = "fieldgate init writes one, -c names another"
+    assert _told(tmp_path / "none.toml") == [f"1: there is no such file: {then}"]
     assert _told(tmp_path / "none" / "gateway.toml") == [
-        f"1: there is no such file, nor a directory {tmp_path / 'none'}"
+        f"1: there is no such file, nor a directory {tmp_path / 'none'}: {then}"
     ]
     assert _told(tmp_path) == [f"1: is a directory: name the file in it, such as {tmp_path / 'gateway.toml'}"]
 
