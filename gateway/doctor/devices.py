@@ -42,16 +42,16 @@ def needs(sensors: Iterable[SensorConfig]) -> Needs:
     return Needs(dict(sorted(pins.items())), dict(sorted(addresses.items())))
 
 
-def findings(host: Host, wired: Needs) -> Iterator[Finding]:
-    """Libraries, devices and permissions."""
+def findings(host: Host, wired: Needs, *, kernel_counts: bool = False) -> Iterator[Finding]:
+    """Libraries, devices and permissions; ``kernel_counts``: cups need no library."""
     if wired.pins:
-        yield library(host)
+        yield library(host, kernel_counts=kernel_counts)
         yield from _pins(host)
     if wired.addresses:
         yield from _bus(host)
 
 
-def library(host: Host) -> Finding:
+def library(host: Host, *, kernel_counts: bool = False) -> Finding:
     """Which of the two packages offers the module RPi.GPIO, and whether it can work here."""
     legacy, modern = host.installed("RPi.GPIO"), host.installed("rpi-lgpio")
     too_new = host.kernel_version >= _NEW_KERNEL or host.is_pi_5
@@ -72,10 +72,15 @@ def library(host: Host) -> Finding:
         return Finding("gpio", "ok", f"RPi.GPIO {legacy} on {here}")
     if modern:
         return Finding("gpio", "ok", f"rpi-lgpio {modern} on {here}")
+    missing = "neither rpi-lgpio nor RPi.GPIO is installed"
     return Finding(
-        "gpio", "error", "neither rpi-lgpio nor RPi.GPIO is installed",
+        "gpio",
+        "warning" if kernel_counts else "error",
+        f"{missing}: cups are counted by the kernel, all else on pins needs one"
+        if kernel_counts
+        else missing,
         "pip install 'fieldgate[pi]', or on kernels before 6.6 'fieldgate[pi-legacy]'",
-    )  # fmt: skip
+    )
 
 
 def _pins(host: Host) -> Iterator[Finding]:

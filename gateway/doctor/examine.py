@@ -53,7 +53,8 @@ def hardware(
         if not host.is_pi:
             explained = {*on_bus, *(name for names in wired.pins.values() for name in names)}
         else:
-            seen = list(devices.findings(host, wired))
+            kernel_counts = getattr(config.board.options, "counting", None) in ("auto", "kernel")
+            seen = list(devices.findings(host, wired, kernel_counts=kernel_counts))
             yield from seen
             if any(each.subject == "i2c" and each.state == "error" for each in seen):
                 explained = on_bus

@@ -28,6 +28,15 @@ REASON_FLAGS: Final[Mapping[str, int]] = {
 """The flag each reason leads to. Ranges are the sensor's own here; beyond the site's a value is suspect."""
 
 
+def worst_held(reasons: Iterable[str]) -> int:
+    """What reasons that are held against a value come to: at most fail, for there is one.
+
+    A word of a driver's own, which the wire contract doesn't know, makes it suspect.
+    """
+    flags = (REASON_FLAGS.get(reason, SUSPECT) for reason in reasons)
+    return max((min(each, FAIL) for each in flags), default=GOOD)
+
+
 def range_reasons(value: float, channel: Channel) -> tuple[str, ...]:
     """Gross range test against the sensor's range (in the channel's unit); the value is never changed."""
     if value < channel.lower:

@@ -15,7 +15,7 @@ from drivers.interface import Channel
 from gateway.config import QualityRules, SensorConfig
 from gateway.config.quality_rules import OPTIONAL_KEYS
 from gateway.quality.comparison import Comparison
-from gateway.quality.flags import REASON_FLAGS, range_reasons
+from gateway.quality.flags import range_reasons, worst_held
 from gateway.quality.jumps import Jumps
 from gateway.quality.mates import Mates
 from gateway.quality.stillness import Stillness
@@ -49,7 +49,7 @@ class Judge:
         """The verdict on a finite value; ``held`` are the driver's own reasons against it."""
         rules = self.rules
         failed = (*held, *range_reasons(value, self._channel))
-        worst = max((REASON_FLAGS[reason] for reason in failed), default=GOOD)
+        worst = worst_held(failed)
         believable = worst != FAIL
         reasons = list(failed)
         if rules.site_range is not None and not rules.site_range[0] <= value <= rules.site_range[1]:

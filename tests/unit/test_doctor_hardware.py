@@ -66,6 +66,12 @@ def test_the_library_must_fit_the_kernel(
     assert (finding.remedy is None) == (state == "ok")
 
 
+def test_cups_that_the_kernel_counts_need_no_library(tmp_path: Path) -> None:
+    finding = library(Machine(packages={}).host(tmp_path), kernel_counts=True)
+    assert finding.state == "warning"
+    assert finding.found.endswith("cups are counted by the kernel, all else on pins needs one")
+
+
 def test_a_device_for_which_there_is_no_group(tmp_path: Path) -> None:
     case = Case("root's only", Machine(groups=(), mode=0o600))
     worse = [each for each in examined(case, tmp_path) if each.state == "error"]

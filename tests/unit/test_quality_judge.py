@@ -42,6 +42,8 @@ def judge(rules: QualityRules = RULES, channel: Channel = TEMPERATURE) -> Judge:
         (50.1, (), Verdict(FAIL, ("OVER_RANGE",))),
         (20.0, ("NOISY",), Verdict(SUSPECT, ("NOISY",))),
         (20.0, ("OVER_RANGE",), Verdict(FAIL, ("OVER_RANGE",))),
+        (20.0, ("ODD",), Verdict(SUSPECT, ("ODD",))),
+        (20.0, ("READ_ERROR",), Verdict(FAIL, ("READ_ERROR",))),
         (45.0, ("CALIBRATION_EXPIRED",), Verdict(SUSPECT, ("CALIBRATION_EXPIRED", "OVER_RANGE"))),
     ],
 )
