@@ -112,9 +112,9 @@ def mast(machine: Machine, ports: Ports, tmp_path_factory: pytest.TempPathFactor
     lost = [second(BASE_S + n, *HOME) if n < 20 else second_without_fix(BASE_S + n) for n in range(40)]
     (directory / "lost.nmea").write_bytes(b"".join(lost))
     for path in sorted(directory.iterdir()):
-        machine.push(path, "/root/")
+        machine.push(path, "/opt/")
     machine.run(
-        f"{STUB} {fake_receiver('/root/home.nmea')};"
+        f"{STUB} {fake_receiver('/opt/home.nmea')};"
         f" cat > /etc/fieldgate/gateway.toml <<'END'\n{CONFIG}END\n"
         " fieldgate check 1>&2; systemctl restart fieldgate"
     )
@@ -167,17 +167,17 @@ def test_gpsd_fed_by_gpsfake(mast: Mast, machine: Machine) -> None:
         lambda: mast.channel("gps.location"), 180, until=lambda each: each.get("value") is not None
     )
     assert at_home["value"] == pytest.approx(0, abs=0.1)
-    machine.run(fake_receiver("/root/moved.nmea"))
+    machine.run(fake_receiver("/opt/moved.nmea"))
     away = eventually(
         lambda: mast.channel("gps.location"), 120, until=lambda each: (each.get("value") or 0) > 1
     )
     assert away["value"] == pytest.approx(distance_m(*HOME, *MOVED), abs=0.3)
-    machine.run(fake_receiver("/root/lost.nmea"))
+    machine.run(fake_receiver("/opt/lost.nmea"))
     eventually(lambda: "the receiver has no fix" in machine.run("journalctl -u fieldgate -o cat"), 180)
     machine.run("systemctl stop gpsfake")
     lost = eventually(lambda: mast.channel("gps.location"), 120, until=lambda each: each.get("quality") == 9)
     assert (lost["value"], lost["reasons"]) == (None, ["READ_ERROR"])
-    machine.run(fake_receiver("/root/home.nmea"))
+    machine.run(fake_receiver("/opt/home.nmea"))
     found = eventually(
         lambda: mast.channel("gps.location"), 120, until=lambda each: each.get("value") is not None
     )
