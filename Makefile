@@ -71,7 +71,7 @@ bench: setup
 lock:
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
-	  --extra pi --extra spark --extra analyst --extra dev --custom-compile-command 'make lock' \
+	  --extra pi --extra spark --extra anomaly --extra analyst --extra dev --custom-compile-command 'make lock' \
 	  pyproject.toml -o requirements.lock
 
 clean:

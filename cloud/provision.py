@@ -12,19 +12,30 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined] # no __all__
 from confluent_kafka.cimpl import NewTopic
 
+from cloud.channel_records import CHANNELS_TOPIC
 from cloud.errors import CloudError
-from cloud.schema import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX, UNITS
+from cloud.schema import (
+    ALERTS_TOPIC,
+    COMMANDS_TOPIC,
+    DEAD_LETTER_TOPIC,
+    EVENTS_TOPIC,
+    RAW_TOPIC,
+    READING_TOPIC_PREFIX,
+    RUNS_TOPIC,
+    STATUS_TOPIC,
+    UNITS,
+)
 
 log = logging.getLogger(__name__)
 
-_COMPACTED: Final = ("gateway.status", "gateway.runs", "gateway.channels")
+_COMPACTED: Final = (STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC)
 _PLAIN: Final = (
     *(f"{READING_TOPIC_PREFIX}{quantity}" for quantity in UNITS),
     RAW_TOPIC,
-    "gateway.events",
-    "gateway.commands",
+    EVENTS_TOPIC,
+    COMMANDS_TOPIC,
     "gateway.command-results",
-    "gateway.alerts",
+    ALERTS_TOPIC,
     DEAD_LETTER_TOPIC,
 )
 

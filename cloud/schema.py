@@ -35,6 +35,9 @@ RAW_TOPIC: Final = "mqtt.raw"
 DEAD_LETTER_TOPIC: Final = "gateway.dead-letter"
 RUNS_TOPIC: Final = "gateway.runs"
 EVENTS_TOPIC: Final = "gateway.events"
+STATUS_TOPIC: Final = "gateway.status"
+ALERTS_TOPIC: Final = "gateway.alerts"
+COMMANDS_TOPIC: Final = "gateway.commands"
 READING_TOPIC_PREFIX: Final = "mqtt."
 
 GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING = 1, 2, 3, 4, 9

@@ -1,13 +1,18 @@
-"""``python -m spark_jobs run NAME…``: exit 0 after SIGTERM or when done, 1 after a failure, 2 on misuse."""
+"""``python -m spark_jobs run NAME…`` and the other commands.
+
+Exit status: 0 after SIGTERM or when done, 1 after a failure, 2 on misuse.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
+from collections.abc import Sequence
 
 from spark_jobs.errors import JobError, SettingsError
-from spark_jobs.settings import parse_settings
+from spark_jobs.jobs.registry import COMMANDS, STREAMING, load
+from spark_jobs.settings import parse_command, parse_run
 
 
 def _log_to_stderr() -> None:
@@ -20,19 +25,40 @@ def _log_to_stderr() -> None:
     logger.setLevel(logging.INFO)
 
 
+def _usage() -> str:
+    lines = ["usage: fieldgate jobs COMMAND …", "", f"  run NAME…  {', '.join(STREAMING)} or all"]
+    lines += [f"  {name:<10} {load(place).DESCRIPTION}" for name, place in COMMANDS.items()]
+    return "\n".join(lines)
+
+
+def _dispatch(name: str, argv: Sequence[str]) -> None:
+    if name == "run":
+        settings = parse_run(argv)
+        _log_to_stderr()
+        # Only now: PySpark takes a second to load, a usage error need not wait for it.
+        from spark_jobs.jobs.run import run
+
+        run(settings)
+        return
+    options, settings = parse_command(name, argv)
+    _log_to_stderr()
+    load(COMMANDS[name]).main(options, settings)
+
+
 def main() -> int:
     """Entry point; the exit status."""
+    name, argv = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
+    if name in ("-h", "--help"):
+        print(_usage())
+        return 0
+    if name != "run" and name not in COMMANDS:
+        print(f"error: no command {name!r}; there are {', '.join(['run', *COMMANDS])}", file=sys.stderr)
+        return 2
     try:
-        settings = parse_settings(sys.argv[1:])
+        _dispatch(name, argv)
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    _log_to_stderr()
-    # Only now: PySpark takes a second to load, a usage error need not wait for it.
-    from spark_jobs.jobs.run import run
-
-    try:
-        run(settings)
     except JobError as error:
         logging.getLogger("fieldgate.jobs").error("event=jobs.failed %s", error)
         return 1

@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     DoubleType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -33,12 +34,19 @@ def _columns(**types: DataType) -> StructType:
 
 @dataclass(frozen=True)
 class Table:
-    """A Delta table: its name under the lake, columns, and storage."""
+    """A Delta table: its name under the lake, columns, storage, and the key its rows are merged by."""
 
     name: str
     schema: StructType
+    key: tuple[str, ...] = ()
     partitioned_by_date: bool = False
     change_feed: bool = False
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The columns beside the key, the partition and the row's own bookkeeping."""
+        apart = {*self.key, "date", "version", "updated_at"}
+        return tuple(name for name in self.schema.names if name not in apart)
 
 
 _KAFKA: Final = _columns(
@@ -81,10 +89,110 @@ PARSED: Final = StructType([*_READING, *_REJECTED, *_KAFKA])
 READINGS: Final = Table(
     "readings",
     StructType([*_READING, *_KAFKA, StructField("date", DateType())]),
+    key=("gateway", "channel", "run", "seq"),
     partitioned_by_date=True,
     change_feed=True,
 )
 QUARANTINE: Final = Table("quarantine", StructType([*_REJECTED, *_KAFKA]))
+
+MESSAGES: Final = Table(
+    "messages",
+    StructType(
+        [
+            *_columns(
+                gateway=_STRING,
+                channel=_STRING,
+                run=_STRING,
+                seq=_LONG,
+                mqtt_topic=_STRING,
+                received_at=_TIME,
+                payload=BinaryType(),
+                payload_bytes=_LONG,
+                headers=HEADERS,
+                replayed=BooleanType(),
+            ).fields,
+            *_KAFKA,
+            StructField("date", DateType()),
+        ]
+    ),
+    partitioned_by_date=True,
+)
+"""Other devices' payloads as they are; identity and receipt from the headers. ``date`` is Kafka's."""
+
+_PERIOD: Final = _columns(begin=_TIME, end=_TIME)
+_TEXTS: Final = MapType(_STRING, _STRING)
+
+CHANNELS: Final = Table(
+    "channels",
+    _columns(
+        gateway=_STRING,
+        channel=_STRING,
+        cal=_STRING,
+        valid_from=_TIME,
+        valid_to=_TIME,
+        periods=ArrayType(_PERIOD),
+        in_force=BooleanType(),
+        revision=_LONG,
+        sensor=_STRING,
+        quantity=_STRING,
+        unit=_STRING,
+        raw_unit=_STRING,
+        driver=_STRING,
+        interval_s=_DOUBLE,
+        slope=_DOUBLE,
+        offset=_DOUBLE,
+        settings=_TEXTS,
+        range_min=_DOUBLE,
+        range_max=_DOUBLE,
+        accuracy=_DOUBLE,
+        accuracy_percent=_DOUBLE,
+        model=_STRING,
+        serial=_STRING,
+        certificate=_STRING,
+        lab=_STRING,
+        calibrated=DateType(),
+        expires=DateType(),
+        height_m=_DOUBLE,
+        boom_deg=_DOUBLE,
+        pair=_STRING,
+        said=_TEXTS,
+        extra=_STRING,
+        updated_at=_TIME,
+    ),
+    key=("gateway", "channel", "cal"),
+    change_feed=True,
+)
+"""Calibration records (``cloud.channel_records``); values of ``settings`` and ``said`` are JSON."""
+
+_DROP: Final = _columns(
+    reason=_STRING, gateway=_STRING, run=_STRING, channel=_STRING, first=_LONG, last=_LONG
+)
+
+RUNS: Final = Table(
+    "runs",
+    _columns(
+        gateway=_STRING,
+        run=_STRING,
+        previous_run=_STRING,
+        boot=_STRING,
+        state=_STRING,
+        started=_TIME,
+        ended=_TIME,
+        last_seq=MapType(_STRING, _LONG),
+        in_flight=_LONG,
+        outbox_records=_LONG,
+        dropped=ArrayType(_DROP),
+        dropped_records=MapType(_STRING, _LONG),
+        drops_unknown=BooleanType(),
+        unfinished=ArrayType(_columns(run=_STRING, end=_STRING, lost_at_most_s=_DOUBLE)),
+        told_at=_TIME,
+        updated_at=_TIME,
+    ),
+    key=("gateway", "run"),
+    change_feed=True,
+)
+"""The run ledger. ``told_at`` is Kafka's time of the record the row is of; ``ended`` is that of the last one
+of a run that ended, null while it runs."""
 
 SEEN: Final = Table(
     "_seen",
@@ -127,6 +235,104 @@ STATISTICS: Final = Table(
         updated_at=_TIME,
         date=DateType(),
     ),
+    key=("gateway", "channel", "interval_s", "interval_start"),
     partitioned_by_date=True,
     change_feed=True,
 )
+
+MAST: Final = Table(
+    "mast",
+    _columns(
+        gateway=_STRING,
+        interval_s=_INT,
+        interval_start=_TIME,
+        turbulence_intensity=MapType(_STRING, _DOUBLE),
+        wind_power_density=MapType(_STRING, _DOUBLE),
+        pair_difference=MapType(_STRING, _DOUBLE),
+        shear_alpha=_DOUBLE,
+        air_density=_DOUBLE,
+        insolation=_DOUBLE,
+        inputs=MapType(_STRING, _STRING),
+        version=_INT,
+        updated_at=_TIME,
+        date=DateType(),
+    ),
+    key=("gateway", "interval_s", "interval_start"),
+    partitioned_by_date=True,
+    change_feed=True,
+)
+"""What several channels say together. Maps are by channel; ``inputs`` names the channels used by purpose."""
+
+PRESENCE: Final = Table(
+    "presence",
+    _columns(
+        gateway=_STRING,
+        channel=_STRING,
+        last_seen=_TIME,
+        last_time=_TIME,
+        last_value=_DOUBLE,
+        state=_STRING,
+        pending=_LONG,
+        lost=_LONG,
+        announced=_LONG,
+        updated_at=_TIME,
+    ),
+    key=("gateway", "channel"),
+    change_feed=True,
+)
+
+ANOMALIES: Final = Table(
+    "anomalies",
+    _columns(
+        gateway=_STRING,
+        interval_s=_INT,
+        interval_start=_TIME,
+        score=_DOUBLE,
+        threshold=_DOUBLE,
+        model_version=_STRING,
+        channels=ArrayType(_columns(channel=_STRING, share=_DOUBLE)),
+        rules=ArrayType(_STRING),
+        version=_INT,
+        updated_at=_TIME,
+        date=DateType(),
+    ),
+    key=("gateway", "interval_s", "interval_start"),
+    partitioned_by_date=True,
+    change_feed=True,
+)
+"""``channels``: the most deviating first, with their share of the score; ``rules``: the baseline's."""
+
+ALERTS: Final = Table(
+    "alerts",
+    _columns(
+        id=_STRING,
+        rule=_STRING,
+        rule_version=_STRING,
+        gateway=_STRING,
+        channel=_STRING,
+        raised_at=_TIME,
+        cleared_at=_TIME,
+        value=_DOUBLE,
+        detail=_STRING,
+        historical=BooleanType(),
+        command_id=_STRING,
+        updated_at=_TIME,
+    ),
+    key=("id",),
+    change_feed=True,
+)
+"""``raised_at`` and ``cleared_at`` are event times: the first violation, and the reading that ended it."""
+
+TABLES: Final = (
+    READINGS,
+    QUARANTINE,
+    MESSAGES,
+    CHANNELS,
+    RUNS,
+    STATISTICS,
+    MAST,
+    PRESENCE,
+    ANOMALIES,
+    ALERTS,
+)
+"""The contract's tables."""

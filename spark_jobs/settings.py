@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from cloud.schema import DEAD_LETTER_TOPIC
 from spark_jobs.errors import SettingsError
+from spark_jobs.jobs.registry import COMMANDS, STREAMING, load
 
-JOB_NAMES: Final = ("ingest", "statistics")
+JOB_NAMES: Final = tuple(STREAMING)
 """In the order data flows, which is the order ``--once`` runs them in."""
 
 TOPIC_PATTERN: Final = r"mqtt\.(?!raw$).+|" + re.escape(DEAD_LETTER_TOPIC)
@@ -83,58 +84,83 @@ def _pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m spark_jobs", description="fieldgate's Spark jobs")
-    commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run jobs until SIGTERM (or --once)")
-    run.add_argument("jobs", nargs="+", metavar="NAME", help=f"{', '.join(JOB_NAMES)} or all")
-    run.add_argument("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT")
-    run.add_argument("--lake", default="./lake", metavar="URI", help="root of the tables")
-    run.add_argument("--checkpoints", metavar="URI", help="default: LAKE with -checkpoints appended")
-    run.add_argument("--interval", default="10m", help="interval of the statistics, e.g. 1m")
-    run.add_argument("--trigger", default="2s", help="least time between two batches")
-    run.add_argument("--master", default="local[2]", help="Spark master")
-    run.add_argument("--once", action="store_true", help="process what is there, then exit")
-    run.add_argument(
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    """What every command needs: where the data is, and which Spark works on it."""
+    parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT")
+    parser.add_argument("--lake", default="./lake", metavar="URI", help="root of the tables")
+    parser.add_argument("--checkpoints", metavar="URI", help="default: LAKE with -checkpoints appended")
+    parser.add_argument("--interval", default="10m", help="interval of the statistics, e.g. 1m")
+    parser.add_argument("--master", default="local[2]", help="Spark master")
+    parser.add_argument("--topics", default=TOPIC_PATTERN, metavar="REGEX", help="Kafka topics to ingest")
+    parser.add_argument("--dead-letter-topic", default=DEAD_LETTER_TOPIC, metavar="NAME")
+    parser.add_argument("--ui", action="store_true", help="Spark's web interface")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark configuration"
+    )
+
+
+def _run_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fieldgate jobs run",
+        description="Runs jobs until SIGTERM, or until nothing is left.",
+    )
+    parser.add_argument("jobs", nargs="+", metavar="NAME", help=f"{', '.join(JOB_NAMES)} or all")
+    _add_place(parser)
+    parser.add_argument("--trigger", default="2s", help="least time between two batches")
+    parser.add_argument("--once", action="store_true", help="process what is there, then exit")
+    parser.add_argument(
         "--max-records", type=int, default=500_000, metavar="N", help="records in one batch, at most"
     )
-    run.add_argument(
+    parser.add_argument(
         "--accept-data-loss",
         action="store_true",
         help="go on when Kafka no longer has what the checkpoint expects (default: fail and say so)",
     )
-    run.add_argument("--topics", default=TOPIC_PATTERN, metavar="REGEX", help="Kafka topics to ingest")
-    run.add_argument("--dead-letter-topic", default=DEAD_LETTER_TOPIC, metavar="NAME")
-    run.add_argument("--ui", action="store_true", help="Spark's web interface")
-    run.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark configuration")
     return parser
 
 
-def parse_settings(argv: Sequence[str]) -> Settings:
-    """Settings from command-line arguments. Raises SettingsError; argparse exits on unknown options."""
-    options = _parser().parse_args(argv)
-    names = tuple(JOB_NAMES if "all" in options.jobs else dict.fromkeys(options.jobs))
-    unknown = [name for name in names if name not in JOB_NAMES]
-    if unknown:
-        raise SettingsError(f"no job is named {unknown[0]!r}; there are {', '.join(JOB_NAMES)} and all")
-    if options.max_records < 1:
-        raise SettingsError("--max-records must be at least 1")
+def _settings(options: argparse.Namespace, jobs: tuple[str, ...]) -> Settings:
+    """Settings of the options that all commands have."""
     lake = _location(options.lake)
     return Settings(
-        jobs=tuple(name for name in JOB_NAMES if name in names),
+        jobs=jobs,
         bootstrap_servers=options.bootstrap_servers,
         lake=lake,
         checkpoints=_location(options.checkpoints)
         if options.checkpoints
         else f"{lake.rstrip('/')}-checkpoints",
         interval_s=interval_s(options.interval),
-        trigger_s=duration_s(options.trigger),
         master=options.master,
-        once=options.once,
         topic_pattern=options.topics,
         dead_letter_topic=options.dead_letter_topic,
-        max_records=options.max_records,
-        fail_on_data_loss=not options.accept_data_loss,
         ui=options.ui,
         conf=tuple(_pair(text) for text in options.conf),
     )
+
+
+def parse_run(argv: Sequence[str]) -> Settings:
+    """Settings of ``jobs run``. Raises SettingsError; argparse exits on unknown options."""
+    options = _run_parser().parse_args(argv)
+    names = JOB_NAMES if "all" in options.jobs else tuple(dict.fromkeys(options.jobs))
+    unknown = [name for name in names if name not in JOB_NAMES]
+    if unknown:
+        raise SettingsError(f"no job is named {unknown[0]!r}; there are {', '.join(JOB_NAMES)} and all")
+    if options.max_records < 1:
+        raise SettingsError("--max-records must be at least 1")
+    return replace(
+        _settings(options, tuple(name for name in JOB_NAMES if name in names)),
+        trigger_s=duration_s(options.trigger),
+        once=options.once,
+        max_records=options.max_records,
+        fail_on_data_loss=not options.accept_data_loss,
+    )
+
+
+def parse_command(name: str, argv: Sequence[str]) -> tuple[argparse.Namespace, Settings]:
+    """Options and settings of another command of COMMANDS. Raises SettingsError."""
+    command = load(COMMANDS[name])
+    parser = argparse.ArgumentParser(prog=f"fieldgate jobs {name}", description=command.DESCRIPTION)
+    command.add_arguments(parser)
+    _add_place(parser)
+    options = parser.parse_args(argv)
+    return options, _settings(options, ())

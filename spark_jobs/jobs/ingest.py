@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.query import start_query
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.ingested import IngestSink
 from spark_jobs.sources.kafka import kafka_records
@@ -31,15 +32,10 @@ class IngestJob:
 
     def start(self) -> StreamingQuery:
         """Starts the query."""
-        writer = (
-            kafka_records(self._spark, self._settings)
-            .writeStream.queryName(self.name)
-            .option("checkpointLocation", self._settings.checkpoint(self.name))
-            .foreachBatch(self._gate.guard(self._batch))
+        stream = kafka_records(self._spark, self._settings)
+        return start_query(
+            self._settings, self.name, stream, self._batch, self._gate, trigger_s=self._settings.trigger_s
         )
-        if self._settings.once:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{self._settings.trigger_s} seconds").start()
 
     def _batch(self, records: DataFrame, batch: int) -> None:
         started = time.monotonic()

@@ -18,8 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.errors import JobError
 from spark_jobs.jobs.gate import Gate
-from spark_jobs.jobs.ingest import IngestJob
-from spark_jobs.jobs.statistics import StatisticsJob
+from spark_jobs.jobs.registry import STREAMING, load
 from spark_jobs.session import spark_session
 from spark_jobs.settings import Settings
 
@@ -46,10 +45,9 @@ class Job(Protocol):
         """Called after a ``--once`` query has ended."""
 
 
-_JOBS: Final[dict[str, Callable[[SparkSession, Settings, Gate], Job]]] = {
-    "ingest": IngestJob,
-    "statistics": StatisticsJob,
-}
+def _make(name: str, spark: SparkSession, settings: Settings, gate: Gate) -> Job:
+    job: Job = load(STREAMING[name])(spark, settings, gate)
+    return job
 
 
 class QueryFailedError(JobError):
@@ -125,7 +123,7 @@ class _Running:
 def _run_once(spark: SparkSession, settings: Settings, stopping: threading.Event) -> None:
     for name in settings.jobs:
         gate = Gate()
-        job = _JOBS[name](spark, settings, gate)
+        job = _make(name, spark, settings, gate)
         query = job.start()
         while query.isActive and not stopping.is_set():
             query.awaitTermination(1)
@@ -139,7 +137,7 @@ def _run_once(spark: SparkSession, settings: Settings, stopping: threading.Event
 
 
 def _run_until_stopped(spark: SparkSession, settings: Settings, stopping: threading.Event) -> None:
-    running = [_Running(partial(_JOBS[name], spark, settings), name) for name in settings.jobs]
+    running = [_Running(partial(_make, name, spark, settings), name) for name in settings.jobs]
     try:
         while not stopping.is_set():
             for job in running:

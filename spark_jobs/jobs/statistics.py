@@ -16,12 +16,14 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.query import start_query
 from spark_jobs.schemas import READINGS, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.statistics import merge_statistics
-from spark_jobs.sources.readings import interval_frame, new_readings, readings_in
+from spark_jobs.sources.changes import table_changes
+from spark_jobs.sources.readings import interval_frame, readings_in
 from spark_jobs.state.intervals import Interval, OpenIntervals
 from spark_jobs.transforms.statistics import interval_statistics, touched_intervals
 
@@ -51,15 +53,9 @@ class StatisticsJob:
 
     def start(self) -> StreamingQuery:
         """Starts the query."""
-        writer = (
-            new_readings(self._spark, self._settings)
-            .writeStream.queryName(self.name)
-            .option("checkpointLocation", self._settings.checkpoint(self.name))
-            .foreachBatch(self._gate.guard(self._batch))
-        )
-        if self._settings.once:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{min(_TRIGGER_S, self._settings.trigger_s)} seconds").start()
+        stream = table_changes(self._spark, self._settings, READINGS)
+        pace_s = min(_TRIGGER_S, self._settings.trigger_s)
+        return start_query(self._settings, self.name, stream, self._batch, self._gate, trigger_s=pace_s)
 
     def tick(self) -> None:
         """Closes the intervals of channels that went silent."""

@@ -6,15 +6,17 @@ from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
 
 
 def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
-    """Creates the table where there is none, and gives its location."""
+    """Creates the table where there is none, adds columns an older one lacks, and gives its location."""
     location = settings.table(table.name)
     if DeltaTable.isDeltaTable(spark, location):
+        _add_missing_columns(spark, location, table)
         return location
     builder = (
         DeltaTable.createIfNotExists(spark)
@@ -29,6 +31,16 @@ def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
         builder = builder.partitionedBy("date")
     builder.execute()
     return location
+
+
+def _add_missing_columns(spark: SparkSession, location: str, table: Table) -> None:
+    """A table that an older version wrote gets what has come since; its rows have null there."""
+    there = spark.read.format("delta").load(location).schema
+    missing = [field for field in table.schema if field.name not in there.names]
+    if missing:
+        spark.createDataFrame([], StructType(missing)).write.format("delta").mode("append").option(
+            "mergeSchema", "true"
+        ).save(location)
 
 
 def table_version(spark: SparkSession, location: str) -> int:

@@ -1,4 +1,4 @@
-"""Readings as they enter the table, and the readings of given intervals."""
+"""The readings of given intervals."""
 
 from __future__ import annotations
 
@@ -21,19 +21,6 @@ _US: Final = 1_000_000
 _MAX_SPANS: Final = 32
 """Above so many separate stretches of time the files are pruned by date alone."""
 _MAX_GATEWAYS: Final = 64
-
-
-def new_readings(spark: SparkSession, settings: Settings) -> DataFrame:
-    """A stream of the changes of ``readings``, beginning with what is there.
-
-    The change feed rather than the table itself: a plain stream ends with an error at the first repair.
-    """
-    return (
-        spark.readStream.format("delta")
-        .option("readChangeFeed", "true")
-        .option("maxFilesPerTrigger", "2000")
-        .load(settings.table(READINGS.name))
-    )
 
 
 def _spans(starts_us: Iterable[int], length_us: int) -> Iterator[tuple[int, int]]:

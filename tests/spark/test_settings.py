@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.errors import SettingsError
-from spark_jobs.settings import TOPIC_PATTERN, duration_s, interval_s, parse_settings
+from spark_jobs.settings import TOPIC_PATTERN, duration_s, interval_s, parse_run
 
 
 def test_all_options_arrive(tmp_path: Path) -> None:
-    arguments = "run statistics ingest --bootstrap-servers h:1 --interval 1m --trigger 500ms --once"
+    arguments = "statistics ingest --bootstrap-servers h:1 --interval 1m --trigger 500ms --once"
     arguments += f" --accept-data-loss --conf spark.a=b=c --lake {tmp_path}/l --checkpoints s3a://bucket/c"
-    settings = parse_settings([*arguments.split(), "--master", "local[3]"])
+    settings = parse_run([*arguments.split(), "--master", "local[3]"])
     assert settings.jobs == ("ingest", "statistics")
     assert (settings.interval_s, settings.trigger_s, settings.once) == (60, 0.5, True)
     assert settings.fail_on_data_loss is False
@@ -22,7 +22,7 @@ def test_all_options_arrive(tmp_path: Path) -> None:
 
 
 def test_defaults_keep_data_safe() -> None:
-    settings = parse_settings(["run", "all"])
+    settings = parse_run(["all"])
     assert settings.fail_on_data_loss is True
     assert settings.interval_s == 600
     assert settings.checkpoints == settings.lake + "-checkpoints"
@@ -40,7 +40,7 @@ def test_durations() -> None:
 
 def test_an_unknown_job_is_named() -> None:
     with pytest.raises(SettingsError, match="'ingets'"):
-        parse_settings(["run", "ingets"])
+        parse_run(["ingets"])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,23 @@
+"""Starting a query: name, checkpoint, batches behind a gate, trigger."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_jobs.jobs.gate import Batch, Gate
+from spark_jobs.settings import Settings
+
+
+def start_query(
+    settings: Settings, name: str, stream: DataFrame, batch: Batch, gate: Gate, *, trigger_s: float
+) -> StreamingQuery:
+    """Starts ``batch`` over a stream, each ``trigger_s`` seconds at most, or once until it is through."""
+    writer = (
+        stream.writeStream.queryName(name)
+        .option("checkpointLocation", settings.checkpoint(name))
+        .foreachBatch(gate.guard(batch))
+    )
+    if settings.once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{trigger_s} seconds").start()

@@ -1,0 +1,25 @@
+"""The jobs by name, in the order data flows; loaded only when they run, for PySpark takes a second."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+STREAMING: Final = {
+    "ingest": "spark_jobs.jobs.ingest:IngestJob",
+    "statistics": "spark_jobs.jobs.statistics:StatisticsJob",
+}
+"""``jobs run NAME…``: queries that follow the streams. ``--once`` runs them in this order."""
+
+COMMANDS: Final[dict[str, str]] = {}
+"""``jobs NAME``: a module with ``DESCRIPTION``, ``add_arguments(parser)`` and ``main(options, settings)``.
+
+``main`` does its work and returns; it raises JobError with what the operator should know.
+"""
+
+
+def load(place: str) -> Any:
+    """What is named by ``module`` or ``module:attribute``."""
+    module, _, attribute = place.partition(":")
+    found = import_module(module)
+    return getattr(found, attribute) if attribute else found
