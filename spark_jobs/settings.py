@@ -29,7 +29,7 @@ class Settings:
 
     ``lake`` and ``checkpoints`` are directories or URIs Spark can write; ``interval_s`` divides a day;
     ``trigger_s`` is the least time between two batches of ``ingest``, in seconds; ``max_records`` bounds one
-    batch.
+    batch; ``metrics`` is the HOST:PORT Prometheus finds the metrics at.
     """
 
     jobs: tuple[str, ...]
@@ -46,14 +46,15 @@ class Settings:
     fail_on_data_loss: bool = True
     ui: bool = False
     conf: tuple[tuple[str, str], ...] = ()
+    metrics: str | None = None
 
     def table(self, name: str) -> str:
         """Location of a table."""
         return f"{self.lake.rstrip('/')}/{name}"
 
-    def checkpoint(self, query: str) -> str:
+    def checkpoint(self, query: str, version: int = 1) -> str:
         """Location of a query's checkpoint; the version goes up when an older one can't be read on."""
-        return f"{self.checkpoints.rstrip('/')}/{query}/v1"
+        return f"{self.checkpoints.rstrip('/')}/{query}/v{version}"
 
 
 def duration_s(text: str) -> float:
@@ -111,6 +112,7 @@ def _run_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-records", type=int, default=500_000, metavar="N", help="records in one batch, at most"
     )
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics here (default: not)")
     parser.add_argument(
         "--accept-data-loss",
         action="store_true",
@@ -153,6 +155,7 @@ def parse_run(argv: Sequence[str]) -> Settings:
         once=options.once,
         max_records=options.max_records,
         fail_on_data_loss=not options.accept_data_loss,
+        metrics=options.metrics,
     )
 
 

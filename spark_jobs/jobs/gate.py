@@ -7,6 +7,7 @@ harmless but slow, and says it with pages of stack traces.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -25,9 +26,10 @@ class StoppingError(JobError):
 
 
 class Gate:
-    """Open while a query may run batches."""
+    """Open while a query may run batches. ``failure`` is what the last one raised, as it was raised."""
 
     def __init__(self) -> None:
+        self.failure: Exception | None = None
         self._shut = False
         self._busy = threading.Lock()
 
@@ -38,7 +40,12 @@ class Gate:
             with self._busy:
                 if self._shut:
                     raise StoppingError("stopping")
-                batch(frame, number)
+                try:
+                    batch(frame, number)
+                except Exception as error:
+                    # Spark's account of it is a page in which this is one line.
+                    self.failure = error
+                    raise
 
         return guarded
 
@@ -46,8 +53,14 @@ class Gate:
         """Lets no further batch begin."""
         self._shut = True
 
+    def wait(self, deadline: float) -> bool:
+        """Waits for the batch under way until this monotonic second; whether it has ended."""
+        if not self._busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return False
+        self._busy.release()
+        return True
+
     def close(self) -> None:
         """Lets no further batch begin and waits for the one under way, at most 20 s."""
-        self._shut = True
-        if self._busy.acquire(timeout=_PATIENCE_S):
-            self._busy.release()
+        self.shut()
+        self.wait(time.monotonic() + _PATIENCE_S)

@@ -8,6 +8,7 @@ import time
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spark_jobs import metrics
 from spark_jobs.jobs.gate import Gate
 from spark_jobs.jobs.query import start_query
 from spark_jobs.settings import Settings
@@ -43,6 +44,13 @@ class IngestJob:
         # Many topics, few records each: as many tasks as cores, not one per partition.
         parsed = validated(records.coalesce(self._cores), self._settings.dead_letter_topic)
         counts = self._sink.write(parsed, f"ingest-{generation}", batch)
+        metrics.READINGS.inc(counts.readings)
+        metrics.REPEATED.inc(counts.repeated)
+        metrics.LATE.inc(counts.late)
+        metrics.quarantined(counts.reasons)
+        metrics.state_rows(self.name, "seen_ranges", self._sink.remembered())
+        if counts.newest_us is not None:
+            metrics.read_up_to(self.name, counts.newest_us / 1e6)
         log.info(
             "event=ingest.batch batch=%d records=%d readings=%d quarantined=%d repeated=%d seconds=%.2f",
             batch,

@@ -5,17 +5,30 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spark_jobs.jobs.checkpoint import check_checkpoint
 from spark_jobs.jobs.gate import Batch, Gate
 from spark_jobs.settings import Settings
 
 
 def start_query(
-    settings: Settings, name: str, stream: DataFrame, batch: Batch, gate: Gate, *, trigger_s: float
+    settings: Settings,
+    name: str,
+    stream: DataFrame,
+    batch: Batch,
+    gate: Gate,
+    *,
+    trigger_s: float,
+    version: int = 1,
 ) -> StreamingQuery:
-    """Starts ``batch`` over a stream, each ``trigger_s`` seconds at most, or once until it is through."""
+    """Starts ``batch`` over a stream, each ``trigger_s`` seconds at most, or once until it is through.
+
+    ``version`` is that of the query's checkpoint: one more when the query's sources or its state change so
+    that what an older version wrote can't be read on. Raises CheckpointError.
+    """
+    check_checkpoint(stream.sparkSession, settings, name, version)
     writer = (
         stream.writeStream.queryName(name)
-        .option("checkpointLocation", settings.checkpoint(name))
+        .option("checkpointLocation", settings.checkpoint(name, version))
         .foreachBatch(gate.guard(batch))
     )
     if settings.once:

@@ -9,7 +9,10 @@ STREAMING: Final = {
     "ingest": "spark_jobs.jobs.ingest:IngestJob",
     "statistics": "spark_jobs.jobs.statistics:StatisticsJob",
 }
-"""``jobs run NAME…``: queries that follow the streams. ``--once`` runs them in this order."""
+"""``jobs run NAME…``: queries that follow the streams. ``--once`` runs them in this order.
+
+A job may be several queries, each a class, separated by spaces.
+"""
 
 COMMANDS: Final[dict[str, str]] = {}
 """``jobs NAME``: a module with ``DESCRIPTION``, ``add_arguments(parser)`` and ``main(options, settings)``.

@@ -10,7 +10,8 @@ anew).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.metrics import LATE_S
 from spark_jobs.schemas import QUARANTINE, READINGS, SEEN
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version, write_once
@@ -32,12 +34,19 @@ _SMALL_BATCH: Final = 50_000
 
 @dataclass(frozen=True)
 class BatchCounts:
-    """What became of one batch's records; they add up to ``records``."""
+    """What became of one batch's records; they add up to ``records``.
+
+    ``reasons`` are those of the quarantined; ``late`` of the batch's readings were so, repeats included;
+    ``newest_us`` is the highest timestamp Kafka gave to one of its records.
+    """
 
     records: int
     readings: int
     quarantined: int
     repeated: int
+    reasons: Mapping[str, int]
+    late: int
+    newest_us: int | None
 
 
 @dataclass
@@ -45,7 +54,10 @@ class _Contents:
     """What a batch holds: seqs per (gateway, channel, run), offsets of rejects per (topic, partition)."""
 
     seqs: dict[Identity, Any] = field(default_factory=dict)
-    offsets: dict[tuple[str, int], Any] = field(default_factory=dict)
+    offsets: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    reasons: Counter[str] = field(default_factory=Counter)
+    late: int = 0
+    newest_us: int | None = None
 
 
 class IngestSink:
@@ -64,15 +76,28 @@ class IngestSink:
         parsed = parsed.persist()
         try:
             contents = _contents(parsed)
-            rejects, new_rejects = sum(map(len, contents.offsets.values())), 0
+            rejects, new_reasons = contents.reasons.total(), Counter[str]()
             if rejects:
-                new_rejects = self._write_rejects(parsed, contents, app, batch)
+                new_reasons = self._write_rejects(parsed, contents, app, batch)
             rows, new_rows = sum(map(len, contents.seqs.values())), 0
             if rows:
                 new_rows = self._write_readings(parsed, contents, rows, app, batch)
         finally:
             parsed.unpersist()
-        return BatchCounts(rows + rejects, new_rows, new_rejects, rows - new_rows + rejects - new_rejects)
+        new_rejects = new_reasons.total()
+        return BatchCounts(
+            records=rows + rejects,
+            readings=new_rows,
+            quarantined=new_rejects,
+            repeated=rows - new_rows + rejects - new_rejects,
+            reasons=new_reasons,
+            late=contents.late,
+            newest_us=contents.newest_us,
+        )
+
+    def remembered(self) -> int:
+        """How many ranges of seqs are in memory."""
+        return len(self._seen)
 
     def _write_readings(self, parsed: DataFrame, contents: _Contents, rows: int, app: str, batch: int) -> int:
         ranges = {key: ranges_of(seqs) for key, seqs in contents.seqs.items()}
@@ -104,18 +129,19 @@ class IngestSink:
         rows = _local_seen(self._spark, self._seen if compact else added, version)
         write_once(rows, self._seen_table, app, batch, mode="overwrite" if compact else "append")
 
-    def _write_rejects(self, parsed: DataFrame, contents: _Contents, app: str, batch: int) -> int:
+    def _write_rejects(self, parsed: DataFrame, contents: _Contents, app: str, batch: int) -> Counter[str]:
         rejects = rejects_of(parsed)
-        count = sum(map(len, contents.offsets.values()))
+        new = contents.reasons
         if any(min(found) <= self._quarantined.get(part, -1) for part, found in contents.offsets.items()):
             known = self._spark.read.format("delta").load(self._quarantine)
             rejects = unquarantined(rejects, known).persist()
-            count = rejects.count()
-        if count:
+            counted = rejects.groupBy("reason").count().collect()
+            new = Counter({row["reason"]: row["count"] for row in counted})
+        if new:
             write_once(rejects.coalesce(1), self._quarantine, app, batch)
         for part, found in contents.offsets.items():
             self._quarantined[part] = max(self._quarantined.get(part, -1), *found)
-        return count
+        return new
 
     def _load_quarantined(self) -> dict[tuple[str, int], int]:
         """Highest offset in quarantine per (topic, partition)."""
@@ -158,6 +184,7 @@ class IngestSink:
 def _contents(parsed: DataFrame) -> _Contents:
     """One pass over the batch: its identities, 8 bytes a reading, and the offsets of its rejects."""
     good = F.col("reason").isNull()
+    late = F.unix_micros("kafka_time") - F.unix_micros("time") > LATE_S * 1_000_000
     rows = (
         parsed.groupBy(
             good.alias("good"),
@@ -165,8 +192,13 @@ def _contents(parsed: DataFrame) -> _Contents:
             F.col("channel"),
             F.col("run"),
             F.when(good, F.lit(None)).otherwise(F.col("kafka_partition")).alias("partition"),
+            F.col("reason"),
         )
-        .agg(F.collect_list(F.when(good, F.col("seq")).otherwise(F.col("kafka_offset"))).alias("numbers"))
+        .agg(
+            F.collect_list(F.when(good, F.col("seq")).otherwise(F.col("kafka_offset"))).alias("numbers"),
+            F.count_if(good & (F.col("replayed") | late)).alias("late"),
+            F.max(F.unix_micros("kafka_time")).alias("newest_us"),
+        )
         .toArrow()
         .to_pylist()
     )
@@ -175,7 +207,11 @@ def _contents(parsed: DataFrame) -> _Contents:
         if row["good"]:
             contents.seqs[row["first"], row["channel"], row["run"]] = row["numbers"]
         else:
-            contents.offsets[row["first"], row["partition"]] = row["numbers"]
+            contents.offsets.setdefault((row["first"], row["partition"]), []).extend(row["numbers"])
+            contents.reasons[row["reason"]] += len(row["numbers"])
+        contents.late += row["late"]
+        if row["newest_us"] is not None:
+            contents.newest_us = max(row["newest_us"], contents.newest_us or row["newest_us"])
     return contents
 
 

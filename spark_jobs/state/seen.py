@@ -67,6 +67,9 @@ class SeenRanges:
         for key, (first, last) in rows:
             self.add(key, first, last)
 
+    def __len__(self) -> int:
+        return sum(map(len, self._ranges.values()))
+
     def __iter__(self) -> Iterator[tuple[Identity, Range]]:
         for key, ranges in self._ranges.items():
             for seen in ranges:

@@ -32,6 +32,11 @@ def feed(
     return sink.write(validated(frame, DEAD), app, batch)
 
 
+def counted(late: int, reasons: dict[str, int] | None = None, **counts: int) -> BatchCounts:
+    """Kafka has all records of these tests an hour after the first reading: all are late."""
+    return BatchCounts(reasons=reasons or {}, late=late, newest_us=KAFKA_US, **counts)
+
+
 def expected(*seqs: int) -> list[tuple[str, str, str, int]]:
     return [("mast-07", "cup.wind_speed", "run-1", seq) for seq in seqs]
 
@@ -39,7 +44,9 @@ def expected(*seqs: int) -> list[tuple[str, str, str, int]]:
 def test_good_and_bad_go_their_ways(spark: SparkSession, settings: Settings) -> None:
     sink = IngestSink(spark, settings)
     counts = feed(sink, spark, [*encoded([reading(1), reading(2)]), b"bad", None], 0)
-    assert counts == BatchCounts(records=4, readings=2, quarantined=2, repeated=0)
+    assert counts == counted(
+        late=2, reasons={"NOT_JSON": 1, "EMPTY": 1}, records=4, readings=2, quarantined=2, repeated=0
+    )
     assert identities(settings) == expected(1, 2)
     assert sorted((row["kafka_offset"], row["reason"]) for row in rows_of(settings, "quarantine")) == [
         (2, "NOT_JSON"),
@@ -52,7 +59,7 @@ def test_repeats_within_and_across_batches_are_left_out(spark: SparkSession, set
     sink = IngestSink(spark, settings)
     feed(sink, spark, encoded([reading(1), reading(2), reading(2), reading(5)]), 0)
     counts = feed(sink, spark, encoded(reading(seq) for seq in (2, 3, 3, 4, 5, 6)), 1, offset=4)
-    assert counts == BatchCounts(records=6, readings=3, quarantined=0, repeated=3)
+    assert counts == counted(late=6, records=6, readings=3, quarantined=0, repeated=3)
     assert identities(settings) == expected(1, 2, 3, 4, 5, 6)
     # Of copies in one batch the first that Kafka took is kept.
     offsets = {row["seq"]: row["kafka_offset"] for row in rows_of(settings, "readings")}
@@ -74,7 +81,7 @@ def test_a_restarted_job_remembers(spark: SparkSession, settings: Settings) -> N
     # The same batch again (killed before its commit), then a lost checkpoint: batches count from 0 anew.
     for app in ("ingest-a", "ingest-b"):
         counts = feed(IngestSink(spark, settings), spark, values, 0, app=app)
-        assert counts == BatchCounts(records=6, readings=0, quarantined=0, repeated=6)
+        assert counts == counted(late=5, records=6, readings=0, quarantined=0, repeated=6)
     assert (rows_of(settings, "readings"), rows_of(settings, "quarantine")) == before
 
 
@@ -91,7 +98,7 @@ def test_killed_between_the_writes_and_the_checkpoint_lost_too(
     forget(spark)
     all_values = [*encoded([reading(1)]), *values, *encoded([reading(4)])]
     counts = feed(IngestSink(spark, settings), spark, all_values, 0, app="ingest-b")
-    assert counts == BatchCounts(records=5, readings=1, quarantined=0, repeated=4)
+    assert counts == counted(late=4, records=5, readings=1, quarantined=0, repeated=4)
     assert identities(settings) == expected(1, 2, 3, 4)
     assert len(rows_of(settings, "quarantine")) == 1
 

@@ -7,14 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from cloud.broker import LocalBroker
@@ -26,7 +29,7 @@ from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.ingested import IngestSink
 from spark_jobs.transforms.validate import validated
-from tests.servers import unique_name
+from tests.servers import eventually, unique_name
 from tests.spark.records import START_US, contents, encoded, identities, kafka_frame, reading, rows_of
 
 M = 60_000_000
@@ -196,7 +199,7 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
     command = [sys.executable, "-m", "spark_jobs", "run", "all", "--interval", "1m", "--trigger", "500ms"]
     command += ["--bootstrap-servers", kafka.bootstrap_servers, "--topics", settings.topic_pattern]
     command += ["--lake", settings.lake, "--checkpoints", settings.checkpoints]
-    command += ["--dead-letter-topic", topics[1]]
+    command += ["--dead-letter-topic", topics[1], "--metrics", "127.0.0.1:0"]
     command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=Path.cwd(), env=os.environ) as jobs:
         assert jobs.stderr is not None
@@ -211,11 +214,13 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
             raise AssertionError(f"the jobs ended without saying {text!r}: {''.join(lines)}")
 
         try:
+            metrics = until("event=metrics.listen").rpartition("address=")[2].strip()
             until("event=query.start query=statistics")
             create(kafka, *topics)
             produce(kafka, topics[0], [reading(seq) for seq in range(1, 61)])
             produce(kafka, topics[0], [b"bad"])
             until("event=statistics.computed")
+            told = eventually(lambda: scraped(metrics), 60, until=lambda told: told[_LAST] == 61)
             os.kill(jobs.pid, signal.SIGTERM)
             until("event=jobs.stop reason=signal")
             assert jobs.wait(30) == 0
@@ -223,6 +228,40 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
             jobs.kill()
     assert not [line for line in lines if "Exception" in line or " ERROR " in line or line.startswith("\tat")]
     assert rows(settings)[0][1] > 0
+    assert {name: told[name] for name in _TOLD} == _TOLD
+    for query in ("ingest", "statistics-60s"):
+        assert told[f'fieldgate_jobs_lag_seconds{{query="{query}"}}'] < 60
+        assert (
+            0 <= time.time() - told[f'fieldgate_jobs_last_progress_timestamp_seconds{{query="{query}"}}'] < 60
+        )
+    assert told["process_resident_memory_bytes"] > 1e7
+
+
+_LAST = 'fieldgate_jobs_input_rows_total{query="ingest"}'
+_TOLD = {
+    "fieldgate_jobs_readings_total": 60,
+    "fieldgate_jobs_repeated_total": 0,
+    # Of May, says the reading; November at least, says Kafka.
+    "fieldgate_jobs_late_total": 60,
+    'fieldgate_jobs_quarantined_total{reason="NOT_JSON"}': 1,
+    'fieldgate_jobs_up{query="ingest"}': 1,
+    'fieldgate_jobs_up{query="statistics-60s"}': 1,
+    'fieldgate_jobs_lag_offsets{query="ingest"}': 0,
+    'fieldgate_jobs_state_rows{query="ingest",state="seen_ranges"}': 1,
+}
+
+
+def scraped(address: str) -> dict[str, float]:
+    """Samples by name and labels, as Prometheus would take them."""
+    with urlopen(address, timeout=10) as answer:  # noqa: S310 - the program's own address
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    return {
+        sample.name
+        + ("{" + ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items())) + "}")
+        * bool(sample.labels): sample.value
+        for family in families
+        for sample in family.samples
+    }
 
 
 def test_wrong_usage_says_what_is_wrong(tmp_path: Path) -> None:
@@ -241,5 +280,5 @@ def test_wrong_usage_says_what_is_wrong(tmp_path: Path) -> None:
     assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
     assert "no job is named 'ingets'" in unknown.stderr
     no_jars = run("ingest", "--lake", str(tmp_path), FIELDGATE_JARS=str(tmp_path))
-    assert no_jars.returncode == 1
+    assert no_jars.returncode == 2
     assert "make jars" in no_jars.stderr

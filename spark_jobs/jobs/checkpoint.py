@@ -1,0 +1,113 @@
+"""Looks at a query's checkpoint before Spark does, whose errors name neither the file nor what to do.
+
+A query's checkpoint is ``<checkpoints>/<query>/v<N>``; N is a constant of the query and goes up when what an
+older one says can't be read on (see docs/operate.md). Files are read through Hadoop, so any URI works.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from spark_jobs.errors import JobError
+from spark_jobs.settings import Settings
+
+_FORMAT: Final = "v1"
+"""First line of the files of Spark 4.0."""
+_READ_AGAIN: Final = 2
+"""Spark goes on from the last batch planned and the one before it."""
+_AGAIN: Final = "the query then begins at the start of its source and stores only what is missing"
+
+
+class CheckpointError(JobError):
+    """A checkpoint that can't be gone on from; the text names file and remedy."""
+
+
+class _Files:
+    """Files of one place, through Hadoop."""
+
+    def __init__(self, spark: SparkSession, place: str) -> None:
+        jvm: Any = spark._jvm
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._system = self._path(place).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+
+    def names(self, folder: str) -> list[str]:
+        """What is in a folder; nothing where there is none."""
+        path = self._path(folder)
+        if not self._system.exists(path):
+            return []
+        return [status.getPath().getName() for status in self._system.listStatus(path)]
+
+    def text(self, file: str) -> str:
+        """A file's text. Raises CheckpointError."""
+        try:
+            stream = self._system.open(self._path(file))
+            try:
+                return bytes(stream.readAllBytes()).decode()
+            finally:
+                stream.close()
+        except Py4JJavaError as error:
+            raise _damaged(file, str(error.java_exception)) from error
+        except UnicodeDecodeError as error:
+            raise _damaged(file, "it is not text") from error
+
+
+def _damaged(file: str, why: str) -> CheckpointError:
+    folder = re.sub(r"/(offsets|commits|sources|metadata)(/.*)?$", "", file)
+    return CheckpointError(f"checkpoint file {file} can't be read: {why}; move {folder} away: {_AGAIN}")
+
+
+def check_checkpoint(spark: SparkSession, settings: Settings, query: str, version: int) -> None:
+    """Raises CheckpointError where the query can't go on from its checkpoint; having none is fine."""
+    place = settings.checkpoint(query, version)
+    query_folder = place.rpartition("/")[0]
+    files = _Files(spark, query_folder)
+    versions = [int(name[1:]) for name in files.names(query_folder) if re.fullmatch(r"v\d+", name)]
+    if newer := [there for there in versions if there > version]:
+        raise CheckpointError(
+            f"checkpoint {query_folder}/v{max(newer)} is of a newer version of {query}, which now is "
+            f"v{version}: upgrade, or move {query_folder} away: {_AGAIN}"
+        )
+    names = set(files.names(place))
+    if "metadata" in names:
+        _json(f"{place}/metadata", files.text(f"{place}/metadata").splitlines())
+    batches = {kind: _numbers(files.names(f"{place}/{kind}")) for kind in ("offsets", "commits")}
+    for kind, numbers in batches.items():
+        for number in numbers[-_READ_AGAIN:]:
+            _log_file(files, f"{place}/{kind}/{number}")
+    if batches["commits"] and batches["commits"][-1] not in batches["offsets"]:
+        raise _damaged(
+            f"{place}/offsets/{batches['commits'][-1]}", "it is missing, though its batch was done"
+        )
+    for source in files.names(f"{place}/sources"):
+        for number in _numbers(files.names(f"{place}/sources/{source}"))[-1:]:
+            _log_file(files, f"{place}/sources/{source}/{number}")
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _log_file(files: _Files, file: str) -> None:
+    # The Kafka source puts a zero byte before its first offsets.
+    lines = files.text(file).removeprefix("\0").splitlines()
+    if not lines:
+        raise _damaged(file, "it is empty")
+    if lines[0] != _FORMAT:
+        raise _damaged(file, f"it begins with {lines[0][:20]!r}, not with {_FORMAT!r}")
+    _json(file, (line for line in lines[1:] if line != "-"))
+    if len(lines) < (3 if "/offsets/" in file else 2):
+        raise _damaged(file, "its end is missing")
+
+
+def _json(file: str, lines: Iterable[str]) -> None:
+    try:
+        for line in lines:
+            json.loads(line)
+    except ValueError as error:
+        raise _damaged(file, f"it is not JSON ({error})") from error
