@@ -14,7 +14,9 @@ STREAMING: Final = {
 A job may be several queries, each a class, separated by spaces.
 """
 
-COMMANDS: Final[dict[str, str]] = {}
+COMMANDS: Final[dict[str, str]] = {
+    "maintain": "spark_jobs.jobs.maintain",
+}
 """``jobs NAME``: a module with ``DESCRIPTION``, ``add_arguments(parser)`` and ``main(options, settings)``.
 
 ``main`` does its work and returns; it raises JobError with what the operator should know.
