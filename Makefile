@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MVN_COPY := mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime
 
-.PHONY: help setup packages jars run test test-full test-vm mutants bench lint lock clean
+.PHONY: help setup packages jars mirror-jars run test test-full test-vm mutants bench lint lock clean
 
 help:
 	@echo 'make run        install what is missing, then the demo: mast, brokers, Spark jobs, live view'
@@ -41,6 +41,13 @@ jars: .jars/kafka/.complete .jars/spark/.complete
 	@echo "Fetching Spark's Kafka and Delta jars into $(@D)"
 	@rm -rf $(@D) && $(MVN_COPY) -f $< -DoutputDirectory=$(CURDIR)/$(@D) && touch $@
 
+# Only for a long test: MirrorMaker 2.
+.jars/mirror/.complete: tests/spark/mirror.pom.xml
+	@echo "Fetching the jars of MirrorMaker into $(@D)"
+	@rm -rf $(@D) && $(MVN_COPY) -f $< -DoutputDirectory=$(CURDIR)/$(@D) && touch $@
+
+mirror-jars: .jars/mirror/.complete
+
 run: setup
 	@$(BIN)/fieldgate demo $(ARGS)
 
@@ -54,7 +61,7 @@ lint:
 test: setup lint
 	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
 
-test-full: setup lint
+test-full: setup mirror-jars lint
 	$(BIN)/pytest --full $(ARGS)
 
 # The machine's program: $$GATEWAY_VM, else ../shared/vm/gateway-vm.

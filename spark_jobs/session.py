@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from spark_jobs.errors import SettingsError
+from spark_jobs.jobs.registry import STREAMING
+from spark_jobs.package import write_package
 from spark_jobs.settings import Settings
 
 _PACKAGE: Final = Path(__file__).resolve().parent
 _PROJECT: Final = _PACKAGE.parent
+_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
@@ -33,6 +39,10 @@ def find_jars() -> list[Path]:
     )
 
 
+def _cores_named(master: str) -> bool:
+    return master.partition("[")[2].rstrip("]").isdigit()
+
+
 def _cores(master: str) -> int:
     """Tasks that can run at once: local[N]; elsewhere what the cluster gives is not known here."""
     inside = master.partition("[")[2].rstrip("]").split(",")
@@ -43,31 +53,65 @@ def _cores(master: str) -> int:
     return os.cpu_count() or 2
 
 
-def _environment() -> None:
-    # Workers run in the driver's interpreter and find our packages wherever the driver was started.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+def _slots(settings: Settings) -> str:
+    """The master, with room for as many tasks of each query on local[N] as there are cores.
+
+    A task that waits for Kafka holds its slot for up to three minutes; with N slots for all queries those
+    that follow tables would wait with it (measured: statistics stood still for the whole of an outage).
+    """
+    queries = sum(len(STREAMING[name].split()) for name in settings.jobs)
+    if queries < 2 or not settings.master.startswith("local[") or not _cores_named(settings.master):
+        return settings.master
+    return f"local[{_cores(settings.master) * queries}]"
+
+
+def _submitted() -> dict[str, str]:
+    """What spark-submit was told, where it started this program: it holds over what we would choose."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    given = dict(SparkConf().getAll())
+    loadable: Any = SparkContext._jvm
+    if not loadable.org.apache.spark.util.Utils.classIsLoadable(_EXTENSION):
+        raise SettingsError("spark-submit was given no Delta jar: --jars with all of .jars/spark/*.jar")
+    return given
+
+
+def _environment(*, local: bool) -> None:
+    # Workers run in the driver's interpreter and find our packages wherever the driver was started; on a
+    # cluster their interpreter may be elsewhere, and the packages are sent to them.
+    if local:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     paths = [str(_PROJECT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
 
 
 def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
-    """Starts Spark, or joins the session of this process. Raises SettingsError without jars."""
-    _environment()
-    cores = _cores(settings.master)
+    """Starts Spark, or joins the session of this process. Raises SettingsError without jars.
+
+    Under spark-submit its master and configuration are used, not those of the settings.
+    """
+    submitted = _submitted()
+    if submitted:
+        settings = replace(settings, master=submitted.get("spark.master", settings.master))
     local = settings.master.startswith("local[") or settings.master == "local"
-    jars = find_jars()
-    builder = SparkSession.builder.appName(app).master(settings.master)
+    _environment(local=settings.master.startswith("local"))
+    cores = _cores(settings.master)
+    builder = SparkSession.builder.appName(app).master(settings.master if submitted else _slots(settings))
     options = {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.extensions": _EXTENSION,
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
+        "spark.default.parallelism": str(cores),
         # Batches are small and alike: re-planning each of them costs more than it saves.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
-        "spark.sql.streaming.stopTimeout": "30s",
+        "spark.sql.streaming.stopTimeout": "10s",
         # How often an idle query without a trigger interval looks for news; the default of 10 ms burns a
         # core.
         "spark.sql.streaming.pollingDelay": "200ms",
@@ -88,19 +132,26 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
             ]
         ),
     }
-    if local:
+    if submitted:
+        # Its jars are on the class path already; its Java is started.
+        del options[_JAVA_OPTIONS]
+        options["spark.log.level"] = "WARN"
+    elif local:
         # On the class path no executor has to fetch them, which makes the start a second faster.
-        options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
+        options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, find_jars()))
     else:
-        options["spark.jars"] = ",".join(map(str, jars))
+        options["spark.jars"] = ",".join(map(str, find_jars()))
     if settings.master.startswith("local"):
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     given = dict(settings.conf)
-    if _JAVA_OPTIONS in given:
+    if _JAVA_OPTIONS in given and not submitted:
         given[_JAVA_OPTIONS] = f"{options[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"
-    for key, value in (options | given).items():
+    for key, value in (options | submitted | given).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    if not settings.master.startswith("local") and not submitted:
+        spark.sparkContext.addPyFile(str(write_package(Path(tempfile.mkdtemp(prefix="fieldgate-")))))
+    return spark
 
 
 def small_batch_session(spark: SparkSession) -> SparkSession:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -11,6 +12,7 @@ from functools import partial
 from types import FrameType
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from spark_jobs.jobs.gate import Gate
@@ -116,4 +118,6 @@ def _run(spark: SparkSession, settings: Settings, stopping: threading.Event) -> 
             ]
             run_until_stopped(jobs, spark, stopping)
     finally:
-        spark.stop()
+        # A Java that has died can't be stopped any more, and that it died is being raised.
+        with contextlib.suppress(Py4JError, OSError):
+            spark.stop()

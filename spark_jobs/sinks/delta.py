@@ -10,7 +10,6 @@ from pyspark.sql.types import StructType
 
 from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.retry import retried
 
 
 def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
@@ -27,13 +26,10 @@ def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
         .property("delta.enableDeletionVectors", "false")
         .property("delta.enableChangeDataFeed", str(table.change_feed).lower())
         .property("delta.checkpointInterval", "50")
-        # At a commit each 5 s thirty days of log would be half a million files, listed at each look.
-        .property("delta.logRetentionDuration", "interval 7 days")
     )
     if table.partitioned_by_date:
         builder = builder.partitionedBy("date")
-    # Two jobs that start at once may both make it.
-    retried(builder.execute, f"create-{table.name}")
+    builder.execute()
     return location
 
 
@@ -42,9 +38,11 @@ def _add_missing_columns(spark: SparkSession, location: str, table: Table) -> No
     there = spark.read.format("delta").load(location).schema
     missing = [field for field in table.schema if field.name not in there.names]
     if missing:
-        spark.createDataFrame([], StructType(missing)).write.format("delta").mode("append").option(
-            "mergeSchema", "true"
-        ).save(location)
+        # Even a write of no rows has to have the partition's column.
+        partition = [table.schema["date"]] if table.partitioned_by_date else []
+        spark.createDataFrame([], StructType([*missing, *partition])).write.format("delta").mode(
+            "append"
+        ).option("mergeSchema", "true").save(location)
 
 
 def table_version(spark: SparkSession, location: str) -> int:
@@ -56,15 +54,10 @@ def table_version(spark: SparkSession, location: str) -> int:
 
 def write_once(frame: DataFrame, location: str, app: str, batch: int, mode: str = "append") -> None:
     """Writes a batch; Delta skips it when the same app has written this batch (or a later one) before."""
-
-    def write() -> None:
-        (
-            frame.write.format("delta")
-            .mode(mode)
-            .option("txnAppId", app)
-            .option("txnVersion", batch)
-            .save(location)
-        )
-
-    # An append meets nobody; an overwrite may meet a compaction.
-    retried(write, f"write-{app}")
+    (
+        frame.write.format("delta")
+        .mode(mode)
+        .option("txnAppId", app)
+        .option("txnVersion", batch)
+        .save(location)
+    )

@@ -1,9 +1,9 @@
-"""The table in docs/faults.md: one row a case, with the date and the commit it passed at."""
+"""The tables in docs/faults.md and docs/pipeline-faults.md: a row a case, with date and commit."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -11,18 +11,26 @@ from typing import Final
 _COLUMNS: Final = (
     "sampled", "in Kafka", "repeats", "replayed", "outbox", "dead letters", "announced", "unaccounted",
 )  # fmt: skip
-_HEAD: Final = f"| case | date | commit | {' | '.join(_COLUMNS)} | more |"
-_RULE: Final = "|---|---|---|" + "---:|" * len(_COLUMNS) + "---|"
+PIPELINE: Final = ("produced", "in readings", "missing", "duplicates")
+"""Columns of what the jobs go through."""
+
+
+def _head(columns: Sequence[str]) -> tuple[str, str]:
+    return f"| case | date | commit | {' | '.join(columns)} | more |", (
+        "|---|---|---|" + "---:|" * len(columns) + "---|"
+    )
 
 
 class Results:
     """The rows of a file, kept in the order in which cases first passed; all else in the file stays."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, columns: Sequence[str] = _COLUMNS) -> None:
         self._path = path
+        self._columns = columns
+        head, rule = _head(columns)
         self.commit = source_commit(path.parent.parent)
-        lines = path.read_text().splitlines() if path.exists() else ["# Faults", "", _HEAD, _RULE]
-        at = lines.index(_RULE) + 1
+        lines = path.read_text().splitlines() if path.exists() else ["# Faults", "", head, rule]
+        at = lines.index(rule) + 1
         end = next((n for n in range(at, len(lines)) if not lines[n].startswith("|")), len(lines))
         self._before, self._after = lines[:at], lines[end:]
         self._rows = {line.split("|")[1].strip(): line for line in lines[at:end]}
@@ -34,8 +42,8 @@ class Results:
 
     def add(self, case: str, figures: Mapping[str, object]) -> None:
         """Note that a case has passed, and write the file."""
-        cells = [str(figures.get(column, "")) for column in _COLUMNS]
-        more = ", ".join(f"{name} {value}" for name, value in figures.items() if name not in _COLUMNS)
+        cells = [str(figures.get(column, "")) for column in self._columns]
+        more = ", ".join(f"{name} {value}" for name, value in figures.items() if name not in self._columns)
         date = datetime.now(UTC).date().isoformat()
         self._rows[case] = f"| {case} | {date} | {self.commit} | {' | '.join(cells)} | {more} |"
         self._path.write_text("\n".join([*self._before, *self._rows.values(), *self._after]) + "\n")

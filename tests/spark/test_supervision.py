@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from prometheus_client import generate_latest
 from pyspark.sql import SparkSession
@@ -13,10 +18,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs import metrics
 from spark_jobs.errors import JobError, SettingsError
+from spark_jobs.jobs import run as run_module
 from spark_jobs.jobs import supervise
 from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.registry import STREAMING
 from spark_jobs.jobs.supervise import QueryFailedError, Supervised, reason_of, run_until_stopped
-from tests.servers import unique_name
+from spark_jobs.session import _slots
+from spark_jobs.settings import Settings
+from tests.servers import eventually, unique_name
 
 
 class Rate:
@@ -126,6 +135,64 @@ def test_settings_that_cannot_work_end_the_first_start_only(spark: SparkSession)
     job = Supervised(unique_name("settings"), spark, fails)
     with pytest.raises(SettingsError):
         job.supervise()
+
+
+def test_tasks_that_wait_leave_room_for_another_query(spark: SparkSession, tmp_path: Path) -> None:
+    """As many as a query has at a time wait, as they do for a Kafka that is away."""
+    waiting, go_on = tmp_path / "waiting", tmp_path / "go-on"
+    waiting.mkdir()
+
+    def wait(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        (waiting / uuid.uuid4().hex).touch()
+        while not go_on.exists():
+            time.sleep(0.05)
+        yield from frames
+
+    cores = int(spark.conf.get("spark.sql.shuffle.partitions") or 0)
+    numbers = spark.range(0, 10, 1, cores)
+    blocked = threading.Thread(target=lambda: numbers.mapInArrow(wait, "id long").count())
+    blocked.start()
+    answers: list[int] = []
+    other = threading.Thread(target=lambda: answers.append(spark.range(0, 1000, 1, cores).count()))
+    try:
+        eventually(lambda: len(list(waiting.iterdir())), 60, until=lambda tasks: tasks == cores)
+        other.start()
+        other.join(60)
+        assert answers == [1000]
+        assert blocked.is_alive()
+    finally:
+        go_on.touch()
+        blocked.join()
+
+
+def test_each_query_has_slots_of_its_own_on_local_cores_only(settings: Settings) -> None:
+    def slots(master: str, *jobs: str) -> str:
+        return _slots(replace(settings, master=master, jobs=jobs))
+
+    queries = sum(len(STREAMING[name].split()) for name in ("ingest", "statistics"))
+    assert slots("local[3]", "ingest", "statistics") == f"local[{3 * queries}]"
+    assert slots("local[2]", "statistics") == "local[2]"
+    assert slots("local[2]") == "local[2]"
+    for master in ("local", "local[*]", "local-cluster[2,1,1024]", "spark://127.0.0.1:7077"):
+        assert slots(master, "ingest", "statistics") == master
+
+
+def test_a_program_that_does_not_stop_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    ended = threading.Event()
+    monkeypatch.setattr(run_module, "_DEADLINE_S", 0.01)
+
+    def exit_now(code: int) -> None:
+        codes.append(code)
+        ended.set()
+
+    monkeypatch.setattr(os, "_exit", exit_now)
+    stop = run_module._Stop()
+    stop.on_signal(15, None)
+    stop.on_signal(15, None)
+    assert stop.asked.is_set()
+    assert ended.wait(30)
+    assert codes == [1]
 
 
 def test_a_reason_is_one_line() -> None:

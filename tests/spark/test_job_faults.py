@@ -1,0 +1,235 @@
+"""What the jobs survive: each produced reading is in the tables once after it, and no other is.
+
+Reduced counts in ``make test``; with ``--full`` the stated ones, a row a case in docs/pipeline-faults.md.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from cloud.broker import LocalBroker
+from cloud.schema import Reading
+from spark_jobs.jobs.checkpoint import CheckpointError, check_checkpoint
+from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.ingest import IngestJob
+from spark_jobs.jobs.statistics import StatisticsJob
+from spark_jobs.schemas import READINGS
+from spark_jobs.settings import Settings
+from tests.faults.results import PIPELINE, Results
+from tests.servers import unique_name
+from tests.spark.programs import Flow, assert_tables_hold, jobs_program, submitted_program, wait_for_rows
+from tests.spark.records import contents, identities, reading, rows_of
+
+pytestmark = pytest.mark.timeout(1800)
+
+_RESULTS = Path(__file__).resolve().parents[2] / "docs" / "pipeline-faults.md"
+
+
+@pytest.fixture(scope="module")
+def results(full: bool) -> Results | None:
+    return Results(_RESULTS, PIPELINE) if full else None
+
+
+Tell = Callable[..., None]
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest, results: Results | None) -> Tell:
+    """Writes a row of the results; called as the last thing of a test. Skips what is there already."""
+    case = request.node.name.removeprefix("test_").replace("_", " ")
+    if results is not None and results.has(case):
+        pytest.skip(f"in {_RESULTS.name} already for commit {results.commit}")
+
+    def write(settings: Settings, produced: int, **more: object) -> None:
+        found = identities(settings)
+        figures: dict[str, object] = {
+            "produced": produced,
+            "in readings": len(found),
+            "missing": produced - len(set(found)),
+            "duplicates": len(found) - len(set(found)),
+        }
+        if results is not None:
+            results.add(case, figures | {name.replace("_", " "): value for name, value in more.items()})
+
+    return write
+
+
+@pytest.fixture
+def place(settings: Settings, kafka: LocalBroker) -> Iterator[Settings]:
+    """Settings with a topic of their own on the session's broker."""
+    yield from _with_topic(settings, kafka)
+
+
+def _with_topic(settings: Settings, broker: LocalBroker) -> Iterator[Settings]:
+    name = unique_name("faults")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(f"{name}.wind_speed", num_partitions=2, replication_factor=1)])[
+        f"{name}.wind_speed"
+    ].result(30)
+    yield replace(
+        settings,
+        bootstrap_servers=broker.bootstrap_servers,
+        topic_pattern=f"{name}\\.wind_speed",
+        dead_letter_topic=f"{name}.dead",
+    )
+
+
+def _flow(settings: Settings) -> Flow:
+    return Flow(settings.bootstrap_servers, settings.topic_pattern.replace("\\", ""))
+
+
+def _finish(spark: SparkSession, settings: Settings) -> None:
+    """All that is left, and the open intervals, in this process."""
+    for make in (IngestJob, StatisticsJob):
+        job = make(spark, settings, Gate())
+        query = job.start()
+        query.awaitTermination()
+        assert query.exception() is None
+        job.finish()
+
+
+def test_driver_killed_at_random_moments(
+    spark: SparkSession, place: Settings, tmp_path: Path, full: bool, tell: Tell
+) -> None:
+    kills, dice = 20 if full else 2, random.Random(7)
+    moments = []
+    with _flow(place) as flow:
+        for kill in range(kills):
+            with jobs_program(place, tmp_path / f"jobs-{kill}.log") as program:
+                program.says("event=query.start query=ingest")
+                moments.append(dice.uniform(0, 8))
+                program.lives(moments[-1])
+                # By turns: the Python alone, whose Java goes on for a moment beside the next start's; the
+                # Java alone, which the Python has to notice; both.
+                if kill % 3 == 1:
+                    program.jvm().kill()
+                    assert program.ends() == 1
+                    assert "event=jobs.failed Spark has ended" in program.log
+                else:
+                    program.kill(python_only=kill % 3 == 0)
+    _finish(spark, place)
+    assert_tables_hold(place, flow.produced)
+    tell(place, len(flow.produced), kills=kills, latest_s=f"{max(moments):.1f}")
+
+
+def test_executors_killed_and_kafka_restarted(
+    spark: SparkSession, settings: Settings, tmp_path: Path, full: bool, tell: Tell
+) -> None:
+    """Submitted to a cluster of two executors, which get our packages and jars from the driver."""
+    rounds = 5 if full else 1
+    with LocalBroker(tmp_path / "kafka") as broker:
+        (place,) = _with_topic(settings, broker)
+        program = submitted_program(place, tmp_path / "jobs.log", "local-cluster[2,1,1024]")
+        with program, _flow(place) as flow:
+            wait_for_rows(place, 1)
+            for _ in range(rounds):
+                program.executors()[0].kill()
+                wait_for_rows(place, len(flow.produced))
+                broker.kill()
+                broker.start()
+                wait_for_rows(place, len(flow.produced))
+            assert "master=local-cluster[2,1,1024]" in program.log
+            assert program.terminate() == 0
+            assert "event=jobs.stop reason=signal" in program.log
+            flow.stop()
+        _finish(spark, place)
+    assert_tables_hold(place, flow.produced)
+    tell(place, len(flow.produced), executors_killed=rounds, kafka_killed=rounds)
+
+
+def _produce(settings: Settings, seqs: range) -> dict[tuple[str, str, str, int], Reading]:
+    flow = _flow(settings)
+    for seq in seqs:
+        flow.send(reading(seq, seq / 7))
+    assert flow.flush() == 0
+    return flow.produced
+
+
+def test_damaged_checkpoints_are_named_and_not_needed(
+    spark: SparkSession, place: Settings, tell: Tell
+) -> None:
+    produced = _produce(place, range(1, 91))
+    _finish(spark, place)
+    tables = {name: contents(place, name) for name in ("readings", "statistics")}
+    checkpoint = Path(place.checkpoint("ingest"))
+    whole = checkpoint.with_name("whole")
+    shutil.copytree(checkpoint, whole)
+    (last,) = (file for file in (checkpoint / "offsets").iterdir() if file.name.isdecimal())
+    text = last.read_bytes()
+    damages: dict[str, list[bytes | None]] = {
+        "offsets/0": [b"\x00\xff\xfe", text[:40], text[:-9], b"", text.replace(b"v1", b"v9", 1), None],
+        "commits/0": [b"v1\n", b"\xff"],
+        "metadata": [b"{", b"\x00" * 45],
+        "sources/0/0": [b"", b"\x00v1\n{"],
+    }
+    for name, contents_of in damages.items():
+        for damage in contents_of:
+            file = checkpoint / name
+            (file.with_name(f".{file.name}.crc")).unlink(missing_ok=True)
+            file.unlink() if damage is None else file.write_bytes(damage)
+            with pytest.raises(CheckpointError) as told:
+                check_checkpoint(spark, place, "ingest", 1)
+            assert f"checkpoint file {file} can't be read" in str(told.value)
+            assert f"move {checkpoint} away" in str(told.value)
+            shutil.rmtree(checkpoint)
+            shutil.copytree(whole, checkpoint)
+    # Flipped bits beside a checksum that still is that of the old ones.
+    last.write_bytes(text[:-3] + b"9}}")
+    with pytest.raises(CheckpointError, match="Checksum error"):
+        IngestJob(spark, place, Gate()).start()
+    # The remedy, of all queries at once, while more has come; then the same tables as without any damage.
+    shutil.rmtree(place.checkpoints)
+    _finish(spark, place)
+    assert {name: contents(place, name) for name in tables} == tables
+    shutil.rmtree(place.checkpoints)
+    produced |= _produce(place, range(91, 151))
+    _finish(spark, place)
+    assert_tables_hold(place, produced)
+    tell(place, len(produced), damages=sum(map(len, damages.values())) + 1)
+
+
+def test_a_newer_checkpoint_is_refused_and_an_older_one_left_alone(
+    spark: SparkSession, place: Settings
+) -> None:
+    newer = Path(place.checkpoint("ingest", 2))
+    newer.mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=re.escape(f"{newer} is of a newer version of ingest")):
+        check_checkpoint(spark, place, "ingest", 1)
+    check_checkpoint(spark, place, "ingest", 2)
+    check_checkpoint(spark, place, "ingest", 3)
+
+
+def test_tables_of_an_older_version(
+    spark: SparkSession, place: Settings, monkeypatch: pytest.MonkeyPatch, tell: Tell
+) -> None:
+    """Without columns that came later; with its checkpoints, and then with one of them lost as well."""
+    later = {"extra", "latitude", "longitude", "altitude_m"}
+    old = replace(
+        READINGS, schema=StructType([field for field in READINGS.schema if field.name not in later])
+    )
+    with monkeypatch.context() as older:
+        for module in ("jobs.statistics", "sinks.ingested", "transforms.dedupe"):
+            older.setattr(f"spark_jobs.{module}.READINGS", old)
+        produced = _produce(place, range(1, 91))
+        _finish(spark, place)
+    assert not later & rows_of(place, "readings")[0].keys()
+    produced |= _produce(place, range(61, 151))
+    _finish(spark, place)
+    assert_tables_hold(place, produced)
+    assert later < rows_of(place, "readings")[0].keys()
+    shutil.rmtree(Path(place.checkpoint("statistics-60s")).parent)
+    produced |= _produce(place, range(141, 201))
+    _finish(spark, place)
+    assert_tables_hold(place, produced)
+    tell(place, len(produced))
