@@ -36,7 +36,8 @@ from gateway.reloading import Reloading, Running
 from gateway.run_ledger import ANNOUNCE_EVERY_S, RunLedger, State
 from gateway.sampler import Mast
 from gateway.state_file import StateFile
-from gateway.status import StatusPage
+from gateway.status import Answers, StatusPage
+from gateway.status.vitals import vitals
 from gateway.summaries import joined, summarise
 from gateway.supervisor import Supervisor
 from gateway.timekeeper import open_clock
@@ -159,7 +160,8 @@ class Daemon:
         self._calibrations = CalibrationHistory(
             assembly.calibration_history_path(config), machine.boot, self._clock, self._forwarder.announce
         )
-        self._status = StatusPage(self._snapshot)
+        self._status = StatusPage(Answers(self._snapshot, self._last.recent))
+        self._started_s = self._turned_s = time.monotonic()
         running = Running(
             self._board,
             mast,
@@ -213,7 +215,7 @@ class Daemon:
             if dead:
                 log.critical("event=thread.died threads=%s remedy=restart", ",".join(dead))
                 return True
-            now_s = time.monotonic()
+            now_s = self._turned_s = time.monotonic()
             if sample_until_s is not None and now_s >= sample_until_s:
                 sample_until_s = None
                 self._supervisor.stop()
@@ -376,6 +378,7 @@ class Daemon:
     def _snapshot(self) -> dict[str, Any]:
         stopping = self._stop.is_set()
         forwarder, counters = self._forwarder, self._forwarder.counters
+        now_s, confirmed_ago_s = time.monotonic(), forwarder.confirmed_ago_s
         return {
             "gateway": self._config.gateway.id,
             "run": self._run_id,
@@ -406,8 +409,14 @@ class Daemon:
             "parked_topics": forwarder.parked_topics,
             "outbox_records": forwarder.outbox_records,
             "outbox_bytes": forwarder.outbox_bytes,
+            "outbox_max_bytes": self._config.outbox.max_bytes,
             "outbox_memory_records": forwarder.outbox_in_memory.records,
             "outbox_memory_bytes": forwarder.outbox_in_memory.size_bytes,
             "outbox_problem": forwarder.outbox_in_memory.problem,
+            "kafka_confirmed_ago_s": None if confirmed_ago_s is None else round(confirmed_ago_s, 1),
+            "uptime_s": round(now_s - self._started_s),
+            "main_loop_ago_s": round(now_s - self._turned_s, 1),
+            "forwarder_stuck": forwarder.is_stuck(),
+            "machine": vitals(self._config.outbox.path).fields(),
             "channels": self._last.snapshot(),
         }

@@ -212,6 +212,12 @@ class Forwarder:
         return self._watch.reachable_s
 
     @property
+    def confirmed_ago_s(self) -> float | None:
+        """Since Kafka last confirmed anything; None when it never did in this run."""
+        told_s = self._watch.told_s
+        return None if told_s is None else self._monotonic() - told_s
+
+    @property
     def in_flight(self) -> int:
         """Entries that are neither confirmed nor stored yet."""
         return len(self._ledger)

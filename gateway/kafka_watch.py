@@ -53,6 +53,11 @@ class KafkaWatch:
             self.answering = False
             log.warning("event=kafka.silent action=store")
 
+    @property
+    def told_s(self) -> float | None:
+        """When Kafka last confirmed anything (monotonic)."""
+        return None if self._told_s == _NEVER else self._told_s
+
     def told(self, topic: str, sent_s: float, now_s: float, verdict_s: float) -> bool:
         """A delivery report has come; True for a prompt one: Kafka answers."""
         if now_s - self._told_s <= _REPORTS_APART_S:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from cloud.fields import parse_time
 from cloud.schema import DEAD_LETTER_TOPIC
 from spark_jobs.errors import SettingsError
 from spark_jobs.jobs.registry import COMMANDS, STREAMING, load
@@ -19,7 +20,7 @@ JOB_NAMES: Final = tuple(STREAMING)
 TOPIC_PATTERN: Final = r"mqtt\.(?!raw$).+|" + re.escape(DEAD_LETTER_TOPIC)
 """Topics that hold readings, and the dead letters (a Java regular expression)."""
 
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DAY_S: Final = 86_400
 
 
@@ -58,11 +59,21 @@ class Settings:
 
 
 def duration_s(text: str) -> float:
-    """Seconds in ``500ms``, ``2s``, ``1m``, ``1h``. Raises SettingsError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text.strip())
+    """Seconds in ``500ms``, ``2s``, ``1m``, ``1h``, ``7d``. Raises SettingsError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text.strip())
     if match is None:
-        raise SettingsError(f"{text!r} is not a duration such as 500ms, 2s, 10m or 1h")
+        raise SettingsError(f"{text!r} is not a duration such as 500ms, 2s, 10m, 1h or 7d")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def moment_us(text: str) -> int:
+    """Microseconds since the epoch of ``2026-05-28`` (midnight UTC) or RFC 3339. Raises SettingsError."""
+    try:
+        return parse_time(f"{text}T00:00:00Z" if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else text)
+    except ValueError as error:
+        raise SettingsError(
+            f"{text!r} is no time such as 2026-05-28 or 2026-05-28T06:00:00Z: {error}"
+        ) from error
 
 
 def interval_s(text: str) -> int:

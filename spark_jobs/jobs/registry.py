@@ -15,6 +15,7 @@ A job may be several queries, each a class, separated by spaces.
 """
 
 COMMANDS: Final[dict[str, str]] = {
+    "maintain": "spark_jobs.jobs.maintain",
     "package": "spark_jobs.package",
 }
 """``jobs NAME``: a module with ``DESCRIPTION``, ``add_arguments(parser)`` and ``main(options, settings)``.

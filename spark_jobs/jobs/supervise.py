@@ -64,7 +64,10 @@ def reason_of(error: BaseException | None) -> str:
     said = [line for line in lines if not line.startswith("===")][:2] or [type(error).__name__]
     if not isinstance(error, JobError) and type(error).__module__ == "builtins":
         said[0] = f"{type(error).__name__}: {said[0]}"
-    return " | ".join(dict.fromkeys([*said, *causes[-1:]]))[:1000]
+    told = " | ".join(dict.fromkeys([*said, *causes[-1:]]))[:1000]
+    if "FAILED_READ_FILE.FILE_NOT_EXIST" in str(error):
+        told += " | the table was vacuumed before this was read: move its checkpoint away, it begins anew"
+    return told
 
 
 @dataclass

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
+from spark_jobs.sinks.retry import retried
 
 
 def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
@@ -26,10 +27,13 @@ def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
         .property("delta.enableDeletionVectors", "false")
         .property("delta.enableChangeDataFeed", str(table.change_feed).lower())
         .property("delta.checkpointInterval", "50")
+        # At a commit each 5 s thirty days of log would be half a million files, listed at each look.
+        .property("delta.logRetentionDuration", "interval 7 days")
     )
     if table.partitioned_by_date:
         builder = builder.partitionedBy("date")
-    builder.execute()
+    # Two jobs that start at once may both make it.
+    retried(builder.execute, f"create-{table.name}")
     return location
 
 
@@ -54,10 +58,15 @@ def table_version(spark: SparkSession, location: str) -> int:
 
 def write_once(frame: DataFrame, location: str, app: str, batch: int, mode: str = "append") -> None:
     """Writes a batch; Delta skips it when the same app has written this batch (or a later one) before."""
-    (
-        frame.write.format("delta")
-        .mode(mode)
-        .option("txnAppId", app)
-        .option("txnVersion", batch)
-        .save(location)
-    )
+
+    def write() -> None:
+        (
+            frame.write.format("delta")
+            .mode(mode)
+            .option("txnAppId", app)
+            .option("txnVersion", batch)
+            .save(location)
+        )
+
+    # An append meets nobody; an overwrite may meet a compaction.
+    retried(write, f"write-{app}")

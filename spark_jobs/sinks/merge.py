@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.schemas import Table
+from spark_jobs.sinks.retry import retried
 
 
 def merge_changed(spark: SparkSession, location: str, table: Table, rows: Any) -> None:
@@ -45,15 +46,24 @@ def merge_changed(spark: SparkSession, location: str, table: Table, rows: Any) -
     values = {name: f"s.{name}" for name in table.values}
     first = {"version": "1"} if "version" in names else {}
     again = {"version": "t.version + 1"} if "version" in names else {}
-    (
-        DeltaTable.forPath(spark, location)
-        .alias("t")
-        .merge(given.alias("s"), same_row)
-        .whenMatchedUpdate(
-            condition=" or ".join(map(different, table.values)), set={**values, **again, **bookkeeping}
+
+    def merge() -> None:
+        (
+            DeltaTable.forPath(spark, location)
+            .alias("t")
+            .merge(given.alias("s"), same_row)
+            .whenMatchedUpdate(
+                condition=" or ".join(map(different, table.values)), set={**values, **again, **bookkeeping}
+            )
+            .whenNotMatchedInsert(
+                values={
+                    **values,
+                    **{name: f"s.{name}" for name in (*table.key, *dated)},
+                    **first,
+                    **bookkeeping,
+                }
+            )
+            .execute()
         )
-        .whenNotMatchedInsert(
-            values={**values, **{name: f"s.{name}" for name in (*table.key, *dated)}, **first, **bookkeeping}
-        )
-        .execute()
-    )
+
+    retried(merge, f"merge-{table.name}")

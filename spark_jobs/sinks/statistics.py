@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.schemas import STATISTICS
+from spark_jobs.sinks.retry import retried
 from spark_jobs.state.intervals import Interval
 
 _KEY: Final = ("gateway", "channel", "interval_s", "interval_start")
@@ -41,21 +42,25 @@ def merge_statistics(spark: SparkSession, location: str, rows: Any, closed: Mapp
     version = f"case when {closing} then 1 when t.version = 0 then 0 else t.version + 1 end"
     values = {name: f"s.{name}" for name in _VALUES}
     now = F.current_timestamp()
-    (
-        DeltaTable.forPath(spark, location)
-        .alias("t")
-        # The literal dates let Delta read the target's partitions only.
-        .merge(computed.alias("s"), f"t.date in ({days}) and {same_row}")
-        .whenMatchedUpdate(
-            condition=f"{closing} or {changed}", set={**values, "version": version, "updated_at": now}
+
+    def merge() -> None:
+        (
+            DeltaTable.forPath(spark, location)
+            .alias("t")
+            # The literal dates let Delta read the target's partitions only.
+            .merge(computed.alias("s"), f"t.date in ({days}) and {same_row}")
+            .whenMatchedUpdate(
+                condition=f"{closing} or {changed}", set={**values, "version": version, "updated_at": now}
+            )
+            .whenNotMatchedInsert(
+                values={
+                    **values,
+                    **{name: f"s.{name}" for name in (*_KEY, "date")},
+                    "version": "cast(s.closed as int)",
+                    "updated_at": now,
+                }
+            )
+            .execute()
         )
-        .whenNotMatchedInsert(
-            values={
-                **values,
-                **{name: f"s.{name}" for name in (*_KEY, "date")},
-                "version": "cast(s.closed as int)",
-                "updated_at": now,
-            }
-        )
-        .execute()
-    )
+
+    retried(merge, "merge-statistics")

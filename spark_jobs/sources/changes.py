@@ -12,11 +12,13 @@ def table_changes(spark: SparkSession, settings: Settings, table: Table) -> Data
     """The rows of a table with a change feed, and then each change: ``_change_type``, ``_commit_version``.
 
     The feed rather than the table itself: a plain stream ends with an error at the first correction. A
-    corrected row comes twice, as ``update_preimage`` and as ``update_postimage``.
+    corrected row comes twice, as ``update_preimage`` and as ``update_postimage``. Compaction is no change.
+    Neither are rows that leave with their day: what was derived from them stays.
     """
-    return (
+    changes = (
         spark.readStream.format("delta")
         .option("readChangeFeed", "true")
         .option("maxFilesPerTrigger", "2000")
         .load(settings.table(table.name))
     )
+    return changes.where("_change_type != 'delete'")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway import status_table
 from gateway.broker_drops import BrokerDrops
-from gateway.status import StatusServer
+from gateway.status import Answers, StatusServer
 
 
 def record(run: object, counter: object) -> bytes:
@@ -132,7 +132,7 @@ def test_status_tells_the_number_or_that_it_is_unknown(
 ) -> None:
     config = tmp_path / "gateway.toml"
     config.write_text(f'status.listen = "127.0.0.1:{free_port}"')
-    server = StatusServer("127.0.0.1", free_port, lambda: {"broker_dropped": count})
+    server = StatusServer("127.0.0.1", free_port, Answers(lambda: {"broker_dropped": count}))
     server.start()
     try:
         assert status_table.run(config, json_output=False, chosen=True) == 0

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -98,9 +97,13 @@ def daemon_port() -> Iterator[int]:
 def test_help_is_quick_and_names_every_command() -> None:
     times = []
     for _ in range(3):
-        start = time.monotonic()
+        # Of the processor: what else this machine does is not our affair.
+        begun = os.times()
         done = fieldgate("--help")
-        times.append(time.monotonic() - start)
+        ended = os.times()
+        times.append(
+            ended.children_user + ended.children_system - begun.children_user - begun.children_system
+        )
         assert done.returncode == 0
         for command in ("run", "check", "status", "provision", "jobs", "query", "demo"):
             assert re.search(rf"^    {command}\s", done.stdout, re.MULTILINE)

@@ -1,0 +1,75 @@
+"""How the machine is: disk, processor temperature, load, uptime. Read from the kernel when asked."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from buffer.files import free_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """Null is what this machine doesn't tell. Temperature in Cel, load over one minute, uptime in seconds."""
+
+    version: str
+    python: str
+    disk_free_bytes: int | None
+    cpu_celsius: float | None
+    load: float | None
+    uptime_s: float | None
+
+    def fields(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@cache
+def own_version() -> str:
+    """The installed version; ``unknown`` where the packages were only copied."""
+    try:
+        return version("fieldgate")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def vitals(outbox: Path, root: Path = Path("/")) -> Vitals:
+    """As things are now; ``outbox`` says which disk is meant, ``root`` where ``/sys`` and ``/proc`` are."""
+    celsius = _number(root / "sys/class/thermal/thermal_zone0/temp")
+    return Vitals(
+        version=own_version(),
+        python=platform.python_version(),
+        disk_free_bytes=_free(outbox.parent),
+        cpu_celsius=None if celsius is None else celsius / 1000,
+        load=_number(root / "proc/loadavg"),
+        uptime_s=_number(root / "proc/uptime"),
+    )
+
+
+def _number(path: Path) -> float | None:
+    """The first word of a file of the kernel's."""
+    try:
+        return float(path.read_text().split(maxsplit=1)[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _free(directory: Path) -> int | None:
+    try:
+        return free_bytes(directory)
+    except OSError:
+        return None
+
+
+def resident_bytes(root: Path = Path("/")) -> int | None:
+    """Memory this process has resident, as the kernel counts it."""
+    try:
+        pages = int((root / "proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")

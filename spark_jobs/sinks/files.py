@@ -1,0 +1,85 @@
+"""Files and folders wherever the lake is: local paths, HDFS, object stores, by Hadoop's own file systems."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file or a folder: its name within its folder, its URI, and when it was written (epoch, ms)."""
+
+    name: str
+    uri: str
+    is_folder: bool
+    modified_ms: int
+
+
+class Files:
+    """The file system of a Spark session's URIs."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm
+        self._conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
+
+    def _path(self, uri: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(uri)
+
+    def _system(self, path: Any) -> Any:
+        return path.getFileSystem(self._conf)
+
+    def exists(self, uri: str) -> bool:
+        """Whether there is a file or a folder."""
+        path = self._path(uri)
+        return bool(self._system(path).exists(path))
+
+    def entries(self, uri: str) -> list[Entry]:
+        """What a folder holds, by name; nothing where there is no folder."""
+        path = self._path(uri)
+        if not self._system(path).exists(path):
+            return []
+        found = [
+            Entry(
+                str(status.getPath().getName()),
+                str(status.getPath().toString()),
+                bool(status.isDirectory()),
+                int(status.getModificationTime()),
+            )
+            for status in self._system(path).listStatus(path)
+        ]
+        return sorted(found, key=lambda entry: entry.name)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copies a file or a whole folder; the target's folder is made where there is none."""
+        start, end = self._path(source), self._path(target)
+        self._jvm.org.apache.hadoop.fs.FileUtil.copy(
+            self._system(start), start, self._system(end), end, False, True, self._conf
+        )
+
+    def delete(self, uri: str) -> None:
+        """Removes a file or a whole folder, or nothing."""
+        path = self._path(uri)
+        self._system(path).delete(path, True)
+
+    def read(self, uri: str) -> str | None:
+        """A small text file; None where there is none."""
+        path = self._path(uri)
+        if not self._system(path).exists(path):
+            return None
+        stream = self._system(path).open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, uri: str, text: str) -> None:
+        """A small text file, in the place of an older one."""
+        path = self._path(uri)
+        stream = self._system(path).create(path, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()

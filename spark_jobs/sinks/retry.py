@@ -1,0 +1,64 @@
+"""Writes that another one came before: Delta's optimistic concurrency, tried again.
+
+Each table has one writer job, but ``maintain``, ``replay`` and ``recalibrate`` work beside it. Whoever
+commits second, having read or replaced a file that the first one replaced, is refused, and nothing is
+written. Done again it sees the other's work. Appends that read nothing never conflict.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+# Without it conflicts come as plain Py4JJavaError: it teaches PySpark to tell them apart.
+import delta.exceptions.captured  # noqa: F401
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentWriteException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+
+log = logging.getLogger("fieldgate.jobs.delta")
+
+CONFLICTS: Final = (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentWriteException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+"""Not ConcurrentTransactionException: two jobs with one app id are a mistake, not a matter of patience."""
+
+_WAITS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
+"""A compaction commits once and is done with these files: the second attempt nearly always succeeds."""
+
+_T = TypeVar("_T")
+
+
+def retried(step: Callable[[], _T], what: str, sleep: Callable[[float], None] = time.sleep) -> _T:
+    """The result of ``step``, done again where another commit came before its own: eight attempts, 13 s.
+
+    ``step`` reads the table anew each time. Raises the last conflict.
+    """
+    for attempt, wait_s in enumerate(_WAITS_S, start=1):
+        try:
+            return step()
+        except CONFLICTS as conflict:
+            # Two that wait equally long would meet again.
+            pause_s = wait_s * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+            log.info(
+                "event=delta.conflict what=%s attempt=%d wait_s=%.2f kind=%s",
+                what,
+                attempt,
+                pause_s,
+                type(conflict).__name__,
+            )
+            sleep(pause_s)
+    return step()

@@ -1,0 +1,341 @@
+"""Upkeep changes how tables lie on the disk and nothing that anybody reads from them."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from delta.exceptions import ConcurrentDeleteReadException
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+
+from spark_jobs.errors import SettingsError
+from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.maintain import plan_of
+from spark_jobs.jobs.query import start_query
+from spark_jobs.jobs.supervise import reason_of
+from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS
+from spark_jobs.settings import Settings, parse_command
+from spark_jobs.sinks.delta import ensure_table, table_version
+from spark_jobs.sinks.ingested import IngestSink
+from spark_jobs.sinks.merge import merge_changed
+from spark_jobs.sinks.retry import retried
+from spark_jobs.sources.changes import table_changes
+from spark_jobs.transforms.validate import validated
+from spark_jobs.upkeep import compaction
+from spark_jobs.upkeep.backup import back_up
+from spark_jobs.upkeep.compaction import Compaction, compact, joins
+from spark_jobs.upkeep.layout import Part, parts
+from spark_jobs.upkeep.rounds import Plan, Report, Upkeep
+from tests.spark.records import encoded, identities, kafka_frame, reading, rows_of
+
+NOW = datetime(2026, 5, 30, 12, tzinfo=UTC)
+
+
+def part(date: str | None, small: tuple[int, int], settled: tuple[int, int]) -> Part:
+    return Part(date, files=max(small), bytes=1, newest_ms=0, small=small, settled=settled)
+
+
+@pytest.mark.parametrize(
+    ("found", "limit", "urgent"),
+    [
+        # An open day: eight settled ones, or too many however new.
+        (part("2026-05-30", (7, 7), (7, 7)), None, None),
+        (part("2026-05-30", (40, 40), (8, 8)), 1 << 20, None),
+        (part("2026-05-30", (50, 50), (0, 0)), None, None),
+        (part("2026-05-30", (51, 51), (0, 0)), 1 << 20, 1 << 20),
+        # What was joined before waits for its like.
+        (part("2026-05-30", (3, 20), (3, 8)), 8 << 20, None),
+        (part("2026-05-30", (3, 51), (3, 0)), 8 << 20, 8 << 20),
+        # A table without dates is like an open day; a day that is over has no business with two small files.
+        (part(None, (8, 8), (8, 8)), 1 << 20, None),
+        (part("2026-05-29", (1, 2), (0, 2)), 8 << 20, None),
+        (part("2026-05-29", (1, 1), (1, 1)), None, None),
+    ],
+)
+def test_which_files_are_joined(found: Part, limit: int | None, urgent: int | None) -> None:
+    assert [due.limit for due in joins("t", [found], "2026-05-30")] == ([limit] if limit else [])
+    assert [due.limit for due in joins("t", [found], "2026-05-30", urgent_only=True)] == (
+        [urgent] if urgent else []
+    )
+
+
+TODAY = datetime.now(UTC) + timedelta(hours=2)
+"""Two hours on: what the tests write is settled by then, and days are quiet."""
+
+
+def day(ago: int) -> str:
+    return (TODAY - timedelta(days=ago)).date().isoformat()
+
+
+def store(spark: SparkSession, settings: Settings, date: str, files: int, rows: int) -> None:
+    """Readings of one day in one commit of so many files, each with rows of all four gateways."""
+    start = datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()
+    number = F.col("id")
+    frame = spark.range(rows).select(
+        F.concat(F.lit("mast-"), number % 4).alias("gateway"),
+        F.lit("cup.wind_speed").alias("channel"),
+        F.lit("run-1").alias("run"),
+        (number + 1).alias("seq"),
+        F.timestamp_seconds(start + F.floor(number * 86_400 / rows)).alias("time"),
+        F.sqrt(number).alias("value"),
+        F.lit("synced").alias("clock"),
+    )
+    dated = frame.withColumn("date", F.to_date("time")).repartition(files)
+    dated.write.format("delta").mode("append").save(ensure_table(spark, settings, READINGS))
+
+
+def whole(settings: Settings) -> list[tuple[Any, ...]]:
+    return sorted(
+        (str(row["date"]), row["gateway"], row["channel"], row["seq"], row["value"])
+        for row in rows_of(settings, "readings")
+    )
+
+
+def follow(spark: SparkSession, settings: Settings) -> int:
+    """How many rows a reader of the change feed gets that goes on from where it stopped."""
+    counts: list[int] = []
+    query = start_query(
+        settings,
+        "reader",
+        table_changes(spark, settings, READINGS),
+        lambda frame, batch: counts.append(frame.count()),
+        Gate(),
+        trigger_s=0.1,
+    )
+    query.awaitTermination()
+    return sum(counts)
+
+
+def steps(report: Report) -> list[tuple[Any, ...]]:
+    return [(step["action"], step["table"], step.get("date")) for step in report.actions]
+
+
+def test_a_round_changes_the_files_and_not_the_rows(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "FILE_BYTES", 15_000)
+    monkeypatch.setattr(compaction, "TIERS", (2_500, 5_000))
+    monkeypatch.setattr("spark_jobs.upkeep.layout.TIERS", (2_500, 5_000))
+    store(spark, settings, day(3), 1, 12)
+    slow = replace(settings, checkpoints=settings.checkpoints + "-slow")
+    assert follow(spark, slow) == 12
+    store(spark, settings, day(1), 6, 6000)
+    store(spark, settings, day(0), 60, 240)
+    rejects = ensure_table(spark, settings, QUARANTINE)
+    came_in = spark.createDataFrame([("old", TODAY - timedelta(days=31)), ("new", TODAY)], ["reason", "at"])
+    came_in.withColumnRenamed("at", "ingested_at").write.format("delta").mode("append").save(rejects)
+    location = settings.table("readings")
+    assert follow(spark, settings) == 12 + 6000 + 240
+    before, version = whole(settings), table_version(spark, location)
+
+    plan = Plan(keep_days=(("readings", 2),), vacuum_days=0.0, backup=str(Path(settings.lake) / "../backup"))
+    dry = Upkeep(spark, settings, replace(plan, dry_run=True), lambda: TODAY).round()
+    assert (whole(settings), table_version(spark, location)) == (before, version)
+    upkeep = Upkeep(spark, settings, plan, lambda: TODAY)
+    done = upkeep.round()
+    assert whole(settings) == [row for row in before if row[0] != day(3)]
+    assert [row["reason"] for row in rows_of(settings, "quarantine")] == ["new"]
+    assert steps(dry) == [
+        ("drop", "quarantine", None),
+        ("drop", "readings", None),
+        ("compact", "readings", day(0)),
+        ("cluster", "readings", day(1)),
+    ]
+    assert [step for step in steps(done) if step[0] != "vacuum"] == [*steps(dry), ("backup", "", None)]
+
+    (dropped,) = (step for step in done.actions if step["action"] == "drop" and step["table"] == "readings")
+    assert (dropped["dates"], dropped["first"], dropped["files"]) == (1, day(3), 1)
+    (joined,) = (step for step in done.actions if step["action"] == "compact")
+    assert joined["files_before"] == 60
+    assert joined["files_after"] < 20
+    (clustered,) = (step for step in done.actions if step["action"] == "cluster")
+    assert clustered["files_read_before"] == 6.0
+    assert clustered["files_read_after"] <= 3.0
+    # What no version needs is gone from the disk, and the sizes told are those of the disk.
+    (table,) = (row for row in done.tables if row["table"] == "readings")
+    on_disk = list(Path(location).glob("date=*/*.parquet"))
+    assert (table["files_before"], table["dates_dropped"]) == (67, 1)
+    assert table["files_after"] == len(on_disk)
+    assert table["bytes_after"] == sum(file.stat().st_size for file in on_disk)
+
+    # Nothing is left to do, and nobody who follows the table hears of what was done.
+    assert steps(upkeep.round(daily=False)) == []
+    assert follow(spark, settings) == 0
+    # Whoever was away for longer than files are kept is told what to do, and that helps.
+    with pytest.raises(StreamingQueryException) as failure:
+        follow(spark, slow)
+    assert "its checkpoint" in reason_of(failure.value)
+    shutil.rmtree(slow.checkpoint("reader"))
+    assert follow(spark, slow) == 6000 + 240
+
+
+def test_a_glance_joins_only_too_many(spark: SparkSession, settings: Settings) -> None:
+    store(spark, settings, day(1), 12, 48)
+    store(spark, settings, day(0), 60, 240)
+    upkeep = Upkeep(spark, settings, Plan(), lambda: datetime.now(UTC))
+    assert steps(upkeep.glance()) == [("compact", "readings", day(0))]
+    assert [found.files for found in parts(spark, settings.table("readings"), 0)] == [12, 1]
+
+
+class Held:
+    """A session whose frames are read only when ``go`` is there; ``started`` says that somebody tries."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self.started, self.go = folder / "started", folder / "go"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def createDataFrame(self, rows: Any) -> DataFrame:  # noqa: N802 - Spark's name
+        started, go = self.started, self.go
+
+        def wait(batches: Iterable[Any]) -> Iterator[Any]:
+            started.touch()
+            until(go.exists)
+            yield from batches
+
+        frame = self._spark.createDataFrame(rows)
+        return frame.coalesce(1).mapInArrow(wait, frame.schema)
+
+
+def until(condition: Callable[[], bool], deadline_s: float = 120.0) -> None:
+    end_s = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+def test_a_merge_that_meets_a_compaction_is_done_again(
+    spark: SparkSession, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    location = ensure_table(spark, settings, PRESENCE)
+
+    def presence(*rows: tuple[str, float]) -> Any:
+        gateways, values = zip(*rows, strict=True)
+        channels = ["cup.wind_speed"] * len(rows)
+        return pa.table({"gateway": gateways, "channel": channels, "last_value": values})
+
+    for gateway in ("a", "b"):
+        merge_presence(spark, location, presence((gateway, 1.0)))
+    held: Any = Held(spark, tmp_path)
+    changed = presence(("a", 2.0), ("b", 3.0), ("c", 4.0))
+    failures: list[BaseException] = []
+
+    def merge() -> None:
+        try:
+            merge_presence(held, location, changed)
+        except ConcurrentDeleteReadException as error:
+            failures.append(error)
+
+    caplog.set_level("INFO", "fieldgate.jobs.delta")
+    merging = threading.Thread(target=merge)
+    merging.start()
+    until(held.started.exists)
+    (there,) = parts(spark, location, 0)
+    done = compact(spark.newSession(), location, Compaction("presence", there, 1 << 20))
+    assert (done.removed, done.added) == (2, 1)
+    held.go.touch()
+    merging.join(120)
+    assert failures == []
+    conflicts = [record.getMessage() for record in caplog.records]
+    assert len(conflicts) == 1
+    assert "what=merge-presence attempt=1" in conflicts[0]
+    found = {row["gateway"]: row["last_value"] for row in rows_of(settings, "presence")}
+    assert found == {"a": 2.0, "b": 3.0, "c": 4.0}
+
+
+def merge_presence(spark: SparkSession, location: str, rows: Any) -> None:
+    everything = {"last_seen", "last_time", "state", "pending", "lost", "announced"}
+    rows = rows.append_column("state", pa.nulls(rows.num_rows, pa.string()))
+    for name in everything - {"state"}:
+        kind = pa.timestamp("us", tz="UTC") if name.startswith("last_") else pa.int64()
+        rows = rows.append_column(name, pa.nulls(rows.num_rows, kind))
+    merge_changed(spark, location, PRESENCE, rows)
+
+
+def test_conflicts_that_never_end_are_raised() -> None:
+    waits: list[float] = []
+
+    def step() -> None:
+        raise ConcurrentDeleteReadException("taken")
+
+    with pytest.raises(ConcurrentDeleteReadException):
+        retried(step, "test", waits.append)
+    assert len(waits) == 7
+    assert all(0.5 <= wait / expected <= 1.5 for wait, expected in zip(waits, WAITS_S, strict=True))
+
+
+WAITS_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
+
+
+def ingest(spark: SparkSession, settings: Settings, source: Path) -> None:
+    """All that is in ``source`` through the ingest sink, as the job does it."""
+    sink = IngestSink(spark, settings)
+
+    def batch(frame: DataFrame, number: int) -> None:
+        query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        sink.write(validated(frame, "dead"), f"ingest-{query}", number)
+
+    stream = spark.readStream.format("delta").load(str(source))
+    start_query(settings, "ingest", stream, batch, Gate(), trigger_s=0.1).awaitTermination()
+
+
+def test_a_restored_checkpoint_loses_nothing(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+
+    def produce(first: int, last: int) -> None:
+        values = encoded(reading(seq) for seq in range(first, last + 1))
+        kafka_frame(spark, values, first_offset=first).write.format("delta").mode("append").save(str(source))
+
+    def copies() -> list[Any]:
+        return back_up(spark, settings.checkpoints, str(tmp_path / "backup"), NOW)
+
+    produce(1, 3)
+    ingest(spark, settings, source)
+    (copy,) = copies()
+    assert (copy.query, copy.batch) == ("ingest", 0)
+    assert copy.uri.endswith("/backup/ingest/v1/20260530T120000Z-batch0")
+    assert copies() == []
+    # One batch more, and then a disk that forgets it; meanwhile more has come.
+    produce(4, 6)
+    ingest(spark, settings, source)
+    produce(7, 9)
+    shutil.rmtree(settings.checkpoint("ingest"))
+    shutil.copytree(copy.uri, settings.checkpoint("ingest"))
+    ingest(spark, settings, source)
+    assert identities(settings) == [("mast-07", "cup.wind_speed", "run-1", seq) for seq in range(1, 10)]
+    # Only the newest copies are kept, and none that was cut off.
+    (tmp_path / "backup/ingest/v1/20260530T130000Z-batch7").mkdir()
+    copies_kept = back_up(spark, settings.checkpoints, str(tmp_path / "backup"), NOW.replace(hour=14), kept=1)
+    assert [each.batch for each in copies_kept] == [1]
+    assert [each.name for each in (tmp_path / "backup/ingest/v1").iterdir()] == ["20260530T140000Z-batch1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--keep-readings", "0"], "--keep-readings must be at least 1 day"),
+        (["--vacuum-after", "soon"], "'soon' is not a duration"),
+    ],
+)
+def test_wrong_options_are_named(arguments: list[str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        plan_of(*parse_command("maintain", arguments))
+
+
+def test_options_make_the_plan() -> None:
+    options, settings = parse_command("maintain", ["--lake", "s3://b/lake", "--keep-readings", "400"])
+    assert plan_of(options, settings) == Plan(
+        keep_days=(("readings", 400),), vacuum_days=7.0, backup="s3://b/lake-checkpoints-backup"
+    )
