@@ -225,6 +225,7 @@ STATISTICS: Final = Table(
         count=_LONG,
         expected=_DOUBLE,
         recovery=_DOUBLE,
+        period_ms=_INT,
         n_good=_LONG,
         n_not_evaluated=_LONG,
         n_suspect=_LONG,
@@ -239,6 +240,7 @@ STATISTICS: Final = Table(
     partitioned_by_date=True,
     change_feed=True,
 )
+"""``period_ms`` is the period in force at the interval's end: what is missing after it is counted from it."""
 
 MAST: Final = Table(
     "mast",

@@ -2,12 +2,13 @@
 
 A row's version is 0 while its interval is open, 1 when it is first closed, and goes up by one each time a
 value changed after that; a row whose values come out the same is not written. So computing an interval
-again, after a restart or a lost checkpoint, changes nothing.
+again, after a restart or a lost checkpoint, changes nothing. A row of a missing interval is closed, never
+takes the place of one with readings, and goes when the channel turns out not to have been configured then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,29 +18,73 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.sinks.retry import retried
-from spark_jobs.state.intervals import Interval
+from spark_jobs.sources.statistics import day_of
+from spark_jobs.state.configured import Span, union
+from spark_jobs.state.intervals import Channel, Interval
 
 _KEY: Final = ("gateway", "channel", "interval_s", "interval_start")
 _KEPT: Final = (*_KEY, "date", "version", "updated_at")
 _VALUES: Final = tuple(name for name in STATISTICS.schema.names if name not in _KEPT)
+_US: Final = 1_000_000
+_DAY_US: Final = 86_400 * _US
+_FLAGS: Final = ("n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing")
+
+
+def _readings(prefix: str) -> str:
+    """How many readings a row stands for, of whatever quality: 0 in a missing interval."""
+    return "(" + " + ".join(f"{prefix}.{name}" for name in _FLAGS) + ")"
+
+
+def delete_missing(
+    spark: SparkSession, location: str, interval_s: int, times: Mapping[Channel, Iterable[Span]]
+) -> None:
+    """Takes away the rows of missing intervals that lie in these times of their channel, even in part."""
+    rows = [(*channel, *span) for channel, spans in times.items() for span in spans]
+    if not rows:
+        return
+    names = ("gateway", "channel", "begin_us", "end_us")
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    days = " or ".join(
+        f"t.date between date'{day_of(begin_us)}' and date'{day_of(end_us)}'"
+        for begin_us, end_us in union((begin_us - _DAY_US, end_us) for _, _, begin_us, end_us in rows)
+    )
+    start = "unix_micros(t.interval_start)"
+    given = spark.createDataFrame(pa.table(columns))
+
+    def delete() -> None:
+        (
+            DeltaTable.forPath(spark, location)
+            .alias("t")
+            .merge(
+                given.alias("s"),
+                f"({days}) and t.gateway = s.gateway and t.channel = s.channel"
+                f" and t.interval_s = {interval_s} and {_readings('t')} = 0"
+                f" and {start} < s.end_us and {start} + {interval_s * _US} > s.begin_us",
+            )
+            .whenMatchedDelete()
+            .execute()
+        )
+
+    retried(delete, "delete-missing")
 
 
 def merge_statistics(spark: SparkSession, location: str, rows: Any, closed: Mapping[Interval, bool]) -> None:
     """Merges rows (an Arrow table: columns of ``statistics`` without version and updated_at).
 
-    ``closed`` says for each of their intervals whether it is closed by now.
+    ``closed`` says for each of their intervals whether it is closed by now; those it doesn't name are.
     """
     if not rows.num_rows:
         return
     starts_us = rows["interval_start"].cast(pa.int64()).to_pylist()
     channels = zip(rows["gateway"].to_pylist(), rows["channel"].to_pylist(), strict=True)
-    flags = [closed[interval] for interval in zip(channels, starts_us, strict=True)]
+    flags = [closed.get(interval, True) for interval in zip(channels, starts_us, strict=True)]
     computed = spark.createDataFrame(rows.append_column("closed", pa.array(flags, pa.bool_())))
     days = ", ".join(f"date'{day.isoformat()}'" for day in sorted(set(rows["date"].to_pylist())))
     same_row = " and ".join(f"t.{name} = s.{name}" for name in ("date", *_KEY))
     changed = " or ".join(f"not (t.{name} <=> s.{name})" for name in _VALUES)
     closing = "(t.version = 0 and s.closed)"
     version = f"case when {closing} then 1 when t.version = 0 then 0 else t.version + 1 end"
+    corrects = f"({_readings('s')} > 0 or {_readings('t')} = 0)"
     values = {name: f"s.{name}" for name in _VALUES}
     now = F.current_timestamp()
 
@@ -50,7 +95,8 @@ def merge_statistics(spark: SparkSession, location: str, rows: Any, closed: Mapp
             # The literal dates let Delta read the target's partitions only.
             .merge(computed.alias("s"), f"t.date in ({days}) and {same_row}")
             .whenMatchedUpdate(
-                condition=f"{closing} or {changed}", set={**values, "version": version, "updated_at": now}
+                condition=f"{corrects} and ({closing} or {changed})",
+                set={**values, "version": version, "updated_at": now},
             )
             .whenNotMatchedInsert(
                 values={

@@ -3,12 +3,17 @@
 Definitions: an interval holds the readings whose ``time`` (start of their period) lies in it. ``count`` =
 good + not evaluated, and only these enter the statistics. ``sd`` is n−1. ``gust`` is the highest mean of the
 readings that cover 3 consecutive seconds, all of them valid, all inside the interval; null for periods over
-1 s. ``expected`` = interval length / period in force, piecewise where the period changed. Values of
-``wind_direction`` are degrees, which are never averaged: such a channel has counts only.
+1 s. ``expected`` = interval length / period in force, piecewise where the period changed.
+
+Values of ``wind_direction`` are degrees, which are never averaged: ``avg`` is the direction of the mean of
+the unit vectors, in [0, 360), null where these cancel out; ``sd`` is by Yamartino's estimate from the same
+mean (J. Climate Appl. Meteor. 23, 1984, 1362-1366; EPA-454/R-99-005 section 6.2.1), 0 to 103.9 degrees; min,
+max and gust of a direction mean nothing and are null.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -20,6 +25,9 @@ GUST_S: Final = 3
 """Averaging time of a gust in seconds (WMO-No. 8)."""
 _MAX_GUST_PERIOD_MS: Final = 1000
 _US: Final = 1_000_000
+_NO_DIRECTION: Final = 1e-24
+"""Square of a mean vector's length that is rounding alone."""
+_YAMARTINO: Final = 2 / math.sqrt(3) - 1
 
 KEY: Final = ("gateway", "channel", "interval_start")
 
@@ -80,6 +88,28 @@ def _segments(readings: DataFrame, interval_s: int) -> DataFrame:
     return readings.withColumn("segment_us", ends_us - begins_us)
 
 
+def _mean_vector() -> tuple[Column, Column, Column]:
+    """East and north of the mean of the unit vectors, and the square of its length (0 to 1)."""
+    east, north = F.avg("east"), F.avg("north")
+    return east, north, east * east + north * north
+
+
+def _mean_direction() -> Column:
+    """Degrees in [0, 360); null when the vectors cancel out, but for rounding."""
+    east, north, square = _mean_vector()
+    degrees = F.pmod(F.degrees(F.atan2(east, north)), F.lit(360.0))
+    # A hair below 0 comes out as 360.
+    return F.when(square > _NO_DIRECTION, F.when(degrees < 360.0, degrees).otherwise(0.0))
+
+
+def _spread_of_direction() -> Column:
+    """Degrees, by Yamartino's estimate; null for fewer than two readings."""
+    *_, square = _mean_vector()
+    epsilon = F.sqrt(F.greatest(F.lit(0.0), 1.0 - square))
+    sd = F.degrees(F.asin(epsilon) * (1.0 + _YAMARTINO * epsilon * epsilon * epsilon))
+    return F.when(F.count("east") >= 2, sd)
+
+
 def interval_statistics(readings: DataFrame, interval_s: int) -> DataFrame:
     """One row per (gateway, channel, interval_start) of the readings given.
 
@@ -88,10 +118,13 @@ def interval_statistics(readings: DataFrame, interval_s: int) -> DataFrame:
     """
     evaluated = F.col("quality").isin(GOOD, NOT_EVALUATED)
     scalar = F.col("quantity") != "wind_direction"
+    direction = F.radians(F.when(evaluated & ~scalar, F.col("value")))
     prepared = readings.withColumns(
         {
             "time_us": F.unix_micros("time"),
             "valid": F.when(evaluated & scalar, F.col("value")),
+            "east": F.sin(direction),
+            "north": F.cos(direction),
         }
     )
     # The last sort is a total order, so sums add up in the same order whenever they are computed again.
@@ -116,10 +149,10 @@ def interval_statistics(readings: DataFrame, interval_s: int) -> DataFrame:
     result = rows.groupBy(*KEY).agg(
         F.max("quantity").alias("quantity"),
         F.max_by("unit", F.struct("time_us", "run", "seq")).alias("unit"),
-        F.avg(valid).alias("avg"),
+        F.coalesce(F.avg(valid), _mean_direction()).alias("avg"),
         F.min(valid).alias("min"),
         F.max(valid).alias("max"),
-        F.stddev_samp(valid).alias("sd"),
+        F.coalesce(F.stddev_samp(valid), _spread_of_direction()).alias("sd"),
         F.max("gust_value").alias("gust"),
         first_at_highest("valid").alias("max_time"),
         first_at_highest("gust_value").alias("gust_time"),
@@ -128,6 +161,7 @@ def interval_statistics(readings: DataFrame, interval_s: int) -> DataFrame:
         F.when(one_period, F.lit(interval_s * 1000.0) / F.max("period_ms"))
         .otherwise(piecewise)
         .alias("expected"),
+        F.max_by("period_ms", F.struct("time_us", "run", "seq")).alias("period_ms"),
         number_of(GOOD).alias("n_good"),
         number_of(NOT_EVALUATED).alias("n_not_evaluated"),
         number_of(SUSPECT).alias("n_suspect"),

@@ -64,20 +64,21 @@ def test_versions_tell_open_closed_and_corrected(spark: SparkSession, settings: 
 
         store(spark, sink, [reading(3, 8.0), reading(121, 1.0)], 1)
         query.processAllAvailable()
-        assert rows(settings) == {0: (1, 3, 6.0), 2: (0, 1, 1.0)}
+        # Minute 1 is missing: a row says so.
+        assert rows(settings) == {0: (1, 3, 6.0), 1: (1, 0, None), 2: (0, 1, 1.0)}
 
         # Late: its interval is corrected, the others stay. A failed reading changes a count, hence the row;
-        # the first reading of an interval that is over closes it at once.
+        # the first reading of a missing one takes its row's place.
         untouched = [row for row in rows_of(settings, "statistics") if row["version"] == 0]
         late = [reading(4, 2.0), reading(5, 99.0, quality=4), reading(61, 3.0)]
         store(spark, sink, late, 2)
         query.processAllAvailable()
-        assert rows(settings) == {0: (2, 4, 5.0), 1: (1, 1, 3.0), 2: (0, 1, 1.0)}
+        assert rows(settings) == {0: (2, 4, 5.0), 1: (2, 1, 3.0), 2: (0, 1, 1.0)}
         assert [row for row in rows_of(settings, "statistics") if row["version"] == 0] == untouched
     finally:
         query.stop()
     job.finish()
-    assert rows(settings) == {0: (2, 4, 5.0), 1: (1, 1, 3.0), 2: (1, 1, 1.0)}
+    assert rows(settings) == {0: (2, 4, 5.0), 1: (2, 1, 3.0), 2: (1, 1, 1.0)}
 
     # A lost checkpoint computes all of it again and writes nothing.
     before = rows_of(settings, "statistics")

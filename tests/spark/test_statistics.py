@@ -185,9 +185,24 @@ def test_special_channels_and_intervals(spark: SparkSession) -> None:
         # Two runs measured the same seconds: more than expected is still a recovery of 1.
         *(reading(seq, 1.0, channel="twice.wind_speed") for seq in range(1, 61)),
         *(reading(seq, 1.0, channel="twice.wind_speed", run="run-2") for seq in range(1, 61)),
-        # Degrees are never averaged.
-        reading(1, 359.0, channel="vane.wind_direction"),
-        reading(2, 1.0, channel="vane.wind_direction"),
+        # Degrees are never averaged: north, not 121.
+        *(reading(seq, deg, channel="vane.wind_direction") for seq, deg in enumerate((350.0, 5.0, 8.0), 1)),
+        reading(4, 180.0, channel="vane.wind_direction", quality=3),
+        # From everywhere: no direction, and the highest spread there is.
+        *(reading(seq, 90.0 * seq, channel="calm.wind_direction") for seq in range(1, 5)),
+        reading(1, 359.9999999999999, channel="once.wind_direction"),
+        # The period changes in the interval, is another in the run after, and changes back.
+        *(reading(seq, 1.0, channel="thrice.wind_speed", at_us=at + seq * S) for seq in range(1, 11)),
+        *(
+            reading(
+                seq, 1.0, channel="thrice.wind_speed", at_us=at + (15 + 5 * (seq - 11)) * S, period_ms=5000
+            )
+            for seq in range(11, 17)
+        ),
+        *(
+            reading(seq, 1.0, channel="thrice.wind_speed", run="run-2", at_us=at + (50 + seq) * S)
+            for seq in range(5)
+        ),
     ]
     result = statistics(spark, cases)
     gone = result["gone.temperature", at]
@@ -202,9 +217,26 @@ def test_special_channels_and_intervals(spark: SparkSession) -> None:
     assert (change["expected"], change["count"], change["recovery"]) == (pytest.approx(45.0), 45, 1.0)
     twice = result["twice.wind_speed", at]
     assert (twice["count"], twice["expected"], twice["recovery"]) == (120, 60.0, 1.0)
+    assert change["period_ms"] == 2000
+    # 15 s from the interval's start to the first 5-s reading at 1 s, 35 s at 5 s, the last 10 s at 1 s again.
+    thrice = result["thrice.wind_speed", at]
+    assert (thrice["expected"], thrice["count"]) == (pytest.approx(15 + 35 / 5 + 10), 21)
+    assert thrice["period_ms"] == 1000
     vane = result["vane.wind_direction", at]
-    assert [vane[name] for name in ("avg", "sd", "gust")] == [None] * 3
-    assert (vane["count"], vane["n_good"]) == (2, 2)
+    angles = np.radians([350.0, 5.0, 8.0])
+    mean = np.exp(1j * angles).mean()
+    assert vane["avg"] == pytest.approx(np.degrees(np.angle(mean)) % 360, rel=1e-9)
+    epsilon = math.sqrt(1 - abs(mean) ** 2)
+    assert vane["sd"] == pytest.approx(math.degrees(math.asin(epsilon)) * (1 + 0.1547 * epsilon**3), rel=1e-5)
+    # For so small a spread it is the standard deviation of the angles themselves, with n.
+    assert vane["sd"] == pytest.approx(np.std([-10.0, 5.0, 8.0]), rel=2e-3)
+    assert [vane[name] for name in ("min", "max", "gust", "max_time", "cube_mean")] == [None] * 5
+    assert (vane["count"], vane["n_good"], vane["n_suspect"]) == (3, 3, 1)
+    calm = result["calm.wind_direction", at]
+    assert (calm["avg"], calm["sd"]) == (None, pytest.approx(90 * 2 / math.sqrt(3)))
+    once = result["once.wind_direction", at]
+    assert once["sd"] is None
+    assert 359.9 < once["avg"] < 360 or once["avg"] == 0.0
 
 
 def test_an_unsynchronised_clock_touches_nothing_and_a_repaired_one_does(spark: SparkSession) -> None:

@@ -1,0 +1,101 @@
+"""When channels were configured, by their calibration records (table ``channels``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from spark_jobs.state.intervals import Channel
+
+FOREVER_US: Final = 1 << 62
+_US: Final = 1_000_000
+
+Span = tuple[int, int]
+"""Begin (inside) and end (outside), microseconds since the epoch; ±FOREVER_US where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The times any record of a channel was in force: disjoint, ascending.
+
+    An unknown begin (the gateway had no clock) is -FOREVER_US. ``period_ms`` and ``unit`` are those of the
+    newest record.
+    """
+
+    spans: tuple[Span, ...]
+    period_ms: int
+    unit: str
+
+    def within(self, first_us: int, end_us: int, interval_s: int) -> Iterator[Span]:
+        """The whole intervals from ``first_us`` up to ``end_us`` that lie in one of the spans."""
+        for span in self.spans:
+            first, end = whole_intervals(span, interval_s)
+            first, end = max(first_us, first), min(end_us, end)
+            if first < end:
+                yield first, end
+
+
+def whole_intervals(span: Span, interval_s: int) -> Span:
+    """Start of the first and end of the last interval that lie wholly within; empty where none does."""
+    length_us = interval_s * _US
+    return -(-span[0] // length_us) * length_us, span[1] // length_us * length_us
+
+
+def union(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The same times as disjoint, ascending spans; those that touch are joined."""
+    joined: list[Span] = []
+    for begin_us, end_us in sorted(spans):
+        if joined and begin_us <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end_us)
+        elif begin_us < end_us:
+            joined.append((begin_us, end_us))
+    return tuple(joined)
+
+
+def without(spans: Sequence[Span], others: Sequence[Span]) -> tuple[Span, ...]:
+    """The times in ``spans`` and not in ``others``; both disjoint and ascending."""
+    left = list(spans)
+    for begin_us, end_us in others:
+        left = [
+            piece
+            for first, last in left
+            for piece in ((first, min(last, begin_us)), (max(first, end_us), last))
+            if piece[0] < piece[1]
+        ]
+    return tuple(left)
+
+
+def configured(records: Iterable[Mapping[str, Any]]) -> dict[Channel, Configured]:
+    """What the records of ``channels`` say by channel.
+
+    Each record: gateway, channel, in_force, revision, interval_s, unit, and ``periods`` as a list of (begin,
+    end) in microseconds, None where unknown. A period whose end is unknown though its record is no longer in
+    force ends where the channel's next one begins; where there is none, nothing is known to be due in it.
+    """
+    by_channel: dict[Channel, list[Mapping[str, Any]]] = {}
+    for record in records:
+        by_channel.setdefault((record["gateway"], record["channel"]), []).append(record)
+    return {channel: _configured(found) for channel, found in by_channel.items()}
+
+
+def _configured(records: Sequence[Mapping[str, Any]]) -> Configured:
+    periods = [period for record in records for period in record["periods"] or ()]
+    begins = sorted(begin for begin, _ in periods if begin is not None)
+
+    def end_of(begin: int | None, end: int | None, *, in_force: bool) -> int:
+        if end is not None or in_force:
+            return FOREVER_US if end is None else end
+        start = -FOREVER_US if begin is None else begin
+        return next((later for later in begins if later > start), start)
+
+    newest = max(records, key=lambda record: (record["in_force"], record["revision"]))
+    return Configured(
+        spans=union(
+            (-FOREVER_US if begin is None else begin, end_of(begin, end, in_force=record["in_force"]))
+            for record in records
+            for begin, end in record["periods"] or ()
+        ),
+        period_ms=max(1, round(newest["interval_s"] * 1000)),
+        unit=newest["unit"],
+    )

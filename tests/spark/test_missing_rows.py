@@ -1,0 +1,104 @@
+"""Missing intervals in the table itself: late readings, records that come later, a restart in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from pyspark.sql import SparkSession
+
+from cloud.schema import Reading
+from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.statistics import StatisticsJob
+from spark_jobs.schemas import CHANNELS
+from spark_jobs.settings import Settings
+from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.sinks.ingested import IngestSink
+from spark_jobs.transforms.validate import validated
+from tests.spark.records import START_US, contents, encoded, kafka_frame, reading, rows_of
+
+M = 60_000_000
+CUP, BARO, VANE = "cup.wind_speed", "dht.temperature", "vane.wind_direction"
+
+
+def minute(at: int, channel: str, period_ms: int = 1000) -> Reading:
+    """One reading at the beginning of a minute; each has a seq of its own."""
+    return reading(at + 1, float(at), channel=channel, at_us=START_US + at * M, period_ms=period_ms)
+
+
+def run(spark: SparkSession, settings: Settings, readings: Iterable[Reading], batch: int) -> None:
+    frame = kafka_frame(spark, encoded(readings), first_offset=batch * 1000)
+    IngestSink(spark, settings).write(validated(frame, "dead"), "ingest-test", batch)
+    job = StatisticsJob(spark, replace(settings, once=True), Gate())
+    query = job.start()
+    query.awaitTermination()
+    assert query.exception() is None
+    job.finish()
+
+
+def tell(spark: SparkSession, settings: Settings, channel: str, *minutes: tuple[float, float | None]) -> None:
+    """A record that was in force in these times, in minutes."""
+
+    def time(at: float | None) -> datetime | None:
+        return None if at is None else datetime.fromtimestamp((START_US + at * M) / 1e6, UTC)
+
+    periods = [{"begin": time(begin), "end": time(end)} for begin, end in minutes]
+    row = {
+        "gateway": "mast-07", "channel": channel, "cal": "5d1c0a7e", "periods": periods, "revision": 1,
+        "in_force": minutes[-1][1] is None, "interval_s": 2.0, "unit": "m/s", "updated_at": datetime.now(UTC),
+    }  # fmt: skip
+    location = ensure_table(spark, settings, CHANNELS)
+    spark.createDataFrame([row], CHANNELS.schema).write.format("delta").mode("append").save(location)
+
+
+def rows(settings: Settings) -> dict[str, dict[int, tuple[int, float, int]]]:
+    """By channel and minute: count, samples expected, version."""
+    found: dict[str, dict[int, tuple[int, float, int]]] = {}
+    for row in sorted(rows_of(settings, "statistics"), key=lambda row: row["interval_start"]):
+        at = (round(row["interval_start"].timestamp() * 1e6) - START_US) // M
+        found.setdefault(row["channel"], {})[at] = (row["count"], row["expected"], row["version"])
+    return found
+
+
+def test_missing_intervals_follow_readings_and_records(spark: SparkSession, settings: Settings) -> None:
+    first = [minute(0, CUP), minute(2, CUP), minute(6, CUP), minute(0, BARO)]
+    run(spark, settings, first, 0)
+    missing = (0, 60.0, 1)
+    assert rows(settings) == {
+        CUP: {at: missing if at not in (0, 2, 6) else (1, 60.0, 1) for at in range(7)},
+        BARO: {0: (1, 60.0, 1), **dict.fromkeys(range(1, 7), missing)},
+    }
+    row = next(
+        each for each in rows_of(settings, "statistics") if (each["channel"], each["count"]) == (CUP, 0)
+    )
+    assert (row["recovery"], row["quality"], row["avg"], row["quantity"]) == (0.0, 9, None, "wind_speed")
+
+    # The cup was out of the config for a while, the thermometer until the end; a vane never said a word.
+    tell(spark, settings, CUP, (0, 1.5), (2, None))
+    tell(spark, settings, BARO, (0, 3.5))
+    tell(spark, settings, VANE, (3.5, None))
+    late = [minute(4, CUP, period_ms=2000)]
+    run(spark, settings, late, 1)
+    corrected = {
+        CUP: {
+            0: (1, 60.0, 1),
+            2: (1, 60.0, 1),
+            3: missing,
+            4: (1, 30.0, 2),
+            5: (0, 30.0, 2),
+            6: (1, 60.0, 1),
+        },
+        BARO: {0: (1, 60.0, 1), 1: missing, 2: missing},
+        VANE: dict.fromkeys((4, 5, 6), (0, 30.0, 1)),
+    }
+    assert rows(settings) == corrected
+
+    # All at once, on a lake that knew the records from the beginning: the same rows but for the versions.
+    before = contents(settings, "statistics")
+    settings = replace(settings, lake=settings.lake + "-2", checkpoints=settings.checkpoints + "-2")
+    tell(spark, settings, CUP, (0, 1.5), (2, None))
+    tell(spark, settings, BARO, (0, 3.5))
+    tell(spark, settings, VANE, (3.5, None))
+    run(spark, settings, [*late, *reversed(first)], 0)
+    assert contents(settings, "statistics") == before
