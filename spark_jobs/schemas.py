@@ -294,6 +294,7 @@ ANOMALIES: Final = Table(
         model_version=_STRING,
         channels=ArrayType(_columns(channel=_STRING, share=_DOUBLE)),
         rules=ArrayType(_STRING),
+        missing=ArrayType(_STRING),
         version=_INT,
         updated_at=_TIME,
         date=DateType(),
@@ -302,7 +303,9 @@ ANOMALIES: Final = Table(
     partitioned_by_date=True,
     change_feed=True,
 )
-"""``channels``: the most deviating first, with their share of the score; ``rules``: the baseline's."""
+"""``channels``: the most deviating first, with their share of the score; ``rules``: the baseline's, as
+``RULE:CHANNEL``; ``missing``: what the model knows and the interval has not. ``score`` and what goes with it
+is null without a model, ``score`` alone where nothing could be judged."""
 
 ALERTS: Final = Table(
     "alerts",

@@ -48,6 +48,12 @@ class Settings:
     ui: bool = False
     conf: tuple[tuple[str, str], ...] = ()
     metrics: str | None = None
+    model_dir: str = ""
+
+    @property
+    def models(self) -> str:
+        """Where trained models are."""
+        return self.model_dir or f"{self.lake.rstrip('/')}-models"
 
     def table(self, name: str) -> str:
         """Location of a table."""
@@ -101,6 +107,9 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT")
     parser.add_argument("--lake", default="./lake", metavar="URI", help="root of the tables")
     parser.add_argument("--checkpoints", metavar="URI", help="default: LAKE with -checkpoints appended")
+    parser.add_argument(
+        "--model-dir", metavar="URI", help="trained models; default: LAKE with -models appended"
+    )
     parser.add_argument("--interval", default="10m", help="interval of the statistics, e.g. 1m")
     parser.add_argument("--master", default="local[2]", help="Spark master")
     parser.add_argument("--topics", default=TOPIC_PATTERN, metavar="REGEX", help="Kafka topics to ingest")
@@ -143,6 +152,7 @@ def _settings(options: argparse.Namespace, jobs: tuple[str, ...]) -> Settings:
         if options.checkpoints
         else f"{lake.rstrip('/')}-checkpoints",
         interval_s=interval_s(options.interval),
+        model_dir=_location(options.model_dir) if options.model_dir else "",
         master=options.master,
         topic_pattern=options.topics,
         dead_letter_topic=options.dead_letter_topic,

@@ -8,6 +8,7 @@ from typing import Any, Final
 STREAMING: Final = {
     "ingest": "spark_jobs.jobs.ingest:IngestJob",
     "statistics": "spark_jobs.jobs.statistics:StatisticsJob",
+    "anomaly": "spark_jobs.jobs.anomaly:AnomalyJob",
 }
 """``jobs run NAME…``: queries that follow the streams. ``--once`` runs them in this order.
 
@@ -17,6 +18,7 @@ A job may be several queries, each a class, separated by spaces.
 COMMANDS: Final[dict[str, str]] = {
     "maintain": "spark_jobs.jobs.maintain",
     "package": "spark_jobs.package",
+    "train": "spark_jobs.jobs.train",
 }
 """``jobs NAME``: a module with ``DESCRIPTION``, ``add_arguments(parser)`` and ``main(options, settings)``.
 

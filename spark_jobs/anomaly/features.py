@@ -1,0 +1,209 @@
+"""What the network sees of an interval, and what it is to predict: one definition for training and scoring.
+
+Channels of one quantity form a group (cups, twin thermometers). Each is described by how it differs from the
+median of the group's others, so that a fault of one shows however the wind blows:
+
+- ``avg``: log((avg + 0.5 m/s) / the others'); for quantities other than wind speed the difference;
+- ``sd`` (wind speed): log((sd + 0.05 m/s) / the others');
+- ``gust`` (wind speed): log of (max - avg) in units of the sd, a shape that needs no neighbour.
+
+The floors keep the noise of calms, where a cup's offset is all there is, from drowning everything else. What
+a group does as a whole (``level``, and for cups ``intensity``, the log of the turbulence intensity), and
+the quantities with one channel only (``context``: a lone thermometer), are told to the network and not
+judged. A channel can be hidden: the network is told so, sees nothing of it, and predicts it all the same.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from spark_jobs.anomaly.observations import Flags, Numbers, Observations
+
+SPEED_FLOOR_MPS: Final = 0.5
+SD_FLOOR_MPS: Final = 0.05
+CONTEXT_LIMIT: Final = 3.0
+"""The network is told no more than this many standard deviations of a lone channel: a winter colder than any
+it was trained in is "cold" to it, not a number it would extrapolate from."""
+_OFTEN: Final = 0.5
+"""A channel, or what a feature is made of, must be there in this share of the training period."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Channels of one quantity that are compared with each other; ``kinds`` are the features of each."""
+
+    quantity: str
+    channels: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which features a model has, in order: by group, then by kind, then by channel."""
+
+    groups: tuple[Group, ...]
+    context: tuple[str, ...]
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The channels that are judged."""
+        return tuple(name for group in self.groups for name in group.channels)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of what is predicted: ``kind/channel``."""
+        return tuple(
+            f"{kind}/{name}" for group in self.groups for kind in group.kinds for name in group.channels
+        )
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of what the network is given."""
+        levels = tuple(f"level/{group.quantity}" for group in self.groups)
+        intensities = tuple(f"intensity/{group.quantity}" for group in self.groups if "sd" in group.kinds)
+        hidden = tuple(f"hidden/{name}" for name in self.channels)
+        context = tuple(f"context/{name}" for name in self.context)
+        unknown = tuple(f"unknown/{name}" for name in self.context)
+        return (*self.features, *levels, *intensities, *context, *hidden, *unknown)
+
+    def owners(self) -> tuple[int, ...]:
+        """For each feature the number of its channel."""
+        at = {name: index for index, name in enumerate(self.channels)}
+        return tuple(at[name.partition("/")[2]] for name in self.features)
+
+    def group_of(self) -> tuple[int, ...]:
+        """For each feature the number of its group."""
+        return tuple(
+            number
+            for number, group in enumerate(self.groups)
+            for _ in range(len(group.kinds) * len(group.channels))
+        )
+
+
+def layout_of(seen: Observations) -> Layout:
+    """What can be compared on this mast: quantities with two channels or more that are mostly there."""
+    valid = seen.valid[:, 0]
+    often = [bool(share >= _OFTEN) for share in valid.mean(axis=0)]
+    by_quantity: dict[str, list[int]] = {}
+    for index, quantity in enumerate(seen.quantities):
+        # Degrees wrap: neither a median nor a difference of directions is one of plain numbers.
+        if often[index] and quantity != "wind_direction":
+            by_quantity.setdefault(quantity, []).append(index)
+    groups: list[Group] = []
+    context: list[str] = []
+    for quantity, members in sorted(by_quantity.items()):
+        names = tuple(seen.channels[index] for index in members)
+        if len(members) < 2:
+            context += names
+            continue
+        kinds = ["avg"]
+        if quantity == "wind_speed":
+            known = np.isfinite(seen.sd[:, 0, members])[valid[:, members]].mean()
+            kinds += ["sd"] if known >= _OFTEN else []
+            known = np.isfinite((seen.max - seen.sd)[:, 0, members])[valid[:, members]].mean()
+            kinds += ["gust"] if known >= _OFTEN else []
+        groups.append(Group(quantity, names, tuple(kinds)))
+    return Layout(tuple(groups), tuple(context))
+
+
+@dataclass(frozen=True)
+class Features:
+    """Of n intervals: ``own`` (n, features), ``levels`` (n, groups, then intensities), ``context``."""
+
+    own: Numbers
+    levels: Numbers
+    context: Numbers
+
+
+def _median(values: Numbers) -> Numbers:
+    with warnings.catch_warnings():
+        # Where all are hidden there is no median: NaN is the answer.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.nanmedian(values, axis=1, keepdims=True)
+
+
+def _group_features(
+    group: Group, avg: Numbers, sd: Numbers, top: Numbers, hidden: Flags
+) -> tuple[list[Numbers], list[Numbers]]:
+    """Features by kind, and the group's levels; ``hidden`` channels count for no median."""
+
+    def relative(values: Numbers) -> tuple[Numbers, Numbers]:
+        middle = _median(np.where(hidden, np.nan, values))
+        return values - middle, middle
+
+    if group.quantity != "wind_speed":
+        own, level = relative(avg)
+        return [own], [level]
+    own, level = relative(np.log(np.maximum(avg, 0.0) + SPEED_FLOOR_MPS))
+    features, levels = [own], [level]
+    spread = np.log(sd + SD_FLOOR_MPS)
+    if "sd" in group.kinds:
+        own, middle = relative(spread)
+        features.append(own)
+        levels.append(middle - level)
+    if "gust" in group.kinds:
+        features.append(np.log(np.maximum(top - avg, 0.0) + SD_FLOOR_MPS) - spread)
+    return features, levels
+
+
+def features_of(layout: Layout, seen: Observations, lag: int, hidden: Flags) -> Features:
+    """Features of the intervals ``lag`` before; ``seen`` has the layout's channels and then its context.
+
+    ``hidden`` (n, channels) are left out of every median. What can't be computed is NaN.
+    """
+    valid = seen.valid[:, lag]
+    avg, sd, top = (np.where(valid, values[:, lag], np.nan) for values in (seen.avg, seen.sd, seen.max))
+    own: list[Numbers] = []
+    levels: list[Numbers] = []
+    intensities: list[Numbers] = []
+    begin = 0
+    for group in layout.groups:
+        part = slice(begin, begin + len(group.channels))
+        mine, heights = _group_features(group, avg[:, part], sd[:, part], top[:, part], hidden[:, part])
+        own += mine
+        levels.append(heights[0])
+        intensities += heights[1:]
+        begin = part.stop
+    empty = [np.empty((len(seen), 0))]
+    return Features(np.hstack(own or empty), np.hstack([*levels, *intensities] or empty), avg[:, begin:])
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """Means and standard deviations of the training period, by which features become comparable numbers."""
+
+    own_mean: Numbers
+    own_sd: Numbers
+    levels_mean: Numbers
+    levels_sd: Numbers
+    context_mean: Numbers
+    context_sd: Numbers
+
+    @classmethod
+    def of(cls, features: Features) -> Scaler:
+        """The scaler of a training period."""
+        found: list[Numbers] = []
+        for values in (features.own, features.levels, features.context):
+            spread = np.nanstd(values, axis=0)
+            found += [np.nanmean(values, axis=0), np.where(spread > 0, spread, 1.0)]
+        return cls(*found)
+
+    def targets(self, features: Features) -> Numbers:
+        """What the network is to predict; NaN where unknown."""
+        return np.asarray((features.own - self.own_mean) / self.own_sd)
+
+    def inputs(self, layout: Layout, features: Features, hidden: Flags) -> Numbers:
+        """What the network is given: 0, the mean of the training period, stands for what it can't see."""
+        owners = list(layout.owners())
+        own = np.where(hidden[:, owners], np.nan, self.targets(features))
+        levels = (features.levels - self.levels_mean) / self.levels_sd
+        context = (features.context - self.context_mean) / self.context_sd
+        context = np.clip(context, -CONTEXT_LIMIT, CONTEXT_LIMIT)
+        parts: Sequence[Numbers] = [own, levels, context]
+        known = [np.nan_to_num(part, nan=0.0) for part in parts]
+        return np.hstack([*known, hidden.astype(float), np.isnan(context).astype(float)])

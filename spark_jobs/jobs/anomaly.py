@@ -1,0 +1,173 @@
+"""``anomaly``: interval statistics to scores. What changes in ``statistics`` says which intervals to score.
+
+A score is computed whole, from the table, with the model that is current when its batch begins; so late data
+correct what they touch, a batch that runs twice writes the same, and a new model is taken up at the next
+batch. Models travel to the workers as bytes in a broadcast: they need no disk in common.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from datetime import date, timedelta
+from importlib.util import find_spec
+from typing import Final
+
+from pyspark import Broadcast
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_jobs.anomaly.model import ModelError, Packed
+from spark_jobs.anomaly.scoring import scorer
+from spark_jobs.anomaly.store import ModelStore
+from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.query import start_query
+from spark_jobs.schemas import ANOMALIES, STATISTICS
+from spark_jobs.session import small_batch_session
+from spark_jobs.settings import Settings
+from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.sinks.merge import merge_changed
+from spark_jobs.sources.changes import table_changes
+from spark_jobs.transforms.anomaly import anomaly_rows, touched, windows
+
+log = logging.getLogger("fieldgate.jobs.anomaly")
+
+_TRIGGER_S: Final = 2.0
+_PART_DAYS: Final = 60
+"""Days scored and merged at a time: results pass the driver."""
+
+
+class AnomalyJob:
+    """One run of the query; after a failure, make a new one."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, gate: Gate) -> None:
+        self._gate = gate
+        self.name = f"anomaly-{settings.interval_s}s"
+        self._spark = spark = small_batch_session(spark)
+        self._settings = settings
+        self._statistics = ensure_table(spark, settings, STATISTICS)
+        self._location = ensure_table(spark, settings, ANOMALIES)
+        self._models = CurrentModels(spark, settings)
+
+    def start(self) -> StreamingQuery:
+        """Starts the query."""
+        stream = table_changes(self._spark, self._settings, STATISTICS)
+        pace_s = max(_TRIGGER_S, self._settings.trigger_s)
+        return start_query(self._settings, self.name, stream, self._batch, self._gate, trigger_s=pace_s)
+
+    def tick(self) -> None:
+        """Nothing is due without statistics."""
+
+    def finish(self) -> None:
+        """Nothing is left to do after the last interval."""
+
+    def _batch(self, changes: DataFrame, batch: int) -> None:
+        started = time.monotonic()
+        targets = touched(changes, self._settings.interval_s).withColumn("date", F.to_date("interval_start"))
+        targets = targets.persist()
+        try:
+            found = targets.groupBy("date").agg(F.collect_set("gateway").alias("gateways")).collect()
+            models = self._models.of({gateway for row in found for gateway in row.gateways})
+            days = sorted(row.date for row in found)
+            scored = 0
+            for at in range(0, len(days), _PART_DAYS):
+                scored += self._score(targets, days[at : at + _PART_DAYS], models)
+        finally:
+            targets.unpersist()
+        if scored:
+            log.info(
+                "event=anomaly.batch batch=%d intervals=%d models=%d seconds=%.2f",
+                batch,
+                scored,
+                len(models.value),
+                time.monotonic() - started,
+            )
+
+    def _score(self, targets: DataFrame, days: list[date], models: Broadcast[dict[str, Packed]]) -> int:
+        wanted = targets.where(F.col("date").isin(days)).drop("date")
+        # The intervals before the first of a day are of the day before.
+        dates = sorted({*days, *(day - timedelta(days=1) for day in days)})
+        statistics = self._spark.read.format("delta").load(self._statistics).where(F.col("date").isin(dates))
+        interval_s = self._settings.interval_s
+        rows = anomaly_rows(
+            windows(statistics, wanted, interval_s), lambda: models.value, interval_s
+        ).toArrow()
+        merge_changed(self._spark, self._location, ANOMALIES, rows)
+        return int(rows.num_rows)
+
+
+class CurrentModels:
+    """The models that ``current`` names, looked up anew for each batch, read when they are new."""
+
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        self._spark = spark
+        self._interval_s = settings.interval_s
+        self._store = ModelStore(spark, settings.models)
+        self._usable = find_spec("onnxruntime") is not None
+        self._loaded: dict[str, Packed] = {}
+        self._refused: set[tuple[str, str]] = set()
+        self._without: set[str] = set()
+        self._broadcast: Broadcast[dict[str, Packed]] = spark.sparkContext.broadcast({})
+        if not self._usable:
+            log.warning(
+                "event=anomaly.rules_only reason=no onnxruntime: scores stay null; "
+                "pip install 'fieldgate[anomaly]' here and on every worker, then start again"
+            )
+
+    def of(self, gateways: Iterable[str]) -> Broadcast[dict[str, Packed]]:
+        """The models of at least these gateways, where they have one."""
+        if not self._usable:
+            return self._broadcast
+        current = self._current()
+        before = dict(self._loaded)
+        for gateway in sorted(gateways):
+            if (version := current.get(gateway)) is None:
+                self._say_without(gateway)
+                self._loaded.pop(gateway, None)
+            else:
+                self._without.discard(gateway)
+                self._take(gateway, version)
+        if self._loaded != before:
+            # The one before is left to the garbage collector: a batch under way may still read it.
+            self._broadcast = self._spark.sparkContext.broadcast(dict(self._loaded))
+        return self._broadcast
+
+    def _current(self) -> dict[str, str]:
+        try:
+            return self._store.current()
+        except ModelError as error:
+            log.error("event=anomaly.models_unreadable %s; the models in use stay", error)
+            return {gateway: packed.version for gateway, packed in self._loaded.items()}
+
+    def _take(self, gateway: str, version: str) -> None:
+        loaded = self._loaded.get(gateway)
+        if (loaded is not None and loaded.version == version) or (gateway, version) in self._refused:
+            return
+        try:
+            packed = self._store.load(gateway, version)
+            interval_s = scorer(packed).model.interval_s
+            if interval_s != self._interval_s:
+                raise ModelError(
+                    f"model {version} of {gateway} is of {interval_s}-s intervals: train for these"
+                )
+        except ModelError as error:
+            self._refused.add((gateway, version))
+            log.error(
+                "event=anomaly.model_refused %s; %s",
+                error,
+                "the one before stays" if loaded else "rules only",
+            )
+            return
+        self._loaded[gateway] = packed
+        log.info("event=anomaly.model gateway=%s version=%s", gateway, version)
+
+    def _say_without(self, gateway: str) -> None:
+        if gateway not in self._without:
+            self._without.add(gateway)
+            log.warning(
+                "event=anomaly.no_model gateway=%s model_dir=%s rules only: fieldgate jobs train makes one",
+                gateway,
+                self._store.root,
+            )

@@ -1,0 +1,156 @@
+"""Interval statistics to anomaly scores: pure, each interval from itself and the two before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql.pandas import functions as pandas_functions
+from pyspark.sql.types import StructField, StructType
+
+from spark_jobs.anomaly.model import Packed
+from spark_jobs.anomaly.observations import FIELDS, WINDOW, Observations, gather
+from spark_jobs.anomaly.rules import broken_rules
+from spark_jobs.anomaly.scoring import missing, score, scorer
+from spark_jobs.schemas import ANOMALIES
+
+Models = Mapping[str, Packed]
+"""The models in use by gateway."""
+ModelsSource = Callable[[], Models]
+"""Gives the models where a worker runs: a broadcast's ``value``, or in a test the thing itself."""
+
+_JUDGED: Final = ("score", "threshold", "model_version", "channels", "rules", "missing")
+JUDGEMENT: Final = StructType([StructField(name, ANOMALIES.schema[name].dataType) for name in _JUDGED])
+
+_US: Final = 1_000_000
+
+
+def touched(changes: DataFrame, interval_s: int) -> DataFrame:
+    """The (gateway, interval_start) whose scores changed statistics touch: theirs and the next two.
+
+    Open intervals (version 0) touch none: a few seconds say nothing of a mean or an sd. The two that follow
+    may not exist yet; ``windows`` gives no row for such.
+    """
+    closed = (F.col("version") >= 1) & (F.col("interval_s") == interval_s)
+    if "_change_type" in changes.columns:
+        closed = closed & F.col("_change_type").isin("insert", "update_postimage", "delete")
+    return (
+        changes.where(closed)
+        .select("gateway", "interval_start")
+        .distinct()
+        .withColumn("lag", F.explode(_lags()))
+        .select("gateway", _later(interval_s).alias("interval_start"))
+        .distinct()
+    )
+
+
+def _lags() -> Column:
+    return F.sequence(F.lit(0), F.lit(WINDOW - 1))
+
+
+def _later(interval_s: int) -> Column:
+    """The start of the interval ``lag`` intervals after."""
+    return F.timestamp_micros(F.unix_micros("interval_start") + F.col("lag") * (interval_s * _US))
+
+
+def windows(statistics: DataFrame, targets: DataFrame | None, interval_s: int) -> DataFrame:
+    """One row per target interval: gateway, interval_start, and arrays of ``lag``, ``channel`` and FIELDS.
+
+    ``targets`` hold (gateway, interval_start); without them every interval is one. An interval without a
+    closed row of its own isn't.
+    """
+    number = F.col("n_suspect") + F.col("n_fail")
+    entries = statistics.where((F.col("version") >= 1) & (F.col("interval_s") == interval_s)).select(
+        "gateway",
+        "interval_start",
+        F.explode(_lags()).alias("lag"),
+        "channel",
+        "avg",
+        "sd",
+        "max",
+        "recovery",
+        F.try_divide(number, number + F.col("count")).alias("doubted"),
+    )
+    entries = entries.withColumn("interval_start", _later(interval_s))
+    if targets is not None:
+        entries = entries.join(F.broadcast(targets), ["gateway", "interval_start"], "left_semi")
+    fields = [F.coalesce(F.col(name), F.lit(float("nan"))).alias(name) for name in FIELDS]
+    # In order, so that the same rows give the same arrays whatever way they came.
+    collected = F.sort_array(F.collect_list(F.struct("lag", "channel", *fields)))
+    rows = entries.groupBy("gateway", "interval_start").agg(collected.alias("entries"))
+    rows = rows.where(F.element_at("entries", 1)["lag"] == 0)
+    return rows.select(
+        "gateway",
+        "interval_start",
+        *(F.col("entries")[name].alias(name) for name in ("lag", "channel", *FIELDS)),
+    )
+
+
+def judge(packed: Packed | None, seen: Observations) -> pd.DataFrame:
+    """Columns of JUDGEMENT for intervals of one mast; without a model the rules alone."""
+    rows: dict[str, list[Any]] = {name: [None] * len(seen) for name in _JUDGED}
+    rows["rules"] = broken_rules(seen)
+    rows["channels"] = [[] for _ in range(len(seen))]
+    rows["missing"] = [[] for _ in range(len(seen))]
+    if packed is not None:
+        model, network = (ready := scorer(packed)).model, ready.network
+        names = np.array((*model.layout.channels, *model.layout.context))
+        scores = score(model, network, seen)
+        rows["score"] = [None if np.isnan(value) else float(value) for value in scores.score]
+        rows["threshold"] = [model.threshold] * len(seen)
+        rows["model_version"] = [packed.version] * len(seen)
+        rows["channels"] = [
+            [
+                {"channel": name, "share": share}
+                for name, share in scores.deviating(row, model.layout.channels)
+            ]
+            for row in range(len(seen))
+        ]
+        rows["missing"] = [[str(name) for name in names[flags]] for flags in missing(model, seen)]
+    return pd.DataFrame(rows, columns=list(_JUDGED))
+
+
+def _judge_batches(
+    batches: Iterator[tuple[pd.Series[Any], ...]], models: ModelsSource
+) -> Iterator[pd.DataFrame]:
+    for gateway, *arrays in batches:
+        columns = dict(zip(("lag", "channel", *FIELDS), arrays, strict=True))
+        judged = []
+        for name, rows in gateway.groupby(gateway, sort=False).groups.items():
+            seen = gather({field: column.loc[rows].to_numpy() for field, column in columns.items()})
+            found = judge(models().get(str(name)), seen)
+            found.index = rows
+            judged.append(found)
+        yield pd.concat(judged).loc[gateway.index] if judged else pd.DataFrame(columns=list(_JUDGED))
+
+
+def anomaly_rows(rows: DataFrame, models: ModelsSource, interval_s: int) -> DataFrame:
+    """Rows of ``windows`` to those of ``anomalies``, but for version and updated_at."""
+
+    def judged(batches: Iterator[tuple[pd.Series, ...]]) -> Iterator[pd.DataFrame]:
+        yield from _judge_batches(batches, models)
+
+    # PySpark's stubs know no iterator that gives rows of several columns.
+    make: Any = pandas_functions.pandas_udf
+    column = make(judged, JUDGEMENT)
+
+    return rows.select(
+        "gateway",
+        F.lit(interval_s).alias("interval_s"),
+        "interval_start",
+        F.to_date("interval_start").alias("date"),
+        column("gateway", "lag", "channel", *FIELDS).alias("judgement"),
+    ).select("gateway", "interval_s", "interval_start", "date", "judgement.*")
+
+
+def observed(rows: DataFrame) -> tuple[Observations, Any]:
+    """Rows of ``windows`` of one mast, collected: the observations and their starts, in order of time (s)."""
+    frame = rows.orderBy("interval_start").toPandas()
+    starts: list[datetime] = list(frame["interval_start"])
+    starts_s = np.array([round(pd.Timestamp(start).timestamp()) for start in starts], dtype=np.int64)
+    return gather({name: frame[name].to_numpy() for name in ("lag", "channel", *FIELDS)}), starts_s

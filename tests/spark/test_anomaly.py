@@ -1,0 +1,211 @@
+"""From changed statistics to scores: with and without a model, a model swapped, late data, restarts."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.anomaly.model import Packed
+from spark_jobs.anomaly.store import ModelStore
+from spark_jobs.anomaly.training import Choices, train
+from spark_jobs.errors import JobError
+from spark_jobs.jobs.anomaly import AnomalyJob, CurrentModels
+from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.train import Period, train_models
+from spark_jobs.schemas import STATISTICS
+from spark_jobs.settings import Settings
+from spark_jobs.sinks.delta import ensure_table
+from tests.anomaly.mast import CUPS, INTERVAL_S, START, dead_cup, statistics_table, weather
+from tests.spark.records import rows_of
+
+TRAINED_DAYS = 12
+DAYS = 14
+STEP = timedelta(seconds=INTERVAL_S)
+DEATH = START + timedelta(days=13, hours=3)
+LATE = START + timedelta(days=12, hours=5)
+DEAD, ABSENT = CUPS[2], CUPS[1]
+GATEWAY = "mast-07"
+
+
+def append(spark: SparkSession, location: str, rows: pa.Table) -> None:
+    spark.createDataFrame(rows).coalesce(1).write.format("delta").mode("append").save(location)
+
+
+def moment_of(row: int) -> datetime:
+    return START + row * STEP
+
+
+def anomalies(settings: Settings) -> dict[datetime, dict[str, Any]]:
+    return {row["interval_start"]: row for row in rows_of(settings, "anomalies")}
+
+
+def said(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if f"event={event} " in record.getMessage()]
+
+
+def test_scores_follow_the_statistics_and_the_current_model(
+    spark: SparkSession, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fieldgate")
+    settings = replace(settings, interval_s=INTERVAL_S, once=False)
+    mast = weather(DAYS, seed=1)
+    dead_cup(mast, DEAD, DEATH)
+    late, trained_until = mast.at(LATE), TRAINED_DAYS * 144
+
+    def rows(begin: int, end: int) -> pa.Table:
+        """Without one cup's late interval, and without another's last day."""
+        return statistics_table(
+            mast,
+            GATEWAY,
+            lambda row, channel: (
+                begin <= row < end
+                and not (row == late and channel == CUPS[0])
+                and not (channel == ABSENT and row >= mast.at(DEATH) + 72)
+            ),
+        )
+
+    table = ensure_table(spark, settings, STATISTICS)
+    append(spark, table, rows(0, trained_until))
+    query = AnomalyJob(spark, settings, Gate()).start()
+    try:
+        # No model yet: the rules alone, said once.
+        query.processAllAvailable()
+        found = anomalies(settings)
+        assert sorted(found) == [moment_of(row) for row in range(trained_until)]
+        assert {(row["score"], row["model_version"], row["version"]) for row in found.values()} == {
+            (None, None, 1)
+        }
+        assert len(said(caplog, "anomaly.no_model")) == 1
+
+        version = train_models(
+            spark, settings, Period(START, moment_of(trained_until)), [], [], Choices(), "test"
+        )
+        # The next batch takes it up; the query runs on.
+        append(spark, table, rows(trained_until, len(mast.avg)))
+        query.processAllAvailable()
+        assert query.isActive
+        assert len(said(caplog, "anomaly.no_model")) == 1
+        found = anomalies(settings)
+        assert len(found) == len(mast.avg)
+        new = [row["model_version"] for at, row in found.items() if at >= moment_of(trained_until)]
+        assert set(new) == {version}
+        assert {at for at, row in found.items() if row["score"] is None} == set(
+            map(moment_of, range(trained_until))
+        )
+
+        # Found within two hours of its death, and named.
+        alarms = [
+            at for at, row in sorted(found.items()) if (row["score"] or 0.0) > (row["threshold"] or 1.0)
+        ]
+        assert DEATH <= min(at for at in alarms if at >= DEATH) <= DEATH + timedelta(hours=2)
+        assert len([at for at in alarms if at < DEATH]) <= 3
+        hour = found[DEATH + timedelta(hours=1)]
+        assert hour["channels"][0]["channel"] == DEAD
+        assert hour["rules"] == [f"dead:{DEAD}"]
+        assert hour["missing"] == []
+
+        # The cup that is absent from then on is named as missing; the dead one is still found.
+        end = found[moment_of(len(mast.avg) - 1)]
+        assert end["missing"] == [ABSENT]
+        assert end["score"] > end["threshold"]
+        assert end["channels"][0]["channel"] == DEAD
+
+        # A late row corrects its interval and the two that look back on it, and no other; by now another
+        # model is current, and theirs.
+        before = anomalies(settings)
+        assert before[LATE]["missing"] == [CUPS[0]]
+        store = ModelStore(spark, settings.models)
+        second = f"{version}-copy"
+        store.publish(second, [replace(store.load(GATEWAY, version), version=second)], "# Copy")
+        assert store.current() == {GATEWAY: second}
+        append(
+            spark,
+            table,
+            statistics_table(mast, GATEWAY, lambda row, channel: row == late and channel == CUPS[0]),
+        )
+        query.processAllAvailable()
+        found = anomalies(settings)
+        assert {at for at in found if found[at] != before[at]} == {LATE, LATE + STEP, LATE + 2 * STEP}
+        assert (found[LATE]["missing"], found[LATE]["version"], found[LATE]["model_version"]) == (
+            [],
+            2,
+            second,
+        )
+    finally:
+        query.stop()
+
+    # Lost checkpoints: all is scored anew by the current model, and the second time nothing changes.
+    once = replace(settings, once=True)
+    kept = []
+    for loss in ("lost", "again"):
+        query = AnomalyJob(spark, replace(once, checkpoints=f"{settings.checkpoints}-{loss}"), Gate()).start()
+        query.awaitTermination()
+        assert query.exception() is None
+        kept.append(sorted(map(repr, rows_of(settings, "anomalies"))))
+    assert kept[0] == kept[1]
+    assert {row["model_version"] for row in rows_of(settings, "anomalies")} == {second}
+
+
+def test_models_that_cannot_be_used_are_refused_and_the_one_before_stays(
+    spark: SparkSession, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = replace(settings, interval_s=INTERVAL_S)
+    store = ModelStore(spark, settings.models)
+    assert store.current() == {}
+    seen = weather(8, seed=1)
+    nobody = np.zeros(len(seen.avg), dtype=bool)
+    made = train(GATEWAY, INTERVAL_S, seen.observations(), seen.starts_s, nobody, Choices())
+    packed = Packed(GATEWAY, "v1", made.model.document(), made.network())
+    store.publish("v1", [packed, replace(packed, gateway="mast-08")], "# Card")
+    assert (Path(settings.models) / "v1" / "card.md").read_text() == "# Card"
+    assert sorted(path.name for path in Path(settings.models).iterdir() if path.suffix != ".crc") == [
+        "current", "v1",
+    ]  # fmt: skip
+    models = CurrentModels(spark, settings)
+    first = models.of([GATEWAY])
+    assert first.value == {GATEWAY: packed}
+    assert models.of([GATEWAY]) is first
+
+    # Of another gateway alone: the others keep theirs.
+    damaged = replace(packed, version="v2", network=packed.network[:100])
+    store.publish("v2", [damaged], "# Card")
+    assert store.current() == {GATEWAY: "v2", "mast-08": "v1"}
+    assert models.of([GATEWAY]).value == {GATEWAY: packed}
+    assert models.of([GATEWAY]).value == {GATEWAY: packed}
+    assert len(said(caplog, "anomaly.model_refused")) == 1
+    store.activate({GATEWAY: "v3"})
+    assert models.of([GATEWAY]).value == {GATEWAY: packed}
+    assert "v3/mast-07.json is missing" in said(caplog, "anomaly.model_refused")[1]
+    (Path(settings.models) / "current").write_text("{")
+    assert models.of([GATEWAY]).value == {GATEWAY: packed}
+    assert "is no JSON object" in said(caplog, "anomaly.models_unreadable")[0]
+
+    # Trained for ten minutes, asked for one.
+    store = ModelStore(spark, settings.models)
+    (Path(settings.models) / "current").write_text(json.dumps({GATEWAY: "v1"}))
+    other = CurrentModels(spark, replace(settings, interval_s=60))
+    assert other.of([GATEWAY]).value == {}
+    assert "is of 600-s intervals" in said(caplog, "anomaly.model_refused")[-1]
+
+
+def test_without_onnxruntime_the_rules_are_left(
+    spark: SparkSession, settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(JobError, match=r"no table of statistics at .*run the jobs first"):
+        train_models(spark, settings, Period(START, START + STEP), [], [], Choices(), "test")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    models = CurrentModels(spark, replace(settings, interval_s=INTERVAL_S))
+    assert models.of([GATEWAY]).value == {}
+    assert "pip install 'fieldgate[anomaly]'" in said(caplog, "anomaly.rules_only")[0]
+    with pytest.raises(JobError, match=r"training needs onnxruntime: pip install 'fieldgate\[anomaly\]'"):
+        train_models(spark, settings, Period(START, START + STEP), [], [], Choices(), "test")
