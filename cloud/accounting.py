@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
+from cloud.balance import GOING_ON as GOING_ON
+from cloud.balance import Found as Found
+from cloud.balance import current_run, held_of_runs, in_order, named_runs, run_balance
 from cloud.run_records import RunRecord, Unfinished
 from cloud.schema import InvalidReading, Reading, parse_dead_letter, parse_reading
 from cloud.seqs import Seqs
@@ -21,36 +24,6 @@ NO_RECORD: Final = "no record"
 """State of a run that has readings and no run record: a device's that counts by itself, say."""
 LOST_RECORD: Final = "record lost"
 """State of a run that the next one names and that has no record."""
-
-_GOING_ON: Final = ("running", "ended")
-_ON_THE_WAY: Final = 100
-"""How many readings of one channel may be between sampler and ledger when a run record is made."""
-
-
-def _channels() -> defaultdict[str, Seqs]:
-    return defaultdict(Seqs)
-
-
-@dataclass
-class Found:
-    """What was found of one run, as sets of seq by channel."""
-
-    kafka: defaultdict[str, Seqs] = field(default_factory=_channels)
-    dead_letters: defaultdict[str, Seqs] = field(default_factory=_channels)
-    announced: defaultdict[str, Seqs] = field(default_factory=_channels)
-    repeats: int = 0
-    replayed: int = 0
-
-    def channels(self) -> set[str]:
-        """Channels of which there is anything."""
-        return {*self.kafka, *self.dead_letters, *self.announced}
-
-    def highest(self, channel: str) -> int:
-        """The highest seq of a channel that is anywhere."""
-        return max(
-            places[channel].highest if channel in places else 0
-            for places in (self.kafka, self.dead_letters, self.announced)
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,74 +173,48 @@ class Books:
     def _gateway_accounts(self, gateway: str, runs: set[str]) -> list[RunAccount]:
         known = {run: self._records[gateway, run] for run in runs if (gateway, run) in self._records}
         unfinished = {each.run: each for record, _ in known.values() for each in record.unfinished}
-        named = {*unfinished, *(record.previous_run for record, _ in known.values())}
-        current = _current(known, named)
+        named = named_runs(known)
+        current = current_run(known, named)
         missing = {run: self._missing(gateway, run, named, run == current) for run in runs}
-        # What the gateway said last that it still has: in flight is its current run's, the outbox anybody's.
-        # The oldest leave the outbox first, so what it still holds is of the newest runs.
-        in_flight, stored = 0, 0
-        if current is not None:
-            in_flight, stored = known[current][0].in_flight, known[current][0].outbox_records
-        accounts = []
-        for run in reversed(_in_order(runs, known)):
-            each = missing[run]
-            flying = min(each.settled, in_flight if run == current else 0)
-            waiting = min(each.settled - flying, stored)
-            stored -= waiting
-            accounts.append(
-                replace(
-                    _ended(each.account, unfinished.get(run)),
-                    pending=each.issuing + flying + waiting,
-                    unaccounted=each.settled - flying - waiting,
-                )
+        order = in_order(runs, known)
+        held = held_of_runs(order, known, current, {run: each.settled for run, each in missing.items()})
+        return [
+            replace(
+                _ended(missing[run].account, unfinished.get(run)),
+                pending=missing[run].issuing + held[run],
+                unaccounted=missing[run].settled - held[run],
             )
-        return accounts[::-1]
+            for run in order
+        ]
 
-    def _missing(self, gateway: str, run: str, named: set[str | None], current: bool) -> _Missing:
+    def _missing(self, gateway: str, run: str, named: set[str], current: bool) -> _Missing:
         found = self._found.get((gateway, run), Found())
         record, told_ms = self._records.get((gateway, run), (None, None))
         state = record.state if record else LOST_RECORD if run in named else NO_RECORD
         counted = state != NO_RECORD
-        in_kafka = letters = dropped = expired = issuing = settled = invented = 0
-        last_seq = record.last_seq if record else {}
-        reached: dict[str, int] = {}
-        for channel in {*last_seq, *found.channels()}:
-            kafka, seen = found.kafka.get(channel, Seqs()), Seqs()
-            seen.update(kafka)
-            in_kafka += len(kafka)
-            letters += len(found.dead_letters.get(channel, Seqs()).without(seen))
-            seen.update(found.dead_letters.get(channel, Seqs()))
-            dropped += len(found.announced.get(channel, Seqs()).without(seen))
-            seen.update(found.announced.get(channel, Seqs()))
-            told = last_seq.get(channel, 0)
-            # Only a run that has stopped has said its last word; the others may have gone on.
-            issued = told if state == "stopped" else max(told, found.highest(channel))
-            reached[channel] = issued
-            invented += len(seen.without(_upto(issued)))
-            gone = self._expired(channel, kafka, issued)
-            expired += len(seen.missing(1, gone))
-            if counted:
-                late = _begin_of_tail(seen, told, issued) if current and state in _GOING_ON else issued + 1
-                issuing += len(seen.missing(max(late, gone + 1), issued))
-                settled += len(seen.missing(gone + 1, min(late - 1, issued)))
+        balances = run_balance(found, record, counted=counted, current=current, expired=self._expired)
         account = RunAccount(
             gateway=gateway,
             run=run,
             state=state,
             told_ms=told_ms,
-            sampled=sum(reached.values()) if counted else None,
-            in_kafka=in_kafka,
+            sampled=sum(each.issued for each in balances.values()) if counted else None,
+            in_kafka=sum(each.in_kafka for each in balances.values()),
             repeats=found.repeats,
             replayed=found.replayed,
-            dead_letters=letters,
-            dropped=dropped,
-            expired=expired if counted else 0,
+            dead_letters=sum(each.dead_letters for each in balances.values()),
+            dropped=sum(each.dropped for each in balances.values()),
+            expired=sum(each.expired for each in balances.values()),
             pending=0,
             unaccounted=0,
-            never_sampled=invented if counted else 0,
-            last_seq=reached,
+            never_sampled=sum(each.never_sampled for each in balances.values()),
+            last_seq={channel: each.issued for channel, each in balances.items()},
         )
-        return _Missing(account, issuing, settled)
+        return _Missing(
+            account,
+            sum(each.issuing for each in balances.values()),
+            sum(len(each.settled) for each in balances.values()),
+        )
 
     def _expired(self, channel: str, kafka: Seqs, issued: int) -> int:
         """Up to which seq of a channel Kafka may have deleted what it had: below the oldest it still has."""
@@ -282,47 +229,5 @@ def _ended(account: RunAccount, unfinished: Unfinished | None) -> RunAccount:
     """With what a later run says of the end of one that could not."""
     if unfinished is None:
         return account
-    state = unfinished.end if account.state in _GOING_ON else account.state
+    state = unfinished.end if account.state in GOING_ON else account.state
     return replace(account, state=state, untold_s=unfinished.lost_at_most_s)
-
-
-def _upto(last: int) -> Seqs:
-    whole = Seqs()
-    whole.add(1, last)
-    return whole
-
-
-def _begin_of_tail(seen: Seqs, told: int, issued: int) -> int:
-    """From which seq on a running channel's readings may be newer than what its last record knew of.
-
-    The last of what had been told may have been on their way from the sampler to the ledger, uncounted.
-    """
-    if told < 1 or told in seen:
-        return min(told, issued) + 1
-    *_, (first, _) = seen.missing(1, told).spans()
-    return max(first, told - _ON_THE_WAY + 1)
-
-
-def _current(known: dict[str, tuple[RunRecord, int]], named: set[str | None]) -> str | None:
-    """The gateway's latest run: no other follows it."""
-    last = [run for run in known if run not in named]
-    return max(last or known, key=lambda run: (known[run][0].state != "killed", known[run][1]), default=None)
-
-
-def _in_order(runs: set[str], known: dict[str, tuple[RunRecord, int]]) -> list[str]:
-    """Each run after the one it names as its previous; chains by when they were last heard of."""
-    previous = {run: record.previous_run for run, (record, _) in known.items()}
-    heads = sorted(
-        (run for run in runs if run not in previous.values()),
-        key=lambda run: known[run][1] if run in known else 0,
-    )
-    order: dict[str, None] = {}
-    for head in heads:
-        chain: list[str] = []
-        run: str | None = head
-        while run is not None and run in runs and run not in chain and run not in order:
-            chain.append(run)
-            run = previous.get(run)
-        order.update(dict.fromkeys(reversed(chain)))
-    order.update(dict.fromkeys(sorted(runs - order.keys())))
-    return list(order)

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self
 
+from cloud.fields import parse_time
+
 _RANGE: Final = re.compile(
     r"(?:(?P<gateway>[a-z0-9-]{1,63})/)?(?P<run>[A-Za-z0-9-]{1,64}) (?P<channel>[^ ]{1,200}) "
     r"(?P<first>\d{1,19})-(?P<last>\d{1,19})",
@@ -49,6 +51,8 @@ class Unfinished:
 class RunRecord:
     """The last word of one run: the highest seq of each channel, and what was not in Kafka yet.
 
+    ``started_us`` is by the gateway's clock, microseconds since the epoch; ``revision`` counts a run's
+    records from 1 (0: untold), and a closing record has that of the record it closes.
     ``dropped`` are the ranges it announced, of whatever run; ``dropped_records`` is its count of records by
     reason, which also counts those that are no readings. ``drops_unknown`` where it couldn't say how many.
     ``unfinished`` are the latest runs before this one that did not end themselves.
@@ -65,6 +69,9 @@ class RunRecord:
     dropped_records: Mapping[str, int] = field(default_factory=dict)
     drops_unknown: bool = False
     unfinished: tuple[Unfinished, ...] = ()
+    boot: str | None = None
+    started_us: int | None = None
+    revision: int = 0
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -92,6 +99,9 @@ class RunRecord:
                 dropped_records={str(drop["reason"]): int(drop["count"] or 0) for drop in drops},
                 drops_unknown=any(bool(drop.get("more_unknown")) for drop in drops),
                 unfinished=tuple(_unfinished(each) for each in fields.get("unfinished", ())),
+                boot=None if fields.get("boot") is None else str(fields["boot"]),
+                started_us=None if fields.get("started") is None else parse_time(fields["started"]),
+                revision=int(fields.get("revision") or 0),
             )
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a run record: {type(error).__name__} {error}") from error

@@ -65,8 +65,8 @@ _MAX_INT64: Final = (1 << 63) - 1
 _MAX_INT32: Final = (1 << 31) - 1
 # Exact in every JSON reader.
 _MAX_INT53: Final = (1 << 53) - 1
-_GATEWAY: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
-_CHANNEL: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\.[a-z0-9_]{1,64}", re.ASCII)
+GATEWAY_ID: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
+CHANNEL_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\.[a-z0-9_]{1,64}", re.ASCII)
 RUN_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _BOOT: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _REASON: Final = re.compile(r"[A-Z0-9_]{1,64}", re.ASCII)
@@ -193,8 +193,8 @@ def parse_reading(payload: bytes, received_us: int | None = None, *, unrepaired:
         raise InvalidReading("TOO_LARGE", f"{len(payload)} bytes, at most {MAX_READING_BYTES}")
     fields = _Fields(load_object(payload))
     fields.integer("v", VERSION, VERSION)
-    gateway = fields.text("gateway", _GATEWAY)
-    channel = fields.text("channel", _CHANNEL)
+    gateway = fields.text("gateway", GATEWAY_ID)
+    channel = fields.text("channel", CHANNEL_ID)
     quantity = channel.partition(".")[2]
     if fields.label("quantity") != quantity:
         raise InvalidReading("INCONSISTENT", f"quantity must be {quantity!r}, the end of channel {channel!r}")
@@ -251,6 +251,22 @@ def parse_reading(payload: bytes, received_us: int | None = None, *, unrepaired:
         mono_ms,
         fields.rest(),
     )
+
+
+def claimed_identity(payload: bytes) -> tuple[str, str, str, int] | None:
+    """Which reading a payload claims to be, whether or not it is one; None where it doesn't say."""
+    if len(payload) > MAX_READING_BYTES:
+        return None
+    try:
+        fields = Fields(load_object(payload))
+        return (
+            fields.text("gateway", GATEWAY_ID),
+            fields.text("channel", CHANNEL_ID),
+            fields.text("run", RUN_ID),
+            fields.integer("seq", 1, _MAX_INT64),
+        )
+    except InvalidFields:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

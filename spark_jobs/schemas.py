@@ -93,7 +93,21 @@ READINGS: Final = Table(
     partitioned_by_date=True,
     change_feed=True,
 )
-QUARANTINE: Final = Table("quarantine", StructType([*_REJECTED, *_KAFKA]))
+QUARANTINE: Final = Table(
+    "quarantine",
+    StructType(
+        [
+            *_REJECTED,
+            *_KAFKA,
+            *_columns(gateway=_STRING, overflow=_LONG, overflow_from=_LONG).fields,
+        ]
+    ),
+)
+"""What could not be parsed. ``gateway`` is the key's, '' where it names none.
+
+A row with ``overflow`` (reason OVERFLOW) stands for so many records that were counted and not stored: those
+of its gateway, hour of Kafka time, topic and partition from offset ``overflow_from`` to ``kafka_offset``.
+"""
 
 MESSAGES: Final = Table(
     "messages",
@@ -185,6 +199,7 @@ RUNS: Final = Table(
         dropped_records=MapType(_STRING, _LONG),
         drops_unknown=BooleanType(),
         unfinished=ArrayType(_columns(run=_STRING, end=_STRING, lost_at_most_s=_DOUBLE)),
+        revision=_LONG,
         told_at=_TIME,
         updated_at=_TIME,
     ),
@@ -193,6 +208,30 @@ RUNS: Final = Table(
 )
 """The run ledger. ``told_at`` is Kafka's time of the record the row is of; ``ended`` is that of the last one
 of a run that ended, null while it runs."""
+
+STATUS: Final = Table(
+    "_status",
+    _columns(
+        gateway=_STRING,
+        run=_STRING,
+        state=_STRING,
+        time=_TIME,
+        fieldgate=_STRING,
+        clock=_STRING,
+        uplink=_STRING,
+        revision=_LONG,
+        extra=_STRING,
+        told_at=_TIME,
+        told_offset=_LONG,
+        updated_at=_TIME,
+    ),
+    key=("gateway", "run"),
+    change_feed=True,
+)
+"""The last status of each run of a gateway, last wills included, with its place in Kafka's order.
+
+Internal: ``presence`` is made of it.
+"""
 
 SEEN: Final = Table(
     "_seen",
@@ -277,11 +316,24 @@ PRESENCE: Final = Table(
         pending=_LONG,
         lost=_LONG,
         announced=_LONG,
+        period_ms=_INT,
         updated_at=_TIME,
     ),
     key=("gateway", "channel"),
     change_feed=True,
 )
+"""``last_value`` and ``period_ms`` are of the reading at ``last_time``."""
+
+SET_ASIDE: Final = Table(
+    "_set_aside",
+    _columns(
+        gateway=_STRING, channel=_STRING, run=_STRING, first_seq=_LONG, last_seq=_LONG, ingested_at=_TIME
+    ),
+)
+"""Ranges of ``seq`` that records in ``quarantine`` claim, up to what came into it at ``ingested_at``.
+
+Internal: ``quarantine`` keeps its rows for a month, a reading that went there is accounted for longer.
+"""
 
 ANOMALIES: Final = Table(
     "anomalies",

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from cloud.channel_records import CHANNELS_TOPIC
 from cloud.fields import parse_time
-from cloud.schema import DEAD_LETTER_TOPIC
+from cloud.schema import DEAD_LETTER_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC
 from spark_jobs.errors import SettingsError
 from spark_jobs.jobs.registry import COMMANDS, STREAMING, load
 
@@ -19,6 +20,14 @@ JOB_NAMES: Final = tuple(STREAMING)
 
 TOPIC_PATTERN: Final = r"mqtt\.(?!raw$).+|" + re.escape(DEAD_LETTER_TOPIC)
 """Topics that hold readings, and the dead letters (a Java regular expression)."""
+
+_RECORD_TOPICS: Final = {
+    "raw-topic": RAW_TOPIC,
+    "channels-topic": CHANNELS_TOPIC,
+    "runs-topic": RUNS_TOPIC,
+    "status-topic": STATUS_TOPIC,
+}
+"""Topics of what is no reading, one each."""
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DAY_S: Final = 86_400
@@ -30,7 +39,9 @@ class Settings:
 
     ``lake`` and ``checkpoints`` are directories or URIs Spark can write; ``interval_s`` divides a day;
     ``trigger_s`` is the least time between two batches of ``ingest``, in seconds; ``max_records`` bounds one
-    batch; ``metrics`` is the HOST:PORT Prometheus finds the metrics at.
+    batch; ``metrics`` is the HOST:PORT Prometheus finds the metrics at; ``quarantine_cap`` the rows that
+    ``quarantine`` takes of one gateway in one hour of Kafka's time; ``silent_after_s`` how long a channel may
+    go without a reading, where five periods are not longer.
     """
 
     jobs: tuple[str, ...]
@@ -43,7 +54,13 @@ class Settings:
     once: bool = False
     topic_pattern: str = TOPIC_PATTERN
     dead_letter_topic: str = DEAD_LETTER_TOPIC
+    raw_topic: str = RAW_TOPIC
+    channels_topic: str = CHANNELS_TOPIC
+    runs_topic: str = RUNS_TOPIC
+    status_topic: str = STATUS_TOPIC
     max_records: int = 500_000
+    quarantine_cap: int = 10_000
+    silent_after_s: float = 60.0
     fail_on_data_loss: bool = True
     ui: bool = False
     conf: tuple[tuple[str, str], ...] = ()
@@ -114,6 +131,8 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", default="local[2]", help="Spark master")
     parser.add_argument("--topics", default=TOPIC_PATTERN, metavar="REGEX", help="Kafka topics to ingest")
     parser.add_argument("--dead-letter-topic", default=DEAD_LETTER_TOPIC, metavar="NAME")
+    for option, topic in _RECORD_TOPICS.items():
+        parser.add_argument(f"--{option}", default=topic, metavar="NAME")
     parser.add_argument("--ui", action="store_true", help="Spark's web interface")
     parser.add_argument(
         "--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark configuration"
@@ -133,6 +152,19 @@ def _run_parser() -> argparse.ArgumentParser:
         "--max-records", type=int, default=500_000, metavar="N", help="records in one batch, at most"
     )
     parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics here (default: not)")
+    parser.add_argument(
+        "--quarantine-cap",
+        type=int,
+        default=10_000,
+        metavar="N",
+        help="rows of quarantine per gateway and hour; more are counted, not stored",
+    )
+    parser.add_argument(
+        "--silent-after",
+        default="60s",
+        metavar="DURATION",
+        help="a channel is silent after so long without a reading, or five of its periods",
+    )
     parser.add_argument(
         "--accept-data-loss",
         action="store_true",
@@ -156,6 +188,10 @@ def _settings(options: argparse.Namespace, jobs: tuple[str, ...]) -> Settings:
         master=options.master,
         topic_pattern=options.topics,
         dead_letter_topic=options.dead_letter_topic,
+        raw_topic=options.raw_topic,
+        channels_topic=options.channels_topic,
+        runs_topic=options.runs_topic,
+        status_topic=options.status_topic,
         ui=options.ui,
         conf=tuple(_pair(text) for text in options.conf),
     )
@@ -170,11 +206,15 @@ def parse_run(argv: Sequence[str]) -> Settings:
         raise SettingsError(f"no job is named {unknown[0]!r}; there are {', '.join(JOB_NAMES)} and all")
     if options.max_records < 1:
         raise SettingsError("--max-records must be at least 1")
+    if options.quarantine_cap < 0:
+        raise SettingsError("--quarantine-cap must be at least 0")
     return replace(
         _settings(options, tuple(name for name in JOB_NAMES if name in names)),
         trigger_s=duration_s(options.trigger),
         once=options.once,
         max_records=options.max_records,
+        quarantine_cap=options.quarantine_cap,
+        silent_after_s=duration_s(options.silent_after),
         fail_on_data_loss=not options.accept_data_loss,
         metrics=options.metrics,
     )

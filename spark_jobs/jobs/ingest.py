@@ -33,7 +33,9 @@ class IngestJob:
 
     def start(self) -> StreamingQuery:
         """Starts the query."""
-        stream = kafka_records(self._spark, self._settings)
+        stream = kafka_records(
+            self._spark, self._settings, self._settings.topic_pattern, self._settings.max_records
+        )
         return start_query(
             self._settings, self.name, stream, self._batch, self._gate, trigger_s=self._settings.trigger_s
         )

@@ -6,13 +6,14 @@ from importlib import import_module
 from typing import Any, Final
 
 STREAMING: Final = {
-    "ingest": "spark_jobs.jobs.ingest:IngestJob",
+    "ingest": "spark_jobs.jobs.records:RecordsJob spark_jobs.jobs.ingest:IngestJob",
     "statistics": "spark_jobs.jobs.statistics:StatisticsJob",
     "anomaly": "spark_jobs.jobs.anomaly:AnomalyJob",
 }
 """``jobs run NAME…``: queries that follow the streams. ``--once`` runs them in this order.
 
-A job may be several queries, each a class, separated by spaces.
+A job may be several queries, each a class, separated by spaces. Of ``ingest`` the run records come first:
+what they say has arrived is then before the readings that ``--once`` takes.
 """
 
 COMMANDS: Final[dict[str, str]] = {

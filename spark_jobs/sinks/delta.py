@@ -56,6 +56,11 @@ def table_version(spark: SparkSession, location: str) -> int:
     return int(log.unsafeVolatileSnapshot().version())
 
 
+def write(frame: DataFrame, location: str, *, mode: str = "append") -> None:
+    """Writes rows, each time it is called."""
+    frame.write.format("delta").mode(mode).save(location)
+
+
 def write_once(frame: DataFrame, location: str, app: str, batch: int, mode: str = "append") -> None:
     """Writes a batch; Delta skips it when the same app has written this batch (or a later one) before."""
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Final
+
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
+from spark_jobs.sinks.delta import table_version
+
+log = logging.getLogger("fieldgate.jobs.changes")
+
+_NEW: Final = ("insert", "update_postimage")
 
 
 def table_changes(spark: SparkSession, settings: Settings, table: Table) -> DataFrame:
@@ -22,3 +32,31 @@ def table_changes(spark: SparkSession, settings: Settings, table: Table) -> Data
         .load(settings.table(table.name))
     )
     return changes.where("_change_type != 'delete'")
+
+
+def new_rows(
+    spark: SparkSession, settings: Settings, table: Table, version: int
+) -> tuple[DataFrame | None, int]:
+    """Rows as they became after a version of a table, None where nothing did; and the version it has now.
+
+    All rows for version -1, and where the feed no longer reaches back so far.
+    """
+    location = settings.table(table.name)
+    # Loading a table looks for news in its log.
+    whole = spark.read.format("delta").load(location)
+    latest = table_version(spark, location)
+    if latest == version:
+        return None, version
+    if version < 0:
+        return whole, latest
+    feed = (
+        spark.read.format("delta")
+        .option("readChangeFeed", "true")
+        .option("startingVersion", version + 1)
+        .option("endingVersion", latest)
+    )
+    try:
+        return feed.load(location).where(F.col("_change_type").isin(*_NEW)).select(*whole.columns), latest
+    except PySparkException as error:
+        log.warning("event=changes.gone table=%s after_version=%d %s", table.name, version, str(error)[:200])
+        return whole, latest

@@ -7,20 +7,20 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.settings import Settings
 
 
-def kafka_records(spark: SparkSession, settings: Settings) -> DataFrame:
-    """A stream of all records of the topics in ``settings.topic_pattern``, those that appear later included.
+def kafka_records(spark: SparkSession, settings: Settings, pattern: str, max_records: int) -> DataFrame:
+    """A stream of all records of the topics a Java pattern matches, those that appear later included.
 
-    Works while no topic matches yet. Columns: value, key, topic, partition, offset, timestamp,
-    timestampType, headers.
+    ``max_records`` bounds one batch. Works while no topic matches yet. Columns: value, key, topic, partition,
+    offset, timestamp, timestampType, headers.
     """
     return (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", settings.bootstrap_servers)
-        .option("subscribePattern", settings.topic_pattern)
+        .option("subscribePattern", pattern)
         .option("includeHeaders", "true")
         .option("startingOffsets", "earliest")
         .option("failOnDataLoss", str(settings.fail_on_data_loss).lower())
-        .option("maxOffsetsPerTrigger", settings.max_records)
+        .option("maxOffsetsPerTrigger", max_records)
         .option("kafka.metadata.max.age.ms", "5000")
         # A broker that is away for a minute or two is waited for inside the batch; the query lives on.
         .option("kafka.default.api.timeout.ms", "180000")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from cloud.schema import GATEWAY_ID
 from spark_jobs.schemas import QUARANTINE, READINGS
 
 _IDENTITY = ("gateway", "channel", "run")
@@ -18,7 +21,15 @@ def readings_of(parsed: DataFrame) -> DataFrame:
 
 def rejects_of(parsed: DataFrame) -> DataFrame:
     """The rejected records of a parsed batch, with the columns of ``quarantine``."""
-    return parsed.where(F.col("reason").isNotNull()).select(*QUARANTINE.schema.names)
+    return as_quarantined(parsed.where(F.col("reason").isNotNull()))
+
+
+def as_quarantined(rejects: DataFrame) -> DataFrame:
+    """Rejects with the columns of ``quarantine``; which gateway's they are is told by the key."""
+    first = F.substring_index("key", "/", 1)
+    gateway = F.when(first.rlike(f"^{GATEWAY_ID.pattern}\\z"), first).otherwise("")
+    untold = {name: F.lit(None).cast("bigint") for name in ("overflow", "overflow_from")}
+    return rejects.withColumns({"gateway": gateway, **untold}).select(*QUARANTINE.schema.names)
 
 
 def unseen_readings(readings: DataFrame, seen: DataFrame) -> DataFrame:
@@ -37,10 +48,28 @@ def unseen_readings(readings: DataFrame, seen: DataFrame) -> DataFrame:
     return new.withColumn("_copy", F.row_number().over(arrival)).where("_copy = 1").select(*columns)
 
 
-def unquarantined(rejects: DataFrame, quarantine: DataFrame) -> DataFrame:
-    """Rejects that are not in quarantine yet.
+RECORD: Final = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_time")
+"""What makes a Kafka record the same: in a topic that was created anew offsets begin again."""
 
-    A record is its place and Kafka's time together: in a topic that was created anew offsets begin again.
-    """
-    record = ["kafka_topic", "kafka_partition", "kafka_offset", "kafka_time"]
-    return rejects.join(quarantine.select(*record), record, "left_anti")
+
+def unstored(rows: DataFrame, stored: DataFrame) -> DataFrame:
+    """Rows of Kafka records that a table doesn't hold yet."""
+    return rows.join(stored.select(*RECORD), list(RECORD), "left_anti").select(*rows.columns)
+
+
+def unquarantined(rejects: DataFrame, quarantine: DataFrame) -> DataFrame:
+    """Rejects that are neither in quarantine yet nor counted there."""
+    counted = quarantine.where("overflow is not null").select(
+        *(F.col(name).alias(f"_{name}") for name in ("gateway", "overflow_from", *RECORD))
+    )
+    same_hour = F.date_trunc("hour", "kafka_time") == F.date_trunc("hour", "_kafka_time")
+    in_it = (
+        (F.col("gateway") == F.col("_gateway"))
+        & (F.col("kafka_topic") == F.col("_kafka_topic"))
+        & (F.col("kafka_partition") == F.col("_kafka_partition"))
+        & F.col("kafka_offset").between(F.col("_overflow_from"), F.col("_kafka_offset"))
+        & same_hour
+        & (F.col("kafka_time") <= F.col("_kafka_time"))
+    )
+    stored = quarantine.where("overflow is null")
+    return unstored(rejects, stored).join(F.broadcast(counted), in_it, "left_anti")

@@ -1,0 +1,153 @@
+"""``ingest``, its second query: Kafka records that are no readings, each once.
+
+Other devices' messages to ``messages``; run records, calibration records and statuses to ``runs``,
+``channels`` and the internal ``_status``; what is none of these to ``quarantine``. It follows topics of its
+own, so it never holds up the readings.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections import Counter
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_jobs import metrics
+from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.query import start_query
+from spark_jobs.schemas import MESSAGES
+from spark_jobs.session import small_batch_session
+from spark_jobs.settings import Settings
+from spark_jobs.sinks.delta import ensure_table, write_once
+from spark_jobs.sinks.places import Place, StoredPlaces
+from spark_jobs.sinks.quarantine import QuarantineSink
+from spark_jobs.sinks.records import LedgerSink, reasons_frame
+from spark_jobs.sources.kafka import kafka_records
+from spark_jobs.state.told import Row
+from spark_jobs.transforms.dedupe import unstored
+from spark_jobs.transforms.messages import messages
+from spark_jobs.transforms.records import CHANNEL_LEDGER, RUN_LEDGER, STATUS_LEDGER, refused, told
+
+log = logging.getLogger("fieldgate.jobs.records")
+
+_MOST_RECORDS: Final = 20_000
+"""In one batch: what the parsed ones of them amount to is in the driver's memory, a kilobyte or two each."""
+
+
+class RecordsJob:
+    """One run of the query; after a failure, make a new one."""
+
+    name = "ingest-records"
+
+    def __init__(self, spark: SparkSession, settings: Settings, gate: Gate) -> None:
+        self._gate = gate
+        self._spark = spark = small_batch_session(spark)
+        self._settings = settings
+        self._cores = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+        self._messages = ensure_table(spark, settings, MESSAGES)
+        self._places = StoredPlaces(spark, self._messages)
+        self._quarantine = QuarantineSink(spark, settings)
+        ledgers = {
+            settings.channels_topic: CHANNEL_LEDGER,
+            settings.runs_topic: RUN_LEDGER,
+            settings.status_topic: STATUS_LEDGER,
+        }
+        self._ledgers = {
+            topic: (ledger, LedgerSink(spark, settings, ledger)) for topic, ledger in ledgers.items()
+        }
+
+    def start(self) -> StreamingQuery:
+        """Starts the query."""
+        topics = (self._settings.raw_topic, *self._ledgers)
+        stream = kafka_records(
+            self._spark,
+            self._settings,
+            "|".join(re.escape(topic) for topic in topics),
+            min(self._settings.max_records, _MOST_RECORDS),
+        )
+        return start_query(
+            self._settings, self.name, stream, self._batch, self._gate, trigger_s=self._settings.trigger_s
+        )
+
+    def tick(self) -> None:
+        """Nothing is due without records."""
+
+    def finish(self) -> None:
+        """Nothing is left to do after the last record."""
+
+    def _batch(self, records: DataFrame, batch: int) -> None:
+        started = time.monotonic()
+        generation = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        app = f"{self.name}-{generation}"
+        # Several passes: what the broker has given once needn't be fetched again.
+        records = records.coalesce(self._cores).persist()
+        try:
+            spans, counts = _spans(records)
+            stored = self._write_messages(records, spans, counts, app, batch)
+            changed, rejected = self._write_told(records, spans, app, batch)
+        finally:
+            records.unpersist()
+        log.info(
+            "event=records.batch batch=%d records=%d messages=%d changed=%d quarantined=%d seconds=%.2f",
+            batch,
+            sum(counts.values()),
+            stored,
+            changed,
+            rejected,
+            time.monotonic() - started,
+        )
+
+    def _write_messages(
+        self,
+        records: DataFrame,
+        spans: dict[Place, tuple[int, int]],
+        counts: dict[Place, int],
+        app: str,
+        batch: int,
+    ) -> int:
+        topic = self._settings.raw_topic
+        mine = {place: span for place, span in spans.items() if place[0] == topic}
+        if not mine:
+            return 0
+        rows = messages(records.where(F.col("topic") == topic))
+        stored = sum(counts[place] for place in mine)
+        if self._places.may_hold({place: lowest for place, (lowest, _) in mine.items()}):
+            rows = unstored(rows, self._spark.read.format("delta").load(self._messages))
+            stored = rows.count()
+        if stored:
+            write_once(rows.coalesce(1), self._messages, app, batch)
+        self._places.stored({place: highest for place, (_, highest) in mine.items()})
+        return stored
+
+    def _write_told(
+        self, records: DataFrame, spans: dict[Place, tuple[int, int]], app: str, batch: int
+    ) -> tuple[int, int]:
+        changed = 0
+        refusals: list[Row] = []
+        for topic in {topic for topic, _ in spans} & self._ledgers.keys():
+            ledger, sink = self._ledgers[topic]
+            found = sink.write(told(records.where(F.col("topic") == topic), ledger))
+            changed += found.changed
+            refusals += found.refused
+        if not refusals:
+            return changed, 0
+        rejects = refused(records, reasons_frame(self._spark, refusals))
+        metrics.quarantined(Counter(row["reason"] for row in refusals))
+        places = {place: span for place, span in spans.items() if place[0] in self._ledgers}
+        return changed, self._quarantine.write(rejects, places, app, batch)
+
+
+def _spans(records: DataFrame) -> tuple[dict[Place, tuple[int, int]], dict[Place, int]]:
+    """Lowest and highest offset of each partition in the batch, and how many records it has."""
+    rows = (
+        records.groupBy("topic", "partition")
+        .agg(F.min("offset").alias("lowest"), F.max("offset").alias("highest"), F.count(F.lit(1)).alias("n"))
+        .collect()
+    )
+    spans = {(row.topic, row.partition): (int(row.lowest), int(row.highest)) for row in rows}
+    return spans, {(row.topic, row.partition): int(row.n) for row in rows}

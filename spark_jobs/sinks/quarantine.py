@@ -1,0 +1,131 @@
+"""Rejected records into ``quarantine``: each once, at most so many of one gateway in one hour.
+
+What comes beyond the cap is counted, not stored: one row with the reason OVERFLOW for each batch, gateway,
+hour of Kafka time, topic and partition, whose ``overflow`` says how many, and whose offsets say which, so
+that they are counted once. These rows are in the commit that stores the batch's other rejects: the
+count is as exact as the table, whatever happens between two batches. They are appended rather than added up
+in one row, because a flood is when there is no time to rewrite files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import or_
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+
+from spark_jobs.schemas import QUARANTINE
+from spark_jobs.settings import Settings
+from spark_jobs.sinks.delta import ensure_table, write_once
+from spark_jobs.sinks.places import Place, StoredPlaces
+from spark_jobs.transforms.dedupe import unquarantined
+
+OVERFLOW: Final = "OVERFLOW"
+"""Reason of a row that only counts."""
+
+Bucket = tuple[str, int]
+"""Gateway ('' where it is not known) and hour of Kafka time, microseconds since the epoch."""
+_HOUR_US: Final = 3_600_000_000
+
+_MAX_HOURS: Final = 48
+"""Above so many hours in one batch the files are not pruned by them."""
+
+
+class QuarantineSink:
+    """Writes rejects. Owned by the thread that runs the query's batches."""
+
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        self._spark = spark
+        self._cap = settings.quarantine_cap
+        self._location = ensure_table(spark, settings, QUARANTINE)
+        self._places = StoredPlaces(spark, self._location)
+        self._filled: dict[Bucket, int] = {}
+
+    def write(self, rejects: DataFrame, spans: Mapping[Place, tuple[int, int]], app: str, batch: int) -> int:
+        """Stores or counts a batch's rejects (with the columns of the table), and says how many were new.
+
+        ``spans``: lowest and highest offset of the rejects in each partition. Doing it again with the same
+        app and batch changes nothing.
+        """
+        if self._places.may_hold({place: lowest for place, (lowest, _) in spans.items()}):
+            rejects = unquarantined(rejects, self._spark.read.format("delta").load(self._location))
+        rejects = rejects.withColumn("_hour", _hour()).persist()
+        try:
+            found = rejects.groupBy("gateway", "_hour").count().collect()
+            new = {(row.gateway, row._hour): int(row["count"]) for row in found}
+            if new:
+                self._fill(new)
+                write_once(self._kept(rejects, new).coalesce(1), self._location, app, batch)
+            for bucket, count in new.items():
+                self._filled[bucket] = min(self._filled[bucket] + count, max(self._cap, self._filled[bucket]))
+        finally:
+            rejects.unpersist()
+        self._places.stored({place: highest for place, (_, highest) in spans.items()})
+        return sum(new.values())
+
+    def _fill(self, buckets: Iterable[Bucket]) -> None:
+        """Looks up how many rows of these are stored, where it isn't known yet."""
+        unknown = [bucket for bucket in buckets if bucket not in self._filled]
+        if not unknown:
+            return
+        hours = sorted({hour for _, hour in unknown})
+        stored = self._spark.read.format("delta").load(self._location).where("overflow is null")
+        if len(hours) <= _MAX_HOURS:
+            inside = [
+                F.col("kafka_time").between(
+                    *(F.timestamp_micros(F.lit(at)) for at in (hour, hour + _HOUR_US))
+                )
+                for hour in hours
+            ]
+            stored = stored.where(reduce(or_, inside))
+        # A row of before there was the column has no gateway and counts for nobody.
+        rows = stored.groupBy("gateway", _hour().alias("hour")).count().collect()
+        counts = {(row.gateway, row.hour): int(row["count"]) for row in rows}
+        for bucket in unknown:
+            self._filled[bucket] = counts.get(bucket, 0)
+
+    def _kept(self, rejects: DataFrame, new: Mapping[Bucket, int]) -> DataFrame:
+        """The rows to append: rejects up to the cap, the oldest first, and the counts of the others."""
+        room = {bucket: max(self._cap - self._filled[bucket], 0) for bucket in new}
+        if all(count <= room[bucket] for bucket, count in new.items()):
+            return rejects.drop("_hour")
+        in_order = Window.partitionBy("gateway", "_hour").orderBy(
+            "kafka_time", "kafka_topic", "kafka_partition", "kafka_offset"
+        )
+        placed = rejects.withColumn("_rank", F.row_number().over(in_order)).join(
+            F.broadcast(_rooms(self._spark, room)), ["gateway", "_hour"]
+        )
+        beyond = (
+            placed.where("_rank > _room")
+            .groupBy("gateway", "_hour", "kafka_topic", "kafka_partition")
+            .agg(
+                F.count(F.lit(1)).alias("overflow"),
+                F.min("kafka_offset").alias("overflow_from"),
+                F.max("kafka_offset").alias("kafka_offset"),
+                F.max("kafka_time").alias("kafka_time"),
+                F.sum("payload_bytes").alias("payload_bytes"),
+                F.max("ingested_at").alias("ingested_at"),
+                F.lit(OVERFLOW).alias("reason"),
+            )
+        )
+        names = QUARANTINE.schema.names
+        stored = placed.where("_rank <= _room").select(*names)
+        return stored.unionByName(beyond.drop("_hour"), allowMissingColumns=True).select(*names)
+
+
+def _hour() -> Column:
+    micros = F.unix_micros("kafka_time")
+    return micros - F.pmod(micros, F.lit(_HOUR_US))
+
+
+def _rooms(spark: SparkSession, room: Mapping[Bucket, int]) -> DataFrame:
+    columns = {
+        "gateway": pa.array([gateway for gateway, _ in room], pa.string()),
+        "_hour": pa.array([hour for _, hour in room], pa.int64()),
+        "_room": pa.array(room.values(), pa.int64()),
+    }
+    return spark.createDataFrame(pa.table(columns))

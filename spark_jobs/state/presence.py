@@ -1,0 +1,251 @@
+"""Which channels are there, and what is missing of them: the rows of ``presence``.
+
+Pure bookkeeping over what the tables say; times are microseconds since the epoch. What is pending and what is
+lost is ``cloud.balance``'s to say, as for ``fieldgate status``. A run record tells what had been sent when it
+was told, so it counts only once the readings sent before it are in the table: when a later arrival of its
+gateway is there, or five minutes later. Until then the figures stay as they were. Owned by one thread at a
+time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cloud.balance import (
+    ChannelBalance,
+    Found,
+    Known,
+    current_run,
+    held_of_channels,
+    held_of_runs,
+    in_order,
+    named_runs,
+    run_balance,
+)
+from cloud.run_records import RunRecord
+from cloud.status_records import OFFLINE, ONLINE
+
+SILENT: Final = "silent"
+SETTLE_US: Final = 300_000_000
+"""After so long a run record counts whether or not something of its gateway has arrived since."""
+_PERIODS: Final = 5
+_METERED: Final = 3
+"""A metered gateway sends once a minute or less: it is silent after so many times as long."""
+_ENDED: Final = ("stopped", "killed")
+
+Channel = tuple[str, str]
+"""gateway, channel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """When a channel was last heard of (Kafka's time), and its newest reading."""
+
+    last_seen_us: int | None = None
+    time_us: int | None = None
+    value: float | None = None
+    period_ms: int | None = None
+
+    def later(self, other: Arrival) -> Arrival:
+        """Both together; of two readings of one time the other is the corrected one."""
+        seen = max(
+            (each for each in (self.last_seen_us, other.last_seen_us) if each is not None), default=None
+        )
+        newer = other if (other.time_us or 0) >= (self.time_us or 0) and other.time_us is not None else self
+        return Arrival(seen, newer.time_us, newer.value, newer.period_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Readings of one channel, over all runs, that are not in the table."""
+
+    pending: int = 0
+    lost: int = 0
+    announced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a run said of itself last, and when Kafka took it."""
+
+    state: str
+    uplink: str | None
+    told_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """A row of the table."""
+
+    arrival: Arrival
+    state: str
+    losses: Losses
+
+
+@dataclass
+class _Gateway:
+    """What is known of one gateway. ``told`` are all run records, ``settled`` those that count already."""
+
+    found: defaultdict[str, Found] = field(default_factory=lambda: defaultdict(Found))
+    told: dict[str, tuple[RunRecord, int]] = field(default_factory=dict)
+    waiting: list[tuple[RunRecord, int]] = field(default_factory=list)
+    settled: dict[str, tuple[RunRecord, int]] = field(default_factory=dict)
+    statuses: dict[str, Status] = field(default_factory=dict)
+    heard_us: int = 0
+    balances: dict[str, dict[str, ChannelBalance]] = field(default_factory=dict)
+    currents: tuple[str | None, frozenset[str]] = (None, frozenset())
+    stale: bool = True
+
+    def newest(self) -> str | None:
+        """The run that is the gateway's now: the last one told of, or one that has only said it is online."""
+        named = named_runs(self.told)
+        current = current_run(self.told, named)
+        since = self.statuses[current].told_us if current in self.statuses else -1
+        begun = {
+            run: status.told_us
+            for run, status in self.statuses.items()
+            if run not in self.told and run not in named
+            and (current is None or (status.state == ONLINE and status.told_us > since))
+        }  # fmt: skip
+        return max(begun, key=lambda run: begun[run], default=current)
+
+    def settle(self, now_us: int, *, all_told: bool) -> None:
+        """Lets those records count whose readings have come."""
+        left = []
+        for record, told_us in self.waiting:
+            if all_told or self.heard_us >= told_us or now_us >= told_us + SETTLE_US:
+                self.settled[record.run] = record, told_us
+                self.forget(record.run)
+            else:
+                left.append((record, told_us))
+        self.waiting = left
+
+    def forget(self, run: str) -> None:
+        """What was worked out of a run is no longer so."""
+        self.balances.pop(run, None)
+        self.stale = True
+
+    def losses(self) -> dict[str, Losses]:
+        """Of each channel, over all runs."""
+        known: Known = self.settled
+        named = named_runs(known)
+        current = current_run(known, named)
+        if self.currents != (current, frozenset(named)):
+            self.currents = current, frozenset(named)
+            self.balances.clear()
+        runs = {*self.found, *known, *named}
+        for run in runs - self.balances.keys():
+            self.balances[run] = run_balance(
+                self.found.get(run, Found()),
+                known[run][0] if run in known else None,
+                counted=run in known or run in named,
+                current=run == current,
+            )
+        settled = {run: sum(len(each.settled) for each in self.balances[run].values()) for run in runs}
+        held = held_of_runs(in_order(runs, known), known, current, settled)
+        totals: defaultdict[str, Losses] = defaultdict(Losses)
+        for run in runs:
+            shares = held_of_channels(self.balances[run], held[run])
+            for channel, each in self.balances[run].items():
+                before, kept = totals[channel], shares.get(channel, 0)
+                totals[channel] = Losses(
+                    before.pending + each.issuing + kept,
+                    before.lost + len(each.settled) - kept,
+                    before.announced + each.dropped,
+                )
+        return dict(totals)
+
+
+class Presences:
+    """Takes up what the tables say, in any order, and gives the rows that are another than before."""
+
+    def __init__(self, silent_after_s: float) -> None:
+        self._silent_us = int(silent_after_s * 1e6)
+        self._gateways: defaultdict[str, _Gateway] = defaultdict(_Gateway)
+        self._arrivals: dict[Channel, Arrival] = {}
+        self._losses: dict[Channel, Losses] = {}
+        self._rows: dict[Channel, Presence] = {}
+
+    def restore(self, channel: Channel, row: Presence) -> None:
+        """Takes up a row of the table at start."""
+        self._rows[channel] = row
+        self._losses[channel] = row.losses
+        self.arrived(channel, row.arrival)
+
+    def arrived(self, channel: Channel, arrival: Arrival) -> None:
+        """Readings of a channel are in the table."""
+        self._arrivals[channel] = self._arrivals.get(channel, Arrival()).later(arrival)
+        gateway = self._gateways[channel[0]]
+        gateway.heard_us = max(gateway.heard_us, arrival.last_seen_us or 0)
+
+    def stored(self, gateway: str, channel: str, run: str, first: int, last: int) -> None:
+        """``readings`` holds these numbers."""
+        self._gateways[gateway].found[run].kafka[channel].add(first, last)
+        self._gateways[gateway].forget(run)
+
+    def set_aside(self, gateway: str, channel: str, run: str, first: int, last: int) -> bool:
+        """``quarantine`` holds these numbers; says whether that was news."""
+        there = self._gateways[gateway].found[run].dead_letters[channel]
+        if not len(there.missing(first, last)):
+            return False
+        there.add(first, last)
+        self._gateways[gateway].forget(run)
+        return True
+
+    def told(self, record: RunRecord, told_us: int) -> None:
+        """A run record, the furthest of its run."""
+        gateway = self._gateways[record.gateway]
+        gateway.told[record.run] = record, told_us
+        gateway.waiting.append((record, told_us))
+        gateway.stale = True
+        for drop in record.dropped:
+            its = self._gateways[drop.gateway]
+            its.found[drop.run].announced[drop.channel].add(max(drop.first, 1), drop.last)
+            its.forget(drop.run)
+
+    def status(self, gateway: str, run: str, status: Status) -> None:
+        """The last status of a run."""
+        self._gateways[gateway].statuses[run] = status
+
+    def changed(self, now_us: int, *, all_told: bool = False) -> dict[Channel, Presence]:
+        """The rows that are not what they were, by channel.
+
+        With ``all_told`` every run record counts: all that was sent before it is in the tables.
+        """
+        for name, gateway in self._gateways.items():
+            gateway.settle(now_us, all_told=all_told)
+            # A run that has told nothing that counts yet is no reason to forget what was lost.
+            if gateway.stale and gateway.told.keys() == gateway.settled.keys():
+                gateway.stale = False
+                for channel, losses in gateway.losses().items():
+                    self._losses[name, channel] = losses
+        states = {name: self._state(gateway) for name, gateway in self._gateways.items()}
+        now = dict(self._now(now_us, states))
+        rows = {channel: row for channel, row in now.items() if self._rows.get(channel) != row}
+        self._rows |= rows
+        return rows
+
+    def _now(self, now_us: int, states: Mapping[str, tuple[bool, int]]) -> Iterator[tuple[Channel, Presence]]:
+        channels: Iterable[Channel] = {*self._arrivals, *self._losses}
+        for channel in channels:
+            arrival = self._arrivals.get(channel, Arrival())
+            offline, silent_us = states[channel[0]]
+            patience_us = max(_PERIODS * (arrival.period_ms or 0) * 1000, silent_us)
+            heard = arrival.last_seen_us is not None and now_us - arrival.last_seen_us <= patience_us
+            state = OFFLINE if offline else ONLINE if heard else SILENT
+            yield channel, Presence(arrival, state, self._losses.get(channel, Losses()))
+
+    def _state(self, gateway: _Gateway) -> tuple[bool, int]:
+        """Whether a gateway is offline, and after how long without a reading its channels are silent."""
+        run = gateway.newest()
+        if run is None:
+            return False, self._silent_us
+        status, record = gateway.statuses.get(run), gateway.told.get(run)
+        offline = (status is not None and status.state == OFFLINE) or (
+            record is not None and record[0].state in _ENDED
+        )
+        metered = status is not None and status.uplink == "metered"
+        return offline, self._silent_us * (_METERED if metered else 1)

@@ -1,0 +1,73 @@
+"""What new readings and rejects say of presence: when channels were heard of, and which numbers are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from cloud.schema import claimed_identity
+from spark_jobs.transforms.statistics import timely
+
+_IDENTITY: Final = ("gateway", "channel", "run")
+
+
+def arrivals(readings: DataFrame) -> DataFrame:
+    """One row per (gateway, channel): last_seen_us (arrival), and time_us, value, period_ms of the newest.
+
+    The newest is by the readings' own time; of one whose clock was not set it isn't known.
+    """
+    newest = F.max_by(
+        F.struct("time", "value", "period_ms"), F.when(timely(), F.struct("time", "run", "seq"))
+    )
+    return (
+        readings.groupBy("gateway", "channel")
+        .agg(F.unix_micros(F.max("kafka_time")).alias("last_seen_us"), newest.alias("newest"))
+        .select(
+            "gateway",
+            "channel",
+            "last_seen_us",
+            F.unix_micros("newest.time").alias("time_us"),
+            "newest.value",
+            "newest.period_ms",
+        )
+    )
+
+
+def seq_ranges(identities: DataFrame) -> DataFrame:
+    """The ranges that hold exactly the identities given: gateway, channel, run, first, last."""
+    distinct = identities.select(*_IDENTITY, "seq").distinct()
+    # Within a stretch without gaps the number grows as its rank does.
+    rank = F.row_number().over(Window.partitionBy(*_IDENTITY).orderBy("seq"))
+    return (
+        distinct.withColumn("_stretch", F.col("seq") - rank)
+        .groupBy(*_IDENTITY, "_stretch")
+        .agg(F.min("seq").alias("first"), F.max("seq").alias("last"))
+        .select(*_IDENTITY, "first", "last")
+    )
+
+
+_CLAIMED: Final = StructType(
+    [*(StructField(name, StringType()) for name in _IDENTITY), StructField("seq", LongType())]
+)
+
+
+def _claims(batches: Iterable[Any]) -> Iterator[Any]:
+    for batch in batches:
+        found = [claimed_identity(payload) for payload in batch["payload"].to_pylist() if payload]
+        columns = list(zip(*filter(None, found), strict=True)) or [()] * 4
+        arrays = [pa.array(values, pa.string()) for values in columns[:3]]
+        yield pa.RecordBatch.from_arrays([*arrays, pa.array(columns[3], pa.int64())], names=_CLAIMED.names)
+
+
+def claimed(rejects: DataFrame) -> DataFrame:
+    """The readings that rejects claim to be, as far as they say: gateway, channel, run, seq.
+
+    A forged one claims what its gateway never issued.
+    """
+    told = rejects.where("overflow is null and reason <> 'FORGED'")
+    return told.select("payload").mapInArrow(_claims, _CLAIMED)

@@ -1,0 +1,228 @@
+"""Records of runs, calibrations and statuses to rows of their tables, by the gateway's own parsers.
+
+A row that can't be made has a ``reason`` and no values. No byte string may stop a query, so numbers and texts
+are held against what a table can store here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+from cloud.channel_records import parse_channel
+from cloud.fields import InvalidFields, load_object
+from cloud.run_records import RunRecord
+from cloud.schema import DEAD_LETTER_PAYLOAD_BYTES, GATEWAY_ID, MAX_PAYLOAD_BYTES, RUN_ID
+from cloud.status_records import parse_status
+from spark_jobs.schemas import CHANNELS, RUNS, STATUS, Table
+from spark_jobs.state.told import Fold, Row, calibration, furthest_run, furthest_runs, last_status
+from spark_jobs.transforms.dedupe import as_quarantined
+from spark_jobs.transforms.messages import header, utf8
+
+_MAX_INT64: Final = (1 << 63) - 1
+_MAX_NAME: Final = 256
+_ENDED: Final = ("stopped", "killed")
+
+_PLACE: Final = (
+    StructField("kafka_topic", StringType()),
+    StructField("kafka_partition", IntegerType()),
+    StructField("kafka_offset", LongType()),
+    StructField("kafka_time", TimestampType()),
+)
+
+Parse = Callable[[bytes, int, int], Row]
+"""A value, Kafka's time of it in microseconds and its offset to a row. Raises InvalidFields."""
+
+
+def _name(text: str, what: str) -> str:
+    if not 1 <= len(text) <= _MAX_NAME or not text.isprintable():
+        raise InvalidFields("BAD_NAME", f"{what} must be of 1 to {_MAX_NAME} printable characters")
+    return text
+
+
+def _count(number: int, what: str) -> int:
+    if not 0 <= number <= _MAX_INT64:
+        raise InvalidFields("OUT_OF_RANGE", f"{what} {str(number)[:40]} is no count")
+    return number
+
+
+def _words(fields: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Settings as a table keeps them: each value is JSON."""
+    return sorted((name, json.dumps(value)) for name, value in (fields or {}).items())
+
+
+def _json(extra: Mapping[str, Any] | None) -> str | None:
+    return json.dumps(extra, separators=(",", ":"), allow_nan=False) if extra else None
+
+
+def channel_row(value: bytes, told_us: int, offset: int) -> Row:
+    """A record of ``gateway.channels`` as a row of ``channels``."""
+    record = parse_channel(value)
+    row = {name: getattr(record, name, None) for name in CHANNELS.schema.names}
+    return {
+        **row,
+        "valid_from": record.valid_from_us,
+        "valid_to": record.valid_to_us,
+        "periods": [{"begin": each.begin_us, "end": each.end_us} for each in record.periods],
+        "range_min": record.range[0],
+        "range_max": record.range[1],
+        "settings": _words(record.settings),
+        "said": _words(record.said),
+        "extra": _json(record.extra),
+    }
+
+
+def run_row(value: bytes, told_us: int, offset: int) -> Row:
+    """A record of ``gateway.runs`` as a row of ``runs``."""
+    if len(value) > MAX_PAYLOAD_BYTES:
+        raise InvalidFields("TOO_LARGE", f"{len(value)} bytes, at most {MAX_PAYLOAD_BYTES}")
+    load_object(value)
+    try:
+        record = RunRecord.from_json(value)
+    except ValueError as error:
+        raise InvalidFields("BAD_RUN_RECORD", str(error)[:200]) from error
+    if not GATEWAY_ID.fullmatch(record.gateway) or not RUN_ID.fullmatch(record.run):
+        raise InvalidFields("BAD_NAME", "gateway or run is no name")
+    lost_s = [each.lost_at_most_s for each in record.unfinished]
+    if not all(map(math.isfinite, lost_s)):
+        raise InvalidFields("NOT_FINITE", "lost_at_most_s is not finite")
+    _count(sum(abs(seq) for seq in record.last_seq.values()), "the sum of last_seq")
+    for each in record.dropped:
+        _count(each.first, "a dropped range's first")
+        _count(each.last, "a dropped range's last")
+        _name(each.reason, "reason")
+    return {
+        "gateway": record.gateway,
+        "run": record.run,
+        "previous_run": None if record.previous_run is None else _name(record.previous_run, "previous_run"),
+        "boot": None if record.boot is None else _name(record.boot, "boot"),
+        "state": _name(record.state, "state"),
+        "started": record.started_us,
+        "ended": told_us if record.state in _ENDED else None,
+        "last_seq": [
+            (_name(name, "channel"), _count(seq, "seq")) for name, seq in sorted(record.last_seq.items())
+        ],
+        "in_flight": _count(record.in_flight, "in_flight"),
+        "outbox_records": _count(record.outbox_records, "outbox_records"),
+        "dropped": [asdict(each) for each in record.dropped],
+        "dropped_records": [
+            (_name(reason, "reason"), _count(count, "count"))
+            for reason, count in sorted(record.dropped_records.items())
+        ],
+        "drops_unknown": record.drops_unknown,
+        "unfinished": [{**asdict(each), "run": _name(each.run, "run")} for each in record.unfinished],
+        "revision": _count(record.revision, "revision"),
+        "told_at": told_us,
+    }
+
+
+def status_row(value: bytes, told_us: int, offset: int) -> Row:
+    """A record of ``gateway.status`` as a row of ``_status``."""
+    record = parse_status(value)
+    return {
+        "gateway": record.gateway,
+        "run": record.run,
+        "state": record.state,
+        "time": record.time_us,
+        "fieldgate": record.version,
+        "clock": record.clock,
+        "uplink": record.uplink,
+        "revision": record.revision,
+        "extra": _json(record.extra),
+        "told_at": told_us,
+        "told_offset": offset,
+    }
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A table made of a topic's records: how one is parsed, and what two of one key make.
+
+    ``condense`` leaves of many rows those that count, where that needs no look into the table.
+    """
+
+    table: Table
+    parse: Parse
+    fold: Fold
+    condense: Callable[[Iterable[Row]], list[Row]] | None = None
+
+    @property
+    def schema(self) -> StructType:
+        """Rows as told: the table's columns but for bookkeeping, ``reason``, and the place in Kafka."""
+        told = [field for field in self.table.schema if field.name != "updated_at"]
+        return StructType([*told, StructField("reason", StringType()), *_PLACE])
+
+
+CHANNEL_LEDGER: Final = Ledger(CHANNELS, channel_row, calibration)
+RUN_LEDGER: Final = Ledger(RUNS, run_row, furthest_run, furthest_runs)
+STATUS_LEDGER: Final = Ledger(STATUS, status_row, last_status)
+
+
+def parse_rows(batch: Any, ledger: Ledger) -> list[Row]:
+    """One Arrow batch of Kafka records as rows of ``ledger.schema``; a null value makes none."""
+    made: list[Row] = []
+    refused: list[Row] = []
+    columns = (
+        batch["value"].to_pylist(),
+        batch["topic"].to_pylist(),
+        batch["partition"].to_pylist(),
+        batch["offset"].to_pylist(),
+        batch["timestamp"].cast(pa.int64()).to_pylist(),
+    )
+    for value, topic, partition, offset, told_us in zip(*columns, strict=True):
+        if value is None:
+            continue
+        place = {
+            "kafka_topic": topic,
+            "kafka_partition": partition,
+            "kafka_offset": offset,
+            "kafka_time": told_us,
+        }
+        try:
+            made.append({**ledger.parse(value, told_us, offset), **place, "reason": None})
+        except InvalidFields as problem:
+            refused.append({**place, "reason": problem.reason})
+    return [*(ledger.condense(made) if ledger.condense else made), *refused]
+
+
+def _parse_batches(batches: Iterable[Any], ledger: Ledger, schema: Any) -> Iterator[Any]:
+    for batch in batches:
+        yield pa.RecordBatch.from_pylist(parse_rows(batch, ledger), schema=schema)
+
+
+def told(records: DataFrame, ledger: Ledger) -> DataFrame:
+    """Kafka records (as the source gives them) to rows of ``ledger.schema``."""
+    schema = to_arrow_schema(ledger.schema)
+    needed = records.select("value", "topic", "partition", "offset", "timestamp")
+    return needed.mapInArrow(partial(_parse_batches, ledger=ledger, schema=schema), ledger.schema)
+
+
+def refused(records: DataFrame, reasons: DataFrame) -> DataFrame:
+    """Kafka records that were refused, as rejects.
+
+    ``reasons`` (small): ``kafka_topic``, ``kafka_partition``, ``kafka_offset`` and ``reason``.
+    """
+    placed = records.select(
+        F.substring("value", 1, DEAD_LETTER_PAYLOAD_BYTES).alias("payload"),
+        F.length("value").cast("bigint").alias("payload_bytes"),
+        utf8(F.col("key")).alias("key"),
+        "headers",
+        utf8(header("mqtt-topic")).alias("source"),
+        F.col("topic").alias("kafka_topic"),
+        F.col("partition").alias("kafka_partition"),
+        F.col("offset").alias("kafka_offset"),
+        F.col("timestamp").alias("kafka_time"),
+        F.current_timestamp().alias("ingested_at"),
+    )
+    place = ["kafka_topic", "kafka_partition", "kafka_offset"]
+    return as_quarantined(placed.join(F.broadcast(reasons.select(*place, "reason")), place))
