@@ -1,5 +1,7 @@
 """Keeps jobs running side by side: restarts what fails, says why, and stops all of them within a deadline.
 
+Each job has a thread that supervises it and nothing else touches it, until the jobs are to stop.
+
 A query that fails is started again after 1, 2, 4 … 60 s, for ever: the others go on, and what ails it may
 pass (a broker, a full disk) or be mended meanwhile (a checkpoint moved away). Only when no query is left that
 runs well, each of them has failed six times in a row, or Spark itself has ended, the process gives up, so
@@ -160,29 +162,59 @@ def _ended(spark: SparkSession) -> bool:
         return True
 
 
-def run_until_stopped(jobs: Sequence[Supervised], spark: SparkSession, stopping: threading.Event) -> None:
+def run_until_stopped(
+    jobs: Sequence[Supervised], spark: SparkSession, stopping: threading.Event, *, look_every_s: float = 1.0
+) -> None:
     """Supervises the jobs until ``stopping``. Raises QueryFailedError when none of them can go on."""
+    trouble: list[Exception] = []
+    threads = [
+        threading.Thread(target=_look_after, args=(job, stopping, trouble, look_every_s), daemon=True)
+        for job in jobs
+    ]
     try:
-        while not stopping.is_set():
-            for job in jobs:
-                try:
-                    job.supervise()
-                except (Py4JError, OSError):
-                    if not _ended(spark):
-                        raise
-            if _ended(spark) and not stopping.is_set():
+        # In order the first time: the first job's tables are what the next one follows.
+        for job in jobs:
+            job.supervise()
+        for thread in threads:
+            thread.start()
+        while not stopping.wait(look_every_s):
+            if _ended(spark):
                 raise QueryFailedError("Spark has ended: its JVM died or its context was stopped")
+            if trouble:
+                raise trouble[0]
             if all(job.hopeless for job in jobs):
                 raise QueryFailedError(f"nothing runs well: each query failed {_HOPELESS} times in a row")
-            stopping.wait(1.0)
+    except (Py4JError, OSError) as error:
+        if _ended(spark):
+            raise QueryFailedError("Spark has ended: its JVM died or its context was stopped") from error
+        raise
     finally:
+        stopping.set()
         if not _ended(spark):
-            _stop(jobs)
+            _stop(jobs, threads)
 
 
-def _stop(jobs: Sequence[Supervised]) -> None:
+def _look_after(
+    job: Supervised, stopping: threading.Event, trouble: list[Exception], look_every_s: float
+) -> None:
+    """In a thread of its own: what one job does by the clock can take minutes, the others go on."""
+    while not stopping.wait(look_every_s):
+        try:
+            job.supervise()
+        except Exception as error:  # noqa: BLE001 - the main thread's to raise
+            trouble.append(error)
+            return
+
+
+def _stop(jobs: Sequence[Supervised], supervisors: Sequence[threading.Thread]) -> None:
     """Ends the queries between two batches; side by side, so that the wait is that of the longest."""
     deadline = time.monotonic() + _PATIENCE_S
+    for job in jobs:
+        job.gate.shut()
+    for thread in supervisors:
+        if thread.is_alive():
+            thread.join(max(0.0, deadline - time.monotonic()))
+    # Again: one may have been about to start a query.
     for job in jobs:
         job.gate.shut()
     for job in jobs:

@@ -66,7 +66,7 @@ class Program:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def says(self, text: str, times: int = 1, deadline_s: float = 180.0) -> None:
+    def says(self, text: str, times: int = 1, deadline_s: float = 600.0) -> None:
         """Waits until the log holds the text so often; fails when the program ends before that."""
 
         def there() -> bool:
@@ -98,7 +98,7 @@ class Program:
                     found.append(child)
         return found
 
-    def ends(self, deadline_s: float = 120.0) -> int:
+    def ends(self, deadline_s: float = 300.0) -> int:
         """The exit status, once it has one."""
         return self._process.wait(deadline_s)
 
@@ -231,7 +231,7 @@ def _interval(row: dict[str, Any], length_us: int) -> tuple[str, int]:
     return row["channel"], round(row["interval_start"].timestamp() * 1e6) // length_us
 
 
-def wait_for_rows(settings: Settings, count: int, deadline_s: float = 180.0) -> None:
+def wait_for_rows(settings: Settings, count: int, deadline_s: float = 600.0) -> None:
     """Waits until ``readings`` holds at least so many."""
 
     def rows() -> int:

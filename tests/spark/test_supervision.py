@@ -62,8 +62,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(jobs: list[Supervised], spark: SparkSession, stopping: threading.Event) -> None:
     """As the program does, but looking again at once."""
-    stopping.wait = lambda timeout=None: stopping.is_set()  # type: ignore[method-assign]
-    run_until_stopped(jobs, spark, stopping)
+    run_until_stopped(jobs, spark, stopping, look_every_s=0.02)
 
 
 def test_one_that_fails_for_ever_leaves_the_other_running(spark: SparkSession, tmp_path: Path) -> None:
