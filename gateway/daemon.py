@@ -16,9 +16,10 @@ from typing import Any, Final
 from buffer.drops import NOT_STORED, Drop
 from buffer.errors import OutboxError
 from cloud.errors import CloudError
-from cloud.schema import SYNCED, UNSYNCED, VERSION, Reading
+from cloud.schema import SYNCED, UNSYNCED, Reading
 from drivers.interface import BoardError
 from gateway import assembly
+from gateway.announced_status import AnnouncedStatus, installed_version
 from gateway.broker_drops import BrokerDrops
 from gateway.calibration_history import CalibrationHistory
 from gateway.clock import Machine
@@ -107,20 +108,27 @@ class Daemon:
         )
         self._untold = UntoldDrops()
         self._broker_drops = BrokerDrops(self._run_id)
+        self._announced = AnnouncedStatus(
+            config.gateway.id,
+            self._run_id,
+            machine_clock.now_ns,
+            lambda: self._clock.synced,
+            lambda: self._forwarder.uplink,
+            installed_version(),
+        )
         self._link = MqttLink(
             config.mqtt.host,
             config.mqtt.port,
             f"fieldgate-{config.gateway.id}",
             assembly.filters(config),
-            self._topics.run,
+            (self._topics.run, self._topics.status),
             self._arrived,
-            (self._topics.status, self._announcement("offline")),
+            (self._topics.status, self._announced.will),
             config.mqtt.keepalive_s,
             self._broker_drops,
             lambda: self._forwarder.session_lost(),
             config.mqtt.login,
         )
-        self._link.greet(self._topics.status, self._announcement("online"))
         self._live, self._backlog = (assembly.kafka_sink(config, role) for role in ("live", "backlog"))
         self._forwarder = Forwarder(
             self._intake,
@@ -192,6 +200,7 @@ class Daemon:
         # Before the forwarder looks at the outbox: what is in there of these is older.
         self._calibrations.begin(assembly.channel_records(self._config))
         self._forwarder.start()
+        self._announce_status()
         self._link.start()
         self._open_status()
         self._supervisor.start()
@@ -223,6 +232,7 @@ class Daemon:
                 return False
             self._announce_disk()
             self._check_clock()
+            self._announce_status()
             self._calibrations.check(self._supervisor.said)
             if self._reload_asked.is_set():
                 self._reload()
@@ -245,6 +255,8 @@ class Daemon:
         notify("STOPPING=1")
         self._supervisor.stop()
         self._announce_drops(at_once=True)
+        farewell = self._announced.farewell()
+        self._forwarder.announce(farewell)
         left = self._forwarder.stop(_KAFKA_GRACE_S, lambda: self._runs.record("stopped"))
         if left:
             self._drops.put(Drop(NOT_STORED, 0, 0, len(left), summarise(left)))
@@ -256,7 +268,7 @@ class Daemon:
         if not lost:
             self._state_file.end()
         self._link.publish(self._topics.run, self._runs.payload("stopped"), retain=True)
-        self._link.stop(farewell=(self._topics.status, self._announcement("offline")))
+        self._link.stop(farewell=(self._topics.status, farewell.value))
         self._live.close()
         self._backlog.close()
         self._status.stop()
@@ -332,15 +344,26 @@ class Daemon:
             self._disk_works = problem is None
             self._forwarder.announce(self._runs.disk(problem))
 
+    def _announce_status(self) -> None:
+        status = self._announced.due(time.monotonic())
+        if status is not None:
+            self._link.greet(self._topics.status, status.value)
+            self._forwarder.announce(status)
+
     def _arrived(self, topic: str, payload: bytes, ack: Ack | None, retained: bool, repeated: bool) -> None:
-        """Called by the broker's network thread: the previous run's last word, or a message to forward."""
-        if topic != self._topics.run:
+        """Called by the broker's network thread: an earlier run's last word, or a message to forward."""
+        if topic == self._topics.run:
+            self._broker_drops.left_by(payload)
+            last_word = self._runs.close_previous(payload)
+        elif topic == self._topics.status:
+            last_word = self._announced.left_by_another(payload)
+            if last_word is not None:
+                self._link.greet_again()
+        else:
             self._forwarder.arrived(topic, payload, ack, retained=retained, repeated=repeated)
             return
-        self._broker_drops.left_by(payload)
-        closing = self._runs.close_previous(payload)
-        if closing is not None:
-            self._forwarder.announce(closing)
+        if last_word is not None:
+            self._forwarder.announce(last_word)
         if ack is not None:
             self._link.acknowledge(ack)
 
@@ -351,11 +374,6 @@ class Daemon:
         self._forwarder.sampled(record)
         self._link.publish(topic, record.value)
         self._last.note(reading)
-
-    def _announcement(self, state: str) -> bytes:
-        return json.dumps(
-            {"v": VERSION, "gateway": self._config.gateway.id, "state": state, "run": self._run_id}
-        ).encode()
 
     def _counts(self) -> dict[str, Any]:
         return {

@@ -100,7 +100,7 @@ class Forwarder:
         self._ledger = Ledger()
         self._parking = Parking()
         self._watch = KafkaWatch(self._parking)
-        self._revisions = RunRevisions()
+        self._revisions = RunRevisions(intake.run)
         self.counters = Counters()
         self._reception = Reception(intake, self._ledger, acknowledge, self.counters)
         self._writer = writer(self._events.put)

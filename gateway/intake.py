@@ -103,6 +103,11 @@ class Intake:
         self._ignored = {RETAINED: 0, DROP_IF: 0, ABSENT: 0, NO_FORWARD: 0}
         self._dead_letters = 0
 
+    @property
+    def run(self) -> str:
+        """The id of this run."""
+        return self._run
+
     def adopt(self, topic: str, forwards: Iterable[ForwardConfig], sensors: Iterable[str]) -> None:
         """Take another config's topic, forwards and sensor names from the next message on."""
         self._topic = topic

@@ -53,7 +53,7 @@ def _matches(filters: Iterable[str], topic: str) -> bool:
 class MqttLink:
     """One MQTT 5 session with manual acknowledgement; reconnects for ever.
 
-    ``own_record`` is a topic whose retained value is wanted at every connect. ``arrived`` takes a message's
+    ``own_topics`` are those whose retained values are wanted at every connect. ``arrived`` takes a message's
     topic, payload, the PUBACK it needs (none at QoS 0), whether the broker had retained it, and whether it
     is sent again. ``drops`` is told what the broker has dropped, where the broker tells that;
     ``session_lost``, at a connect, that the broker doesn't know the session.
@@ -65,7 +65,7 @@ class MqttLink:
         port: int,
         client_id: str,
         filters: Iterable[str],
-        own_record: str,
+        own_topics: Iterable[str],
         arrived: Callable[[str, bytes, Ack | None, bool, bool], None],
         will: tuple[str, bytes],
         keepalive_s: int = 30,
@@ -77,7 +77,7 @@ class MqttLink:
         self._filters = tuple(filters)
         self._dropped: set[str] = set()
         self._subscribing = threading.Lock()
-        self._own_record = own_record
+        self._own_topics = tuple(own_topics)
         self._drops = drops
         self._drops_asked: int | None = None
         self._arrived = arrived
@@ -92,6 +92,7 @@ class MqttLink:
         self._may_connect.set()
         self._retry_s = _FIRST_RETRY_S
         self._greeting: tuple[str, bytes] | None = None
+        self._greeting_lock = threading.Lock()
         self.ready = threading.Event()
         client = Client(
             CallbackAPIVersion.VERSION2,
@@ -114,8 +115,20 @@ class MqttLink:
         self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
 
     def greet(self, topic: str, payload: bytes) -> None:
-        """Publish this, retained, at every connect."""
-        self._greeting = (topic, payload)
+        """Publish this, retained, now and at every connect."""
+        # One after the other: an old greeting must not come after the new one.
+        with self._greeting_lock:
+            self._greeting = (topic, payload)
+            self._publish_greeting()
+
+    def greet_again(self) -> None:
+        """Publish the greeting once more: something else took its place."""
+        with self._greeting_lock:
+            self._publish_greeting()
+
+    def _publish_greeting(self) -> None:
+        if self._greeting is not None and self.ready.is_set():
+            self._client.publish(*self._greeting, qos=1, retain=True)
 
     def refilter(self, filters: Iterable[str]) -> None:
         """Subscribe to these from now on, without a new connection."""
@@ -222,12 +235,17 @@ class MqttLink:
             self._short_lived = 0
             self._session_lost()
         # A retained value comes with a new subscription only, not at every reconnect. But the session
-        # outlives a killed daemon, and the record on our own topic is what it left: that comes each time.
+        # outlives a killed daemon, and what is on our own topics is what it left: that comes each time.
         always = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE)
         with self._subscribing:
             self._connected = True
             self._unsubscribe()
-            client.subscribe([(self._own_record, always), *((each, _once()) for each in self._filters)])
+            client.subscribe(
+                [
+                    *((each, always) for each in self._own_topics),
+                    *((each, _once()) for each in self._filters),
+                ]
+            )
             if self._drops is not None:
                 self._drops.connected(session_present=flags.session_present)
             self._drops_asked = None
@@ -263,8 +281,7 @@ class MqttLink:
             return
         self.ready.set()
         log.info("event=mqtt.subscribed filters=%s", ",".join(self._filters))
-        if self._greeting is not None:
-            client.publish(*self._greeting, qos=1, retain=True)
+        self.greet_again()
 
     def _on_disconnect(
         self,

@@ -22,7 +22,7 @@ from cloud.channel_records import CHANNELS_TOPIC, ChannelRecord, InvalidChannel,
 from cloud.errors import CloudError
 from cloud.producer import KafkaSink
 from cloud.run_records import RunRecord
-from cloud.schema import RUNS_TOPIC
+from cloud.schema import RUNS_TOPIC, STATUS_TOPIC
 from cloud.topic_scan import read_books, read_channels
 from gateway import outbox_lines
 from gateway.backlog import REPLAYED
@@ -171,6 +171,9 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
                         found = outbox_lines.decode(line)
                         if isinstance(found, End):
                             complete = found
+                            continue
+                        if found.topic == STATUS_TOPIC:
+                            # It would take the place of what the gateway has said since.
                             continue
                         if found.topic == RUNS_TOPIC:
                             _note(runs, number, found)

@@ -14,7 +14,7 @@ from cloud.channel_records import CHANNELS_TOPIC
 from cloud.errors import CloudError
 from cloud.inspection import NoAnswer, look_at
 from cloud.provision import TOPICS
-from cloud.schema import DEAD_LETTER_TOPIC, EVENTS_TOPIC, RAW_TOPIC, RUNS_TOPIC, reading_topic
+from cloud.schema import DEAD_LETTER_TOPIC, EVENTS_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC, reading_topic
 from drivers.registry import driver_type
 from gateway.config import Config
 from gateway.doctor.findings import Finding
@@ -108,4 +108,4 @@ def wanted_topics(config: Config) -> set[str]:
             quantities.add(forward.quantity)
     topics = {reading_topic(config.kafka.topic, quantity) for quantity in quantities}
     raw = {RAW_TOPIC} if any(forward.payload == "raw" for forward in config.forwards) else set()
-    return topics | raw | {RUNS_TOPIC, EVENTS_TOPIC, CHANNELS_TOPIC, DEAD_LETTER_TOPIC}
+    return topics | raw | {RUNS_TOPIC, STATUS_TOPIC, EVENTS_TOPIC, CHANNELS_TOPIC, DEAD_LETTER_TOPIC}

@@ -46,7 +46,7 @@ def counting(
             link.acknowledge(ack)
 
     link = MqttLink(
-        broker.host, broker.port, "link", [topics], "own/run", arrived, ("own/status", b""), drops=drops
+        broker.host, broker.port, "link", [topics], ["own/run"], arrived, ("own/status", b""), drops=drops
     )
     link.start()
     try:
@@ -154,7 +154,7 @@ def test_a_forwards_filter_that_is_refused_is_told_as_that_and_not_as_a_takeover
     settings = f"plugin {PLUGIN}\nplugin_opt_config_file {tmp_path}/dynamic.json\n"
     with LocalMosquitto(tmp_path, settings=settings) as broker:
         link = MqttLink(
-            broker.host, broker.port, "link", ["forbidden"], "own/run", lambda *_: None, ("own/status", b"")
+            broker.host, broker.port, "link", ["forbidden"], ["own/run"], lambda *_: None, ("own/status", b"")
         )
         link.start()
         try:

@@ -32,7 +32,9 @@ def session(broker: LocalMosquitto, *, at_once: bool = False) -> Iterator[tuple[
         if at_once:
             link.acknowledge(ack)
 
-    link = MqttLink(broker.host, broker.port, "link", ["sensors/#"], "own/run", arrived, ("own/status", b""))
+    link = MqttLink(
+        broker.host, broker.port, "link", ["sensors/#"], ["own/run"], arrived, ("own/status", b"")
+    )
     link.start()
     try:
         assert link.ready.wait(10)

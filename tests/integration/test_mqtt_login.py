@@ -32,7 +32,7 @@ def test_who_is_let_in(guarded: LocalMosquitto, login: tuple[str, str | None] | 
         guarded.port,
         "link",
         ["sensors/#"],
-        "own/run",
+        ["own/run"],
         lambda *_: None,
         ("own/status", b""),
         login=login,

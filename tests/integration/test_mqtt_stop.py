@@ -14,7 +14,7 @@ from tests.servers import eventually
 
 
 def link_to(host: str, port: int) -> MqttLink:
-    return MqttLink(host, port, "link", ["sensors/#"], "own/run", lambda *_: None, ("own/status", b""))
+    return MqttLink(host, port, "link", ["sensors/#"], ["own/run"], lambda *_: None, ("own/status", b""))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""An old run record must not overtake a newer one: Kafka keeps the last of a key."""
+"""An old record must not overtake a newer one: Kafka keeps the last of a key."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run_record(revision: Any, state: str = "running", run: str = "r1") -> Record
 
 
 def test_of_one_run_only_older_records_are_stale() -> None:
-    revisions = RunRevisions()
+    revisions = RunRevisions("thisrun")
     assert not revisions.is_stale(run_record(1))
     revisions.delivered(run_record(5))
     revisions.delivered(run_record(3))
@@ -53,7 +53,7 @@ def test_of_one_run_only_older_records_are_stale() -> None:
 
 @pytest.mark.parametrize("last_words", ["stopped", "killed"])
 def test_nothing_comes_after_a_run_s_last_words(last_words: str) -> None:
-    revisions = RunRevisions()
+    revisions = RunRevisions("thisrun")
     # A killed run is closed from its last retained record, which may be older than what it stored.
     revisions.delivered(run_record(60, last_words))
     assert revisions.is_stale(run_record(61, "ended"))
@@ -62,7 +62,7 @@ def test_nothing_comes_after_a_run_s_last_words(last_words: str) -> None:
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"{", b'{"revision":"x"}', b'{"revision":true}', b"null"])
 def test_a_record_without_a_revision_is_older_than_any_with_one(value: bytes) -> None:
-    revisions = RunRevisions()
+    revisions = RunRevisions("thisrun")
     bare = Record("gateway.runs", b"mast-07/r1", value, ())
     revisions.delivered(bare)
     assert not revisions.is_stale(bare)
@@ -76,7 +76,7 @@ def channel_record(revision: int, channel: str = "cup.wind_speed") -> Record:
 
 
 def test_a_channels_records_are_told_apart_from_a_runs() -> None:
-    revisions = RunRevisions()
+    revisions = RunRevisions("thisrun")
     same_key = Record("gateway.runs", channel_record(1).key, channel_record(9).value, ())
     assert revisions.delivered(same_key) is None
     assert not revisions.is_stale(channel_record(1))
@@ -88,7 +88,7 @@ def test_a_channels_records_are_told_apart_from_a_runs() -> None:
 
 def test_a_channel_record_that_was_overtaken_is_given_back() -> None:
     """Both were under way, through two producers: the old one has come last, and that is what Kafka keeps."""
-    revisions = RunRevisions()
+    revisions = RunRevisions("thisrun")
     assert revisions.delivered(channel_record(2)) is None
     assert revisions.delivered(channel_record(1)) == channel_record(2)
     assert revisions.delivered(channel_record(2)) is None
@@ -99,7 +99,7 @@ def test_a_channel_record_that_was_overtaken_is_given_back() -> None:
 
 
 def test_a_channel_record_that_is_on_its_way_makes_older_ones_stale() -> None:
-    revisions = RunRevisions()
+    revisions = RunRevisions("thisrun")
     revisions.entered(channel_record(2))
     assert revisions.is_stale(channel_record(1))
     assert not revisions.is_stale(channel_record(2))
@@ -108,9 +108,41 @@ def test_a_channel_record_that_is_on_its_way_makes_older_ones_stale() -> None:
     assert not revisions.is_stale(run_record(1))
 
 
-def test_an_overtaken_channel_record_is_sent_again() -> None:
+def status(run: str, revision: int | None, state: str = "online") -> Record:
+    value = json.dumps({"run": run, "revision": revision, "state": state}).encode()
+    return Record("gateway.status", b"mast-07", value, ())
+
+
+def test_of_statuses_this_runs_newest_counts() -> None:
+    revisions = RunRevisions("thisrun")
+    will = status("earlier", None, "offline")
+    revisions.entered(status("thisrun", 2))
+    assert revisions.is_stale(status("thisrun", 1))
+    assert revisions.is_stale(status("earlier", 9, "offline"))
+    assert revisions.is_stale(will)
+    assert not revisions.is_stale(status("thisrun", 2))
+    # A will that is on its way, or has come after it, is no newer word.
+    revisions.entered(will)
+    assert revisions.delivered(will) == status("thisrun", 2)
+    assert revisions.is_stale(will)
+
+
+def test_without_a_status_of_this_run_those_of_others_go_in_their_order() -> None:
+    revisions = RunRevisions("thisrun")
+    revisions.delivered(status("r1", 9, "offline"))
+    for record in (status("r2", 1), status("r1", 1)):
+        assert not revisions.is_stale(record)
+        assert revisions.delivered(record) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(channel_record(1), channel_record(2)), (status("earlier", 7, "offline"), status("thisrun", 1))],
+    ids=["channel", "status"],
+)
+def test_an_overtaken_record_is_sent_again(old: Record, new: Record) -> None:
     outbox = MemoryOutbox()
-    outbox.append([to_bytes(channel_record(1))])
+    outbox.append([to_bytes(old)])
     live, backlog = ScriptedSink(lambda record: True), HoldingSink()
     forwarder = Forwarder(
         intake()[0], live, backlog, lambda report: OutboxWriter(outbox, report), lambda ack: None, 0.2
@@ -118,18 +150,18 @@ def test_an_overtaken_channel_record_is_sent_again() -> None:
     forwarder.start()
     try:
         eventually(lambda: backlog.held)
-        forwarder.announce(channel_record(2))
+        forwarder.announce(new)
         eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 1)
-        assert live.sent == [channel_record(2)]
+        assert live.sent == [new]
         backlog.release()
         eventually(lambda: live.sent, until=lambda sent: len(sent) == 2)
     finally:
         forwarder.stop(grace_s=1.0)
-    assert live.sent == [channel_record(2)] * 2
+    assert live.sent == [new] * 2
 
 
 def test_other_topics_are_never_stale() -> None:
-    revisions = RunRevisions()
+    revisions = RunRevisions("thisrun")
     event = Record("gateway.events", b"mast-07/r1", run_record(1).value, ())
     revisions.delivered(run_record(5))
     revisions.delivered(event)
@@ -137,7 +169,7 @@ def test_other_topics_are_never_stale() -> None:
 
 
 def test_only_the_latest_runs_are_remembered() -> None:
-    revisions = RunRevisions()
+    revisions = RunRevisions("thisrun")
     for number in range(1_001):
         revisions.delivered(run_record(2, run=f"r{number}"))
     assert not revisions.is_stale(run_record(1, run="r0"))

@@ -1,0 +1,91 @@
+"""The gateway's status in a real Kafka: what it says of itself, and the will of a run that was killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from paho.mqtt import publish, subscribe
+
+from cloud.broker import LocalBroker
+from cloud.provision import provision_topics
+from cloud.status_records import StatusRecord, parse_status
+from gateway.demo.mosquitto import LocalMosquitto
+from tests.integration.gateways import Gateway, records, run_gateway
+from tests.integration.test_daemon import CONFIG
+from tests.servers import eventually, unique_name
+
+
+@pytest.fixture(scope="module")
+def provisioned(kafka: LocalBroker) -> str:
+    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
+    return kafka.bootstrap_servers
+
+
+def statuses(kafka: str, gateway: str) -> list[bytes]:
+    """A gateway's, in the order Kafka has them: the last is the one it keeps."""
+    key = gateway.encode()
+    return [message.value() or b"" for message in records(kafka, ["gateway.status"]) if message.key() == key]
+
+
+def retained(mosquitto: LocalMosquitto, gateway: str) -> bytes:
+    message = subscribe.simple(  # type: ignore[no-untyped-call]
+        f"fieldgate/{gateway}/status", hostname=mosquitto.host, port=mosquitto.port
+    )
+    return bytes(message.payload)
+
+
+def goes_online(kafka: str, mast: Gateway) -> tuple[bytes, StatusRecord]:
+    """The status of the daemon's own run, once it is what Kafka keeps and what the broker retains."""
+    run = eventually(lambda: mast.asked().get("run"), 30)
+
+    def last() -> tuple[bytes, StatusRecord]:
+        found = statuses(kafka, mast.id)
+        assert found
+        return found[-1], parse_status(found[-1])
+
+    value, status = eventually(
+        last, 30, until=lambda found: (found[1].run, found[1].state) == (run, "online")
+    )
+    eventually(lambda: retained(mast.mosquitto, mast.id), until=lambda payload: payload == value)
+    return value, status
+
+
+def test_online_killed_will_passed_on_and_a_clean_stop(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    name = unique_name("mast")
+    config = CONFIG.format(gateway=name, speed=5)
+    with run_gateway(tmp_path, config, name, provisioned, mosquitto) as mast:
+        first, status = goes_online(provisioned, mast)
+        assert (status.gateway, status.clock, status.uplink) == (name, "synced", "healthy")
+        assert status.version is not None
+        assert status.time_us is not None
+        assert status.revision == 1
+        mast.process.kill()
+        mast.process.wait(10)
+        will = eventually(lambda: retained(mosquitto, name), until=lambda payload: payload != first)
+    assert parse_status(will) == StatusRecord(name, "offline", status.run, version=status.version)
+    assert statuses(provisioned, name) == [first]
+
+    with run_gateway(tmp_path, config, name, provisioned, mosquitto) as mast:
+        goes_online(provisioned, mast)
+        # It comes once, byte for byte, and is not the last word.
+        eventually(lambda: statuses(provisioned, name).count(will))
+        second, status = goes_online(provisioned, mast)
+
+        # A will that comes late takes neither place for long.
+        late = will.replace(parse_status(will).run.encode(), b"longago")
+        publish.single(
+            f"fieldgate/{name}/status", late, qos=1, retain=True, hostname=mosquitto.host, port=mosquitto.port
+        )
+        eventually(lambda: statuses(provisioned, name).count(late))
+        assert goes_online(provisioned, mast) == (second, status)
+        assert mast.stop() == 0
+        farewell = retained(mosquitto, name)
+    last = parse_status(farewell)
+    assert (last.state, last.run, last.is_will) == ("offline", status.run, False)
+    assert last.time_us is not None
+    found = statuses(provisioned, name)
+    assert found[-1] == farewell
+    assert (found.count(will), found.count(late)) == (1, 1)
