@@ -47,6 +47,6 @@ def test_stopped_without_kafka_and_without_disk(
     reckoning.balance()
     assert set(announced) == {"NOT_STORED"}
     assert len(reckoning.dropped) >= 150
-    # What the gateway said of itself is counted too; those are no readings.
-    assert 0 <= announced["NOT_STORED"] - len(reckoning.dropped) <= 4
+    # What the gateway said of itself is counted too (its status among it); those are no readings.
+    assert 0 <= announced["NOT_STORED"] - len(reckoning.dropped) <= 6
     assert not reckoning.dropped & reckoning.outbox

@@ -1,0 +1,116 @@
+"""``mast``: statistics of a mast's channels, and their calibration records, to what they say together.
+
+Changes of either say which intervals to compute again; these are computed whole, from the tables, once every
+channel in them is closed. So neither late readings nor a record that comes after them leave anything behind,
+and a batch that runs twice computes the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.query import start_query
+from spark_jobs.schemas import CHANNELS, MAST, STATISTICS
+from spark_jobs.session import small_batch_session
+from spark_jobs.settings import Settings
+from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.sinks.merge import merge_changed
+from spark_jobs.sources.changes import table_changes
+from spark_jobs.sources.mast_intervals import MastInterval, intervals_within, statistics_in
+from spark_jobs.state.record_changes import BEFORE, RecordChange, touched_spans
+from spark_jobs.transforms.mast import QUANTITIES, mounted_channels
+from spark_jobs.transforms.mast_values import mast_rows
+
+log = logging.getLogger("fieldgate.jobs.mast")
+
+_TRIGGERS: Final = 5
+"""Looks for changes once in so many triggers: a mast has one new interval in minutes, and each look costs."""
+_PART: Final = 20_000
+"""Intervals computed and merged at a time."""
+
+
+class MastJob:
+    """One run of the query; after a failure, make a new one."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, gate: Gate) -> None:
+        self._gate = gate
+        self.name = f"mast-{settings.interval_s}s"
+        self._spark = spark = small_batch_session(spark)
+        self._settings = settings
+        for table in (STATISTICS, CHANNELS):
+            ensure_table(spark, settings, table)
+        self._location = ensure_table(spark, settings, MAST)
+
+    def start(self) -> StreamingQuery:
+        """Starts the query."""
+        closed = (F.col("interval_s") == self._settings.interval_s) & (F.col("version") > 0)
+        intervals = (
+            table_changes(self._spark, self._settings, STATISTICS)
+            .where(closed & F.col("quantity").isin(*QUANTITIES) & ~F.col("_change_type").isin(*BEFORE))
+            .select("gateway", F.unix_micros("interval_start").alias("start_us"))
+        )
+        period = F.transform(
+            "periods",
+            lambda each: F.array(F.unix_micros(each["begin"]), F.unix_micros(each["end"])),
+        )
+        records = table_changes(self._spark, self._settings, CHANNELS).select(
+            *CHANNELS.key,
+            period.alias("periods"),
+            "height_m",
+            "pair",
+            F.col("_change_type").alias("kind"),
+            F.col("_commit_version").alias("commit"),
+        )
+        stream = intervals.unionByName(records, allowMissingColumns=True)
+        pace_s = _TRIGGERS * self._settings.trigger_s
+        return start_query(self._settings, self.name, stream, self._batch, self._gate, trigger_s=pace_s)
+
+    def tick(self) -> None:
+        """Nothing is due by the clock: an interval is closed by ``statistics``."""
+
+    def finish(self) -> None:
+        """Nothing is left to do after the last change."""
+
+    def _batch(self, changes: DataFrame, batch: int) -> None:
+        started = time.monotonic()
+        # Twelve channels close one interval, and again with each correction.
+        rows = changes.distinct().toArrow().to_pylist()
+        wanted = {(row["gateway"], row["start_us"]) for row in rows if row["channel"] is None}
+        spans = list(touched_spans(_record_change(row) for row in rows if row["channel"] is not None))
+        wanted |= intervals_within(self._spark, self._settings, spans)
+        # In the order of time, so that a part touches few dates; in parts, because results pass the driver.
+        in_order = sorted(wanted, key=lambda interval: interval[1])
+        for at in range(0, len(in_order), _PART):
+            self._compute(in_order[at : at + _PART])
+        if wanted:
+            log.info(
+                "event=mast.computed batch=%d intervals=%d records=%d seconds=%.2f",
+                batch,
+                len(wanted),
+                len(spans),
+                time.monotonic() - started,
+            )
+
+    def _compute(self, wanted: list[MastInterval]) -> None:
+        statistics = statistics_in(self._spark, self._settings, wanted)
+        channels = self._spark.read.format("delta").load(self._settings.table(CHANNELS.name))
+        channels = channels.where(F.col("gateway").isin(sorted({gateway for gateway, _ in wanted})))
+        mounted = mounted_channels(statistics, channels, self._settings.interval_s).toArrow()
+        merge_changed(self._spark, self._location, MAST, mast_rows(mounted, self._settings.interval_s))
+
+
+def _record_change(row: dict[str, Any]) -> RecordChange:
+    return RecordChange(
+        key=tuple(row[name] for name in CHANNELS.key),
+        version=row["commit"],
+        kind=row["kind"],
+        periods=tuple((begin, end) for begin, end in row["periods"] or ()),
+        use=(row["height_m"], row["pair"]),
+    )

@@ -1,0 +1,258 @@
+"""``mast``: which records hold in an interval, and the job that follows statistics and records."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.mast import MastJob
+from spark_jobs.schemas import CHANNELS, MAST, STATISTICS, Table
+from spark_jobs.settings import Settings
+from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.state.record_changes import RecordChange, touched_spans
+from spark_jobs.transforms.mast import mounted_channels
+from spark_jobs.transforms.mast_values import air_density_kgm3, power_law_exponent
+from tests.spark.records import contents, rows_of
+
+T0 = datetime(2026, 5, 28, 20, 20, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def frame(spark: SparkSession, table: Table, rows: Iterable[dict[str, Any]]) -> DataFrame:
+    """Rows of a table; what is not said is null."""
+    names = table.schema.names
+    return spark.createDataFrame(
+        [tuple(row.get(name) for name in names) for row in rows], StructType(table.schema.fields)
+    )
+
+
+def stat(channel: str, avg: float | None, start: datetime = T0, **more: Any) -> dict[str, Any]:
+    """A row of ``statistics``, closed."""
+    wind = channel.endswith("wind_speed") and avg is not None
+    return {
+        "gateway": "mast-07", "channel": channel, "interval_s": 600, "interval_start": start,
+        "quantity": channel.partition(".")[2], "unit": "x", "avg": avg, "version": 1, "recovery": 1.0,
+        "sd": 0.1 * avg if wind and avg else None, "cube_mean": avg**3 if wind and avg else None,
+        "count": 0 if avg is None else 600, "date": start.date(), **more,
+    }  # fmt: skip
+
+
+def record(channel: str, height_m: float | None, *periods: Any, **more: Any) -> dict[str, Any]:
+    """A row of ``channels``."""
+    sensor, _, quantity = channel.partition(".")
+    return {
+        "gateway": "mast-07", "channel": channel, "cal": "5d1c0a7e", "periods": periods or ((SINCE, None),),
+        "revision": 1, "sensor": sensor, "quantity": quantity, "height_m": height_m, **more,
+    }  # fmt: skip
+
+
+def test_the_record_in_force_most_of_the_interval_counts(spark: SparkSession) -> None:
+    def cup(name: str, *records: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+        return f"{name}.wind_speed", [
+            {**each, "channel": f"{name}.wind_speed", "cal": f"{at:08x}"} for at, each in enumerate(records)
+        ]
+
+    def at_height(height_m: float, begin: Any, end: Any, revision: int = 1) -> dict[str, Any]:
+        return record("x.wind_speed", height_m, (begin, end), revision=revision)
+
+    def minutes(count: float) -> datetime:
+        return T0 + count * MINUTE
+
+    cases = dict(
+        [
+            cup("plain", at_height(50.0, SINCE, None)),
+            cup("swapped-early", at_height(50.0, SINCE, minutes(4)), at_height(49.0, minutes(4), None)),
+            cup("swapped-late", at_height(50.0, SINCE, minutes(6)), at_height(49.0, minutes(6), None)),
+            cup("in-the-middle", at_height(50.0, SINCE, minutes(5)), at_height(49.0, minutes(5), None)),
+            # Put back: of two periods of one record the one that counts.
+            cup("back", record("x.wind_speed", 50.0, (SINCE, minutes(2)), (minutes(3), None))),
+            cup("no-clock", at_height(50.0, None, None), at_height(49.0, minutes(-60), None)),
+            cup("newer", at_height(50.0, SINCE, None, 2), at_height(49.0, SINCE, None, 1)),
+            cup("ended", at_height(50.0, SINCE, T0)),
+            cup("not-yet", at_height(50.0, minutes(10), None)),
+            cup("never"),
+        ]
+    )
+    statistics = [stat(channel, 8.0) for channel in cases]
+    records = [each for of_channel in cases.values() for each in of_channel]
+    records.append(record("never.wind_speed", 99.0, gateway="mast-08"))
+    records.append(record("twin.wind_speed", 10.0, pair="plain"))
+    statistics += [
+        stat("twin.wind_speed", 7.0),
+        # What isn't looked at holds nothing up; what is open does.
+        stat("gps.location", 1.0, version=0),
+        stat("plain.wind_speed", 8.0, T0 + 10 * MINUTE),
+        stat("twin.wind_speed", 8.0, T0 + 10 * MINUTE, version=0),
+    ]
+    (row,) = (
+        mounted_channels(
+            frame(spark, STATISTICS, statistics).repartition(3), frame(spark, CHANNELS, records), 600
+        )
+        .toArrow()
+        .to_pylist()
+    )
+    assert (row["gateway"], row["interval_start"]) == ("mast-07", T0)
+    found = {each["channel"].partition(".")[0]: each for each in row["channels"]}
+    assert {name: each["height_m"] for name, each in found.items()} == {
+        "plain": 50.0, "swapped-early": 49.0, "swapped-late": 50.0, "in-the-middle": 49.0, "back": 50.0,
+        "no-clock": 49.0, "newer": 50.0, "ended": None, "not-yet": None, "never": None, "twin": 10.0,
+    }  # fmt: skip
+    assert {name: each["twin"] for name, each in found.items() if each["twin"]} == {
+        "twin": "plain.wind_speed"
+    }
+    assert found["plain"] | {"height_m": 0, "twin": 0} == {
+        "channel": "plain.wind_speed", "quantity": "wind_speed", "avg": 8.0, "sd": 0.8, "cube_mean": 512.0,
+        "recovery": 1.0, "height_m": 0, "twin": 0,
+    }  # fmt: skip
+
+
+def change(kind: str, version: int, *periods: tuple[int | None, int | None], use: int = 1) -> RecordChange:
+    return RecordChange(("mast-07", "cup.wind_speed", "5d1c0a7e"), version, kind, periods, (use,))
+
+
+EVER = 1 << 62
+
+
+@pytest.mark.parametrize(
+    ("changes", "spans"),
+    [
+        ([change("insert", 1, (10, None))], [(10, EVER)]),
+        ([change("insert", 1, (10, 20), (30, None))], [(10, 20), (30, EVER)]),
+        ([change("insert", 1, (None, None))], [(-EVER, EVER)]),
+        # A revision that says nothing new of it: a restart, what the sensor says of itself.
+        ([change("update_preimage", 2, (10, None)), change("update_postimage", 2, (10, None))], []),
+        # The record ends: only what comes after that.
+        ([change("update_postimage", 2, (10, 50)), change("update_preimage", 2, (10, None))], [(50, EVER)]),
+        # Two commits at once, of which the second takes back the first.
+        (
+            [
+                change("update_preimage", 2, (10, None)),
+                change("update_postimage", 2, (10, 50)),
+                change("update_preimage", 3, (10, 50)),
+                change("update_postimage", 3, (10, 50), (60, None)),
+            ],
+            [(50, 60)],
+        ),
+        # Another pair: all its time.
+        (
+            [change("update_preimage", 2, (10, None)), change("update_postimage", 2, (10, None), use=2)],
+            [(10, EVER)],
+        ),
+        ([change("delete", 4, (10, 50))], [(10, 50)]),
+    ],
+)
+def test_a_record_touches_only_where_it_is_another_now(
+    changes: list[RecordChange], spans: list[tuple[int, int]]
+) -> None:
+    assert [span for _, span in touched_spans(changes)] == spans
+    assert {gateway for gateway, _ in touched_spans(changes)} <= {"mast-07"}
+
+
+A, B, LOW = "cup-a.wind_speed", "cup-b.wind_speed", "low.wind_speed"
+
+
+def interval(start: datetime, a: float | None = 8.0) -> list[dict[str, Any]]:
+    channels = {
+        A: a,
+        B: 7.5,
+        LOW: 6.5,
+        "dht.temperature": 15.0,
+        "baro.pressure": 80.0,
+        "sun.irradiance": 600.0,
+    }
+    return [stat(channel, avg, start) for channel, avg in channels.items()]
+
+
+def test_the_job_follows_statistics_and_records(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    settings = replace(settings, interval_s=600, once=False, trigger_s=0.02)
+    statistics = ensure_table(spark, settings, STATISTICS)
+    channels = ensure_table(spark, settings, CHANNELS)
+
+    def add(table: Table, location: str, rows: list[dict[str, Any]]) -> None:
+        frame(spark, table, rows).write.format("delta").mode("append").save(location)
+
+    first = interval(T0)
+    first[0]["version"] = 0
+    gap = [
+        {**row, "avg": None, "sd": None, "cube_mean": None, "count": 0, "recovery": 0.0}
+        for row in interval(T0 - 60 * MINUTE)
+    ]
+    add(STATISTICS, statistics, first + interval(T0 + 10 * MINUTE) + gap + [stat(A, 9.0, interval_s=60)])
+    job = MastJob(spark, settings, Gate())
+    query = job.start()
+
+    def mast() -> dict[int, dict[str, Any]]:
+        """By minute after T0."""
+        query.processAllAvailable()
+        return {
+            (row["interval_start"] - T0) // MINUTE: row
+            | {name: dict(row[name] or ()) for name in ("turbulence_intensity", "pair_difference", "inputs")}
+            for row in rows_of(settings, "mast")
+        }
+
+    try:
+        # One channel of the first interval is open. No record has come: neither heights nor pairs.
+        rows = mast()
+        assert sorted(rows) == [-60, 10]
+        rho = air_density_kgm3(15.0, 80.0, 50.0)
+        assert (rows[10]["version"], rows[10]["shear_alpha"], rows[10]["pair_difference"]) == (1, None, {})
+        assert (rows[10]["air_density"], rows[10]["insolation"]) == (rho, 100.0)
+        assert rows[10]["turbulence_intensity"] == pytest.approx({A: 0.1, B: 0.1, LOW: 0.1})
+        silent = rows[-60]
+        assert (silent["air_density"], silent["insolation"], silent["inputs"]) == (None, None, {})
+        assert (silent["turbulence_intensity"], silent["version"]) == ({}, 1)
+
+        # It closes.
+        DeltaTable.forPath(spark, statistics).update("version = 0", {"version": "1"})
+        assert sorted(mast()) == [-60, 0, 10]
+
+        # The records come, one of them in force from the second interval on only.
+        later = (T0 + 10 * MINUTE, None)
+        add(CHANNELS, channels, [record(A, 50.0, pair="cup-b"), record(B, 50.0), record(LOW, 20.0, later)])
+        rows = mast()
+        assert [rows[at]["version"] for at in (-60, 0, 10)] == [1, 2, 2]
+        assert [rows[at]["pair_difference"] for at in (0, 10)] == [{A: 0.5}] * 2
+        alpha = power_law_exponent({50.0: 8.0, 20.0: 6.5})
+        assert [rows[at]["shear_alpha"] for at in (0, 10)] == [None, alpha]
+        assert rows[10]["inputs"]["shear_alpha.50m"] == A
+
+        # A correction of one interval, and a revision of a record that changes nothing here.
+        DeltaTable.forPath(spark, statistics).update(
+            f"channel = '{A}' and interval_start = timestamp'{T0.isoformat()}'",
+            {"avg": "null", "sd": "null", "cube_mean": "null", "version": "version + 1"},
+        )
+        DeltaTable.forPath(spark, channels).update(f"channel = '{A}'", {"revision": "revision + 1"})
+        rows = mast()
+        assert [rows[at]["version"] for at in (-60, 0, 10)] == [1, 3, 2]
+        assert (rows[0]["pair_difference"], set(rows[0]["turbulence_intensity"])) == ({}, {B, LOW})
+    finally:
+        query.stop()
+
+    def once(settings: Settings) -> None:
+        query = MastJob(spark, replace(settings, once=True), Gate()).start()
+        query.awaitTermination()
+        assert query.exception() is None
+
+    # A lost checkpoint computes all of it again and writes nothing.
+    before = rows_of(settings, "mast")
+    once(replace(settings, checkpoints=str(tmp_path / "lost")))
+    assert sorted(map(repr, rows_of(settings, "mast"))) == sorted(map(repr, before))
+    # All at once, whatever came first, is the same.
+    values = contents(settings, "mast")
+    shutil.rmtree(settings.table(MAST.name))
+    once(replace(settings, checkpoints=str(tmp_path / "anew")))
+    assert contents(settings, "mast") == values
+    assert {row["version"] for row in rows_of(settings, "mast")} == {1}
