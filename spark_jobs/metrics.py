@@ -96,9 +96,6 @@ LATE: Final = Counter(
     registry=REGISTRY,
 )
 
-LATE_S: Final = 300
-"""A reading that reached Kafka so long after its time is late."""
-
 
 @dataclass(frozen=True)
 class _Failure:

@@ -83,9 +83,6 @@ _REJECTED: Final = _columns(
     reason=_STRING, payload=BinaryType(), payload_bytes=_LONG, key=_STRING, headers=HEADERS, source=_STRING
 ).fields
 
-PARSED: Final = StructType([*_READING, *_REJECTED, *_KAFKA])
-"""A Kafka record after validation: the reading's columns, or ``reason`` and the rejected record's."""
-
 READINGS: Final = Table(
     "readings",
     StructType([*_READING, *_KAFKA, StructField("date", DateType())]),
@@ -241,7 +238,7 @@ SEEN: Final = Table(
 )
 """Ranges of ``seq`` that ``readings`` holds, up to its version ``readings_version``; rows may overlap.
 
-Internal: derived from ``readings`` and rebuilt from it when lost.
+Internal: derived from ``readings``, some seconds behind it, and rebuilt from it when lost.
 """
 
 STATISTICS: Final = Table(

@@ -14,7 +14,7 @@ from spark_jobs.jobs.query import start_query
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.ingested import IngestSink
 from spark_jobs.sources.kafka import kafka_records
-from spark_jobs.transforms.validate import validated
+from spark_jobs.transforms.packing import packed
 
 log = logging.getLogger("fieldgate.jobs.ingest")
 
@@ -44,8 +44,8 @@ class IngestJob:
         started = time.monotonic()
         generation = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         # Many topics, few records each: as many tasks as cores, not one per partition.
-        parsed = validated(records.coalesce(self._cores), self._settings.dead_letter_topic)
-        counts = self._sink.write(parsed, f"ingest-{generation}", batch)
+        rows = packed(records.coalesce(self._cores), self._settings.dead_letter_topic)
+        counts = self._sink.write(rows, f"ingest-{generation}", batch)
         metrics.READINGS.inc(counts.readings)
         metrics.REPEATED.inc(counts.repeated)
         metrics.LATE.inc(counts.late)
@@ -67,4 +67,5 @@ class IngestJob:
         """Nothing is due without records."""
 
     def finish(self) -> None:
-        """Nothing is left to do after the last record."""
+        """Stores what the sink has put off."""
+        self._sink.flush()

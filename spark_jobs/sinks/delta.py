@@ -56,22 +56,29 @@ def table_version(spark: SparkSession, location: str) -> int:
     return int(log.unsafeVolatileSnapshot().version())
 
 
+def latest_version(spark: SparkSession, location: str) -> int:
+    """Version the table has by now, others' commits included."""
+    # Loading a table looks for news in its log.
+    spark.read.format("delta").load(location)
+    return table_version(spark, location)
+
+
 def write(frame: DataFrame, location: str, *, mode: str = "append") -> None:
     """Writes rows, each time it is called."""
-    frame.write.format("delta").mode(mode).save(location)
+    # An append meets nobody; an overwrite may meet a compaction.
+    retried(lambda: frame.write.format("delta").mode(mode).save(location), f"write-{mode}")
 
 
-def write_once(frame: DataFrame, location: str, app: str, batch: int, mode: str = "append") -> None:
-    """Writes a batch; Delta skips it when the same app has written this batch (or a later one) before."""
+def write_once(frame: DataFrame, location: str, app: str, batch: int) -> None:
+    """Appends a batch; Delta skips it when the same app has written this batch (or a later one) before."""
 
-    def write() -> None:
+    def append() -> None:
         (
             frame.write.format("delta")
-            .mode(mode)
+            .mode("append")
             .option("txnAppId", app)
             .option("txnVersion", batch)
             .save(location)
         )
 
-    # An append meets nobody; an overwrite may meet a compaction.
-    retried(write, f"write-{app}")
+    retried(append, f"write-{app}")

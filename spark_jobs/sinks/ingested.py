@@ -1,33 +1,45 @@
-"""One parsed batch into ``readings`` and ``quarantine``, each record once.
+"""One packed batch into ``readings`` and ``quarantine``, each record once.
 
-Order of a batch: quarantine, readings, seen ranges; each write carries the same app id and batch number, so
-a batch that runs again after a crash repeats nothing. The app id carries the checkpoint's generation (the
-query id, new when a checkpoint is lost), because a new checkpoint counts batches from 0 again. What is new
-is decided by content: for readings by the seen ranges, for rejects by looking into ``quarantine`` itself
-when their offsets are not above all it holds (only after a lost checkpoint, or on a topic that was created
-anew).
+Order of a batch: quarantine, readings, now and then the seen ranges. The first two carry the app id and the
+batch number, so a batch that runs again after a crash repeats nothing. The app id carries the checkpoint's
+generation (the query id, new when a checkpoint is lost), because a new checkpoint counts batches from 0
+again. What is new is decided by content: for readings by the seen ranges, for rejects by looking into
+``quarantine`` itself when their offsets are not above all it holds (only after a lost checkpoint, or on a
+topic that was created anew).
+
+The stored ranges may be behind ``readings``: each row says up to which version of it they are complete, and
+what came after that, from whomever, is taken up from its change feed.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.metrics import LATE_S
 from spark_jobs.schemas import QUARANTINE, READINGS, SEEN
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, table_version, write_once
-from spark_jobs.state.seen import Identity, Range, SeenRanges, ranges_of
-from spark_jobs.transforms.dedupe import readings_of, rejects_of, unquarantined, unseen_readings
+from spark_jobs.sinks.delta import ensure_table, latest_version, table_version, write, write_once
+from spark_jobs.state.seen import Contents, Identity, Range, SeenRanges
+from spark_jobs.transforms.dedupe import unquarantined, unseen_readings
+from spark_jobs.transforms.packing import identity_ranges, readings_of, rejects_of, rows_in
+
+log = logging.getLogger("fieldgate.jobs.ingest")
 
 _COMPACT_EVERY: Final = 100
-"""Batches after which the log of seen ranges is written anew as what it amounts to."""
+"""Writes after which the log of seen ranges is written anew as what it amounts to."""
+_STORE_EVERY_S: Final = 10.0
+"""The seen ranges are stored so often at most: a commit takes longer than to read them up again."""
+_STORE_AT_ONCE: Final = 10_000
+"""Ranges that are not left unstored for so long."""
 _SMALL_BATCH: Final = 50_000
 """Up to here one file per batch and date is better than one per task."""
 
@@ -49,98 +61,151 @@ class BatchCounts:
     newest_us: int | None
 
 
-@dataclass
-class _Contents:
-    """What a batch holds: seqs per (gateway, channel, run), offsets of rejects per (topic, partition)."""
+class _Batch:
+    """A packed batch with what it says of itself."""
 
-    seqs: dict[Identity, Any] = field(default_factory=dict)
-    offsets: dict[tuple[str, int], list[int]] = field(default_factory=dict)
-    reasons: Counter[str] = field(default_factory=Counter)
-    late: int = 0
-    newest_us: int | None = None
+    def __init__(self, spark: SparkSession, packed: DataFrame) -> None:
+        self._spark = spark
+        self._packed = packed
+        told = packed.where(F.col("identities").isNotNull()).toArrow()
+        self.contents = Contents()
+        for identities in told["identities"]:
+            self.contents.add(rows_in(identities.as_buffer()))
+        self.places: dict[tuple[str, int], tuple[int, int]] = {}
+        self.reasons = Counter[str]()
+        self.late = sum(told["late"].to_pylist())
+        self.newest_us: int | None = max(told["newest_us"].drop_null().to_pylist(), default=None)
+        for places in told["places"].drop_null():
+            self._take_places(rows_in(places.as_buffer()))
+        self._told = told
+
+    def _take_places(self, table: Any) -> None:
+        for topic, partition, reason, first, last, rows in zip(
+            *(column.to_pylist() for column in table.columns), strict=True
+        ):
+            lowest, highest = self.places.get((topic, partition), (first, last))
+            self.places[topic, partition] = min(first, lowest), max(last, highest)
+            self.reasons[reason] += rows
+
+    def readings_frame(self) -> DataFrame:
+        """The batch's readings."""
+        here = self._here("readings", self.contents.rows)
+        return readings_of(self._packed) if here is None else here
+
+    def rejects_frame(self) -> DataFrame:
+        """The batch's rejects."""
+        here = self._here("rejects", self.reasons.total())
+        return rejects_of(self._packed) if here is None else here
+
+    def _here(self, column: str, rows: int) -> DataFrame | None:
+        """All rows of a small batch, which came along with what it says; None where some didn't."""
+        tables = [rows_in(packed.as_buffer()) for packed in self._told[column].drop_null()]
+        if sum(table.num_rows for table in tables) < rows:
+            return None
+        return self._spark.createDataFrame(pa.concat_tables(tables).combine_chunks())
 
 
 class IngestSink:
-    """Writes parsed batches. Owned by the thread that runs the query's batches."""
+    """Writes packed batches. Owned by the thread that runs the query's batches."""
 
-    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: Settings, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._spark = spark
+        self._clock = clock
         self._readings = ensure_table(spark, settings, READINGS)
         self._quarantine = ensure_table(spark, settings, QUARANTINE)
         self._seen_table = ensure_table(spark, settings, SEEN)
-        self._seen = self._load_seen()
+        self._seen = SeenRanges()
+        self._unstored: list[tuple[Identity, Range]] = []
+        self._stored_at_s = clock()
+        self._stores = 0
+        # The version of readings that the ranges in memory are complete for.
+        self._covered = self._load_seen()
+        self._take_up(latest_version(spark, self._readings))
         self._quarantined = self._load_quarantined()
 
-    def write(self, parsed: DataFrame, app: str, batch: int) -> BatchCounts:
+    def write(self, packed: DataFrame, app: str, batch: int) -> BatchCounts:
         """Stores one batch; doing it again with the same app and batch changes nothing."""
-        parsed = parsed.persist()
+        packed = packed.persist()
         try:
-            contents = _contents(parsed)
-            rejects, new_reasons = contents.reasons.total(), Counter[str]()
-            if rejects:
-                new_reasons = self._write_rejects(parsed, contents, app, batch)
-            rows, new_rows = sum(map(len, contents.seqs.values())), 0
-            if rows:
-                new_rows = self._write_readings(parsed, contents, rows, app, batch)
+            found = _Batch(self._spark, packed)
+            rows = found.contents.rows
+            new_reasons = self._write_rejects(found, app, batch) if found.reasons else found.reasons
+            new_rows = self._write_readings(found, app, batch) if rows else 0
         finally:
-            parsed.unpersist()
-        new_rejects = new_reasons.total()
+            packed.unpersist()
+        if self._clock() - self._stored_at_s >= _STORE_EVERY_S or len(self._unstored) >= _STORE_AT_ONCE:
+            self.flush()
+        rejects, new_rejects = found.reasons.total(), new_reasons.total()
         return BatchCounts(
             records=rows + rejects,
             readings=new_rows,
             quarantined=new_rejects,
             repeated=rows - new_rows + rejects - new_rejects,
             reasons=new_reasons,
-            late=contents.late,
-            newest_us=contents.newest_us,
+            late=found.late,
+            newest_us=found.newest_us,
         )
 
     def remembered(self) -> int:
         """How many ranges of seqs are in memory."""
         return len(self._seen)
 
-    def _write_readings(self, parsed: DataFrame, contents: _Contents, rows: int, app: str, batch: int) -> int:
-        ranges = {key: ranges_of(seqs) for key, seqs in contents.seqs.items()}
+    def flush(self) -> None:
+        """Stores the seen ranges that are not stored yet."""
+        self._stored_at_s = self._clock()
+        if not self._unstored:
+            return
+        compact = self._stores % _COMPACT_EVERY == _COMPACT_EVERY - 1
+        rows = _local_seen(self._spark, self._seen if compact else self._unstored, self._covered)
+        write(rows, self._seen_table, mode="overwrite" if compact else "append")
+        self._stores += 1
+        self._unstored = []
+
+    def _write_readings(self, found: _Batch, app: str, batch: int) -> int:
+        # Another job (a replay) may have added readings.
+        self._take_up(latest_version(self._spark, self._readings))
+        ranges, twice = found.contents.ranges, found.contents.twice
         repeating = [
             (key, self._seen.of(key))
-            for key, (found, twice) in ranges.items()
-            if twice or any(self._seen.overlaps(key, first, last) for first, last in found)
+            for key in ranges.identities()
+            if key in twice or any(self._seen.overlaps(key, *span) for span in ranges.of(key))
         ]
-        fresh = readings_of(parsed)
-        if repeating:
-            fresh = unseen_readings(fresh, _local_ranges(self._spark, repeating))
         added: list[tuple[Identity, Range]] = []
         new_rows = 0
-        for key, (found, _) in ranges.items():
+        for key in ranges.identities():
             before = self._seen.count(key)
-            for first, last in found:
-                self._seen.add(key, first, last)
+            for span in ranges.of(key):
+                self._seen.add(key, *span)
             if grown := self._seen.count(key) - before:
                 new_rows += grown
-                added += [(key, span) for span in found]
+                added += [(key, span) for span in ranges.of(key)]
         if new_rows:
-            write_once(fresh.coalesce(1) if rows <= _SMALL_BATCH else fresh, self._readings, app, batch)
-            self._write_seen(added, app, batch)
+            fresh = found.readings_frame()
+            if repeating:
+                seen = _local_ranges(self._spark, repeating)
+                fresh = unseen_readings(fresh, seen, copies=bool(twice))
+            small = found.contents.rows <= _SMALL_BATCH
+            write_once(fresh.coalesce(1) if small else fresh, self._readings, app, batch)
+            self._unstored += added
+            version = table_version(self._spark, self._readings)
+            if version > self._covered + 1:
+                self._take_up(version)
+            self._covered = version
         return new_rows
 
-    def _write_seen(self, added: list[tuple[Identity, Range]], app: str, batch: int) -> None:
-        version = table_version(self._spark, self._readings)
-        compact = batch % _COMPACT_EVERY == _COMPACT_EVERY - 1
-        rows = _local_seen(self._spark, self._seen if compact else added, version)
-        write_once(rows, self._seen_table, app, batch, mode="overwrite" if compact else "append")
-
-    def _write_rejects(self, parsed: DataFrame, contents: _Contents, app: str, batch: int) -> Counter[str]:
-        rejects = rejects_of(parsed)
-        new = contents.reasons
-        if any(min(found) <= self._quarantined.get(part, -1) for part, found in contents.offsets.items()):
+    def _write_rejects(self, found: _Batch, app: str, batch: int) -> Counter[str]:
+        rejects, new = found.rejects_frame(), found.reasons
+        if any(first <= self._quarantined.get(part, -1) for part, (first, _) in found.places.items()):
             known = self._spark.read.format("delta").load(self._quarantine)
             rejects = unquarantined(rejects, known).persist()
             counted = rejects.groupBy("reason").count().collect()
             new = Counter({row["reason"]: row["count"] for row in counted})
         if new:
             write_once(rejects.coalesce(1), self._quarantine, app, batch)
-        for part, found in contents.offsets.items():
-            self._quarantined[part] = max(self._quarantined.get(part, -1), *found)
+        for part, (_, last) in found.places.items():
+            self._quarantined[part] = max(self._quarantined.get(part, -1), last)
         return new
 
     def _load_quarantined(self) -> dict[tuple[str, int], int]:
@@ -154,65 +219,43 @@ class IngestSink:
         )
         return {(row.kafka_topic, row.kafka_partition): row.offset for row in rows}
 
-    def _load_seen(self) -> SeenRanges:
-        """The ranges as stored, and what ``readings`` took since they were stored."""
-        seen = SeenRanges()
+    def _load_seen(self) -> int:
+        """Takes up the ranges as stored; gives the version of ``readings`` that they are complete for."""
         covered = -1
         for row in self._spark.read.format("delta").load(self._seen_table).toLocalIterator():
-            seen.add((row.gateway, row.channel, row.run), row.first_seq, row.last_seq)
+            self._seen.add((row.gateway, row.channel, row.run), row.first_seq, row.last_seq)
             covered = max(covered, row.readings_version)
-        missing = self._readings_after(covered)
-        if missing is None:
-            return seen
-        found = _contents(missing.withColumn("reason", F.lit(None)).withColumn("kafka_partition", F.lit(0)))
-        for key, seqs in found.seqs.items():
-            for first, last in ranges_of(seqs)[0]:
-                seen.add(key, first, last)
-        return seen
+        return covered
 
-    def _readings_after(self, version: int) -> DataFrame | None:
-        """Readings stored after that version of the table: all of them for -1, None when there are none."""
-        latest = table_version(self._spark, self._readings)
-        if version == latest:
-            return None
+    def _take_up(self, version: int) -> None:
+        """Takes up what ``readings`` got after the version covered, up to this one."""
+        if version == self._covered:
+            return
         reader = self._spark.read.format("delta")
-        if 0 <= version < latest:
-            reader = reader.option("readChangeFeed", "true").option("startingVersion", version + 1)
-        return reader.load(self._readings)
-
-
-def _contents(parsed: DataFrame) -> _Contents:
-    """One pass over the batch: its identities, 8 bytes a reading, and the offsets of its rejects."""
-    good = F.col("reason").isNull()
-    late = F.unix_micros("kafka_time") - F.unix_micros("time") > LATE_S * 1_000_000
-    rows = (
-        parsed.groupBy(
-            good.alias("good"),
-            F.when(good, F.col("gateway")).otherwise(F.col("kafka_topic")).alias("first"),
-            F.col("channel"),
-            F.col("run"),
-            F.when(good, F.lit(None)).otherwise(F.col("kafka_partition")).alias("partition"),
-            F.col("reason"),
-        )
-        .agg(
-            F.collect_list(F.when(good, F.col("seq")).otherwise(F.col("kafka_offset"))).alias("numbers"),
-            F.count_if(good & (F.col("replayed") | late)).alias("late"),
-            F.max(F.unix_micros("kafka_time")).alias("newest_us"),
-        )
-        .toArrow()
-        .to_pylist()
-    )
-    contents = _Contents()
-    for row in rows:
-        if row["good"]:
-            contents.seqs[row["first"], row["channel"], row["run"]] = row["numbers"]
+        if 0 <= self._covered < version:
+            feed = reader.option("readChangeFeed", "true").option("startingVersion", self._covered + 1)
+            try:
+                found = _ranges_in(feed.load(self._readings))
+            except PySparkException as error:
+                # Vacuumed, or its log cleaned: what the feed no longer gives the table itself does.
+                log.warning("event=ingest.feed_gone after_version=%d %s", self._covered, str(error)[:200])
+                found = _ranges_in(reader.load(self._readings))
         else:
-            contents.offsets.setdefault((row["first"], row["partition"]), []).extend(row["numbers"])
-            contents.reasons[row["reason"]] += len(row["numbers"])
-        contents.late += row["late"]
-        if row["newest_us"] is not None:
-            contents.newest_us = max(row["newest_us"], contents.newest_us or row["newest_us"])
-    return contents
+            found = _ranges_in(self._spark.read.format("delta").load(self._readings))
+        for key, span in found:
+            self._seen.add(key, *span)
+        self._unstored += found
+        self._covered = version
+
+
+def _ranges_in(readings: DataFrame) -> list[tuple[Identity, Range]]:
+    table = identity_ranges(readings).toArrow()
+    return [
+        ((gateway, channel, run), (first, last))
+        for gateway, channel, run, first, last, _ in zip(
+            *(column.to_pylist() for column in table.columns), strict=True
+        )
+    ]
 
 
 def _local_ranges(spark: SparkSession, seen: Iterable[tuple[Identity, tuple[Range, ...]]]) -> DataFrame:

@@ -1,4 +1,4 @@
-"""What of a parsed batch is new."""
+"""What of a batch is new."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+<<<<<<< HEAD
 from cloud.schema import GATEWAY_ID
 from spark_jobs.schemas import QUARANTINE, READINGS
 
@@ -34,12 +35,21 @@ def as_quarantined(rejects: DataFrame) -> DataFrame:
 
 def unseen_readings(readings: DataFrame, seen: DataFrame) -> DataFrame:
     """Readings outside the seen ranges, each identity once (the one Kafka took first).
+=======
+_IDENTITY = ("gateway", "channel", "run")
+
+
+def unseen_readings(readings: DataFrame, seen: DataFrame, *, copies: bool) -> DataFrame:
+    """Readings outside the seen ranges; with ``copies`` each identity once (the one Kafka took first).
+>>>>>>> b0b31e8 (Ingest: payloads of one template are read at once, each batch is parsed and packed in one pass)
 
     ``seen`` (small): gateway, channel, run and ``seen``, an array of (first, last); others are all new.
     """
     columns = readings.columns
     outside = ~F.exists(F.col("seen"), lambda span: F.col("seq").between(span["first"], span["last"]))
     new = readings.join(F.broadcast(seen), list(_IDENTITY), "left").where(F.col("seen").isNull() | outside)
+    if not copies:
+        return new.select(*columns)
     # Copies can lie in different partitions and topics, where offsets don't order them: any fixed order will
     # do.
     arrival = Window.partitionBy(*_IDENTITY, "seq").orderBy(

@@ -52,7 +52,7 @@ def reading(
     )
 
 
-_KAFKA = pa.schema(
+KAFKA_ROWS = pa.schema(
     [
         ("value", pa.binary()),
         ("key", pa.binary()),
@@ -88,7 +88,7 @@ def kafka_frame(
         }
         for at, value in enumerate(values)
     ]
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=_KAFKA))
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=KAFKA_ROWS))
 
 
 def encoded(readings: Iterable[Reading]) -> list[bytes]:

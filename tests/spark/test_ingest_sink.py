@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.settings import Settings
 from spark_jobs.sinks import ingested
 from spark_jobs.sinks.ingested import BatchCounts, IngestSink
-from spark_jobs.transforms.validate import validated
+from spark_jobs.transforms.packing import packed
 from tests.spark.records import KAFKA_US, encoded, identities, kafka_frame, reading, rows_of
 
 DEAD = "gateway.dead-letter"
@@ -29,7 +29,7 @@ def feed(
     kafka_us: int = KAFKA_US,
 ) -> BatchCounts:
     frame = kafka_frame(spark, values, first_offset=offset, kafka_us=kafka_us)
-    return sink.write(validated(frame, DEAD), app, batch)
+    return sink.write(packed(frame, DEAD), app, batch)
 
 
 def counted(late: int, reasons: dict[str, int] | None = None, **counts: int) -> BatchCounts:
@@ -88,11 +88,14 @@ def test_a_restarted_job_remembers(spark: SparkSession, settings: Settings) -> N
 def test_killed_between_the_writes_and_the_checkpoint_lost_too(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    feed(IngestSink(spark, settings), spark, encoded([reading(1)]), 0)
+    sink = IngestSink(spark, settings)
+    feed(sink, spark, encoded([reading(1)]), 0)
+    sink.flush()
     shutil.copytree(settings.table("_seen"), tmp_path / "seen-before")
     values = [*encoded(reading(seq) for seq in (2, 3)), b"bad"]
     feed(IngestSink(spark, settings), spark, values, 1, offset=1)
     # As a kill leaves it: readings of batch 1 stored, its ranges not.
+    assert stored_ranges(settings) == [(1, 1)]
     shutil.rmtree(settings.table("_seen"))
     shutil.copytree(tmp_path / "seen-before", settings.table("_seen"))
     forget(spark)
@@ -105,25 +108,59 @@ def test_killed_between_the_writes_and_the_checkpoint_lost_too(
 
 def test_lost_ranges_are_rebuilt_from_the_readings(spark: SparkSession, settings: Settings) -> None:
     values = encoded(reading(seq) for seq in (1, 2, 5))
-    feed(IngestSink(spark, settings), spark, values, 0)
+    sink = IngestSink(spark, settings)
+    feed(sink, spark, values, 0)
+    sink.flush()
     shutil.rmtree(settings.table("_seen"))
     forget(spark)
     assert feed(IngestSink(spark, settings), spark, values, 0, app="ingest-b").readings == 0
     assert identities(settings) == expected(1, 2, 5)
 
 
-def test_the_log_of_ranges_is_compacted(
+def stored_ranges(settings: Settings) -> list[tuple[int, int]]:
+    return sorted((row["first_seq"], row["last_seq"]) for row in rows_of(settings, "_seen"))
+
+
+def test_ranges_are_stored_now_and_then_and_compacted(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingested, "_COMPACT_EVERY", 3)
-    sink = IngestSink(spark, settings)
-    for batch in range(3):
+    monkeypatch.setattr(ingested, "_COMPACT_EVERY", 2)
+    now_s = [0.0]
+    sink = IngestSink(spark, settings, clock=lambda: now_s[0])
+    for batch, at_s, stored in [(0, 9.9, []), (1, 10.0, [(1, 2), (3, 4)]), (2, 19.9, [(1, 2), (3, 4)])]:
+        now_s[0] = at_s
         feed(sink, spark, encoded([reading(batch * 2 + 1), reading(batch * 2 + 2)]), batch, offset=batch * 2)
-    rows = rows_of(settings, "_seen")
-    assert [(row["first_seq"], row["last_seq"]) for row in rows] == [(1, 6)]
-    assert (
-        feed(IngestSink(spark, settings), spark, encoded([reading(6), reading(7)]), 3, offset=6).readings == 1
-    )
+        assert stored_ranges(settings) == stored
+    sink.flush()
+    assert stored_ranges(settings) == [(1, 6)]
+    again = feed(IngestSink(spark, settings), spark, encoded([reading(6), reading(7)]), 3, offset=6)
+    assert again.readings == 1
+
+
+def test_what_was_not_stored_when_it_died_is_stored_by_the_next(
+    spark: SparkSession, settings: Settings
+) -> None:
+    feed(IngestSink(spark, settings), spark, encoded([reading(1)]), 0)
+    forget(spark)
+    # Dies twice before it stores any range; the third stores all of them.
+    feed(IngestSink(spark, settings), spark, encoded([reading(3)]), 1, offset=1)
+    forget(spark)
+    sink = IngestSink(spark, settings)
+    feed(sink, spark, encoded([reading(5)]), 2, offset=2)
+    sink.flush()
+    assert stored_ranges(settings) == [(1, 1), (3, 3), (5, 5)]
+    forget(spark)
+    values = encoded(reading(seq) for seq in range(1, 6))
+    assert feed(IngestSink(spark, settings), spark, values, 0, app="ingest-b").readings == 2
+    assert identities(settings) == expected(1, 2, 3, 4, 5)
+
+
+def test_readings_that_another_job_added_are_taken_up(spark: SparkSession, settings: Settings) -> None:
+    sink, other = IngestSink(spark, settings), IngestSink(spark, settings)
+    feed(sink, spark, encoded([reading(1)]), 0)
+    feed(other, spark, encoded([reading(2)]), 0, app="replay")
+    assert feed(sink, spark, encoded([reading(2), reading(3)]), 1, offset=1).readings == 1
+    assert identities(settings) == expected(1, 2, 3)
 
 
 def test_a_topic_created_anew_begins_its_offsets_again(spark: SparkSession, settings: Settings) -> None:

@@ -7,14 +7,22 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from cloud.schema import dead_letter, encode_dead_letter, encode_reading
-from spark_jobs.transforms.validate import validated
+from spark_jobs.transforms.packing import packed, readings_of, rejects_of
 from tests.spark.records import KAFKA_US, START_US, encoded, kafka_frame, reading
 
 DEAD = "gateway.dead-letter"
 GOOD = encode_reading(reading(1))
+
+
+def parsed(frame: DataFrame) -> tuple[list[Row], list[Row]]:
+    """Readings and rejects, each in the order of their offsets."""
+    rows = packed(frame, DEAD).persist()
+    found = readings_of(rows).collect(), rejects_of(rows).collect()
+    rows.unpersist()
+    return tuple(sorted(rows, key=lambda row: row.kafka_offset) for rows in found)  # type: ignore[return-value]
 
 
 def changed(**fields: Any) -> bytes:
@@ -62,23 +70,24 @@ def test_each_malformed_payload_has_its_reason_and_its_bytes(spark: SparkSession
         headers=[{"key": "mqtt-topic", "value": b"fieldgate/x\xff"}, {"key": "h", "value": b"\x00\xff"}],
         key=b"k\xff",
     )
-    rows = sorted(validated(frame, DEAD).collect(), key=lambda row: row.kafka_offset)
-    assert [row.reason for row in rows] == [*(reason for reason, _ in MALFORMED), None]
-    for row, (_, value) in zip(rows, MALFORMED, strict=False):
+    readings, rows = parsed(frame)
+    assert [row.reason for row in rows] == [reason for reason, _ in MALFORMED]
+    for row, (_, value) in zip(rows, MALFORMED, strict=True):
         assert bytes(row.payload) == (value or b"")[: 64 << 10]
         assert row.payload_bytes == len(value or b"")
-        assert (row.gateway, row.time, row.seq) == (None, None, None)
         assert row.key == "k\\xff"
         assert row.source == "fieldgate/x\\xff"
         assert [(item.key, bytes(item.value)) for item in row.headers][1] == ("h", b"\x00\xff")
-    assert rows[-1].payload is None
-    assert rows[-1].headers is None
+    assert [(row.gateway, row.seq, row.kafka_offset) for row in readings] == [("mast-07", 1, len(MALFORMED))]
 
 
 def test_the_edge_of_the_future_is_ten_minutes_after_kafka(spark: SparkSession) -> None:
     assert KAFKA_US - START_US == 3_600_000_000
-    row = validated(kafka_frame(spark, [changed(time="2026-05-28T21:37:00Z")]), DEAD).collect()[0]
-    assert row.reason is None
+    given = [changed(time="2026-05-28T21:37:00Z"), *[GOOD.replace(b"20:27:00.000Z", b"21:37:00.000Z")] * 2]
+    beyond = [GOOD.replace(b"20:27:00.000Z", b"21:37:00.001Z")] * 2
+    readings, rejects = parsed(kafka_frame(spark, [*given, *beyond]))
+    assert [row.kafka_offset for row in readings] == [0, 1, 2]
+    assert [row.reason for row in rejects] == ["TIME_IN_FUTURE"] * 2
 
 
 def test_a_reading_arrives_whole(spark: SparkSession) -> None:
@@ -87,7 +96,7 @@ def test_a_reading_arrives_whole(spark: SparkSession) -> None:
     frame = kafka_frame(
         spark, encoded([given, other]), headers=[{"key": "replayed", "value": b"1"}], first_offset=40
     )
-    first, second = sorted(validated(frame, DEAD).collect(), key=lambda row: row.kafka_offset)
+    first, second = parsed(frame)[0]
     taken = first.asDict()
     assert {name: taken[name] for name in ("gateway", "channel", "run", "seq", "quantity", "unit")} == {
         "gateway": "mast-07",
@@ -108,7 +117,7 @@ def test_a_reading_arrives_whole(spark: SparkSession) -> None:
 
 def test_what_an_unsynced_reading_tells_of_its_time_is_kept(spark: SparkSession) -> None:
     given = replace(reading(7, clock="unsynced", quality=3, extra={"a": 1}), boot="8f-1", mono_ms=7250)
-    (row,) = validated(kafka_frame(spark, encoded([given])), DEAD).collect()
+    (row,) = parsed(kafka_frame(spark, encoded([given])))[0]
     assert (row.clock, json.loads(row.extra)) == ("unsynced", {"a": 1, "boot": "8f-1", "mono_ms": 7250})
 
 
@@ -119,8 +128,9 @@ def test_replayed_is_the_header_alone(spark: SparkSession) -> None:
         ([{"key": "replayed", "value": None}], False),
         ([{"key": "x", "value": b"\xff"}, {"key": "replayed", "value": b"1"}], True),
     ):
-        row = validated(kafka_frame(spark, [GOOD], headers=headers), DEAD).collect()[0]
-        assert row.replayed is expected, headers
+        # The first as one, the others by what they have in common.
+        readings, _ = parsed(kafka_frame(spark, [changed(), GOOD, GOOD], headers=headers))
+        assert [row.replayed for row in readings] == [expected] * 3, headers
 
 
 def test_dead_letters_come_out_as_what_they_hold(spark: SparkSession) -> None:
@@ -133,7 +143,7 @@ def test_dead_letters_come_out_as_what_they_hold(spark: SparkSession) -> None:
     negative = letter.replace(b":256000,", b":-1,")
     assert huge != letter != negative
     frame = kafka_frame(spark, [letter, odd, huge, negative, b"{", None, GOOD], topic=DEAD)
-    rows = sorted(validated(frame, DEAD).collect(), key=lambda row: row.kafka_offset)
+    rows = parsed(frame)[1]
     assert [row.reason for row in rows] == ["TOO_LARGE", "\\ud800", *["BAD_DEAD_LETTER"] * 5]
     assert (bytes(rows[0].payload), rows[0].payload_bytes) == (payload[: 64 << 10], 256_000)
     assert rows[0].source == "sensors/a"
@@ -143,6 +153,6 @@ def test_dead_letters_come_out_as_what_they_hold(spark: SparkSession) -> None:
 @pytest.mark.parametrize("copies", [1, 3])
 def test_order_and_number_of_records_are_kept(spark: SparkSession, copies: int) -> None:
     values: list[bytes | None] = [*encoded(reading(seq) for seq in range(1, 6)), b"bad", None] * copies
-    rows = validated(kafka_frame(spark, values), DEAD).collect()
-    assert sorted(row.kafka_offset for row in rows) == list(range(len(values)))
-    assert sum(row.reason is None for row in rows) == 5 * copies
+    readings, rejects = parsed(kafka_frame(spark, values))
+    assert sorted(row.kafka_offset for row in [*readings, *rejects]) == list(range(len(values)))
+    assert len(readings) == 5 * copies
