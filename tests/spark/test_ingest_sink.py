@@ -18,6 +18,11 @@ from tests.spark.records import KAFKA_US, encoded, identities, kafka_frame, read
 DEAD = "gateway.dead-letter"
 
 
+def opened(spark: SparkSession, settings: Settings) -> IngestSink:
+    """A sink for which no time passes: it stores its ranges when it is told to."""
+    return IngestSink(spark, settings, clock=lambda: 0.0)
+
+
 def feed(
     sink: IngestSink,
     spark: SparkSession,
@@ -42,7 +47,7 @@ def expected(*seqs: int) -> list[tuple[str, str, str, int]]:
 
 
 def test_good_and_bad_go_their_ways(spark: SparkSession, settings: Settings) -> None:
-    sink = IngestSink(spark, settings)
+    sink = opened(spark, settings)
     counts = feed(sink, spark, [*encoded([reading(1), reading(2)]), b"bad", None], 0)
     assert counts == counted(
         late=2, reasons={"NOT_JSON": 1, "EMPTY": 1}, records=4, readings=2, quarantined=2, repeated=0
@@ -56,7 +61,7 @@ def test_good_and_bad_go_their_ways(spark: SparkSession, settings: Settings) -> 
 
 
 def test_repeats_within_and_across_batches_are_left_out(spark: SparkSession, settings: Settings) -> None:
-    sink = IngestSink(spark, settings)
+    sink = opened(spark, settings)
     feed(sink, spark, encoded([reading(1), reading(2), reading(2), reading(5)]), 0)
     counts = feed(sink, spark, encoded(reading(seq) for seq in (2, 3, 3, 4, 5, 6)), 1, offset=4)
     assert counts == counted(late=6, records=6, readings=3, quarantined=0, repeated=3)
@@ -67,7 +72,7 @@ def test_repeats_within_and_across_batches_are_left_out(spark: SparkSession, set
 
 
 def test_another_run_or_channel_may_use_the_same_seq(spark: SparkSession, settings: Settings) -> None:
-    sink = IngestSink(spark, settings)
+    sink = opened(spark, settings)
     feed(sink, spark, encoded([reading(1)]), 0)
     other = [reading(1, run="run-2"), reading(1, channel="dht.temperature"), reading(1, gateway="mast-08")]
     assert feed(sink, spark, encoded(other), 1, offset=1).readings == 3
@@ -76,11 +81,11 @@ def test_another_run_or_channel_may_use_the_same_seq(spark: SparkSession, settin
 
 def test_a_restarted_job_remembers(spark: SparkSession, settings: Settings) -> None:
     values = [*encoded(reading(seq) for seq in range(1, 6)), b"bad"]
-    feed(IngestSink(spark, settings), spark, values, 0)
+    feed(opened(spark, settings), spark, values, 0)
     before = rows_of(settings, "readings"), rows_of(settings, "quarantine")
     # The same batch again (killed before its commit), then a lost checkpoint: batches count from 0 anew.
     for app in ("ingest-a", "ingest-b"):
-        counts = feed(IngestSink(spark, settings), spark, values, 0, app=app)
+        counts = feed(opened(spark, settings), spark, values, 0, app=app)
         assert counts == counted(late=5, records=6, readings=0, quarantined=0, repeated=6)
     assert (rows_of(settings, "readings"), rows_of(settings, "quarantine")) == before
 
@@ -88,19 +93,19 @@ def test_a_restarted_job_remembers(spark: SparkSession, settings: Settings) -> N
 def test_killed_between_the_writes_and_the_checkpoint_lost_too(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    sink = IngestSink(spark, settings)
+    sink = opened(spark, settings)
     feed(sink, spark, encoded([reading(1)]), 0)
     sink.flush()
     shutil.copytree(settings.table("_seen"), tmp_path / "seen-before")
     values = [*encoded(reading(seq) for seq in (2, 3)), b"bad"]
-    feed(IngestSink(spark, settings), spark, values, 1, offset=1)
+    feed(opened(spark, settings), spark, values, 1, offset=1)
     # As a kill leaves it: readings of batch 1 stored, its ranges not.
     assert stored_ranges(settings) == [(1, 1)]
     shutil.rmtree(settings.table("_seen"))
     shutil.copytree(tmp_path / "seen-before", settings.table("_seen"))
     forget(spark)
     all_values = [*encoded([reading(1)]), *values, *encoded([reading(4)])]
-    counts = feed(IngestSink(spark, settings), spark, all_values, 0, app="ingest-b")
+    counts = feed(opened(spark, settings), spark, all_values, 0, app="ingest-b")
     assert counts == counted(late=4, records=5, readings=1, quarantined=0, repeated=4)
     assert identities(settings) == expected(1, 2, 3, 4)
     assert len(rows_of(settings, "quarantine")) == 1
@@ -108,12 +113,12 @@ def test_killed_between_the_writes_and_the_checkpoint_lost_too(
 
 def test_lost_ranges_are_rebuilt_from_the_readings(spark: SparkSession, settings: Settings) -> None:
     values = encoded(reading(seq) for seq in (1, 2, 5))
-    sink = IngestSink(spark, settings)
+    sink = opened(spark, settings)
     feed(sink, spark, values, 0)
     sink.flush()
     shutil.rmtree(settings.table("_seen"))
     forget(spark)
-    assert feed(IngestSink(spark, settings), spark, values, 0, app="ingest-b").readings == 0
+    assert feed(opened(spark, settings), spark, values, 0, app="ingest-b").readings == 0
     assert identities(settings) == expected(1, 2, 5)
 
 
@@ -133,30 +138,30 @@ def test_ranges_are_stored_now_and_then_and_compacted(
         assert stored_ranges(settings) == stored
     sink.flush()
     assert stored_ranges(settings) == [(1, 6)]
-    again = feed(IngestSink(spark, settings), spark, encoded([reading(6), reading(7)]), 3, offset=6)
+    again = feed(opened(spark, settings), spark, encoded([reading(6), reading(7)]), 3, offset=6)
     assert again.readings == 1
 
 
 def test_what_was_not_stored_when_it_died_is_stored_by_the_next(
     spark: SparkSession, settings: Settings
 ) -> None:
-    feed(IngestSink(spark, settings), spark, encoded([reading(1)]), 0)
+    feed(opened(spark, settings), spark, encoded([reading(1)]), 0)
     forget(spark)
     # Dies twice before it stores any range; the third stores all of them.
-    feed(IngestSink(spark, settings), spark, encoded([reading(3)]), 1, offset=1)
+    feed(opened(spark, settings), spark, encoded([reading(3)]), 1, offset=1)
     forget(spark)
-    sink = IngestSink(spark, settings)
+    sink = opened(spark, settings)
     feed(sink, spark, encoded([reading(5)]), 2, offset=2)
     sink.flush()
     assert stored_ranges(settings) == [(1, 1), (3, 3), (5, 5)]
     forget(spark)
     values = encoded(reading(seq) for seq in range(1, 6))
-    assert feed(IngestSink(spark, settings), spark, values, 0, app="ingest-b").readings == 2
+    assert feed(opened(spark, settings), spark, values, 0, app="ingest-b").readings == 2
     assert identities(settings) == expected(1, 2, 3, 4, 5)
 
 
 def test_readings_that_another_job_added_are_taken_up(spark: SparkSession, settings: Settings) -> None:
-    sink, other = IngestSink(spark, settings), IngestSink(spark, settings)
+    sink, other = opened(spark, settings), opened(spark, settings)
     feed(sink, spark, encoded([reading(1)]), 0)
     feed(other, spark, encoded([reading(2)]), 0, app="replay")
     assert feed(sink, spark, encoded([reading(2), reading(3)]), 1, offset=1).readings == 1
@@ -164,17 +169,15 @@ def test_readings_that_another_job_added_are_taken_up(spark: SparkSession, setti
 
 
 def test_a_topic_created_anew_begins_its_offsets_again(spark: SparkSession, settings: Settings) -> None:
-    feed(IngestSink(spark, settings), spark, [b"old", b"old"], 0, kafka_us=1_780_000_000_000_000)
-    counts = feed(
-        IngestSink(spark, settings), spark, [b"new"], 0, app="ingest-b", kafka_us=1_780_000_900_000_000
-    )
+    feed(opened(spark, settings), spark, [b"old", b"old"], 0, kafka_us=1_780_000_000_000_000)
+    counts = feed(opened(spark, settings), spark, [b"new"], 0, app="ingest-b", kafka_us=1_780_000_900_000_000)
     assert counts.quarantined == 1
     assert sorted(row["payload"] for row in rows_of(settings, "quarantine")) == [b"new", b"old", b"old"]
 
 
 def test_the_order_of_arrival_changes_nothing(spark: SparkSession, settings: Settings) -> None:
     values = encoded(reading(seq, value=float(seq)) for seq in range(1, 31))
-    sink = IngestSink(spark, settings)
+    sink = opened(spark, settings)
     feed(sink, spark, values[20:] + values[:5], 0)
     feed(sink, spark, values[2:22], 1, offset=15)
     feed(sink, spark, values[::-1], 2, offset=35)
