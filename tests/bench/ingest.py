@@ -87,14 +87,14 @@ def reading_of(gateway: str, channel: str, seq: int) -> Reading:
 
 def payloads(first: int, count: int, more: str) -> Iterator[tuple[bytes, bytes]]:
     """Key and payload of so many readings, second by second; ``more`` ends each payload."""
-    written = []
+    written: list[tuple[bytes, str, str, str, str, str]] = []
     for gateway, channel in _CHANNELS:
         sample = encode_reading(reading_of(gateway, channel, 7)).decode()
         begin, rest = sample.split(format_time(_DAY_US + 7_000_000))
         middle, rest = rest.split(f"{0.765 * 7.0 + 0.35!r}")
         between, rest = rest.split("7.0", 1)
-        end = rest.split('"seq":7')
-        written.append((reading_key(gateway, channel), begin, middle, between, *end))
+        before, after = rest.split('"seq":7')
+        written.append((reading_key(gateway, channel), begin, middle, between, before, after))
     for number in range(count):
         seq = first + number // len(_CHANNELS)
         key, begin, middle, between, before, after = written[number % len(_CHANNELS)]
@@ -112,7 +112,7 @@ def fill(bootstrap_servers: str, topic: str, first: int, count: int, more: str =
     admin.create_topics([NewTopic(topic, num_partitions=_PARTITIONS, replication_factor=1)])[topic].result(30)
     properties = {"compression.type": "zstd", "linger.ms": "20", "queue.buffering.max.messages": "100000"}
     producer = Producer({"bootstrap.servers": bootstrap_servers, **properties})
-    headers = [
+    headers: list[tuple[str, str | bytes | None]] = [
         ("mqtt-topic", b"fieldgate/mast-001/a/wind_speed"),
         ("received-at", b"2026-05-29T00:00:00.000Z"),
     ]

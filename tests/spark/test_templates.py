@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cloud.schema import encode_reading, parse_reading
-from spark_jobs.transforms.templates import Templates
+from spark_jobs.transforms.templates import _SAMPLES, Templates
 from spark_jobs.transforms.validate import Parsed, parse_batch
 from tests.spark.records import KAFKA_ROWS, KAFKA_US, reading
 
@@ -270,6 +270,30 @@ def test_a_template_is_tried_when_it_is_met_again_and_forgotten_when_there_are_t
     matched = Templates().match(pa.array(values, pa.binary()), pa.concat_arrays([received, received]))
     assert matched is not None
     assert [template.extra for template in matched.templates] == [{"fw": "2.1"}]
+
+
+def test_a_number_inside_another_object_is_not_the_field() -> None:
+    # A sample's own number, written so that its place isn't found, and another where it is looked for.
+    for texts, _ in _SAMPLES:
+        for name, text, number in zip(("value", "raw", "seq"), texts[1:], ("5.5", "9.5", "77"), strict=True):
+            plain = encode_reading(reading(77, 5.5)).decode()
+            nested = f'"x":{{"a":0,"{name}":3,"b":0}},"{name}" :{text.decode()}'
+            payload = plain.replace(f'"{name}":{number}', nested).encode()
+            assert payload != plain.encode()
+            parsed = parse_batch(kafka_batch([payload, payload]), DEAD, Templates())
+            assert parsed.readings[name].to_pylist() == [float(text)] * 2
+
+
+def test_every_odd_number_and_time_is_what_the_validator_says() -> None:
+    plain = encode_reading(reading(77, 5.5)).decode()
+    values: list[bytes | None] = [
+        plain.replace(f'"{name}":{number}', f'"{name}":{text}').encode()
+        for name, number in (("value", "5.5"), ("raw", "9.5"), ("seq", "77"))
+        for text in NUMBERS
+    ]
+    values += [plain.replace(json.loads(plain)["time"], text).encode() for text in TIMES]
+    batch = kafka_batch(values * 2)
+    assert exactly(parse_batch(batch, DEAD, Templates())) == exactly(parse_batch(batch, DEAD, NoTemplates()))
 
 
 @pytest.mark.parametrize("received_us", [None, KAFKA_US])

@@ -1,0 +1,197 @@
+"""How old a reading is when it can be queried: from Kafka's timestamp until it is in a table.
+
+    python -m tests.bench.freshness --seconds 120
+
+Runs ``jobs run ingest statistics`` as one process, produces ``--rate`` readings a second as that many
+channels of 1 Hz, and watches the tables' logs: a reading is in ``readings`` when the commit that adds its row
+is there, and in ``statistics`` when the row of its interval counts it. What arrived while the program
+started, and for ``--settle`` seconds after the first commit, isn't counted. Prints rows for
+docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from confluent_kafka import Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from cloud.broker import LocalBroker
+from cloud.schema import Reading, encode_reading, reading_key
+from tests.servers import eventually
+
+_TOPIC: Final = "mqtt.wind_speed"
+_OF_A_GATEWAY: Final = 10
+_INTERVAL_S: Final = 600
+_STEP_S: Final = 0.1
+
+
+class Channels(threading.Thread):
+    """Produces one reading of each channel a second, and keeps when Kafka took it."""
+
+    def __init__(self, bootstrap_servers: str, channels: int) -> None:
+        super().__init__()
+        self._names = [
+            (f"mast-{n // _OF_A_GATEWAY:03}", f"cup-{n % _OF_A_GATEWAY}.wind_speed") for n in range(channels)
+        ]
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "linger.ms": "5", "compression.type": "zstd"}
+        )
+        self._ended = threading.Event()
+        # Kafka's times (s) of the readings of a channel in an interval, in their order.
+        self.taken: dict[tuple[str, str, int], list[float]] = {}
+
+    def run(self) -> None:
+        steps = round(1 / _STEP_S)
+        begin_s = time.time()
+        step = 0
+        while not self._ended.wait(max(begin_s + step * _STEP_S - time.time(), 0)):
+            at_us = (int(begin_s) + step // steps) * 1_000_000
+            for gateway, channel in self._names[step % steps :: steps]:
+                reading = Reading(
+                    gateway, channel, "wind_speed", "m/s", at_us, 1000, 7.235, 9.0, "Hz", 1, (), "run-1",
+                    step // steps + 1, "synced", "5d1c0a7e",
+                )  # fmt: skip
+                start = at_us // 1_000_000 // _INTERVAL_S * _INTERVAL_S
+                times = self.taken.setdefault((gateway, channel, start), [])
+
+                def delivered(error: object, message: Message, times: list[float] = times) -> None:
+                    assert error is None, error
+                    times.append(message.timestamp()[1] / 1000)
+
+                self._producer.produce(
+                    _TOPIC, encode_reading(reading), reading_key(gateway, channel), on_delivery=delivered
+                )
+            self._producer.poll(0)
+            step += 1
+        assert self._producer.flush(60) == 0
+
+    def stop(self) -> None:
+        """Ends when all is delivered."""
+        self._ended.set()
+        self.join()
+
+
+class Log:
+    """Follows the commits of a table."""
+
+    def __init__(self, table: Path) -> None:
+        self._table = table
+        self._next = 0
+
+    def news(self, columns: list[str]) -> Iterator[tuple[float, Any]]:
+        """When each new commit was made (s) and the rows in the files it added."""
+        while (commit := self._table / "_delta_log" / f"{self._next:020}.json").exists():
+            self._next += 1
+            actions = [json.loads(line) for line in commit.read_text().splitlines()]
+            files = [self._table / action["add"]["path"] for action in actions if "add" in action]
+            tables = [pq.ParquetFile(file).read(columns=columns) for file in files if file.exists()]
+            if tables:
+                yield commit.stat().st_mtime, pa.concat_tables(tables)
+
+
+class Watch:
+    """Ages of the readings of a run, by table."""
+
+    def __init__(self, lake: Path, channels: Channels) -> None:
+        self._logs = {name: Log(lake / name) for name in ("readings", "statistics")}
+        self._channels = channels
+        self._counted: dict[tuple[str, str, int], int] = {}
+        # Pairs of Kafka's time and age, in seconds.
+        self.ages: dict[str, list[tuple[float, float]]] = {name: [] for name in self._logs}
+        self.first_s: float | None = None
+        self.looked_s = 0.0
+
+    def look(self) -> Self:
+        """Takes up new commits."""
+        self.looked_s = time.time()
+        for visible_s, rows in self._logs["readings"].news(["kafka_time"]):
+            self.first_s = self.first_s or visible_s
+            times = [us / 1e6 for us in rows["kafka_time"].cast(pa.int64()).to_pylist()]
+            self.ages["readings"] += [(at, visible_s - at) for at in times]
+        keys = ["gateway", "channel", "interval_start"]
+        for visible_s, rows in self._logs["statistics"].news([*keys, "count"]):
+            starts = [us // 1_000_000 for us in rows["interval_start"].cast(pa.int64()).to_pylist()]
+            for *name, start, count in zip(
+                rows["gateway"].to_pylist(),
+                rows["channel"].to_pylist(),
+                starts,
+                rows["count"].to_pylist(),
+                strict=True,
+            ):
+                key = (name[0], name[1], start)
+                before = self._counted.get(key, 0)
+                self._counted[key] = max(before, count)
+                times = self._channels.taken.get(key, [])[before:count]
+                self.ages["statistics"] += [(at, visible_s - at) for at in times]
+        return self
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    """The value below which a share of the ordered values lies."""
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="age of readings when they are in the tables")
+    parser.add_argument("--rate", type=int, default=1000, metavar="N", help="readings a second")
+    parser.add_argument("--seconds", type=float, default=90.0, help="that count")
+    parser.add_argument("--settle", type=float, default=30.0, help="seconds after the first commit")
+    parser.add_argument("--trigger", default="2s")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-") as name, LocalBroker(Path(name) / "kafka") as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.create_topics([NewTopic(_TOPIC, num_partitions=4, replication_factor=1)])[_TOPIC].result(30)
+        lake = Path(name) / "lake"
+        command = [sys.executable, "-m", "spark_jobs", "run", "ingest", "statistics", "--lake", str(lake)]
+        command += ["--bootstrap-servers", broker.bootstrap_servers, "--trigger", options.trigger]
+        with (Path(name) / "jobs.log").open("w") as log, subprocess.Popen(command, stderr=log) as jobs:
+            channels = Channels(broker.bootstrap_servers, options.rate)
+            watch = Watch(lake, channels)
+            channels.start()
+            try:
+                first_s = eventually(lambda: watch.look().first_s, 180, poll_s=0.2)
+                from_s = first_s + options.settle
+                until_s = from_s + options.seconds
+                eventually(
+                    lambda: watch.look().looked_s >= until_s,
+                    options.settle + options.seconds + 60,
+                    poll_s=0.2,
+                )
+                channels.stop()
+                everything = sum(map(len, channels.taken.values()))
+                eventually(
+                    lambda: min(map(len, watch.look().ages.values())) >= everything,
+                    120,
+                    poll_s=0.2,
+                )
+            finally:
+                channels.stop()
+                jobs.send_signal(signal.SIGTERM)
+                jobs.wait(60)
+    for table, ages in watch.ages.items():
+        counted = sorted(age for at, age in ages if from_s <= at < until_s)
+        p50, p99 = percentile(counted, 0.5), percentile(counted, 0.99)
+        what = f"{len(counted):,} readings at {options.rate:,}/s, from Kafka to `{table}`: p50, p99, most"
+        sys.stdout.write(f"| {what} | {p50:.1f} s, {p99:.1f} s, {counted[-1]:.1f} s |\n")
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+    sys.stdout.write(f"| load of the machine, 1, 5 and 15 minutes | {load} |\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
