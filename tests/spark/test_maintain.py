@@ -30,7 +30,7 @@ from spark_jobs.sinks.ingested import IngestSink
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.sinks.retry import retried
 from spark_jobs.sources.changes import table_changes
-from spark_jobs.transforms.validate import validated
+from spark_jobs.transforms.packing import packed
 from spark_jobs.upkeep import compaction
 from spark_jobs.upkeep.backup import back_up
 from spark_jobs.upkeep.compaction import Compaction, compact, joins
@@ -285,7 +285,7 @@ def ingest(spark: SparkSession, settings: Settings, source: Path) -> None:
 
     def batch(frame: DataFrame, number: int) -> None:
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        sink.write(validated(frame, "dead"), f"ingest-{query}", number)
+        sink.write(packed(frame, "dead"), f"ingest-{query}", number)
 
     stream = spark.readStream.format("delta").load(str(source))
     start_query(settings, "ingest", stream, batch, Gate(), trigger_s=0.1).awaitTermination()

@@ -15,7 +15,7 @@ from spark_jobs.schemas import CHANNELS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.ingested import IngestSink
-from spark_jobs.transforms.validate import validated
+from spark_jobs.transforms.packing import packed
 from tests.spark.records import START_US, contents, encoded, kafka_frame, reading, rows_of
 
 M = 60_000_000
@@ -29,7 +29,7 @@ def minute(at: int, channel: str, period_ms: int = 1000) -> Reading:
 
 def run(spark: SparkSession, settings: Settings, readings: Iterable[Reading], batch: int) -> None:
     frame = kafka_frame(spark, encoded(readings), first_offset=batch * 1000)
-    IngestSink(spark, settings).write(validated(frame, "dead"), "ingest-test", batch)
+    IngestSink(spark, settings).write(packed(frame, "dead"), "ingest-test", batch)
     job = StatisticsJob(spark, replace(settings, once=True), Gate())
     query = job.start()
     query.awaitTermination()
