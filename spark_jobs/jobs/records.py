@@ -139,7 +139,7 @@ class RecordsJob:
         rejects = refused(records, reasons_frame(self._spark, refusals))
         metrics.quarantined(Counter(row["reason"] for row in refusals))
         places = {place: span for place, span in spans.items() if place[0] in self._ledgers}
-        return changed, self._quarantine.write(rejects, places, app, batch)
+        return changed, self._quarantine.write(rejects, places, app, batch).total()
 
 
 def _spans(records: DataFrame) -> tuple[dict[Place, tuple[int, int]], dict[Place, int]]:

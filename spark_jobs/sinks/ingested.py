@@ -3,9 +3,7 @@
 Order of a batch: quarantine, readings, now and then the seen ranges. The first two carry the app id and the
 batch number, so a batch that runs again after a crash repeats nothing. The app id carries the checkpoint's
 generation (the query id, new when a checkpoint is lost), because a new checkpoint counts batches from 0
-again. What is new is decided by content: for readings by the seen ranges, for rejects by looking into
-``quarantine`` itself when their offsets are not above all it holds (only after a lost checkpoint, or on a
-topic that was created anew).
+again. What is new is decided by content: for readings by the seen ranges, for rejects by their places.
 
 The stored ranges may be behind ``readings``: each row says up to which version of it they are complete, and
 what came after that, from whomever, is taken up from its change feed.
@@ -25,11 +23,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.schemas import QUARANTINE, READINGS, SEEN
+from spark_jobs.schemas import READINGS, SEEN
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, table_version, write, write_once
+from spark_jobs.sinks.places import Place
+from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.state.seen import Contents, Identity, Range, SeenRanges
-from spark_jobs.transforms.dedupe import unquarantined, unseen_readings
+from spark_jobs.transforms.dedupe import unseen_readings
 from spark_jobs.transforms.packing import identity_ranges, readings_of, rejects_of, rows_in
 
 log = logging.getLogger("fieldgate.jobs.ingest")
@@ -71,7 +71,7 @@ class _Batch:
         self.contents = Contents()
         for identities in told["identities"]:
             self.contents.add(rows_in(identities.as_buffer()))
-        self.places: dict[tuple[str, int], tuple[int, int]] = {}
+        self.places: dict[Place, tuple[int, int]] = {}
         self.reasons = Counter[str]()
         self.late = sum(told["late"].to_pylist())
         self.newest_us: int | None = max(told["newest_us"].drop_null().to_pylist(), default=None)
@@ -114,7 +114,7 @@ class IngestSink:
         self._spark = spark
         self._clock = clock
         self._readings = ensure_table(spark, settings, READINGS)
-        self._quarantine = ensure_table(spark, settings, QUARANTINE)
+        self._quarantine = QuarantineSink(spark, settings)
         self._seen_table = ensure_table(spark, settings, SEEN)
         self._seen = SeenRanges()
         self._unstored: list[tuple[Identity, Range]] = []
@@ -123,7 +123,6 @@ class IngestSink:
         # The version of readings that the ranges in memory are complete for.
         self._covered = self._load_seen()
         self._take_up(latest_version(spark, self._readings))
-        self._quarantined = self._load_quarantined()
 
     def write(self, packed: DataFrame, app: str, batch: int) -> BatchCounts:
         """Stores one batch; doing it again with the same app and batch changes nothing."""
@@ -131,7 +130,9 @@ class IngestSink:
         try:
             found = _Batch(self._spark, packed)
             rows = found.contents.rows
-            new_reasons = self._write_rejects(found, app, batch) if found.reasons else found.reasons
+            new_reasons = Counter[str]()
+            if found.reasons:
+                new_reasons = self._quarantine.write(found.rejects_frame(), found.places, app, batch)
             new_rows = self._write_readings(found, app, batch) if rows else 0
         finally:
             packed.unpersist()
@@ -194,30 +195,6 @@ class IngestSink:
                 self._take_up(version)
             self._covered = version
         return new_rows
-
-    def _write_rejects(self, found: _Batch, app: str, batch: int) -> Counter[str]:
-        rejects, new = found.rejects_frame(), found.reasons
-        if any(first <= self._quarantined.get(part, -1) for part, (first, _) in found.places.items()):
-            known = self._spark.read.format("delta").load(self._quarantine)
-            rejects = unquarantined(rejects, known).persist()
-            counted = rejects.groupBy("reason").count().collect()
-            new = Counter({row["reason"]: row["count"] for row in counted})
-        if new:
-            write_once(rejects.coalesce(1), self._quarantine, app, batch)
-        for part, (_, last) in found.places.items():
-            self._quarantined[part] = max(self._quarantined.get(part, -1), last)
-        return new
-
-    def _load_quarantined(self) -> dict[tuple[str, int], int]:
-        """Highest offset in quarantine per (topic, partition)."""
-        rows = (
-            self._spark.read.format("delta")
-            .load(self._quarantine)
-            .groupBy("kafka_topic", "kafka_partition")
-            .agg(F.max("kafka_offset").alias("offset"))
-            .collect()
-        )
-        return {(row.kafka_topic, row.kafka_partition): row.offset for row in rows}
 
     def _load_seen(self) -> int:
         """Takes up the ranges as stored; gives the version of ``readings`` that they are complete for."""

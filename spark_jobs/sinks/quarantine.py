@@ -9,6 +9,7 @@ in one row, because a flood is when there is no time to rewrite files.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import or_
@@ -45,8 +46,10 @@ class QuarantineSink:
         self._places = StoredPlaces(spark, self._location)
         self._filled: dict[Bucket, int] = {}
 
-    def write(self, rejects: DataFrame, spans: Mapping[Place, tuple[int, int]], app: str, batch: int) -> int:
-        """Stores or counts a batch's rejects (with the columns of the table), and says how many were new.
+    def write(
+        self, rejects: DataFrame, spans: Mapping[Place, tuple[int, int]], app: str, batch: int
+    ) -> Counter[str]:
+        """Stores or counts a batch's rejects (with the columns of the table); gives the new ones' reasons.
 
         ``spans``: lowest and highest offset of the rejects in each partition. Doing it again with the same
         app and batch changes nothing.
@@ -55,8 +58,10 @@ class QuarantineSink:
             rejects = unquarantined(rejects, self._spark.read.format("delta").load(self._location))
         rejects = rejects.withColumn("_hour", _hour()).persist()
         try:
-            found = rejects.groupBy("gateway", "_hour").count().collect()
-            new = {(row.gateway, row._hour): int(row["count"]) for row in found}
+            new, reasons = Counter[Bucket](), Counter[str]()
+            for row in rejects.groupBy("gateway", "_hour", "reason").count().collect():
+                new[row.gateway, row._hour] += row["count"]
+                reasons[row.reason] += row["count"]
             if new:
                 self._fill(new)
                 write_once(self._kept(rejects, new).coalesce(1), self._location, app, batch)
@@ -65,7 +70,7 @@ class QuarantineSink:
         finally:
             rejects.unpersist()
         self._places.stored({place: highest for place, (_, highest) in spans.items()})
-        return sum(new.values())
+        return reasons
 
     def _fill(self, buckets: Iterable[Bucket]) -> None:
         """Looks up how many rows of these are stored, where it isn't known yet."""

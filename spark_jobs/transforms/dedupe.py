@@ -7,22 +7,10 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-<<<<<<< HEAD
 from cloud.schema import GATEWAY_ID
-from spark_jobs.schemas import QUARANTINE, READINGS
+from spark_jobs.schemas import QUARANTINE
 
 _IDENTITY = ("gateway", "channel", "run")
-
-
-def readings_of(parsed: DataFrame) -> DataFrame:
-    """The valid readings of a parsed batch, with the columns of ``readings``."""
-    good = parsed.where(F.col("reason").isNull()).withColumn("date", F.to_date("time"))
-    return good.select(*READINGS.schema.names)
-
-
-def rejects_of(parsed: DataFrame) -> DataFrame:
-    """The rejected records of a parsed batch, with the columns of ``quarantine``."""
-    return as_quarantined(parsed.where(F.col("reason").isNotNull()))
 
 
 def as_quarantined(rejects: DataFrame) -> DataFrame:
@@ -33,15 +21,8 @@ def as_quarantined(rejects: DataFrame) -> DataFrame:
     return rejects.withColumns({"gateway": gateway, **untold}).select(*QUARANTINE.schema.names)
 
 
-def unseen_readings(readings: DataFrame, seen: DataFrame) -> DataFrame:
-    """Readings outside the seen ranges, each identity once (the one Kafka took first).
-=======
-_IDENTITY = ("gateway", "channel", "run")
-
-
 def unseen_readings(readings: DataFrame, seen: DataFrame, *, copies: bool) -> DataFrame:
     """Readings outside the seen ranges; with ``copies`` each identity once (the one Kafka took first).
->>>>>>> b0b31e8 (Ingest: payloads of one template are read at once, each batch is parsed and packed in one pass)
 
     ``seen`` (small): gateway, channel, run and ``seen``, an array of (first, last); others are all new.
     """

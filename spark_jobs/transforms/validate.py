@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from cloud.schema import (
     DEAD_LETTER_PAYLOAD_BYTES,
+    GATEWAY_ID,
     InvalidReading,
     Reading,
     parse_dead_letter,
@@ -202,17 +203,28 @@ def _slow_rows(batch: Any, readings: dict[int, Reading], now: Any) -> Any:
     return _reading_rows(found, None, varying, arrived)
 
 
+def _gateway(key: str | None) -> str:
+    """Whose record it is, as the key tells; '' where it doesn't."""
+    name = (key or "").partition("/")[0]
+    return name if GATEWAY_ID.fullmatch(name) else ""
+
+
 def _reject_rows(batch: Any, rejects: dict[int, tuple[Any, ...]], now: Any) -> Any:
     rows = np.fromiter(rejects, np.int64, len(rejects))
     reasons, payloads, lengths, sources = zip(*rejects.values(), strict=True)
     taken = batch.take(pa.array(rows))
+    keys = [_text(key) for key in taken["key"].to_pylist()]
+    uncounted = pa.nulls(len(rows), pa.int64())
     columns = {
         "reason": pa.array(reasons, pa.string()),
         "payload": pa.array(payloads, pa.binary()),
         "payload_bytes": pa.array(lengths, pa.int64()),
-        "key": pa.array(map(_text, taken["key"].to_pylist()), pa.string()),
+        "key": pa.array(keys, pa.string()),
         "headers": taken["headers"].cast(REJECT_ROWS.field("headers").type),
         "source": pa.array(sources, pa.string()),
+        "gateway": pa.array(map(_gateway, keys), pa.string()),
+        "overflow": uncounted,
+        "overflow_from": uncounted,
         **_arrived(batch, rows, now),
     }
     return pa.RecordBatch.from_arrays([columns[name] for name in REJECT_ROWS.names], schema=REJECT_ROWS)

@@ -165,7 +165,7 @@ def prefill(spark: SparkSession, settings: Settings, rows: int) -> int:
 
 def bare(spark: SparkSession, settings: Settings) -> None:
     """Kafka, from_json, Delta append."""
-    stream = kafka_records(spark, settings)
+    stream = kafka_records(spark, settings, settings.topic_pattern, settings.max_records)
     parsed = stream.select(
         F.from_json(F.col("value").cast("string"), _WIRE).alias("r"),
         "topic",
