@@ -156,6 +156,8 @@ def held_of_channels(balances: Mapping[str, ChannelBalance], held: int) -> dict[
     missing = {channel: len(balance.settled) for channel, balance in balances.items() if balance.settled}
     if sum(missing.values()) <= held:
         return missing
+    if held < 1:
+        return {}
     low, high = 0, _STEPS
     while high - low > 1:
         middle = (low + high) // 2

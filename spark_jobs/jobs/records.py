@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections import Counter
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -137,9 +136,10 @@ class RecordsJob:
         if not refusals:
             return changed, 0
         rejects = refused(records, reasons_frame(self._spark, refusals))
-        metrics.quarantined(Counter(row["reason"] for row in refusals))
         places = {place: span for place, span in spans.items() if place[0] in self._ledgers}
-        return changed, self._quarantine.write(rejects, places, app, batch).total()
+        new = self._quarantine.write(rejects, places, app, batch)
+        metrics.quarantined(new)
+        return changed, new.total()
 
 
 def _spans(records: DataFrame) -> tuple[dict[Place, tuple[int, int]], dict[Place, int]]:

@@ -9,6 +9,7 @@ STREAMING: Final = {
     "ingest": "spark_jobs.jobs.records:RecordsJob spark_jobs.jobs.ingest:IngestJob",
     "statistics": "spark_jobs.jobs.statistics:StatisticsJob",
     "mast": "spark_jobs.jobs.mast:MastJob",
+    "presence": "spark_jobs.jobs.presence:PresenceJob",
     "anomaly": "spark_jobs.jobs.anomaly:AnomalyJob",
 }
 """``jobs run NAME…``: queries that follow the streams. ``--once`` runs them in this order.

@@ -22,14 +22,15 @@ def test_what_is_held_is_the_newest_whatever_the_channels_periods() -> None:
         "cup": missing(1000, (200, 209), (981, 1000)),
         "baro": missing(100, (99, 100)),
         "sun": missing(1000),
+        "aft": missing(1000, (300, 304)),
     }
-    assert held_of_channels(balances, 22) == {"cup": 20, "baro": 2}
-    assert held_of_channels(balances, 32) == {"cup": 30, "baro": 2}
-    assert held_of_channels(balances, 99) == {"cup": 30, "baro": 2}
-    assert held_of_channels(balances, 0) == {"cup": 0, "baro": 0}
+    assert held_of_channels(balances, 22) == {"cup": 20, "baro": 2, "aft": 0}
+    assert held_of_channels(balances, 32) == {"cup": 25, "baro": 2, "aft": 5}
+    assert held_of_channels(balances, 99) == {"cup": 30, "baro": 2, "aft": 5}
+    assert held_of_channels(balances, 0) == {}
     # 10 s ago: one of the barometer's, eleven of the cup's.
-    assert held_of_channels(balances, 12) == {"cup": 10, "baro": 2}
-    assert held_of_channels(balances, 25) == {"cup": 23, "baro": 2}
+    assert held_of_channels(balances, 12) == {"cup": 10, "baro": 2, "aft": 0}
+    assert held_of_channels(balances, 25) == {"cup": 20, "baro": 2, "aft": 3}
 
 
 _SPANS = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 40)), max_size=5)

@@ -1,0 +1,167 @@
+"""Presence from tables to its table: states and counts of a story, restarts, lost checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from cloud.schema import encode_reading
+from cloud.status_records import StatusRecord, encode_status
+from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.presence import PresenceJob
+from spark_jobs.schemas import QUARANTINE, READINGS, Table
+from spark_jobs.settings import Settings
+from spark_jobs.sinks.delta import ensure_table, write
+from spark_jobs.sinks.records import LedgerSink
+from spark_jobs.transforms.presence import arrivals, claimed, seq_ranges
+from spark_jobs.transforms.records import RUN_LEDGER, STATUS_LEDGER, told
+from tests.spark.records import KAFKA_US, START_US, kafka_frame, reading, rows_of
+from tests.spark.test_records_job import run_record
+
+S = 1_000_000
+
+
+class Tables:
+    """The tables ``presence`` is made of, filled by hand; seconds are counted from ``KAFKA_US``."""
+
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        self._spark = spark
+        self._location = {
+            table.name: ensure_table(spark, settings, table) for table in (READINGS, QUARANTINE)
+        }
+        self._runs = LedgerSink(spark, settings, RUN_LEDGER)
+        self._status = LedgerSink(spark, settings, STATUS_LEDGER)
+
+    def readings(self, at_s: int, numbers: dict[str, Iterable[int]]) -> None:
+        rows = [
+            {
+                "gateway": "mast-07", "channel": "cup.wind_speed", "run": run, "seq": seq, "clock": "synced",
+                "time": START_US + seq * S, "value": float(seq), "period_ms": 1000,
+                "kafka_time": KAFKA_US + at_s * S,
+            }
+            for run, seqs in numbers.items()
+            for seq in seqs
+        ]  # fmt: skip
+        self._append(READINGS, rows)
+
+    def rejects(self, at_s: int, *payloads: bytes) -> None:
+        at_us = KAFKA_US + at_s * S
+        rows = [
+            {"reason": "WRONG_UNIT", "payload": payload, "kafka_time": at_us, "ingested_at": at_us}
+            for payload in payloads
+        ]
+        self._append(QUARANTINE, rows)
+
+    def runs(self, at_s: int, *records: bytes) -> None:
+        self._runs.write(told(kafka_frame(self._spark, records, kafka_us=KAFKA_US + at_s * S), RUN_LEDGER))
+
+    def statuses(self, *told_at: tuple[int, str, str]) -> None:
+        frames = [
+            kafka_frame(
+                self._spark,
+                [encode_status(StatusRecord("mast-07", state, run))],
+                first_offset=at_s,
+                kafka_us=KAFKA_US + at_s * S,
+            )
+            for at_s, state, run in told_at
+        ]
+        self._status.write(told(reduce(DataFrame.union, frames), STATUS_LEDGER))
+
+    def _append(self, table: Table, rows: list[dict[str, Any]]) -> None:
+        frame = self._spark.createDataFrame(pa.Table.from_pylist(rows, schema=to_arrow_schema(table.schema)))
+        write(frame.coalesce(1), self._location[table.name])
+
+
+def test_the_table_follows_the_tables_it_is_made_of(spark: SparkSession, settings: Settings) -> None:
+    tables = Tables(spark, settings)
+    now_s = 13
+
+    def presence(job: PresenceJob) -> list[tuple[Any, ...]]:
+        """State, pending, lost and announced, after one pass of the job."""
+        query = job.start()
+        query.awaitTermination()
+        assert query.exception() is None
+        job.finish()
+        rows = rows_of(settings, "presence")
+        return [(row["state"], row["pending"], row["lost"], row["announced"]) for row in rows]
+
+    # Of the first run 11 and 12 were dropped with a word, 13 without; of the second 4 and 5 are under way, 3
+    # is in quarantine. The will of the first comes after the second has begun.
+    drops = [{"reason": "OUTBOX_FULL", "count": 2, "ranges": ["r1 cup.wind_speed 11-12"]}]
+    first = run_record("r1", "killed", 20, in_flight=0, outbox_records=1, dropped=drops)
+    second = {"previous_run": "r1", "in_flight": 0}
+    tables.readings(11, {"r1": [*range(1, 11), *range(14, 21)], "r2": [1, 2, *range(6, 11)]})
+    tables.rejects(11, encode_reading(reading(3, run="r2")).replace(b'"m/s"', b'"km/h"'), b"noise")
+    tables.runs(12, first, run_record("r2", "running", 10, outbox_records=2, **second))
+    tables.statuses((10, "online", "r2"), (12, "offline", "r1"))
+    job = PresenceJob(spark, settings, Gate(), now_us=lambda: KAFKA_US + now_s * S)
+    assert presence(job) == [("online", 2, 1, 2)]
+    (row,) = rows_of(settings, "presence")
+    micros = [round(row[name].timestamp() * 1e6) for name in ("last_seen", "last_time")]
+    assert (*micros, row["last_value"], row["period_ms"]) == (
+        KAFKA_US + 11 * S,
+        START_US + 20 * S,
+        20.0,
+        1000,
+    )
+
+    # 5 comes, and then the run stops with nothing left: 4 is lost.
+    now_s = 91
+    tables.readings(30, {"r2": [5]})
+    tables.runs(90, run_record("r2", "stopped", 10, outbox_records=0, **second))
+    assert presence(job) == [("offline", 0, 2, 2)]
+
+    # Nothing changes by a lost checkpoint, nor when quarantine has forgotten.
+    before = rows_of(settings, "presence")
+    DeltaTable.forPath(spark, settings.table("quarantine")).delete()
+    again = replace(settings, checkpoints=settings.checkpoints + "-lost")
+    assert presence(PresenceJob(spark, again, Gate(), now_us=lambda: KAFKA_US + now_s * S)) == [
+        ("offline", 0, 2, 2)
+    ]
+    assert rows_of(settings, "presence") == before
+
+
+def test_frames_say_what_arrived_and_what_rejects_claim(spark: SparkSession) -> None:
+    rows = [
+        ("mast-07", "cup", "run-1", 1, 100, 1.0, "synced", 500),
+        ("mast-07", "cup", "run-1", 3, 300, 3.0, "synced", 400),
+        ("mast-07", "cup", "run-1", 2, 200, None, "synced", 300),
+        ("mast-07", "cup", "run-2", 7, 700, 7.0, "repaired", 200),
+        # By a clock that was not set: its time says nothing, its arrival does.
+        ("mast-07", "cup", "run-1", 4, 900, 9.0, "unsynced", 600),
+        ("mast-07", "cup", "run-1", 9, 200, 9.0, "synced", 100),
+    ]
+    names = ("gateway", "channel", "run", "seq", "time", "value", "clock", "kafka_time")
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    moments = {name: pa.array(columns[name], pa.timestamp("us", tz="UTC")) for name in ("time", "kafka_time")}
+    periods = {"period_ms": pa.array([1000] * len(rows), pa.int32())}
+    found = spark.createDataFrame(pa.table({**columns, **moments, **periods}))
+    assert [tuple(row) for row in arrivals(found).collect()] == [("mast-07", "cup", 600, 700, 7.0, 1000)]
+    ranges = sorted(tuple(row) for row in seq_ranges(found.union(found)).collect())
+    assert [each[2:] for each in ranges] == [("run-1", 1, 4), ("run-1", 9, 9), ("run-2", 7, 7)]
+
+    told = [
+        ("NOT_FINITE", encode_reading(reading(5)).replace(b"7.25", b"1e999"), None),
+        ("OUT_OF_RANGE", b'{"gateway":"mast-07","channel":"cup.x","run":"r","seq":0}', None),
+        ("NOT_UTF8", b"\xff\x00", None),
+        ("EMPTY", None, None),
+        ("FORGED", encode_reading(reading(6)), None),
+        ("OVERFLOW", None, 7),
+    ]
+    reasons, payloads, overflow = zip(*told, strict=True)
+    rejects = pa.table(
+        {
+            "reason": pa.array(reasons),
+            "payload": pa.array(payloads, pa.binary()),
+            "overflow": pa.array(overflow, pa.int64()),
+        }
+    )
+    claims = [tuple(row) for row in claimed(spark.createDataFrame(rejects)).collect()]
+    assert claims == [("mast-07", "cup.wind_speed", "run-1", 5)]
