@@ -28,6 +28,7 @@ CONTRACT_TABLES: Final = (
     "presence",
     "anomalies",
     "alerts",
+    "recalibrations",
 )
 """Looked for where folders can't be listed (object stores)."""
 

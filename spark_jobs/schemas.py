@@ -377,6 +377,29 @@ ALERTS: Final = Table(
 )
 """``raised_at`` and ``cleared_at`` are event times: the first violation, and the reading that ended it."""
 
+RECALIBRATIONS: Final = Table(
+    "recalibrations",
+    _columns(
+        done_at=_TIME,
+        gateway=_STRING,
+        channel=_STRING,
+        begin=_TIME,
+        end=_TIME,
+        original_cal=_STRING,
+        cal=_STRING,
+        slope=_DOUBLE,
+        offset=_DOUBLE,
+        serial=_STRING,
+        certificate=_STRING,
+        lab=_STRING,
+        calibrated=DateType(),
+        expires=DateType(),
+        rows=_LONG,
+        mean_change=_DOUBLE,
+    ),
+)
+"""What ``jobs recalibrate`` did, a row each time it changed something; ``end`` isn't included."""
+
 TABLES: Final = (
     READINGS,
     QUARANTINE,
@@ -388,5 +411,6 @@ TABLES: Final = (
     PRESENCE,
     ANOMALIES,
     ALERTS,
+    RECALIBRATIONS,
 )
-"""The contract's tables."""
+"""The contract's tables, and what was recalibrated."""

@@ -12,8 +12,10 @@ from spark_jobs import metrics
 from spark_jobs.jobs.gate import Gate
 from spark_jobs.jobs.query import start_query
 from spark_jobs.settings import Settings
+from spark_jobs.sinks.files import Files
 from spark_jobs.sinks.ingested import IngestSink
 from spark_jobs.sources.kafka import kafka_records
+from spark_jobs.state.lease import Lease
 from spark_jobs.transforms.packing import packed
 
 log = logging.getLogger("fieldgate.jobs.ingest")
@@ -28,6 +30,8 @@ class IngestJob:
         self._gate = gate
         self._spark = spark
         self._settings = settings
+        self._lease = Lease(Files(spark), settings.lake, self.name)
+        self._lease.take()
         self._sink = IngestSink(spark, settings)
         self._cores = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
 
@@ -42,6 +46,7 @@ class IngestJob:
 
     def _batch(self, records: DataFrame, batch: int) -> None:
         started = time.monotonic()
+        self._lease.renew()
         generation = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         # Many topics, few records each: as many tasks as cores, not one per partition.
         rows = packed(records.coalesce(self._cores), self._settings.dead_letter_topic)
@@ -64,8 +69,10 @@ class IngestJob:
         )
 
     def tick(self) -> None:
-        """Nothing is due without records."""
+        """Holds the lease of the readings."""
+        self._lease.renew()
 
     def finish(self) -> None:
-        """Stores what the sink has put off."""
+        """Stores what the sink has put off, and gives the lease of the readings back."""
         self._sink.flush()
+        self._lease.give_back()

@@ -21,6 +21,8 @@ what they say has arrived is then before the readings that ``--once`` takes.
 COMMANDS: Final[dict[str, str]] = {
     "maintain": "spark_jobs.jobs.maintain",
     "package": "spark_jobs.package",
+    "recalibrate": "spark_jobs.jobs.recalibrate",
+    "replay": "spark_jobs.jobs.replay",
     "train": "spark_jobs.jobs.train",
 }
 """``jobs NAME``: a module with ``DESCRIPTION``, ``add_arguments(parser)`` and ``main(options, settings)``.

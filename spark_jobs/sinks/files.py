@@ -31,6 +31,16 @@ class Files:
     def _system(self, path: Any) -> Any:
         return path.getFileSystem(self._conf)
 
+    def _plain(self, path: Any) -> Any:
+        """Without the files of checksums that Hadoop keeps beside local ones.
+
+        Who reads while another writes would find the sum of the older text beside the newer one, and fail.
+        """
+        system = self._system(path)
+        if str(system.getUri().getScheme()) != "file":
+            return system
+        return self._jvm.org.apache.hadoop.fs.FileSystem.getLocal(self._conf).getRawFileSystem()
+
     def exists(self, uri: str) -> bool:
         """Whether there is a file or a folder."""
         path = self._path(uri)
@@ -67,9 +77,10 @@ class Files:
     def read(self, uri: str) -> str | None:
         """A small text file; None where there is none."""
         path = self._path(uri)
-        if not self._system(path).exists(path):
+        system = self._plain(path)
+        if not system.exists(path):
             return None
-        stream = self._system(path).open(path)
+        stream = system.open(path)
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
@@ -78,7 +89,7 @@ class Files:
     def write(self, uri: str, text: str) -> None:
         """A small text file, in the place of an older one."""
         path = self._path(uri)
-        stream = self._system(path).create(path, True)
+        stream = self._plain(path).create(path, True)
         try:
             stream.write(bytearray(text.encode()))
         finally:

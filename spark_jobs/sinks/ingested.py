@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
@@ -213,7 +214,7 @@ class IngestSink:
             feed = reader.option("readChangeFeed", "true").option("startingVersion", self._covered + 1)
             try:
                 found = _ranges_in(feed.load(self._readings))
-            except PySparkException as error:
+            except (PySparkException, Py4JJavaError) as error:
                 # Vacuumed, or its log cleaned: what the feed no longer gives the table itself does.
                 log.warning("event=ingest.feed_gone after_version=%d %s", self._covered, str(error)[:200])
                 found = _ranges_in(reader.load(self._readings))

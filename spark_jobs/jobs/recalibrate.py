@@ -1,0 +1,130 @@
+"""``jobs recalibrate``: values of one channel and period computed anew from raw with a later certificate."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_jobs.errors import SettingsError
+from spark_jobs.settings import Settings, moment_us
+
+if TYPE_CHECKING:
+    from spark_jobs.upkeep.recalibration import Later, Wanted
+
+DESCRIPTION: Final = "compute a channel's values anew from raw with a later certificate"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``jobs recalibrate``."""
+    parser.add_argument("--list", action="store_true", help="show what was recalibrated so far")
+    parser.add_argument("--gateway", metavar="ID")
+    parser.add_argument("--channel", metavar="NAME", help="e.g. cup-50m-a.wind_speed")
+    parser.add_argument("--from", dest="begin", metavar="TIME", help="by the readings' time")
+    parser.add_argument("--to", dest="end", metavar="TIME", help="not included")
+    parser.add_argument("--cal", metavar="CAL", help="only readings made with this calibration")
+    parser.add_argument("--slope", type=float, help="of the later certificate, unit per raw unit")
+    parser.add_argument("--offset", type=float, help="of the later certificate, in the unit")
+    for name in ("certificate", "serial", "lab", "calibrated", "expires"):
+        parser.add_argument(f"--{name}", help="as the certificate says")
+    parser.add_argument("--record", metavar="FILE", help="instead: the record as the gateway tells it (JSON)")
+    parser.add_argument("--original", action="store_true", help="instead: back to what the gateway sent")
+    parser.add_argument("--dry-run", action="store_true", help="say how much would change")
+    parser.add_argument("--json", action="store_true")
+
+
+def wanted_of(options: argparse.Namespace) -> tuple[Wanted, Later]:
+    """The readings, and what takes their calibration's place. Raises SettingsError."""
+    from spark_jobs.upkeep.recalibration import Wanted
+
+    for name in ("gateway", "channel"):
+        if getattr(options, name) is None:
+            raise SettingsError(f"--{name} is missing")
+    if options.begin is None or options.end is None:
+        raise SettingsError("--from and --to are both needed: values are changed in this period alone")
+    begin, end = (datetime.fromtimestamp(moment_us(text) / 1e6, UTC) for text in (options.begin, options.end))
+    if begin >= end:
+        raise SettingsError("--from must be before --to")
+    wanted = Wanted(options.gateway, options.channel, begin, end, options.cal)
+    return wanted, _later(options)
+
+
+def _later(options: argparse.Namespace) -> Later:
+    from spark_jobs.state.calibrations import Certificate
+
+    figures = options.slope is not None or options.offset is not None
+    if figures + (options.record is not None) + options.original != 1:
+        raise SettingsError("give one of: --slope and --offset, --record FILE, --original")
+    if options.original:
+        return None
+    if options.record is not None:
+        return _record(Path(options.record), options.channel)
+    if options.slope is None or options.offset is None:
+        raise SettingsError("--slope and --offset belong together: both stand on the certificate")
+    return Certificate(
+        slope=options.slope,
+        offset=options.offset,
+        serial=options.serial,
+        certificate=options.certificate,
+        lab=options.lab,
+        calibrated=_day("calibrated", options.calibrated),
+        expires=_day("expires", options.expires),
+    )
+
+
+def _record(file: Path, channel: str) -> Later:
+    """The record in a file: one JSON object, or what ``fieldgate calibrations --json`` prints."""
+    from cloud.channel_records import InvalidChannel, parse_channel
+
+    try:
+        told = json.loads(file.read_text())
+        found = [each for each in told if each["channel"] == channel] if isinstance(told, list) else [told]
+        if len(found) != 1:
+            raise SettingsError(f"{file}: {len(found)} records of {channel}; leave one in the file")
+        return parse_channel(json.dumps(found[0]).encode())
+    except (OSError, ValueError, KeyError, TypeError, InvalidChannel) as error:
+        raise SettingsError(f"{file}: no calibration record: {error}") from error
+
+
+def _day(name: str, text: str | None) -> date | None:
+    try:
+        return None if text is None else date.fromisoformat(text)
+    except ValueError as error:
+        raise SettingsError(f"--{name} {text!r} is no date such as 2026-11-02") from error
+
+
+def main(options: argparse.Namespace, settings: Settings) -> None:
+    """Recalibrates, or lists what was."""
+    from dataclasses import asdict
+
+    from spark_jobs.session import spark_session
+    from spark_jobs.upkeep.recalibration import done_so_far, recalibrate
+
+    asked = None if options.list else wanted_of(options)
+    spark = spark_session(settings, app="fieldgate-recalibrate")
+    try:
+        if asked is None:
+            told = done_so_far(spark, settings)
+            print(json.dumps(told, default=str) if options.json else "\n".join(map(_line, told)))
+            return
+        outcome = asdict(recalibrate(spark, settings, *asked, dry_run=options.dry_run))
+    finally:
+        spark.stop()
+    outcome = {"dry_run": options.dry_run, **outcome}
+    print(json.dumps(outcome) if options.json else "\n".join(f"{k:<16} {v}" for k, v in outcome.items()))
+
+
+def _line(done: Mapping[str, Any]) -> str:
+    return "  ".join(
+        (
+            f"{done['done_at']:%Y-%m-%d %H:%M}Z",
+            f"{done['gateway']} {done['channel']}",
+            f"{done['begin']:%Y-%m-%dT%H:%M} to {done['end']:%Y-%m-%dT%H:%M}",
+            f"{done['original_cal']} -> {done['cal']}",
+            f"{done['slope']:g} {done['offset']:g}",
+            f"{done['rows']} readings, {done['mean_change']:+.4g} on average",
+        )
+    )

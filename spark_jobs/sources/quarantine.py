@@ -1,0 +1,42 @@
+"""Rejected records as Kafka gave them, as far as they were kept whole."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+
+from spark_jobs.schemas import QUARANTINE
+from spark_jobs.settings import Settings
+
+
+def quarantined_records(
+    spark: SparkSession, settings: Settings, begin_us: int, end_us: int, gateway: str | None
+) -> DataFrame:
+    """Records of reading topics whose every byte is in quarantine, with the columns of the Kafka source.
+
+    By Kafka's time (microseconds since the epoch, the end not included), and by the key where a gateway is
+    named. Dead letters are left out.
+    """
+    begin, end = (datetime.fromtimestamp(us / 1e6, UTC) for us in (begin_us, end_us))
+    rejects = spark.read.format("delta").load(settings.table(QUARANTINE.name))
+    whole = (F.col("payload_bytes") == F.length("payload")) & (F.col("kafka_offset").isNotNull())
+    chosen = rejects.where(
+        whole
+        & (F.col("kafka_topic") != settings.dead_letter_topic)
+        & F.col("kafka_topic").rlike(f"^(?:{settings.topic_pattern})$")
+        & (F.col("kafka_time") >= begin)
+        & (F.col("kafka_time") < end)
+    )
+    if gateway is not None:
+        chosen = chosen.where(F.startswith(F.col("key"), F.lit(f"{gateway}/")))
+    return chosen.select(
+        F.col("payload").alias("value"),
+        F.encode("key", "UTF-8").alias("key"),
+        F.col("kafka_topic").alias("topic"),
+        F.col("kafka_partition").alias("partition"),
+        F.col("kafka_offset").alias("offset"),
+        F.col("kafka_time").alias("timestamp"),
+        "headers",
+    )

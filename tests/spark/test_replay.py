@@ -1,0 +1,204 @@
+"""A period again, from Kafka or from quarantine: what was missing comes, what was there stays as it is."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from cloud.broker import LocalBroker
+from cloud.schema import Reading, encode_reading, reading_key
+from spark_jobs.errors import SettingsError
+from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.ingest import IngestJob
+from spark_jobs.jobs.replay import Period, Replayed, period_of, replay_kafka, replay_quarantine
+from spark_jobs.schemas import QUARANTINE
+from spark_jobs.settings import Settings, moment_us, parse_command
+from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.sinks.files import Files
+from spark_jobs.state.lease import EXPIRES_S, Lease, LeaseTakenError
+from tests.spark.records import KAFKA_US, START_US, identities, reading, rows_of
+
+HOUR_US = 3_600_000_000
+
+
+def produce(kafka: LocalBroker, topic: str, kafka_us: int, records: Sequence[Reading | bytes]) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "acks": "all"})
+    for item in records:
+        value = encode_reading(item) if isinstance(item, Reading) else item
+        key = (
+            reading_key(item.gateway, item.channel)
+            if isinstance(item, Reading)
+            else b"mast-07/cup.wind_speed"
+        )
+        producer.produce(topic, value, key, timestamp=kafka_us // 1000)
+    assert producer.flush(30) == 0
+
+
+def test_a_period_from_kafka(
+    spark: SparkSession, settings: Settings, kafka: LocalBroker, kafka_topic: Callable[..., str]
+) -> None:
+    # Times of the test's own choosing, by which the broker would expire the records at once.
+    topic = kafka_topic("replay", 2, {"message.timestamp.type": "CreateTime", "retention.ms": "-1"})
+    settings = replace(settings, bootstrap_servers=kafka.bootstrap_servers, topic_pattern=topic)
+    hour = [[reading(seq) for seq in range(first, first + 5)] for first in (1, 6, 11)]
+    produce(kafka, topic, KAFKA_US, hour[0])
+    produce(kafka, topic, KAFKA_US + HOUR_US, [*hour[1], reading(6, gateway="mast-08"), b"bad"])
+    produce(kafka, topic, KAFKA_US + 2 * HOUR_US, [*hour[2], *hour[1]])
+    period = Period(KAFKA_US + HOUR_US, KAFKA_US + 2 * HOUR_US, "mast-07")
+    lease = Lease(Files(spark), settings.lake, "replay")
+
+    assert replay_kafka(spark, settings, period, lease, dry_run=True) == Replayed(records=6)
+    with lease.held():
+        done = replay_kafka(spark, settings, period, lease)
+        assert done == Replayed(records=6, readings=5, quarantined=1)
+        assert identities(settings) == [item.identity for item in hour[1]]
+        again = replay_kafka(spark, settings, replace(period, gateway=None), lease)
+        assert again == Replayed(records=7, readings=1, repeated=6)
+        # A period that holds nothing, after the end of the topic.
+        late = Period(KAFKA_US + 9 * HOUR_US, KAFKA_US + 10 * HOUR_US)
+        assert replay_kafka(spark, settings, late, lease) == Replayed()
+        with pytest.raises(LeaseTakenError, match=r"replay \(process"):
+            IngestJob(spark, settings, Gate())
+
+    job = IngestJob(spark, settings, Gate())
+    query = job.start()
+    query.awaitTermination()
+    job.finish()
+    everything = [item.identity for each in hour for item in each]
+    assert identities(settings) == sorted([*everything, ("mast-08", "cup.wind_speed", "run-1", 6)])
+    assert [row["payload"] for row in rows_of(settings, "quarantine")] == [b"bad"]
+    # What came first is what stays: the replayed rows are as they were.
+    offsets = {row["seq"]: row["kafka_time"].timestamp() * 1e6 for row in rows_of(settings, "readings")}
+    assert offsets[7] == KAFKA_US + HOUR_US
+
+
+def test_what_is_a_reading_by_now_leaves_quarantine(spark: SparkSession, settings: Settings) -> None:
+    whole = encode_reading(reading(3))
+    rows = [
+        ("mqtt.wind_speed", whole, len(whole), 1),
+        ("mqtt.wind_speed", b"bad", 3, 2),
+        # The same reading a second time: one row, and both leave.
+        ("mqtt.wind_speed", whole, len(whole), 3),
+        # Only the beginning was kept; a gateway refused it; it has not been asked for.
+        ("mqtt.wind_speed", whole, len(whole) + 1, 4),
+        (settings.dead_letter_topic, whole, len(whole), 5),
+        ("mqtt.wind_speed", encode_reading(reading(4)), len(whole), 6),
+    ]
+    location = ensure_table(spark, settings, QUARANTINE)
+    table = pa.table(
+        {
+            "reason": ["OLD_RULE"] * 6,
+            "payload": [payload for _, payload, _, _ in rows],
+            "payload_bytes": [size for _, _, size, _ in rows],
+            "key": ["mast-07/cup.wind_speed"] * 6,
+            "kafka_topic": [topic for topic, _, _, _ in rows],
+            "kafka_partition": pa.array([0] * 6, pa.int32()),
+            "kafka_offset": [offset for _, _, _, offset in rows],
+            "kafka_time": pa.array(
+                [KAFKA_US if offset < 6 else KAFKA_US + HOUR_US for _, _, _, offset in rows],
+                pa.timestamp("us", tz="UTC"),
+            ),
+        }
+    )
+    spark.createDataFrame(table).write.format("delta").mode("append").save(location)
+    lease = Lease(Files(spark), settings.lake, "replay")
+    period = Period(0, KAFKA_US + HOUR_US)
+
+    def left() -> list[int]:
+        return sorted(row["kafka_offset"] for row in rows_of(settings, "quarantine"))
+
+    counted = replay_quarantine(spark, settings, period, lease, dry_run=True)
+    assert (counted, left()) == (Replayed(records=3, left_quarantine=2), [1, 2, 3, 4, 5, 6])
+    before = rows_of(settings, "quarantine")
+    with lease.held():
+        done = replay_quarantine(spark, settings, period, lease)
+        assert done == Replayed(records=3, readings=1, repeated=1, left_quarantine=2)
+        assert left() == [2, 4, 5, 6]
+        assert identities(settings) == [reading(3).identity]
+        (stored,) = rows_of(settings, "readings")
+        assert (stored["value"], stored["time"].timestamp() * 1e6) == (7.25, START_US + 2_000_000)
+        assert stored["kafka_time"].timestamp() * 1e6 == KAFKA_US
+        # As a kill between the two tables leaves it: in both. It leaves, and is there once.
+        rest = [row for row in before if row["kafka_offset"] == 1]
+        names = [field.name for field in QUARANTINE.schema if field.name in rest[0]]
+        again = spark.createDataFrame([tuple(row[name] for name in names) for row in rest], QUARANTINE.schema)
+        again.write.format("delta").mode("append").save(location)
+        assert replay_quarantine(spark, settings, period, lease) == Replayed(
+            records=2, repeated=1, left_quarantine=1
+        )
+        assert replay_quarantine(spark, settings, period, lease) == Replayed(records=1)
+    assert (left(), len(rows_of(settings, "readings"))) == ([2, 4, 5, 6], 1)
+
+
+def test_one_kind_of_writer_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    now_s = [time.time()]
+
+    def lease(job: str) -> Lease:
+        return Lease(Files(spark), str(tmp_path), job, lambda: now_s[0])
+
+    ingest, replay = lease("ingest"), lease("replay")
+    ingest.take()
+    with pytest.raises(
+        LeaseTakenError, match=r"ingest \(process \d+ on .+\) writes this lake's readings: stop"
+    ):
+        replay.take()
+    # A restarted ingest doesn't wait for itself.
+    lease("ingest").take()
+    ingest.renew()
+    now_s[0] += 11
+    ingest.renew()
+    ingest.check()
+    now_s[0] += EXPIRES_S - 1
+    with pytest.raises(LeaseTakenError):
+        replay.take()
+    now_s[0] += 1
+    replay.take()
+    with pytest.raises(LeaseTakenError, match="replay"):
+        ingest.renew()
+    with pytest.raises(LeaseTakenError, match="lost to replay"):
+        ingest.check()
+    ingest.give_back()
+    replay.check()
+    replay.give_back()
+    assert ingest.holder() is None
+    # A process of this machine that is gone holds nothing, and neither does half a file.
+    ingest.take()
+    file = tmp_path / "_writer.json"
+    held = json.loads(file.read_text())
+    file.write_text(json.dumps({**held, "pid": 2**22 + 1}))
+    assert replay.holder() is None
+    file.write_text(json.dumps({**held, "pid": 2**22 + 1, "host": "elsewhere"}))
+    assert replay.holder() is not None
+    file.write_text(json.dumps(held)[:20])
+    assert replay.holder() is None
+
+
+def test_times_and_options() -> None:
+    assert moment_us("2026-05-28") == START_US - (20 * 60 + 27) * 60_000_000
+    assert moment_us("2026-05-28T22:27:00+02:00") == START_US
+    options, _ = parse_command("replay", ["--from", "2026-05-28", "--to", "2026-05-29", "--gateway", "m"])
+    assert period_of(options, 0) == Period(moment_us("2026-05-28"), moment_us("2026-05-29"), "m")
+    for arguments in (["--source", "quarantine"], ["--from", "quarantine"]):
+        options, _ = parse_command("replay", arguments)
+        assert (period_of(options, 5), options.source) == (Period(0, 5), "quarantine")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--from is missing"),
+        (["--from", "2026-05-28", "--to", "2026-05-28"], "--from must be before --to"),
+        (["--from", "2026-05-28T10:00"], "is no time such as"),
+    ],
+)
+def test_wrong_options_are_named(arguments: list[str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        period_of(parse_command("replay", arguments)[0], 1)
