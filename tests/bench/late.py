@@ -38,7 +38,6 @@ _PERIOD_S: Final = 60
 _CHANNELS: Final = 12
 _INTERVAL_S: Final = 600
 _FILES_A_DAY: Final = 2
-_ROUNDS: Final = 5
 
 
 def _series(spark: SparkSession, gateways: int, begin_s: int, end_s: int, step_s: int) -> DataFrame:
@@ -136,12 +135,13 @@ class Lake:
     settings: Settings
     gateways: int
     days: int
+    rounds: int
 
     def make(self) -> float:
         """Writes the tables; seconds."""
         began_s = time.monotonic()
         everything = readings(self.spark, self.gateways, _BEGIN_S, _BEGIN_S + self.days * _DAY_S)
-        late = (F.col("gateway") <= f"mast-{_ROUNDS:03d}") & F.col("time").between(*self._noon())
+        late = (F.col("gateway") <= f"mast-{self.rounds:03d}") & F.col("time").between(*self._noon())
         self._write(READINGS, everything.where(~late))
         self._write(STATISTICS, statistics(self.spark, self.gateways, self.days))
         return time.monotonic() - began_s
@@ -166,7 +166,7 @@ class Lake:
         location = self.settings.table(READINGS.name)
         gateway = f"mast-{number:03d}"
         day_s = _BEGIN_S + self.days // 2 * _DAY_S
-        hour = readings(self.spark, _ROUNDS + 1, day_s, day_s + _DAY_S).where(F.col("gateway") == gateway)
+        hour = readings(self.spark, self.rounds + 1, day_s, day_s + _DAY_S).where(F.col("gateway") == gateway)
         hour = hour.where(F.col("time").between(*self._noon()))
         hour.coalesce(1).write.format("delta").mode("append").save(location)
         version = table_version(self.spark, location)
@@ -210,6 +210,7 @@ def main() -> int:
     parser.add_argument("--gateways", type=int, default=100)
     parser.add_argument("--days", type=int, default=30, help="of the long table (default: 30)")
     parser.add_argument("--short", type=int, default=3, help="days of the short one (default: 3)")
+    parser.add_argument("--rounds", type=int, default=5, help="gateways whose hour comes late (default: 5)")
     parser.add_argument("--directory", type=Path, help="where to make the lakes (default: a temporary one)")
     options = parser.parse_args()
     rows = [
@@ -230,6 +231,7 @@ def main() -> int:
                 ),
                 options.gateways,
                 days,
+                options.rounds,
             )
             for days in (options.short, options.days)
         ]
@@ -240,7 +242,7 @@ def main() -> int:
         for lake in lakes:
             lake.late_hour(0)
         found: list[list[tuple[float, float, int]]] = [[], []]
-        for number in range(1, _ROUNDS + 1):
+        for number in range(1, options.rounds + 1):
             for lake, figures in zip(lakes, found, strict=True):
                 figures.append(lake.late_hour(number))
         short, long = (_middle(each) for each in found)
