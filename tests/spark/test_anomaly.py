@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_jobs.anomaly.model import Packed
 from spark_jobs.anomaly.store import ModelStore
@@ -25,6 +27,7 @@ from spark_jobs.jobs.train import Period, train_models
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.transforms.anomaly import touched, windows
 from tests.anomaly.mast import CUPS, INTERVAL_S, START, dead_cup, statistics_table, weather
 from tests.spark.records import rows_of
 
@@ -154,6 +157,67 @@ def test_scores_follow_the_statistics_and_the_current_model(
         kept.append(sorted(map(repr, rows_of(settings, "anomalies"))))
     assert kept[0] == kept[1]
     assert {row["model_version"] for row in rows_of(settings, "anomalies")} == {second}
+
+
+def entry(
+    minute: int, channel: str, *, interval_s: int = 60, version: int = 1, n_fail: int = 0
+) -> dict[str, Any]:
+    return {
+        "gateway": GATEWAY,
+        "channel": channel,
+        "interval_s": interval_s,
+        "interval_start": START + timedelta(minutes=minute),
+        "avg": float(minute),
+        "sd": None,
+        "max": 9.0,
+        "recovery": 1.0,
+        "count": 30,
+        "n_suspect": 10,
+        "n_fail": n_fail,
+        "version": version,
+    }
+
+
+def test_which_intervals_are_scored_and_what_they_look_back_on(spark: SparkSession) -> None:
+    def frame(rows: list[dict[str, Any]]) -> DataFrame:
+        kinds = {
+            name: STATISTICS.schema[name].dataType for name in rows[0] if name in STATISTICS.schema.names
+        }
+        columns = [StructField(name, kinds.get(name, StringType())) for name in rows[0]]
+        return spark.createDataFrame([Row(**row) for row in rows], StructType(columns))
+
+    def minutes(rows: DataFrame) -> list[int]:
+        found = rows.select(F.unix_seconds("interval_start").alias("at_s")).collect()
+        return sorted((row.at_s - int(START.timestamp())) // 60 for row in found)
+
+    changes = frame(
+        [
+            entry(10, "a.wind_speed") | {"_change_type": "update_postimage"},
+            entry(10, "b.wind_speed") | {"_change_type": "insert"},
+            entry(20, "a.wind_speed") | {"_change_type": "update_preimage"},
+            entry(30, "a.wind_speed", version=0) | {"_change_type": "insert"},
+            entry(40, "a.wind_speed", interval_s=600) | {"_change_type": "insert"},
+            entry(50, "a.wind_speed") | {"_change_type": "delete"},
+        ]
+    )
+    assert minutes(touched(changes, 60)) == [10, 11, 12, 50, 51, 52]
+
+    statistics = frame(
+        [
+            entry(8, "a.wind_speed"),
+            entry(9, "a.wind_speed", version=0),
+            entry(10, "b.wind_speed", n_fail=20),
+            entry(10, "a.wind_speed"),
+            entry(11, "a.wind_speed", interval_s=600),
+        ]
+    )
+    rows = windows(statistics, touched(changes, 60), 60)
+    assert minutes(rows) == [10]
+    (row,) = rows.collect()
+    assert (row.lag, row.channel) == ([0, 0, 2], ["a.wind_speed", "b.wind_speed", "a.wind_speed"])
+    assert (row.avg, row.max, row.doubted) == ([10.0, 10.0, 8.0], [9.0, 9.0, 9.0], [0.25, 0.5, 0.25])
+    assert [str(value) for value in row.sd] == ["nan"] * 3
+    assert minutes(windows(statistics, None, 60)) == [8, 10]
 
 
 def test_models_that_cannot_be_used_are_refused_and_the_one_before_stays(
