@@ -142,7 +142,7 @@ def report(case: Case, mast: RealMast, removed: datetime) -> list[str]:
             f"{first} after its death."
         )
     channel = CUPS[DEAD]
-    named = [bool(items) and items[0]["channel"] == channel for items in case.rows.channels[case.dead]]
+    named = [len(items) > 0 and items[0]["channel"] == channel for items in case.rows.channels[case.dead]]
     lines.append(
         f"While it stood there dead ({int(case.dead.sum())} intervals): {alarms[case.dead].mean():.1%} above "
         f"the threshold, {np.mean(named):.1%} name it first. Removed {removed:%Y-%m-%d}, then `missing`."
