@@ -184,6 +184,7 @@ class Demo:
             live_time=self._live_time,
             hints=(
                 f'fieldgate query "FROM statistics ORDER BY interval_start DESC LIMIT 9" --lake {lake}',
+                f'fieldgate query "FROM mast ORDER BY interval_start DESC LIMIT 9" --lake {lake}',
                 f"Addresses and logs: {self._layout.workdir / 'demo.json'}",
             ),
         )

@@ -21,7 +21,7 @@ from gateway.demo.supervision import Part, Stack
 
 _PYTHON: Final = (sys.executable, "-P", "-m")
 """Runs a module of ours, whatever folders are where the demo is started."""
-_JOBS: Final = ("ingest", "statistics")
+_JOBS: Final = ("ingest", "statistics", "mast")
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
 """The JIT's first stage only: Spark is up after 16 instead of 28 CPU seconds (measured, two cores)."""
 _STOP_ORDER: Final = ("gateway", "jobs", "kafka", "mosquitto")
