@@ -54,7 +54,10 @@ def statistics_in(spark: SparkSession, settings: Settings, wanted: Collection[Ma
 def intervals_within(
     spark: SparkSession, settings: Settings, spans: Iterable[tuple[str, tuple[int, int]]]
 ) -> set[MastInterval]:
-    """The intervals of each gateway that share time with its spans (begin, end in microseconds)."""
+    """The intervals of each gateway that share time with its spans (begin, end in microseconds).
+
+    Without those in which no channel is closed: they come when one is.
+    """
     wanted = list(spans)
     if not wanted:
         return set()
@@ -73,7 +76,7 @@ def intervals_within(
     if first_us > 0:
         rows = rows.where(F.col("date") >= _day(first_us) - timedelta(days=1))
     start_us = F.unix_micros("interval_start").alias("start_us")
-    starts = rows.select("gateway", start_us).distinct()
+    starts = rows.where("version > 0").select("gateway", start_us).distinct()
     inside = starts.join(F.broadcast(keys), "gateway").where("start_us > begin_us and start_us < end_us")
     found = inside.select("gateway", "start_us").distinct().toArrow()
     return set(zip(found["gateway"].to_pylist(), found["start_us"].to_pylist(), strict=True))
