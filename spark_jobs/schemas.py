@@ -34,13 +34,18 @@ def _columns(**types: DataType) -> StructType:
 
 @dataclass(frozen=True)
 class Table:
-    """A Delta table: its name under the lake, columns, storage, and the key its rows are merged by."""
+    """A Delta table: its name under the lake, columns, storage, and the key its rows are merged by.
+
+    ``bounds`` are the columns whose lowest and highest value the log has for each file; () is Delta's choice,
+    the first 32. A table that an older version made keeps what it has.
+    """
 
     name: str
     schema: StructType
     key: tuple[str, ...] = ()
     partitioned_by_date: bool = False
     change_feed: bool = False
+    bounds: tuple[str, ...] = ()
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -89,6 +94,8 @@ READINGS: Final = Table(
     key=("gateway", "channel", "run", "seq"),
     partitioned_by_date=True,
     change_feed=True,
+    # What readers ask by. Of all columns they were a quarter of the CPU of a write (measured).
+    bounds=("gateway", "channel", "seq", "time", "kafka_time"),
 )
 QUARANTINE: Final = Table(
     "quarantine",

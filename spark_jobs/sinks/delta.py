@@ -32,6 +32,8 @@ def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
     )
     if table.partitioned_by_date:
         builder = builder.partitionedBy("date")
+    if table.bounds:
+        builder = builder.property("delta.dataSkippingStatsColumns", ",".join(table.bounds))
     # Two jobs that start at once may both make it.
     retried(builder.execute, f"create-{table.name}")
     return location
