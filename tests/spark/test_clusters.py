@@ -88,13 +88,18 @@ def test_a_standalone_cluster_that_loses_a_worker(
     with Flow(kafka.bootstrap_servers, topic) as flow:
         with jobs_program(place, tmp_path / "jobs.log", *cluster, *driver) as program:
             wait_for_rows(place, 100)
-            workers[0].kill()
+            _kill(workers[0])
             wait_for_rows(place, len(flow.produced))
             assert program.terminate() == 0
         flow.stop()
         with jobs_program(place, tmp_path / "once.log", *cluster, *driver, "--once") as program:
             assert program.ends(300) == 0
     assert_tables_hold(place, flow.produced)
+
+
+def _kill(process: Child) -> None:
+    process.kill()
+    eventually(lambda: process.exit_code is not None)
 
 
 def _create(broker: LocalBroker, topic: str) -> None:
@@ -177,7 +182,7 @@ def test_a_mirrored_kafka_gives_each_reading_once(
             produce(2001, 4000)
             # Killed in the middle, it repeats what it had not noted as done.
             eventually(lambda: _end(cloud, topic) > 2000, 120, poll_s=0.005)
-            mirror.kill()
+            _kill(mirror)
             mirror = _mirror(tmp_path / "mirror", field, cloud)
             produce(4001, 5000)
             eventually(lambda: once(cloud.bootstrap_servers), 180, until=lambda rows: rows == 5000)

@@ -129,13 +129,14 @@ def test_executors_killed_and_kafka_restarted(
     """Submitted to a cluster of two executors, which get our packages and jars from the driver."""
     rounds = 5 if full else 1
     with LocalBroker(tmp_path / "kafka") as broker:
-        (place,) = _with_topic(settings, broker)
+        (place,) = _with_topic(replace(settings, jobs=settings.jobs if full else ("ingest",)), broker)
         program = submitted_program(place, tmp_path / "jobs.log", "local-cluster[2,1,1024]")
         with program, _flow(place) as flow:
             wait_for_rows(place, 1)
             for _ in range(rounds):
                 program.executors()[0].kill()
-                wait_for_rows(place, len(flow.produced))
+                if full:
+                    wait_for_rows(place, len(flow.produced))
                 broker.kill()
                 broker.start()
                 wait_for_rows(place, len(flow.produced))
