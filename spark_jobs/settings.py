@@ -108,8 +108,14 @@ def interval_s(text: str) -> int:
 
 
 def _location(text: str) -> str:
-    """Relative paths are made absolute: Spark's driver and workers may have other working directories."""
-    return text if "://" in text or text.startswith("file:") else str(Path(text).resolve())
+    """Relative paths are made absolute: Spark's driver and workers may have other working directories.
+
+    ``file:///a`` becomes ``/a``: Delta takes it and the ``file:/a`` that Hadoop makes of it for two places.
+    """
+    local = re.fullmatch(r"file:(?://)?(/.*)", text)
+    if local is not None:
+        return str(Path(local[1]))
+    return text if "://" in text else str(Path(text).resolve())
 
 
 def _pair(text: str) -> tuple[str, str]:

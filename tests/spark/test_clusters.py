@@ -37,7 +37,12 @@ def _only_full(full: bool) -> None:
 def _daemon(name: str, log: Path, *arguments: str) -> Child:
     """A daemon of Spark's standalone cluster."""
     binaries = Path(sys.executable).parent
-    environment = {**os.environ, "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = os.environ | {
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        # spark-class finds Spark through it.
+        "PYSPARK_PYTHON": sys.executable,
+    }
     command = [str(binaries / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
     return Child(command, log, environment=environment)
 

@@ -25,6 +25,11 @@ def test_all_options_arrive(tmp_path: Path) -> None:
     assert settings.checkpoint("ingest") == "s3a://bucket/c/ingest/v1"
 
 
+@pytest.mark.parametrize("uri", ["file:///mnt/lake", "file:/mnt/lake", "file:///mnt/lake/", "/mnt/lake"])
+def test_a_lake_on_this_machine_is_its_path(uri: str) -> None:
+    assert parse_run(["all", "--lake", uri]).table("readings") == "/mnt/lake/readings"
+
+
 def test_defaults_keep_data_safe() -> None:
     settings = parse_run(["all"])
     assert settings.fail_on_data_loss is True
