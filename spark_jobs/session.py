@@ -120,6 +120,8 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         # What we merge are rows in the driver's memory: reading them twice gives the same.
         "spark.databricks.delta.merge.materializeSource": "none",
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        # Or a folder spark_jobs where the driver was started would be the workers', whatever was sent them.
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.ui.enabled": str(settings.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         _JAVA_OPTIONS: " ".join(
