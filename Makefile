@@ -71,7 +71,7 @@ test-vm: setup
 mutants: setup
 	.ci/check-mutants
 
-BENCH ?= drain hung_driver
+BENCH ?= drain hung_driver alert_latency
 bench: setup
 	@for what in $(BENCH); do $(BIN)/python -m tests.bench.$$what $(ARGS) || exit 1; done
 

@@ -369,6 +369,8 @@ ALERTS: Final = Table(
         id=_STRING,
         rule=_STRING,
         rule_version=_STRING,
+        kind=_STRING,
+        severity=_STRING,
         gateway=_STRING,
         channel=_STRING,
         raised_at=_TIME,
@@ -382,7 +384,10 @@ ALERTS: Final = Table(
     key=("id",),
     change_feed=True,
 )
-"""``raised_at`` and ``cleared_at`` are event times: the first violation, and the reading that ended it."""
+"""``raised_at`` and ``cleared_at`` are event times: the first violation, and the reading that ended it.
+
+``channel`` is null where the whole gateway is meant; ``value`` and ``detail`` are those of the raise.
+"""
 
 RECALIBRATIONS: Final = Table(
     "recalibrations",

@@ -12,6 +12,7 @@ from typing import Final
 from cloud.channel_records import CHANNELS_TOPIC
 from cloud.fields import parse_time
 from cloud.schema import DEAD_LETTER_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC
+from spark_jobs.alerting.rules_file import load_rules
 from spark_jobs.errors import SettingsError
 from spark_jobs.jobs.registry import COMMANDS, STREAMING, load
 
@@ -39,9 +40,10 @@ class Settings:
 
     ``lake`` and ``checkpoints`` are directories or URIs Spark can write; ``interval_s`` divides a day;
     ``trigger_s`` is the least time between two batches of ``ingest``, in seconds; ``max_records`` bounds one
-    batch; ``metrics`` is the HOST:PORT Prometheus finds the metrics at; ``quarantine_cap`` the rows that
+        batch; ``metrics`` is the HOST:PORT Prometheus finds the metrics at; ``quarantine_cap`` the rows that
     ``quarantine`` takes of one gateway in one hour of Kafka's time; ``silent_after_s`` how long a channel may
-    go without a reading, where five periods are not longer.
+    go without a reading, where five periods are not longer; ``rules`` the file of ``alerts``, None for the
+    packaged one.
     """
 
     jobs: tuple[str, ...]
@@ -62,6 +64,7 @@ class Settings:
     quarantine_cap: int = 10_000
     silent_after_s: float = 60.0
     fail_on_data_loss: bool = True
+    rules: str | None = None
     ui: bool = False
     conf: tuple[tuple[str, str], ...] = ()
     metrics: str | None = None
@@ -176,6 +179,7 @@ def _run_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="go on when Kafka no longer has what the checkpoint expects (default: fail and say so)",
     )
+    parser.add_argument("--rules", metavar="FILE", help="rules of `alerts`; default: those for a met mast")
     return parser
 
 
@@ -214,6 +218,9 @@ def parse_run(argv: Sequence[str]) -> Settings:
         raise SettingsError("--max-records must be at least 1")
     if options.quarantine_cap < 0:
         raise SettingsError("--quarantine-cap must be at least 0")
+    if options.rules is not None:
+        # Here already: Spark takes seconds to start, and a mistake is better told at once.
+        load_rules(Path(options.rules))
     return replace(
         _settings(options, tuple(name for name in JOB_NAMES if name in names)),
         trigger_s=duration_s(options.trigger),
@@ -223,6 +230,7 @@ def parse_run(argv: Sequence[str]) -> Settings:
         silent_after_s=duration_s(options.silent_after),
         fail_on_data_loss=not options.accept_data_loss,
         metrics=options.metrics,
+        rules=None if options.rules is None else str(Path(options.rules).resolve()),
     )
 
 

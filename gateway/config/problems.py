@@ -7,8 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-KeyPath = tuple[str | int, ...]
-"""Where a value stands: table keys, and positions in arrays counted from 0."""
+from cloud.toml_lines import KeyPath as KeyPath
 
 OVERRIDES: Final = "--set"
 """What stands for the file where a value came from the command line."""

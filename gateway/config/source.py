@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from cloud.toml_lines import Lines, split_key
 from gateway.config import syntax
 from gateway.config.files import no_text, unreadable
 from gateway.config.keys import nearest
-from gateway.config.lines import Lines, split_key
 from gateway.config.problems import OVERRIDES, KeyPath, Problem, key_text, quote
 from gateway.config.validate import unstorable
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cloud.toml_lines import mentions
 from gateway.config.amounts import converted, meant, show, unit_of
-from gateway.config.lines import mentions
 from gateway.config.problems import KeyPath, is_secret, quote
 
 _MOST: Final = 20

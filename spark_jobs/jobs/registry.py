@@ -11,6 +11,7 @@ STREAMING: Final = {
     "mast": "spark_jobs.jobs.mast:MastJob",
     "presence": "spark_jobs.jobs.presence:PresenceJob",
     "anomaly": "spark_jobs.jobs.anomaly:AnomalyJob",
+    "alerts": "spark_jobs.jobs.alerts:AlertsJob",
 }
 """``jobs run NAME…``: queries that follow the streams. ``--once`` runs them in this order.
 

@@ -1,4 +1,7 @@
-"""Which line of a TOML text each key stands on. tomllib gives no places, tree-sitter does."""
+"""Which line of a TOML text each key stands on. tomllib gives no places, tree-sitter does.
+
+Here for the gateway's config and the rules of alerts alike. Pure: no I/O.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ import tomllib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gateway.config.problems import KeyPath
-
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+KeyPath = tuple[str | int, ...]
+"""Where a value stands: table keys, and positions in arrays counted from 0."""
 
 Place = tuple[int, int]
 """Line and column, counted from 1; columns in characters."""

@@ -1,0 +1,228 @@
+"""How soon an alert follows its reading: ``python -m tests.bench.alert_latency [--jobs alerts|all]``.
+
+A fleet sends 1,000 readings a second into a local Kafka; two of them a second violate a rule. Measured is the
+time from Kafka's append of the violating reading to its append of the alert's record, after a minute of
+warming up. The rules are the packaged ones and the one that is violated. Prints rows for docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from cloud.alert_records import AlertRecord
+from cloud.broker import LocalBroker
+from cloud.provision import provision_topics
+from cloud.schema import ALERTS_TOPIC, Reading, encode_reading, reading_key
+
+_CHANNELS: Final = (
+    ("probe.temperature", "Cel"),
+    ("dht.temperature", "Cel"),
+    ("dht.humidity", "%RH"),
+    ("baro.pressure", "kPa"),
+    ("pyranometer.irradiance", "W/m2"),
+    *((f"cup-{place}.wind_speed", "m/s") for place in ("20m-a", "20m-b", "30m-a", "50m-a", "50m-b")),
+)
+_RULE: Final = """
+[[rule]]
+name = "probe"
+kind = "threshold"
+channel = "probe.temperature"
+above = 60.0
+"""
+_EACH_S: Final = 2
+"""Violations a second."""
+
+
+class Fleet:
+    """Sends one reading of each channel of each gateway a second, evenly over the second."""
+
+    def __init__(self, bootstrap_servers: str, gateways: int) -> None:
+        self.appended_ms: dict[tuple[str, int], int] = {}
+        self.sent = 0
+        self._gateways = gateways
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 1})
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._random = random.Random(7)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._producer.flush(30)
+
+    def _run(self) -> None:
+        slots = [(gateway, at) for at in range(len(_CHANNELS)) for gateway in range(self._gateways)]
+        second, begin = 0, time.time()
+        while True:
+            second += 1
+            hot = {(second * _EACH_S + each) % self._gateways for each in range(_EACH_S)}
+            for position, (gateway, at) in enumerate(slots):
+                wait_s = begin + second - 1 + position / len(slots) - time.time()
+                if wait_s > 0.002 and self._ended.wait(wait_s):
+                    return
+                self._send(gateway, at, second, gateway in hot and at == 0)
+            self._producer.poll(0)
+            if self._ended.is_set():
+                return
+
+    def _send(self, gateway: int, at: int, seq: int, violating: bool) -> None:
+        channel, unit = _CHANNELS[at]
+        name = f"mast-{gateway:03d}"
+        reading = Reading(
+            gateway=name,
+            channel=channel,
+            quantity=channel.partition(".")[2],
+            unit=unit,
+            time_us=time.time_ns() // 1_000_000 * 1000,
+            period_ms=1000,
+            value=75.0 if violating else round(self._random.gauss(12, 2), 2),
+            raw=9.5,
+            raw_unit="Hz",
+            quality=1,
+            reasons=(),
+            run="bench",
+            seq=seq,
+            clock="synced",
+            cal="5d1c0a7e",
+        )
+
+        def delivered(error: object, message: Message) -> None:
+            assert error is None, error
+            if violating:
+                self.appended_ms[name, reading.time_us] = message.timestamp()[1]
+
+        self.sent += 1
+        self._producer.produce(
+            f"mqtt.{reading.quantity}",
+            encode_reading(reading),
+            reading_key(name, channel),
+            on_delivery=delivered,
+        )
+        self._producer.poll(0)
+
+
+def collect(bootstrap_servers: str, ended: threading.Event, told_ms: dict[tuple[str, int], int]) -> None:
+    """Append times of raised alerts by gateway and event time; the first record counts."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "bench", "fetch.wait.max.ms": 50}
+    )
+    partitions = consumer.list_topics(ALERTS_TOPIC, timeout=20).topics[ALERTS_TOPIC].partitions
+    consumer.assign([TopicPartition(ALERTS_TOPIC, number, 0) for number in partitions])
+    while not ended.is_set():
+        for message in consumer.consume(500, timeout=0.2):
+            value = message.value()
+            if message.error() is None and value is not None:
+                alert = AlertRecord.from_json(value)
+                if alert.rule == "probe" and alert.state == "raised":
+                    told_ms.setdefault((alert.gateway, alert.raised_us), message.timestamp()[1])
+    consumer.close()
+
+
+def measure(jobs: str, warm_s: float, seconds: float, gateways: int, directory: Path) -> None:
+    """One run; prints what it found."""
+    rules = directory / "rules.toml"
+    packaged = Path("spark_jobs/alerting/default_rules.toml").read_text()
+    rules.write_text(packaged + _RULE)
+    with LocalBroker(directory / "kafka") as broker:
+        provision_topics(broker.bootstrap_servers, partitions=2)
+        command = [sys.executable, "-m", "spark_jobs", "run", jobs, "--rules", str(rules)]
+        command += ["--bootstrap-servers", broker.bootstrap_servers, "--lake", str(directory / "lake")]
+        log = (directory / "jobs.log").open("w")
+        process = subprocess.Popen(command, stderr=log)
+        fleet, told_ms, ended = (
+            Fleet(broker.bootstrap_servers, gateways),
+            dict[tuple[str, int], int](),
+            threading.Event(),
+        )
+        reader = threading.Thread(target=collect, args=(broker.bootstrap_servers, ended, told_ms))
+        try:
+            fleet.start()
+            reader.start()
+            begin_us = (time.time_ns() // 1000) + round(warm_s * 1e6)
+            time.sleep(warm_s)
+            processes_s = _cpu_s(process.pid)
+            time.sleep(seconds)
+            end_us = time.time_ns() // 1000
+            processes_s = _cpu_s(process.pid) - processes_s
+            load = os.getloadavg()[0]
+            time.sleep(10)
+        finally:
+            fleet.stop()
+            ended.set()
+            reader.join()
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+            log.close()
+    violations = {key: ms for key, ms in fleet.appended_ms.items() if begin_us <= key[1] < end_us}
+    late_s = sorted((told_ms[key] - ms) / 1000 for key, ms in violations.items() if key in told_ms)
+    if not late_s:
+        sys.stdout.write((directory / "jobs.log").read_text()[-3000:])
+        return
+    cuts = statistics.quantiles(late_s, n=100)
+    sys.stdout.write(
+        f"jobs {jobs}: {gateways * len(_CHANNELS)} readings/s, {seconds:g} s, {len(violations)} violations, "
+        f"{len(violations) - len(late_s)} without an alert; append to append p50 {cuts[49] * 1000:.0f} ms, "
+        f"p90 {cuts[89] * 1000:.0f}, p99 {cuts[98] * 1000:.0f}, most {late_s[-1] * 1000:.0f}; "
+        f"jobs' CPU {processes_s / seconds:.2f} cores, load {load:.1f}\n"
+    )
+
+
+def _cpu_s(pid: int) -> float:
+    """User and system seconds of a process and its children, from /proc."""
+    tick = os.sysconf("SC_CLK_TCK")
+    total = 0.0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        mine = int(stat.parent.name) == pid or int(fields[1]) == pid or _is_below(int(fields[1]), pid)
+        total += (int(fields[11]) + int(fields[12])) / tick if mine else 0.0
+    return total
+
+
+def _is_below(pid: int, ancestor: int) -> bool:
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            return False
+    return False
+
+
+def main() -> None:
+    """As the options say."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--jobs", nargs="+", default=["alerts", "all"], choices=["alerts", "all"])
+    parser.add_argument("--warm", type=float, default=60.0, help="seconds before it counts")
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--gateways", type=int, default=100, help="ten readings a second each")
+    parser.add_argument("--keep", type=Path, help="directory to leave behind")
+    options = parser.parse_args()
+    for jobs in options.jobs:
+        with tempfile.TemporaryDirectory() as temporary:
+            directory = (options.keep or Path(temporary)) / jobs
+            directory.mkdir(parents=True)
+            measure(jobs, options.warm, options.seconds, options.gateways, directory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,299 @@
+"""Alerts end to end: Kafka in, Kafka and table out, and the state that outlives a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.sql import SparkSession
+
+from cloud.alert_records import AlertRecord
+from cloud.broker import LocalBroker
+from cloud.command_records import Command
+from cloud.provision import provision_topics
+from cloud.schema import ALERTS_TOPIC, COMMANDS_TOPIC, Reading, encode_reading, reading_key
+from spark_jobs.errors import JobError
+from spark_jobs.jobs.alerts import AlertsJob
+from spark_jobs.jobs.gate import Gate
+from spark_jobs.schemas import STATISTICS
+from spark_jobs.settings import Settings, parse_run
+from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.state.alert_state import StateFiles
+from tests.servers import eventually, unique_name
+from tests.spark.records import reading, rows_of
+
+RULES = """
+[[rule]]
+name = "hot"
+kind = "threshold"
+quantity = "temperature"
+above = 60.0
+clear = 55.0
+for = "2s"
+message = "{channel} at {value:.0f}"
+[rule.command]
+action = "stop"
+target = "heater"
+
+[[rule]]
+name = "recovers"
+kind = "recovery"
+below = 0.9
+"""
+S = 1_000_000
+
+
+@pytest.fixture
+def rules_file(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.toml"
+    path.write_text(RULES)
+    return path
+
+
+@pytest.fixture
+def gateway() -> str:
+    """A gateway of the test's own: the topics of alerts and commands are everyone's."""
+    return unique_name("mast")
+
+
+@pytest.fixture
+def topic(kafka: LocalBroker, kafka_topic: Callable[..., str]) -> str:
+    provision_topics(kafka.bootstrap_servers)
+    return kafka_topic("alerts-job")
+
+
+def send(kafka: LocalBroker, topic: str, readings: list[Reading], *, replayed: bool = False) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "acks": "all"})
+    for item in readings:
+        key = reading_key(item.gateway, item.channel)
+        headers: list[tuple[str, str | bytes | None]] = [("replayed", b"1")] if replayed else []
+        producer.produce(topic, encode_reading(item), key, headers=headers)
+    assert producer.flush(30) == 0
+
+
+def temperatures(gateway: str, start_us: int, values: list[float], first: int = 1) -> list[Reading]:
+    return [
+        reading(
+            first + at,
+            value,
+            gateway=gateway,
+            channel="box.temperature",
+            at_us=start_us + (first + at - 1) * S,
+        )
+        for at, value in enumerate(values)
+    ]
+
+
+def told(kafka: LocalBroker, topic: str, gateway: str) -> list[bytes]:
+    """Values of a gateway's records in the order of their partition."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique_name("g")})
+    try:
+        values = []
+        for number in consumer.list_topics(topic, timeout=20).topics[topic].partitions:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
+            consumer.assign([TopicPartition(topic, number, low)])
+            while low < high:
+                for message in consumer.consume(high - low, timeout=10):
+                    assert message.error() is None
+                    low = (message.offset() or 0) + 1
+                    if (message.key() or b"").decode().partition("/")[0] == gateway:
+                        values.append(message.value() or b"")
+        return values
+    finally:
+        consumer.close()
+
+
+def alerts(kafka: LocalBroker, gateway: str) -> list[AlertRecord]:
+    return [AlertRecord.from_json(value) for value in told(kafka, ALERTS_TOPIC, gateway)]
+
+
+def rows(settings: Settings, gateway: str) -> list[tuple[Any, ...]]:
+    names = ("id", "rule", "channel", "value", "historical", "command_id")
+    found = [row for row in rows_of(settings, "alerts") if row["gateway"] == gateway]
+    return sorted(
+        (
+            *(row[name] for name in names),
+            round(row["raised_at"].timestamp() * 1e6),
+            None if row["cleared_at"] is None else round(row["cleared_at"].timestamp() * 1e6),
+        )
+        for row in found
+    )
+
+
+def test_once_from_kafka_to_records_and_table_and_again_after_a_lost_checkpoint(
+    spark: SparkSession, settings: Settings, kafka: LocalBroker, topic: str, gateway: str, rules_file: Path
+) -> None:
+    settings = replace(
+        settings,
+        bootstrap_servers=kafka.bootstrap_servers,
+        topic_pattern=topic,
+        rules=str(rules_file),
+    )
+    now_us = time.time_ns() // 1_000_000 * 1000
+    start_us = now_us - 60 * S
+    send(kafka, topic, temperatures(gateway, start_us, [50, 61, 62, 63, 57, 50, 70]))
+    # An hour before, delivered after: history.
+    outage = [50.0, 80.0, 80.0, 80.0, 80.0, 50.0]
+    send(kafka, topic, temperatures(gateway, start_us - 3600 * S, outage), replayed=True)
+    (hot,) = temperatures(gateway, now_us, [99.0])
+    send(kafka, topic, [replace(hot, clock="unsynced", quality=3)])
+
+    def run_once(settings: Settings) -> None:
+        ensure_table(spark, settings, STATISTICS)
+        job = AlertsJob(spark, settings, Gate())
+        query = job.start()
+        query.awaitTermination()
+        assert query.exception() is None
+        # A closed interval that lost readings, since the job began.
+        (
+            spark.sql(
+                f"select '{gateway}' gateway, 'box.temperature' channel, 60 interval_s, "
+                f"timestamp_micros({start_us}) interval_start, 0.5D recovery, 1 version, current_date() date"
+            )
+            .write.format("delta")
+            .mode("append")
+            .save(settings.table("statistics"))
+        )
+        job.finish()
+
+    run_once(settings)
+    records = sorted(alerts(kafka, gateway), key=lambda record: record.rule)
+    assert [(r.rule, r.state, r.historical, (r.raised_us - start_us) // S, r.value) for r in records] == [
+        ("hot", "raised", False, 1, 63.0),
+        ("hot", "cleared", False, 1, 50.0),
+        ("hot", "raised", True, -3599, 80.0),
+        ("hot", "cleared", True, -3599, 50.0),
+        ("recovers", "raised", False, 0, 0.5),
+    ]
+    (command,) = [Command.from_json(value) for value in told(kafka, COMMANDS_TOPIC, gateway)]
+    assert (command.id, command.action, command.target) == (records[0].command_id, "stop", "heater")
+    table = rows(settings, gateway)
+    new, old, low = records[0], records[2], records[4]
+    assert table == sorted(
+        [
+            (new.id, "hot", "box.temperature", 63.0, False, command.id, start_us + S, start_us + 5 * S),
+            (old.id, "hot", "box.temperature", 80.0, True, None, start_us - 3599 * S, start_us - 3595 * S),
+            (low.id, "recovers", "box.temperature", 0.5, False, None, start_us, None),
+        ]
+    )
+
+    # The checkpoint is lost, the state too: the same ids again, the table as it was.
+    run_once(replace(settings, checkpoints=settings.checkpoints + "-lost"))
+    assert {record.id for record in alerts(kafka, gateway)} == {record.id for record in records}
+    assert {Command.from_json(value).id for value in told(kafka, COMMANDS_TOPIC, gateway)} == {command.id}
+    assert rows(settings, gateway) == table
+
+
+def test_a_state_that_was_cut_short_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:
+    place = tmp_path / "state"
+    files = StateFiles(spark, str(place))
+    assert files.load() is None
+    for number in range(1, 6):
+        files.save({"v": 1, "number": number})
+    assert sorted(path.name for path in place.iterdir()) == [f"{number:020d}" for number in (3, 4, 5)]
+    newest = place / f"{5:020d}"
+    newest.write_bytes(newest.read_bytes()[:-3])
+    again = StateFiles(spark, str(place))
+    assert again.load() == {"v": 1, "number": 4}
+    again.save({"v": 1, "number": 6})
+    assert StateFiles(spark, place.as_uri()).load() == {"v": 1, "number": 6}
+    again.save({"v": 2})
+    with pytest.raises(JobError, match="newer version"):
+        StateFiles(spark, str(place)).load()
+
+
+def test_the_rules_are_looked_at_before_spark_starts(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text("[[rule]]\n")
+    command = [sys.executable, "-m", "spark_jobs", "run", "alerts", "--rules", str(tmp_path / "r.toml")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=os.environ)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines() == [
+        f"error: {tmp_path}/r.toml:1: rule[1].kind: is missing",
+        f"{tmp_path}/r.toml:1: rule[1].name: is missing",
+    ]
+    assert parse_run(["alerts"]).rules is None
+
+
+@contextmanager
+def program(settings: Settings, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "spark_jobs", "run", "alerts", "--rules", str(settings.rules)]
+    command += ["--bootstrap-servers", settings.bootstrap_servers, "--topics", settings.topic_pattern]
+    command += ["--lake", settings.lake, "--checkpoints", settings.checkpoints]
+    command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
+    with log.open("ab") as errors, subprocess.Popen(command, stderr=errors, env=os.environ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_killed_between_raise_and_clear_it_goes_on_where_it_was(
+    settings: Settings, kafka: LocalBroker, topic: str, gateway: str, rules_file: Path, tmp_path: Path
+) -> None:
+    settings = replace(
+        settings,
+        bootstrap_servers=kafka.bootstrap_servers,
+        topic_pattern=topic,
+        rules=str(rules_file),
+    )
+    log = tmp_path / "jobs.log"
+    start_us = time.time_ns() // 1_000_000 * 1000 - 2 * S
+
+    def until(count: int, why: str) -> list[AlertRecord]:
+        def records() -> list[AlertRecord]:
+            assert process.poll() is None, log.read_text()
+            return alerts(kafka, gateway)
+
+        return eventually(records, 90, until=lambda found: len(found) >= count)
+
+    with program(settings, log) as process:
+        send(kafka, topic, temperatures(gateway, start_us, [50, 61, 62, 63]))
+        (raised,) = until(1, "raised")
+        # A second violation begins, on another channel, and is not old enough yet.
+        send(kafka, topic, [replace_channel(r) for r in temperatures(gateway, start_us, [50, 70, 70])])
+        eventually(lambda: pending(settings), 60)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(30)
+    with program(settings, log) as process:
+        send(kafka, topic, temperatures(gateway, start_us, [64, 50], first=5))
+        send(kafka, topic, [replace_channel(r) for r in temperatures(gateway, start_us, [70], first=4)])
+        records = until(3, "cleared and raised")
+        eventually(lambda: rows(settings, gateway), 60, until=lambda found: len(found) == 2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert [
+        (r.channel, r.state, (r.raised_us - start_us) // S)
+        for r in sorted(records, key=lambda r: r.channel or "")
+    ] == [
+        ("box.temperature", "raised", 1),
+        ("box.temperature", "cleared", 1),
+        ("lid.temperature", "raised", 1),
+    ]
+    assert len(alerts(kafka, gateway)) == 3
+    assert {r.id for r in records if r.channel == "box.temperature"} == {raised.id}
+    assert not any(r.historical for r in records)
+
+
+def replace_channel(item: Reading) -> Reading:
+    return replace(item, channel="lid.temperature")
+
+
+def pending(settings: Settings) -> bool:
+    """Whether the newest state knows of a violation of the other channel."""
+    files = sorted((Path(settings.checkpoints) / "alerts-state").iterdir())
+    state = json.loads(zlib.decompress(files[-1].read_bytes()[32:]))
+    return any(
+        name == "lid.temperature" and watched for _, name, _, _, watched, _ in state["engine"]["channels"]
+    )
