@@ -219,6 +219,15 @@ def test_batches_and_restarts_change_nothing(values: list[float], hold_s: int, d
     assert told == whole
 
 
+def test_a_violation_that_began_before_a_restart_began_then() -> None:
+    text = HOT + 'for = "3s"\n'
+    engine = Engine(rules(text))
+    assert run(engine, [sample(0, 50), sample(1, 70), sample(2, 70)]) == []
+    restarted = Engine(rules(text))
+    assert restarted.restore(json.loads(json.dumps(engine.to_state()))) == []
+    assert short(run(restarted, [sample(3, 70), sample(4, 70)])) == [("RAISED", 1, 4, True)]
+
+
 # Standing still, silence, twins, tables --------------------------------------------------------------------
 
 STUCK = '[[rule]]\nname = "stuck"\nkind = "stuck"\nfor = "5s"\ntolerance = 0.1\nmoving_above = 1.5\n'
