@@ -43,7 +43,7 @@ from spark_jobs.sources.changes import new_rows
 from spark_jobs.sources.kafka import kafka_records
 from spark_jobs.sources.samples import collect_anomalies, collect_recovery, collect_samples
 from spark_jobs.state.alert_state import StateFiles
-from spark_jobs.transforms.validate import validated
+from spark_jobs.transforms.templates import Templates
 
 log = logging.getLogger("fieldgate.jobs.alerts")
 
@@ -107,6 +107,7 @@ class AlertsJob:
             "twins": _Pace(_TWINS_EVERY_S),
             "rules": _Pace(_RULES_EVERY_S),
         }
+        self._templates = Templates()
         self._teller = Teller()
         self._generation, self._done = "", -1
         self._outputs: list[Outgoing] = []
@@ -137,8 +138,9 @@ class AlertsJob:
                 produce(self._spark, self._settings, self._outputs)
             log.info("event=alerts.repeated batch=%d records=%d", batch, len(self._outputs))
             return
-        parsed = validated(records.coalesce(self._cores), self._settings.dead_letter_topic)
-        samples = list(collect_samples(parsed))
+        # Many topics, few records each: as many tasks as cores, not one per partition.
+        few = records.coalesce(self._cores)
+        samples = collect_samples(few, self._settings.dead_letter_topic, self._templates)
         with self._lock:
             if generation != self._generation and self._generation:
                 # The checkpoint was lost: now all comes from the beginning again, and is known by its ids.

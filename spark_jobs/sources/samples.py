@@ -3,43 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.schema import UNSYNCED
 from spark_jobs.alerting.engine import Interval
 from spark_jobs.alerting.places import Sample
+from spark_jobs.transforms.templates import Templates
+from spark_jobs.transforms.validate import parse_batch
 
 
-def judged_columns(parsed: DataFrame) -> DataFrame:
-    """Of validated records (PARSED) those that may be judged: readings of a known time, as ``Sample``."""
-    return parsed.where(F.col("reason").isNull() & (F.col("clock") != UNSYNCED)).select(
-        "gateway", "channel", "time", "period_ms", "value", "quality", "replayed", "kafka_time"
-    )
+def collect_samples(records: DataFrame, dead_letter_topic: str, templates: Templates) -> list[Sample]:
+    """What may be judged of Kafka records: readings of a known time, those of a channel in their order.
+
+    One Spark job brings the records; they are validated here, in the driver: a Python worker's round trip is
+    longer than what a second's records take.
+    """
+    table = records.select("value", "key", "topic", "partition", "offset", "timestamp", "headers").toArrow()
+    samples: list[Sample] = []
+    for batch in table.combine_chunks().to_batches():
+        if not batch.num_rows:
+            continue
+        readings = parse_batch(batch, dead_letter_topic, templates).readings
+        readings = readings.filter(pc.not_equal(readings["clock"], UNSYNCED))
+        # Validation gives those that match a template first.
+        samples += _samples(readings.sort_by("kafka_offset"))
+    return samples
 
 
-def collect_samples(parsed: DataFrame) -> Iterator[Sample]:
-    """Runs one job; the samples of each Kafka partition in the order of its offsets."""
-    rows = judged_columns(parsed).toArrow()
-    columns = [
-        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in rows.columns
-    ]
-    gateways, channels, times, periods, values, qualities, replayed, arrived = (
-        column.to_pylist() for column in columns
-    )
-    return map(
-        Sample,
-        gateways,
-        channels,
-        times,
-        (period * 1000 for period in periods),
-        values,
-        qualities,
-        replayed,
-        arrived,
-    )
+def _samples(readings: Any) -> Iterator[Sample]:
+    names = ("gateway", "channel", "time", "period_ms", "value", "quality", "replayed", "kafka_time")
+    columns = {
+        name: column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+        for name, column in ((name, readings[name]) for name in names)
+    }
+    columns["period_ms"] = pc.multiply(columns["period_ms"].cast(pa.int64()), 1000)
+    return map(Sample, *(columns[name].to_pylist() for name in names))
 
 
 def collect_recovery(changes: DataFrame, interval_s: int) -> list[Interval]:
