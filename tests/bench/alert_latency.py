@@ -24,6 +24,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from cloud.alert_records import AlertRecord
 from cloud.broker import LocalBroker
+from cloud.child import wait_for
 from cloud.provision import provision_topics
 from cloud.schema import ALERTS_TOPIC, Reading, encode_reading, reading_key
 
@@ -44,6 +45,8 @@ above = 60.0
 """
 _EACH_S: Final = 2
 """Violations a second."""
+_START_S: Final = 300.0
+"""How long Spark may take to start."""
 
 
 class Fleet:
@@ -134,6 +137,12 @@ def collect(bootstrap_servers: str, ended: threading.Event, told_ms: dict[tuple[
     consumer.close()
 
 
+def _fresh(told_ms: dict[tuple[str, int], int]) -> bool:
+    """Whether an alert of the last ten seconds was told."""
+    newest_us = max((time_us for _, time_us in list(told_ms)), default=0)
+    return time.time() - newest_us / 1e6 < 10
+
+
 def measure(jobs: str, warm_s: float, seconds: float, gateways: int, directory: Path) -> None:
     """One run; prints what it found."""
     rules = directory / "rules.toml"
@@ -154,8 +163,10 @@ def measure(jobs: str, warm_s: float, seconds: float, gateways: int, directory: 
         try:
             fleet.start()
             reader.start()
-            begin_us = (time.time_ns() // 1000) + round(warm_s * 1e6)
+            # The minute of warming up begins when the job has caught up with the fleet once.
+            wait_for(lambda: process.poll() is not None or _fresh(told_ms), _START_S, poll_s=0.5)
             time.sleep(warm_s)
+            begin_us = time.time_ns() // 1000
             processes_s = _cpu_s(process.pid)
             time.sleep(seconds)
             end_us = time.time_ns() // 1000

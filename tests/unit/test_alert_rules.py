@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloud.alert_records import AlertRecord
 from spark_jobs.alerting.rules import (
     Anomaly,
     CommandRule,
@@ -17,6 +18,7 @@ from spark_jobs.alerting.rules import (
     Silent,
     Stuck,
     Threshold,
+    alert_id,
 )
 from spark_jobs.alerting.rules_file import DEFAULT_RULES, RulesError, load_rules, parse_rules
 from spark_jobs.errors import SettingsError
@@ -238,3 +240,13 @@ def test_whatever_is_in_the_file_it_is_rules_or_problems(given_keys: dict[str, o
         problems = ()
         assert len(rules.rules) == 1
     assert all(1 <= problem.line <= len(lines) + 1 for problem in problems)
+
+
+def test_the_examples_of_the_docs_are_what_they_say() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    _, _, after = (docs / "operate.md").read_text().partition('```toml\nmax_age = "5m"')
+    (rule,) = parse_rules('max_age = "5m"' + after.partition("```")[0], "operate.md").rules
+    _, _, after = (docs / "analyse.md").read_text().partition('```json\n{"v":1,"id":')
+    record = AlertRecord.from_json(('{"v":1,"id":' + after.partition("```")[0]).encode())
+    assert record.id == alert_id(rule.id, record.gateway, record.channel, record.raised_us)
+    assert record.detail == rule.says(record.gateway, record.channel, record.value or 0.0)
