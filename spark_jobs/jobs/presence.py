@@ -130,10 +130,10 @@ class PresenceJob:
             self._presences.status(row["gateway"], row["run"], status)
 
     def _news(self, table: Any) -> list[dict[str, Any]]:
-        frame, self._versions[table.name] = new_rows(
+        found, self._versions[table.name] = new_rows(
             self._spark, self._settings, table, self._versions[table.name]
         )
-        rows: list[dict[str, Any]] = [] if frame is None else frame.toArrow().to_pylist()
+        rows: list[dict[str, Any]] = [] if found is None else found.to_pylist()
         # Of a row that changed twice the later one comes later in time.
         return sorted(rows, key=lambda row: _us(row["told_at"]))
 
@@ -172,9 +172,9 @@ class PresenceJob:
         for row in read.load(self._settings.table(SEEN.name)).toLocalIterator():
             self._presences.stored(row.gateway, row.channel, row.run, row.first_seq, row.last_seq)
             covered = max(covered, row.readings_version)
-        missing, _ = new_rows(self._spark, self._settings, READINGS, covered)
+        missing, _ = new_rows(self._spark, self._settings, READINGS, covered, seq_ranges)
         if missing is not None:
-            self._take_ranges(seq_ranges(missing).toArrow())
+            self._take_ranges(missing)
 
 
 def _us(moment: datetime) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -35,11 +36,16 @@ def table_changes(spark: SparkSession, settings: Settings, table: Table) -> Data
 
 
 def new_rows(
-    spark: SparkSession, settings: Settings, table: Table, version: int
-) -> tuple[DataFrame | None, int]:
-    """Rows as they became after a version of a table, None where nothing did; and the version it has now.
+    spark: SparkSession,
+    settings: Settings,
+    table: Table,
+    version: int,
+    shape: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+) -> tuple[Any, int]:
+    """What ``shape`` makes of the rows that changed after a version of a table, and the version it has now.
 
-    All rows for version -1, and where the feed no longer reaches back so far.
+    An Arrow table, None where nothing changed; of all rows for version -1, and where the feed no longer
+    reaches back so far.
     """
     location = settings.table(table.name)
     # Loading a table looks for news in its log.
@@ -47,16 +53,19 @@ def new_rows(
     latest = table_version(spark, location)
     if latest == version:
         return None, version
-    if version < 0:
-        return whole, latest
-    feed = (
-        spark.read.format("delta")
-        .option("readChangeFeed", "true")
-        .option("startingVersion", version + 1)
-        .option("endingVersion", latest)
-    )
-    try:
-        return feed.load(location).where(F.col("_change_type").isin(*_NEW)).select(*whole.columns), latest
-    except PySparkException as error:
-        log.warning("event=changes.gone table=%s after_version=%d %s", table.name, version, str(error)[:200])
-        return whole, latest
+    if version >= 0:
+        feed = (
+            spark.read.format("delta")
+            .option("readChangeFeed", "true")
+            .option("startingVersion", version + 1)
+            .option("endingVersion", latest)
+        )
+        try:
+            changed = feed.load(location).where(F.col("_change_type").isin(*_NEW)).select(*whole.columns)
+            return shape(changed).toArrow(), latest
+        except PySparkException as error:
+            # Its files are vacuumed, or its log is cleaned.
+            log.warning(
+                "event=changes.gone table=%s after_version=%d %s", table.name, version, str(error)[:200]
+            )
+    return shape(whole).toArrow(), latest
