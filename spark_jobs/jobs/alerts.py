@@ -1,4 +1,4 @@
-"""``alerts``: readings against rules, within a second; alerts and commands to Kafka, alerts to their table.
+"""``alerts``: readings against rules as they arrive; alerts and commands to Kafka, alerts to their table.
 
 Order of a batch: one Spark job brings what is judged into the driver; the rules are judged there; the new
 state and what is to be told are stored in one file; then the records are produced. A kill before the file
