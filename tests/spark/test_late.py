@@ -25,7 +25,7 @@ from tests.spark.records import START_US, encoded, kafka_frame, reading
 from tests.spark.results import note
 
 S: Final = 1_000_000
-_DERIVED: Final = ("statistics",)
+_DERIVED: Final = ("statistics", "mast")
 _ARRIVAL: Final = ("kafka_", "ingested_at", "updated_at", "replayed", "version")
 _QUANTITIES: Final = ("wind_speed", "temperature", "wind_direction")
 
