@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.errors import JobError
 from spark_jobs.schemas import QUARANTINE
 from spark_jobs.settings import Settings
 
@@ -17,10 +19,13 @@ def quarantined_records(
     """Records of reading topics whose every byte is in quarantine, with the columns of the Kafka source.
 
     By Kafka's time (microseconds since the epoch, the end not included), and by the key where a gateway is
-    named. Dead letters are left out.
+    named. Dead letters are left out. Raises JobError where the lake has no quarantine.
     """
+    location = settings.table(QUARANTINE.name)
+    if not DeltaTable.isDeltaTable(spark, location):
+        raise JobError(f"there is no table {location}: is --lake right?")
     begin, end = (datetime.fromtimestamp(us / 1e6, UTC) for us in (begin_us, end_us))
-    rejects = spark.read.format("delta").load(settings.table(QUARANTINE.name))
+    rejects = spark.read.format("delta").load(location)
     whole = (F.col("payload_bytes") == F.length("payload")) & (F.col("kafka_offset").isNotNull())
     chosen = rejects.where(
         whole

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from cloud.broker import LocalBroker
 from cloud.schema import Reading, encode_reading, reading_key
-from spark_jobs.errors import SettingsError
+from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.jobs.gate import Gate
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.replay import Period, Replayed, period_of, replay_kafka, replay_quarantine
@@ -81,6 +81,8 @@ def test_a_period_from_kafka(
 
 
 def test_what_is_a_reading_by_now_leaves_quarantine(spark: SparkSession, settings: Settings) -> None:
+    with pytest.raises(JobError, match="is --lake right"):
+        replay_quarantine(spark, settings, Period(0, 1), Lease(Files(spark), settings.lake, "replay"))
     whole = encode_reading(reading(3))
     rows = [
         ("mqtt.wind_speed", whole, len(whole), 1),
