@@ -115,7 +115,8 @@ def run(argv: Sequence[str]) -> int:
     if found is None:
         return 0
     columns = list(found.column_names)
-    rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True)) if columns else []
+    values = (column.to_pylist(maps_as_pydicts="strict") for column in found.columns)
+    rows = list(zip(*values, strict=True)) if columns else []
     write = _write_json if options.json else _write_csv if options.csv else _write_table
     write(columns, rows, sys.stdout)
     return 0
