@@ -6,6 +6,7 @@ Exit status: 0 after SIGTERM or when done, 1 after a failure, 2 on misuse.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -25,6 +26,14 @@ def _log_to_stderr() -> None:
     logger.setLevel(logging.INFO)
 
 
+def _keep_stdout() -> None:
+    """Standard output is for answers: what Java's libraries print there (VACUUM does) joins the log."""
+    sys.stdout.flush()
+    answers = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    sys.stdout = os.fdopen(answers, "w", encoding="utf-8")
+
+
 def _usage() -> str:
     lines = ["usage: fieldgate jobs COMMAND …", "", f"  run NAME…  {', '.join(STREAMING)} or all"]
     lines += [f"  {name:<10} {load(place).DESCRIPTION}" for name, place in COMMANDS.items()]
@@ -42,6 +51,7 @@ def _dispatch(name: str, argv: Sequence[str]) -> None:
         return
     options, settings = parse_command(name, argv)
     _log_to_stderr()
+    _keep_stdout()
     load(COMMANDS[name]).main(options, settings)
 
 

@@ -39,12 +39,13 @@ def _day_of_the_examples() -> Iterator[None]:
         yield
 
 
-@pytest.hookimpl(trylast=True)
+# Before pytest-xdist looks for groups, after the marks of the folders' own conftests, which come first.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark wants all cores: what starts it runs one after the other, beside the rest, and begins first."""
+    """Spark wants all cores: what starts it runs one after the other in each folder, and begins first."""
     for item in items:
         if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group(f"spark-{item.path.parent.name}"))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 

@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from cloud.alert_records import AlertRecord
 from cloud.command_records import Command
 from cloud.schema import ALERTS_TOPIC, COMMANDS_TOPIC
-from spark_jobs.alerting.engine import Engine, Interval
+from spark_jobs.alerting.engine import Engine
 from spark_jobs.alerting.rules import Anomaly, Pair, Recovery
 from spark_jobs.alerting.rules_file import DEFAULT_RULES, load_rules
 from spark_jobs.alerting.teller import Teller, closing, merged_row
@@ -39,9 +40,9 @@ from spark_jobs.settings import Settings
 from spark_jobs.sinks.alerts import merge_alerts
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.kafka import Outgoing, produce
-from spark_jobs.sources.changes import new_rows
+from spark_jobs.sources.changes import latest_version, new_rows
 from spark_jobs.sources.kafka import kafka_records
-from spark_jobs.sources.samples import collect_anomalies, collect_recovery, collect_samples
+from spark_jobs.sources.samples import anomaly_rows, collect_samples, intervals_of, recovery_rows
 from spark_jobs.state.alert_state import StateFiles
 from spark_jobs.transforms.templates import Templates
 
@@ -57,9 +58,9 @@ _FEEDS_EVERY_S: Final = 10.0
 _TWINS_EVERY_S: Final = 60.0
 _RULES_EVERY_S: Final = 5.0
 
-_FEEDS: Final[dict[type[Any], tuple[Table, Callable[[DataFrame, int], list[Interval]]]]] = {
-    Recovery: (STATISTICS, collect_recovery),
-    Anomaly: (ANOMALIES, collect_anomalies),
+_FEEDS: Final[dict[type[Any], tuple[Table, Callable[..., DataFrame]]]] = {
+    Recovery: (STATISTICS, recovery_rows),
+    Anomaly: (ANOMALIES, anomaly_rows),
 }
 
 
@@ -207,7 +208,7 @@ class AlertsJob:
         for kind, (table, _) in _FEEDS.items():
             if self._rules.of_kind(kind) and table.name not in self._versions:
                 there = self._has(table)
-                latest = new_rows(self._spark, self._settings, table, -1)[1] if there else -1
+                latest = latest_version(self._spark, self._settings, table) if there else -1
                 self._versions[table.name] = latest
 
     def _has(self, table: Table) -> bool:
@@ -215,18 +216,19 @@ class AlertsJob:
 
     def _look_at_tables(self) -> list[Told]:
         told: list[Told] = []
-        for kind, (table, collect) in _FEEDS.items():
+        interval_s = self._settings.interval_s
+        for kind, (table, rows_of) in _FEEDS.items():
             if not self._rules.of_kind(kind):
                 continue
             if not self._has(table):
                 continue
             after = self._versions[table.name]
-            changed, latest = new_rows(self._spark, self._settings, table, after)
+            shape = partial(rows_of, interval_s=interval_s)
+            changed, latest = new_rows(self._spark, self._settings, table, after, shape)
             if changed is None:
                 continue
-            rows = collect(changed, self._settings.interval_s)
             with self._lock:
-                told += self._engine.observe_intervals(kind, rows, _now_us())
+                told += self._engine.observe_intervals(kind, intervals_of(changed, interval_s), _now_us())
                 self._versions[table.name] = latest
         return told
 

@@ -35,6 +35,14 @@ def table_changes(spark: SparkSession, settings: Settings, table: Table) -> Data
     return changes.where("_change_type != 'delete'")
 
 
+def latest_version(spark: SparkSession, settings: Settings, table: Table) -> int:
+    """The version a table has now."""
+    location = settings.table(table.name)
+    # Loading a table looks for news in its log.
+    spark.read.format("delta").load(location)
+    return table_version(spark, location)
+
+
 def new_rows(
     spark: SparkSession,
     settings: Settings,
@@ -48,9 +56,8 @@ def new_rows(
     reaches back so far.
     """
     location = settings.table(table.name)
-    # Loading a table looks for news in its log.
     whole = spark.read.format("delta").load(location)
-    latest = table_version(spark, location)
+    latest = latest_version(spark, settings, table)
     if latest == version:
         return None, version
     if version >= 0:

@@ -45,36 +45,43 @@ def _samples(readings: Any) -> Iterator[Sample]:
     return map(Sample, *(columns[name].to_pylist() for name in names))
 
 
-def collect_recovery(changes: DataFrame, interval_s: int) -> list[Interval]:
+def recovery_rows(changes: DataFrame, interval_s: int) -> DataFrame:
     """Closed intervals of ``statistics`` of one length."""
-    closed = changes.where(
-        (F.col("interval_s") == interval_s) & (F.col("version") >= 1) & F.col("recovery").isNotNull()
-    )
-    rows = closed.select(
+    closed = (F.col("interval_s") == interval_s) & (F.col("version") >= 1) & F.col("recovery").isNotNull()
+    return changes.where(closed).select(
         "gateway",
         "channel",
         F.unix_micros("interval_start").alias("start_us"),
         F.col("recovery").alias("measure"),
         "version",
+        F.lit(None).cast("string").alias("about"),
     )
-    return [
-        Interval(row.gateway, row.channel, row.start_us, interval_s * 1_000_000, row.measure, row.version)
-        for row in rows.collect()
-    ]
 
 
-def collect_anomalies(changes: DataFrame, interval_s: int) -> list[Interval]:
+def anomaly_rows(changes: DataFrame, interval_s: int) -> DataFrame:
     """Scored intervals of one length; the measure is the score as a multiple of its threshold."""
-    scored = changes.where((F.col("interval_s") == interval_s) & (F.col("threshold") > 0))
-    rows = scored.select(
+    scored = (F.col("interval_s") == interval_s) & (F.col("threshold") > 0) & F.col("score").isNotNull()
+    return changes.where(scored).select(
         "gateway",
+        F.lit(None).cast("string").alias("channel"),
         F.unix_micros("interval_start").alias("start_us"),
         (F.col("score") / F.col("threshold")).alias("measure"),
         "version",
         F.try_element_at("channels", F.lit(1))["channel"].alias("about"),
-    ).where(F.col("measure").isNotNull())
-    length_us = interval_s * 1_000_000
+    )
+
+
+def intervals_of(rows: Any, interval_s: int) -> list[Interval]:
+    """The intervals in an Arrow table of the rows above."""
     return [
-        Interval(row.gateway, None, row.start_us, length_us, row.measure, row.version, row.about)
-        for row in rows.collect()
+        Interval(
+            row["gateway"],
+            row["channel"],
+            row["start_us"],
+            interval_s * 1_000_000,
+            row["measure"],
+            row["version"],
+            row["about"],
+        )
+        for row in rows.to_pylist()
     ]

@@ -13,6 +13,7 @@ from spark_jobs.session import spark_session
 from spark_jobs.settings import Settings
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):

@@ -256,7 +256,7 @@ def test_a_merge_that_meets_a_compaction_is_done_again(
 
 
 def merge_presence(spark: SparkSession, location: str, rows: Any) -> None:
-    everything = {"last_seen", "last_time", "state", "pending", "lost", "announced"}
+    everything = {"last_seen", "last_time", "state", "pending", "lost", "announced", "period_ms"}
     rows = rows.append_column("state", pa.nulls(rows.num_rows, pa.string()))
     for name in everything - {"state"}:
         kind = pa.timestamp("us", tz="UTC") if name.startswith("last_") else pa.int64()
