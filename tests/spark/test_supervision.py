@@ -124,7 +124,8 @@ def test_with_nothing_left_that_runs_the_process_gives_up(spark: SparkSession) -
 
     with pytest.raises(QueryFailedError, match="each query failed 6 times in a row"):
         run([Supervised(name, spark, fails)], spark, threading.Event())
-    assert value("fieldgate_jobs_restarts_total", name) == 6
+    # It may have been started once more before it was told to stop.
+    assert value("fieldgate_jobs_restarts_total", name) in (6, 7)
 
 
 def test_settings_that_cannot_work_end_the_first_start_only(spark: SparkSession) -> None:
