@@ -17,8 +17,14 @@ from gateway.demo.mosquitto import LocalMosquitto
 from tests.servers import unique_name
 
 # How long an example takes is this machine's affair, busy as it may be: nothing here asserts times.
-settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any-machine")
+_ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("new-examples", _ANY_MACHINE)
+# A change is judged by the same examples each time; --full looks for new ones.
+settings.register_profile("same-examples", _ANY_MACHINE, derandomize=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("new-examples" if config.getoption("--full") else "same-examples")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -108,12 +108,12 @@ class MissingIntervals:
 
     def _take_up(self, rows: list[NewestRow], now_s: float) -> list[NewestRow]:
         for row in rows:
-            data_us = row.data_us
+            data_us, expected = row.data_us, False
             if data_us is None:
                 last = self._table.last_with_readings(row.channel, row.row_us)
-                data_us = row.oldest_us if last is None else last[0]
+                data_us, expected = (row.oldest_us, True) if last is None else (last[0], False)
             solid_us = data_us if data_us == row.row_us else FOREVER_US
-            newest = Newest(row.row_us, data_us, row.period_ms, row.unit, now_s, solid_us)
+            newest = Newest(row.row_us, data_us, row.period_ms, row.unit, now_s, solid_us, expected)
             self._rows.restore(row.channel, newest, row.computed_us)
         return rows
 

@@ -41,7 +41,8 @@ class Newest:
     """Of a channel: its newest row, its newest row with readings, and what was in force there.
 
     ``touched_s`` is the monotonic second of its last new reading. From ``solid_us`` to ``data_us`` there are
-    readings in every interval.
+    readings in every interval. One that is only ``expected``, by its record, has no readings yet:
+    ``data_us`` is where it was due first.
     """
 
     row_us: int
@@ -50,6 +51,7 @@ class Newest:
     unit: str
     touched_s: float
     solid_us: int = FOREVER_US
+    expected: bool = False
 
 
 @dataclass(slots=True)
@@ -95,7 +97,9 @@ class ChannelRows:
         since_us -= self._length_us
         # What lies after the gateway's newest interval is for later, when the records may be others.
         before_us = min(since_us, self._gateways[channel[0]].data_us - self._length_us)
-        self._channels[channel] = Newest(before_us, since_us, record.period_ms, record.unit, now_s)
+        self._channels[channel] = Newest(
+            before_us, since_us, record.period_ms, record.unit, now_s, expected=True
+        )
 
     def add(self, interval: Interval, period_ms: int, unit: str, now_s: float) -> list[Stretch] | None:
         """Takes up a row with readings: what is missing between it and the channel's newest row before it.
@@ -109,12 +113,13 @@ class ChannelRows:
             self._channels[channel] = Newest(start_us, start_us, period_ms, unit, now_s, start_us)
             return []
         newest.touched_s = now_s
-        if start_us < newest.data_us:
+        if start_us < newest.data_us and not newest.expected:
             return [] if newest.solid_us <= start_us else None
         late = start_us < newest.row_us
         missing = self._after(channel, newest, start_us) if start_us > newest.row_us else []
-        if start_us > newest.data_us + self._length_us:
+        if newest.expected or start_us > newest.data_us + self._length_us:
             newest.solid_us = start_us
+        newest.expected = False
         newest.solid_us = min(newest.solid_us, start_us)
         newest.data_us, newest.period_ms, newest.unit = start_us, period_ms, unit
         newest.row_us = max(newest.row_us, start_us)

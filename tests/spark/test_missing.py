@@ -245,6 +245,28 @@ def test_missing_rows_follow_from_readings_and_records_whatever_their_order(
     assert rows.rows == expected_rows(wanted, final, 60)
 
 
+def test_the_first_reading_of_a_channel_that_was_expected_sets_the_period() -> None:
+    """It comes late, before all that its record alone had made due."""
+    baro, cup = ("m1", "baro.pressure"), ("m1", "cup.wind_speed")
+    records, rows = Records(), Rows()
+    records.news = {baro: Configured(spans=((EPOCH + 480 * S, FOREVER_US),), period_ms=1000, unit="m/s")}
+    job = MissingIntervals(60, rows, records, rows.write, lambda times: rows.delete(times, 60 * S))
+    job.restore(0.0)
+    wanted = {(cup, EPOCH): 1000, (cup, EPOCH + 900 * S): 1000, (baro, EPOCH + 240 * S): 120_000}
+    for now_s, interval in (
+        (100.0, (cup, EPOCH)),
+        (200.0, (cup, EPOCH + 900 * S)),
+        (300.0, (baro, EPOCH + 240 * S)),
+    ):
+        job.learn({interval[0]}, now_s)
+        row = data_row(interval, wanted[interval], 60)
+        job.write(job.before(row, now_s, EPOCH), row)
+        job.around_late()
+        job.silent(now_s + 90.0, EPOCH)
+    job.all()
+    assert rows.rows == expected_rows(wanted, records.now, 60)
+
+
 def test_a_row_of_a_missing_interval() -> None:
     rows = gap_rows([Stretch(("m1", "cup.wind_speed"), EPOCH, EPOCH + 120 * S, 400, "m/s")], 60).to_pylist()
     assert len(rows) == 2
