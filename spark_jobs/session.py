@@ -53,6 +53,10 @@ def _cores(master: str) -> int:
     return os.cpu_count() or 2
 
 
+def _is_local(uri: str) -> bool:
+    return "://" not in uri or uri.startswith("file:")
+
+
 def _slots(settings: Settings) -> str:
     """The master, with room for as many tasks of each query on local[N] as there are cores.
 
@@ -143,6 +147,12 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, find_jars()))
     else:
         options["spark.jars"] = ",".join(map(str, find_jars()))
+    if _is_local(settings.checkpoints):
+        # Spark's own choice for local paths starts a process, readlink, for each file it looks at: six to
+        # nine a batch, half of a small batch's time. This one renames just as atomically.
+        options["spark.sql.streaming.checkpointFileManagerClass"] = (
+            "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+        )
     if settings.master.startswith("local"):
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     given = dict(settings.conf)
