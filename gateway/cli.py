@@ -164,6 +164,7 @@ def _parser() -> argparse.ArgumentParser:
 
     # Listed for --help; main() hands them on unparsed.
     commands.add_parser("outbox", help="stats, export, import, drain of what waits here", add_help=False)
+    commands.add_parser("swap", help="another instrument in a sensor's place", add_help=False)
     commands.add_parser("jobs", help="run the Spark jobs: jobs run ingest statistics …", add_help=False)
     commands.add_parser("query", help="SQL over the tables of a lake", add_help=False)
     commands.add_parser("demo", help="everything on this machine, with a live view", add_help=False)
@@ -310,6 +311,12 @@ def _outbox(arguments: Sequence[str]) -> int:
     return run(arguments)
 
 
+def _swap(arguments: Sequence[str]) -> int:
+    from gateway.commissioning.swap_command import run
+
+    return run(arguments)
+
+
 def _demo(arguments: Sequence[str]) -> int:
     from gateway.demo.command import run
 
@@ -318,6 +325,7 @@ def _demo(arguments: Sequence[str]) -> int:
 
 _HANDED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {
     "outbox": _outbox,
+    "swap": _swap,
     "jobs": _jobs,
     "query": _query,
     "demo": _demo,

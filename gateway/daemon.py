@@ -31,6 +31,7 @@ from gateway.intake import Intake
 from gateway.last_readings import LastReadings
 from gateway.ledger import Ack
 from gateway.mqtt import MqttLink
+from gateway.notices import Notices
 from gateway.notify import notify
 from gateway.outbox_writer import OutboxWriter
 from gateway.reloading import Reloading, Running
@@ -168,6 +169,12 @@ class Daemon:
         self._calibrations = CalibrationHistory(
             assembly.calibration_history_path(config), machine.boot, self._clock, self._forwarder.announce
         )
+        self._notices = Notices(
+            config.outbox.path,
+            self._runs.event,
+            self._forwarder.announce,
+            lambda: self._forwarder.outbox_in_memory.problem is None and not self._forwarder.is_stuck(),
+        )
         self._status = StatusPage(Answers(self._snapshot, self._last.recent))
         self._started_s = self._turned_s = time.monotonic()
         running = Running(
@@ -236,6 +243,7 @@ class Daemon:
             self._calibrations.check(self._supervisor.said)
             if self._reload_asked.is_set():
                 self._reload()
+            self._notices.check()
             self._announce_drops()
             state: State = "ended" if self._supervisor.ended else "running"
             self._link.publish(self._topics.run, self._runs.payload(state), retain=True)
@@ -267,6 +275,7 @@ class Daemon:
             lost += (drop.count or 0) if drop.reason == NOT_STORED else 0
         if not lost:
             self._state_file.end()
+            self._notices.settle()
         self._link.publish(self._topics.run, self._runs.payload("stopped"), retain=True)
         self._link.stop(farewell=(self._topics.status, farewell.value))
         self._live.close()
