@@ -62,8 +62,7 @@ def problems(status: Mapping[str, Any]) -> list[str]:
     found = []
     if status.get("main_loop_ago_s", 0.0) > _STUCK_S:
         found.append(f"the main loop has not come round for {status['main_loop_ago_s']:.0f} s")
-    if status.get("forwarder_stuck"):
-        found.append("the forwarder does not come round")
+    found += [f"{part} does not get on" for part in status.get("stuck", ())]
     return found
 
 

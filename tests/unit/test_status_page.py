@@ -125,7 +125,7 @@ def test_health_is_about_what_a_new_process_might_mend(
     told |= {"main_loop_ago_s": 16.0}
     status, _, text = get(connection, "/healthz")
     assert (status, text) == (503, "the main loop has not come round for 16 s\n")
-    assert problems({**STATUS, "forwarder_stuck": True}) == ["the forwarder does not come round"]
+    assert problems({**STATUS, "stuck": ["forwarder"]}) == ["forwarder does not get on"]
 
 
 def test_events_tell_the_past_once_and_then_what_changes(
