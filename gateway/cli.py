@@ -140,6 +140,23 @@ def _parser() -> argparse.ArgumentParser:
     _add_timeout(accounts)
     status.set_defaults(action=_status)
 
+    phone = commands.add_parser(
+        "phone",
+        help="open the status page to a phone for an hour: a QR code with its address",
+    )
+    _add_config(phone)
+    phone.add_argument(
+        "--minutes",
+        type=positive,
+        default=60.0,
+        metavar="N",
+        help="close it after N (default: 60)",
+    )
+    phone.add_argument("--address", metavar="ADDRESS", help="of this machine, where it has several")
+    phone.add_argument("--close", action="store_true", help="close it now")
+    phone.add_argument("--json", action="store_true", help="for programs; no code")
+    phone.set_defaults(action=_phone)
+
     provision = commands.add_parser(
         "provision", help="create what Kafka needs; doing it again changes nothing"
     )
@@ -264,6 +281,18 @@ def _status(arguments: argparse.Namespace) -> int:
 
     return run(
         arguments.config or CONFIG_PATH, json_output=arguments.json, chosen=arguments.config is not None
+    )
+
+
+def _phone(arguments: argparse.Namespace) -> int:
+    from gateway.phone_command import run
+
+    return run(
+        arguments.config,
+        minutes=arguments.minutes,
+        address=arguments.address,
+        close=arguments.close,
+        json_output=arguments.json,
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from buffer.drops import NOT_STORED, Drop
 from buffer.errors import OutboxError
 from cloud.errors import CloudError
-from cloud.schema import SYNCED, UNSYNCED, Reading
+from cloud.schema import SYNCED, UNSYNCED, Reading, format_time
 from drivers.interface import BoardError
 from gateway import assembly
 from gateway.announced_status import AnnouncedStatus, installed_version
@@ -25,12 +25,14 @@ from gateway.broker_drops import BrokerDrops
 from gateway.calibration_history import CalibrationHistory
 from gateway.clock import Machine
 from gateway.config import Config, ConfigError, load
+from gateway.forecast import Forecast
 from gateway.forwarder import Forwarder
 from gateway.hang_restarts import EXIT_CODE, HangRestarts
 from gateway.identity import Sequences, new_run
 from gateway.intake import Intake
 from gateway.last_readings import LastReadings
 from gateway.ledger import Ack
+from gateway.local_control import ControlServer
 from gateway.mqtt import MqttLink
 from gateway.notices import Notices
 from gateway.notify import notify, watchdog_period_s
@@ -39,7 +41,7 @@ from gateway.reloading import Reloading, Running
 from gateway.run_ledger import ANNOUNCE_EVERY_S, RunLedger, State
 from gateway.sampler import Mast
 from gateway.state_file import StateFile
-from gateway.status import Answers, StatusPage
+from gateway.status import Answers, PhoneControl, StatusPage
 from gateway.status.vitals import vitals
 from gateway.status_line import status_line
 from gateway.summaries import joined, summarise
@@ -185,7 +187,9 @@ class Daemon:
             self._forwarder.announce,
             lambda: self._forwarder.outbox_in_memory.problem is None and not self._watchdog.stuck,
         )
-        self._status = StatusPage(Answers(self._snapshot, self._last.recent))
+        self._forecast = Forecast()
+        self._status = StatusPage(Answers(self._snapshot, self._last.recent, self._supervisor.pulses))
+        self._control = ControlServer(config.outbox.path, PhoneControl(self._status))
         self._started_s = self._turned_s = time.monotonic()
         self._turns = 0
         self._thread = threading.get_native_id()
@@ -255,6 +259,7 @@ class Daemon:
                 return False
             self._announce_disk()
             self._check_clock()
+            self._status.phone.check()
             self._announce_status()
             self._calibrations.check(self._supervisor.said)
             if self._reload_asked.is_set():
@@ -294,6 +299,7 @@ class Daemon:
         self._link.stop(farewell=(self._topics.status, farewell.value))
         self._live.close()
         self._backlog.close()
+        self._control.stop()
         self._status.stop()
         self._board.close()
         log.info("event=daemon.stop run=%s outbox_records=%d", self._run_id, self._forwarder.outbox_records)
@@ -370,6 +376,10 @@ class Daemon:
         except OSError as error:
             # A taken port is no reason not to sample.
             log.error("event=status.unavailable listen=%s error=%s", self._config.status.listen, error)
+        try:
+            self._control.start()
+        except OSError as error:
+            log.error("event=control.unavailable error=%s", error)
 
     def _announce_drops(self, *, at_once: bool = False) -> None:
         found = self._waiting_drops()
@@ -449,6 +459,7 @@ class Daemon:
             "gateway": self._config.gateway.id,
             "run": self._run_id,
             "state": "stopping" if stopping else "ended" if self._supervisor.ended else "sampling",
+            "now": format_time(self._clock.now_ns() // 1000),
             "uplink": forwarder.uplink,
             "clock": SYNCED if self._clock.synced else UNSYNCED,
             "held": forwarder.held_rows,
@@ -476,6 +487,10 @@ class Daemon:
             "outbox_records": forwarder.outbox_records,
             "outbox_bytes": forwarder.outbox_bytes,
             "outbox_max_bytes": self._config.outbox.max_bytes,
+            "outbox_days_left": self._forecast.days_left(
+                self._config, forwarder.outbox_bytes, forwarder.outbox_records
+            ),
+            "dropped": self._runs.drop_counts(),
             "outbox_memory_records": forwarder.outbox_in_memory.records,
             "outbox_memory_bytes": forwarder.outbox_in_memory.size_bytes,
             "outbox_problem": forwarder.outbox_in_memory.problem,
@@ -485,5 +500,6 @@ class Daemon:
             "forwarder_stuck": any(part.startswith("forward") for part in self._watchdog.stuck),
             "stuck": list(self._watchdog.stuck),
             "machine": vitals(self._config.outbox.path).fields(),
+            "spinnable": sorted(self._supervisor.pulses()),
             "channels": self._last.snapshot(),
         }

@@ -28,6 +28,7 @@ from drivers.interface import (
     AnswersLate,
     Channel,
     ChecksumError,
+    CountsPulses,
     DescribesItself,
     DriverError,
     Measurement,
@@ -172,6 +173,16 @@ class Sampler:
         ):
             return None
         return self._steps
+
+    def pulses(self) -> int | None:
+        """How many pulses have come since the driver was started; None where it counts none. Any thread."""
+        if not isinstance(self._driver, CountsPulses):
+            return None
+        try:
+            return self._driver.pulses()
+        except DriverError as error:
+            log.debug("event=sensor.pulses_unknown sensor=%s error=%s", self.sensor.name, error)
+            return None
 
     def judge_by(self, quality: Mapping[str, QualityRules]) -> None:
         """Let other rules hold from the next reading on, a successor's too; any thread may ask."""

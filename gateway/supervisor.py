@@ -257,6 +257,11 @@ class Supervisor:
         told = ((one.name, one.sampler.trouble) for one in self._supervised)
         return {name: trouble for name, trouble in told if trouble is not None}
 
+    def pulses(self) -> dict[str, int]:
+        """By sensor that counts them, the pulses since its driver was started; any thread may ask."""
+        counts = {one.name: one.sampler.pulses() for one in self._supervised}
+        return {name: count for name, count in counts.items() if count is not None}
+
     @property
     def needs_new_process(self) -> bool:
         """True where threads hang and nothing in this process can help any more."""

@@ -14,7 +14,7 @@ from cloud.schema import Reading
 from gateway.last_readings import RECENT, LastReadings
 from gateway.status import Answers, StatusServer
 from gateway.status.metrics import render
-from gateway.status.server import problems
+from gateway.status.request import problems
 from gateway.status.vitals import vitals
 from gateway.status.words import REASONS
 
@@ -167,7 +167,7 @@ def test_pages_that_follow_are_bounded(connection: http.client.HTTPConnection) -
 def test_nothing_else_is_there(connection: http.client.HTTPConnection) -> None:
     assert get(connection, "/../etc/passwd")[0] == 404
     connection.request("POST", "/api/status")
-    assert connection.getresponse().status == 501
+    assert connection.getresponse().status == 405
 
 
 def test_vitals_are_the_kernels(tmp_path: Path) -> None:
