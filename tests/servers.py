@@ -14,28 +14,29 @@ T = TypeVar("T")
 
 def eventually(
     probe: Callable[[], T],
-    deadline_s: float = 10.0,
+    deadline_s: float = 90.0,
     *,
     until: Callable[[T], bool] = bool,
     poll_s: float = 0.05,
 ) -> T:
     """Poll until ``until(probe())`` holds and return that value; fail with the last value past the deadline.
 
-    An AssertionError of the probe counts as "not yet"; the last one is raised at the deadline.
+    What fails with an AssertionError, isn't there yet (LookupError) or doesn't answer yet (OSError) counts as
+    "not yet"; the last failure is raised at the deadline. That is meant for a machine with other things to do
+    as well: what comes in a second costs a second, and only what never comes costs the whole of it.
     """
     end = time.monotonic() + deadline_s
     while True:
-        failure: AssertionError | None = None
+        failure: Exception | None = None
         try:
             value = probe()
-        except AssertionError as error:
-            failure = error
-        else:
             if until(value):
                 return value
+        except (AssertionError, LookupError, OSError) as error:
+            failure = error
         if time.monotonic() >= end:
             if failure is not None:
-                raise AssertionError(f"still failing after {deadline_s:g} s: {failure}") from failure
+                raise AssertionError(f"still failing after {deadline_s:g} s: {failure!r}") from failure
             raise AssertionError(f"not reached within {deadline_s:g} s; last value: {value!r}")
         time.sleep(poll_s)
 

@@ -171,7 +171,7 @@ def test_the_process_ends_with_a_gateway_that_is_killed() -> None:
     pid = int(gateway.stdout.readline())
     gateway.kill()
     gateway.wait()
-    eventually(lambda: gone(pid), 10)
+    eventually(lambda: gone(pid))
     gateway.stdin.close()
     gateway.stdout.close()
 

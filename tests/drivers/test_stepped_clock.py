@@ -16,7 +16,7 @@ FAST = 1e9
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline, "it never came true"
         threading.Event().wait(0.001)
@@ -45,7 +45,7 @@ class Waiter(threading.Thread):
         self.came = self.clock.wait_until(self.time_ns)
 
     def ended(self) -> bool | None:
-        self.join(10)
+        self.join(60)
         assert not self.is_alive()
         return self.came
 
@@ -201,20 +201,19 @@ def test_speed_is_an_upper_bound_on_an_absolute_schedule() -> None:
     for second in range(1, 11):
         assert clock.wait_until(START + second * S)
         assert time.monotonic() - begin >= second / 50 - 0.001
-    assert time.monotonic() - begin < 2.0
+    # Real time would take ten.
+    assert time.monotonic() - begin < 8.0
 
 
 def test_lost_time_is_caught_up() -> None:
-    clock, _ = clock_of(end_s=None, speed=10.0)
+    # A minute was lost, and more.
+    clock = SteppedClock(START, None, 10.0, lambda _start, _end: None, anchor=time.monotonic() - 70)
     clock.join()
-    assert clock.wait_until(START + S // 10)
     begin = time.monotonic()
-    eventually(lambda: time.monotonic() - begin > 1.0)
-    caught_up = time.monotonic()
-    for tenth in range(2, 90):
-        assert clock.wait_until(START + tenth * S // 10)
-    # Paced from one step to the next it would take 0.88 s.
-    assert time.monotonic() - caught_up < 0.6
+    for second in range(1, 601):
+        assert clock.wait_until(START + second * S)
+    # Paced from one step to the next it would take a minute.
+    assert time.monotonic() - begin < 30
 
 
 def test_event_time_never_runs_ahead_of_real_time() -> None:

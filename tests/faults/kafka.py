@@ -116,12 +116,12 @@ class Kafka:
         wanted = [NewTopic(topic, num_partitions=_PARTITIONS, replication_factor=1) for topic in topics]
         for created in self._admin.create_topics(wanted).values():
             created.result(timeout=20)
-        eventually(lambda: set(topics) <= set(self._admin.list_topics(timeout=10).topics), 20)
+        eventually(lambda: set(topics) <= set(self._admin.list_topics(timeout=10).topics))
 
     def delete(self, topic: str) -> None:
         """Delete a topic, and wait until the broker has forgotten it."""
         self._admin.delete_topics([topic])[topic].result(timeout=20)
-        eventually(lambda: topic not in self._admin.list_topics(timeout=10).topics, 20)
+        eventually(lambda: topic not in self._admin.list_topics(timeout=10).topics)
 
     def forbid_writing(self, topic: str) -> None:
         """Let everyone read a topic; with that, nobody may write it."""

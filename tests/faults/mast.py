@@ -261,9 +261,9 @@ class Mast:
             command += ["--seconds", str(seconds)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stderr=log)
-        eventually(self._answers, 30)
+        eventually(self._answers)
         if sampling:
-            eventually(self.sampled, 30, until=lambda sampled: sampled > 0)
+            eventually(self.sampled, until=lambda sampled: sampled > 0)
         return str(self.status()["run"])
 
     def config(self) -> str:
@@ -276,9 +276,9 @@ class Mast:
         before = self.status()["config"]
         self._config.write_text(config)
         self._process.send_signal(signal.SIGHUP)
-        error: str | None = eventually(
-            lambda: self.status()["config"], 30, until=lambda state: state != before
-        )["error"]
+        error: str | None = eventually(lambda: self.status()["config"], until=lambda state: state != before)[
+            "error"
+        ]
         return error
 
     def stop(self, *, exit_code: int = 0) -> None:
@@ -286,7 +286,7 @@ class Mast:
         assert self._process is not None
         run = str(self.status()["run"])
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(30) == exit_code
+        assert self._process.wait(90) == exit_code
         eventually(lambda: self.witness.state(run), until=lambda state: state == "stopped")
 
     def kill(self) -> float:
@@ -301,7 +301,7 @@ class Mast:
         """The daemon's own account of itself."""
         assert self._process is not None
         assert self._process.poll() is None, f"the daemon ended with {self._process.returncode}"
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._status_port}/api/status", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._status_port}/api/status", timeout=30) as answer:
             status: dict[str, Any] = json.load(answer)
         return status
 
@@ -315,12 +315,12 @@ class Mast:
         except OSError:
             return False
 
-    def sample(self, count: int, deadline_s: float = 30) -> None:
+    def sample(self, count: int, deadline_s: float = 90) -> None:
         """Wait until the run has sampled ``count`` more."""
         before = self.sampled()
         eventually(self.sampled, deadline_s, until=lambda sampled: sampled >= before + count)
 
-    def healthy(self, deadline_s: float = 30) -> None:
+    def healthy(self, deadline_s: float = 90) -> None:
         """Wait until Kafka answers and nothing is left in the outbox."""
         eventually(
             lambda: {name: self.status()[name] for name in ("uplink", "outbox_records")},
@@ -328,7 +328,7 @@ class Mast:
             until=lambda now: now == {"uplink": "healthy", "outbox_records": 0},
         )
 
-    def empty(self, deadline_s: float = 30) -> None:
+    def empty(self, deadline_s: float = 90) -> None:
         """Wait until nothing is open, in memory or in the outbox."""
         eventually(
             lambda: {name: self.status()[name] for name in ("in_flight", "outbox_records")},
@@ -336,11 +336,11 @@ class Mast:
             until=lambda now: now == {"in_flight": 0, "outbox_records": 0},
         )
 
-    def spilling(self, deadline_s: float = 20) -> None:
+    def spilling(self, deadline_s: float = 90) -> None:
         """Wait until the daemon stores what it samples."""
         eventually(lambda: self.status()["uplink"], deadline_s, until=lambda uplink: uplink == "spilling")
 
-    def in_memory(self, until: Callable[[int], bool], deadline_s: float = 30) -> None:
+    def in_memory(self, until: Callable[[int], bool], deadline_s: float = 90) -> None:
         """Wait until so many records are in memory for want of a disk."""
         eventually(lambda: self.status()["outbox_memory_records"], deadline_s, until=until)
 

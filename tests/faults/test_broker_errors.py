@@ -54,7 +54,7 @@ def test_one_topic_takes_nothing(trouble: Trouble, mast: Mast, cloud: Kafka, tel
     if trouble.hurt is not None:
         mast.healthy()
         trouble.hurt(cloud, sick)
-    eventually(lambda: mast.status()["outbox_records"], 20, until=lambda waiting: waiting >= 80)
+    eventually(lambda: mast.status()["outbox_records"], until=lambda waiting: waiting >= 80)
     live = mast.in_kafka("pressure")
     mast.sample(300)
     # Pressure is two readings in five: it went out meanwhile, and not through the outbox.

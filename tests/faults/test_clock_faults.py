@@ -59,7 +59,7 @@ def mast(tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, machine: Machi
 
 
 def held(mast: Mast, count: int) -> None:
-    eventually(lambda: mast.status()["held"], 20, until=lambda rows: rows >= count)
+    eventually(lambda: mast.status()["held"], until=lambda rows: rows >= count)
 
 
 def in_kafka(mast: Mast) -> dict[Identity, list[Reading]]:
@@ -105,7 +105,7 @@ def test_clock_set_after_two_runs_of_one_boot(mast: Mast, machine: MachineFile, 
     first = mast.start()
     held(mast, 30)
     # The run's first records may have taken the way through the outbox, where the start was slow.
-    status = eventually(mast.status, 20, until=lambda status: status["uplink"] == "healthy")
+    status = eventually(mast.status, until=lambda status: status["uplink"] == "healthy")
     assert status["clock"] == "unsynced"
     mast.kill()
     second = mast.start()
@@ -165,7 +165,7 @@ def test_reboots_with_and_without_a_time_server(
     cloud.uplink.open()
     machine.write(wrong_s=-7 * DAY_S, synchronised=False, boot="boot-3")
     given_up = mast.start()
-    eventually(lambda: (mast.status()["repaired"] >= 30, mast.status()["unsynced"] >= 30) == (True, True), 30)
+    eventually(lambda: (mast.status()["repaired"] >= 30, mast.status()["unsynced"] >= 30) == (True, True))
     held(mast, 20)
     readings = one_of_each(in_kafka(mast))
     assert "repaired" in clocks(readings, anchored)
@@ -178,7 +178,7 @@ def test_reboots_with_and_without_a_time_server(
         return int(mast.status()["held"])
 
     # Kafka is there, and seen to be: after hold_s of that nobody waits any longer, in this boot.
-    eventually(traffic, 30, until=lambda rows: rows == 0)
+    eventually(traffic, until=lambda rows: rows == 0)
     mast.healthy()
     mast.kill()
     after = mast.start()

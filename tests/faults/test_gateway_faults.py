@@ -104,7 +104,7 @@ def test_gateway_killed_while_it_drains(watched: Mast, cloud: Kafka, tell: Tell,
         watched.spilling()
         watched.sample(400)
         cloud.uplink.open()
-        eventually(lambda: watched.status()["drained"], 30, poll_s=0.005)
+        eventually(lambda: watched.status()["drained"], poll_s=0.005)
         killed_s[run] = watched.kill()
     watched.start()
     watched.healthy()
@@ -170,8 +170,8 @@ speed = 100
 """
     with Mast(tmp_path, cloud, mosquitto, board=board) as mast:
         mast.start()
-        eventually(lambda: mast.status()["sampler_restarts"], 30, until=lambda restarts: restarts == 1)
-        eventually(lambda: mast.status()["state"], 30, until=lambda state: state == "ended")
+        eventually(lambda: mast.status()["sampler_restarts"], until=lambda restarts: restarts == 1)
+        eventually(lambda: mast.status()["state"], until=lambda state: state == "ended")
         last_seq = {channel: last["seq"] for channel, last in mast.status()["channels"].items()}
         mast.healthy()
         mast.stop()

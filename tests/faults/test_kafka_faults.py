@@ -47,7 +47,7 @@ def test_kafka_hangs_without_refusing(mast: Mast, cloud: Kafka, tell: Tell, full
         eventually(time.monotonic, 2 * seconds, until=lambda now_s: now_s >= begin_s + seconds)
     finally:
         os.kill(cloud.broker.pid, signal.SIGCONT)
-    mast.healthy(60)
+    mast.healthy()
     mast.sample(100)
     mast.stop()
     reckoning = mast.reckon()
@@ -83,7 +83,7 @@ def test_uplink_of_64_kbit_and_2_s_round_trip(
         mast.start(seconds=seconds)
         eventually(lambda: mast.status()["state"], 2 * seconds, until=lambda state: state == "ended")
         # It has carried all of it soon after the last reading: the link is slow, not too narrow for a mast.
-        mast.empty(30)
+        mast.empty()
         carried = cloud.uplink.carried["up"]
         mast.stop()
         reckoning = mast.reckon()

@@ -100,7 +100,7 @@ def test_disk_full_in_an_outage(tmp_path: Path, cloud: Kafka, mosquitto: LocalMo
         disk.empty()
         mast.in_memory(lambda records: records == 0)
         moved_in_s = time.monotonic() - full_for_s
-        eventually(lambda: mast.status()["received"], 20, until=lambda received: received >= 100)
+        eventually(lambda: mast.status()["received"], until=lambda received: received >= 100)
         mast.sample(100)
         assert mast.status()["outbox_problem"] is None
         cloud.uplink.open()
@@ -133,7 +133,7 @@ def test_kafka_returns_while_the_disk_is_full(
         mast.healthy()
         mast.sample(100)
         disk.empty()
-        eventually(lambda: mast.status()["outbox_problem"], 30, until=lambda problem: problem is None)
+        eventually(lambda: mast.status()["outbox_problem"], until=lambda problem: problem is None)
         mast.healthy()
         mast.stop()
         reckoning = mast.reckon()
@@ -161,7 +161,7 @@ def test_disk_becomes_read_only_in_an_outage(
         cloud.uplink.open()
         # What is on the disk can be read, what is in memory needs no disk.
         mast.in_memory(lambda records: records == 0)
-        eventually(lambda: mast.status()["uplink"], 30, until=lambda uplink: uplink != "spilling")
+        eventually(lambda: mast.status()["uplink"], until=lambda uplink: uplink != "spilling")
         mast.sample(100)
         mast.stop()
         disk.repair()
@@ -221,7 +221,7 @@ def test_start_on_a_read_only_disk_in_an_outage(
         mast.sample(100)
         # What the run before has left is sent when the file can be opened.
         disk.unprotect()
-        eventually(lambda: mast.status()["outbox_problem"], 30, until=lambda problem: problem is None)
+        eventually(lambda: mast.status()["outbox_problem"], until=lambda problem: problem is None)
         mast.healthy()
         mast.stop()
         reckoning = mast.reckon()
@@ -251,7 +251,7 @@ def test_cap_reached_in_an_outage(
             publish.multiple(messages[part : part + 50], hostname=mosquitto.host, port=mosquitto.port)
             mast.sample(20)
             assert mast.status()["outbox_bytes"] <= 16 << 20
-        eventually(lambda: mast.status()["received"], 30, until=lambda received: received >= count)
+        eventually(lambda: mast.status()["received"], until=lambda received: received >= count)
         mast.sample(50)
         cloud.uplink.open()
         mast.healthy()

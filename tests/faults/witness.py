@@ -77,7 +77,7 @@ class Witness:
 
     def watch(self) -> None:
         """Wait until it sees everything: after a restart of the broker it takes a second to come back."""
-        assert self._subscribed.wait(10), "the witness could not subscribe"
+        assert self._subscribed.wait(60), "the witness could not subscribe"
 
     def state(self, run: str) -> str | None:
         """The state in a run's latest record."""

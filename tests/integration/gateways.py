@@ -17,9 +17,11 @@ from typing import Any
 from confluent_kafka import Consumer, Message, TopicPartition
 from paho.mqtt import subscribe
 
+from buffer.reader import OutboxReader
 from cloud.child import free_port
 from gateway.demo.mosquitto import LocalMosquitto
-from tests.servers import unique_name
+from gateway.outbox_records import from_bytes
+from tests.servers import eventually, unique_name
 
 
 @dataclass
@@ -33,7 +35,7 @@ class Gateway:
     log: Path
 
     def status(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.status_port}/api/status", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.status_port}/api/status", timeout=30) as answer:
             status: dict[str, Any] = json.load(answer)
         return status
 
@@ -47,9 +49,17 @@ class Gateway:
     def sampled(self) -> int:
         return int(self.asked().get("sampled", 0))
 
+    def delivered(self) -> None:
+        """Wait until Kafka has what was sampled so far; a slow one makes some of it wait in the outbox."""
+        eventually(
+            self.asked,
+            until=lambda status: status["uplink"] == "healthy" and not status["outbox_records"],
+            poll_s=0.02,
+        )
+
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(90)
 
     def run_record(self) -> dict[str, Any]:
         """The retained run record on the broker."""
@@ -94,6 +104,18 @@ def run_gateway(
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+def told(kafka: str, topic: str, gateway: str, outbox: Path) -> list[dict[str, Any]]:
+    """What a gateway that has ended has said in a topic, in order: in Kafka, and last what its outbox has.
+
+    What is said last may wait there for the next run, where Kafka was slow to answer.
+    """
+    values = [message.value() or b"{}" for message in records(kafka, [topic])]
+    with OutboxReader(outbox) as reader:
+        waiting = [from_bytes(stored) for _, stored in reader.records()]
+    values += [record.value for record in waiting if record.topic == topic]
+    return [record for record in map(json.loads, values) if record.get("gateway") == gateway]
 
 
 def records(kafka: str, topics: list[str]) -> Iterator[Message]:

@@ -52,7 +52,7 @@ def consume(broker: LocalBroker, topic: str, count: int) -> list[tuple[bytes | N
                 taken.append((message.value(), message.timestamp()[0]))
             return len(taken)
 
-        eventually(poll, 20, until=lambda found: found >= count)
+        eventually(poll, until=lambda found: found >= count)
     finally:
         consumer.close()
     return taken
@@ -124,7 +124,7 @@ def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:
         assert child.name() == "mosquitto"
         parent.kill()
     # Whoever inherits it may leave it a zombie for a while.
-    eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 5)
+    eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_stop_kills_what_ignores_sigterm(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from gateway.demo.options import MAST
-from tests.integration.demo_runs import left_over, running_demo
+from tests.integration.demo_runs import UP_S, left_over, running_demo
 from tests.servers import eventually
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -87,7 +87,7 @@ def test_without_jars_it_says_so_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.spark
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_running(tmp_path: Path, config: Path, number: signal.Signals) -> None:
     with running_demo(tmp_path, "-c", str(config), "--set", "gateway.id=ended") as demo:
@@ -96,12 +96,12 @@ def test_nothing_is_left_running(tmp_path: Path, config: Path, number: signal.Si
         def names() -> set[str]:
             return {child.name() for child in started.children(recursive=True)}
 
-        eventually(names, 60, until=lambda found: found >= {"java", "mosquitto"})
+        eventually(names, UP_S, until=lambda found: found >= {"java", "mosquitto"})
         demo.process.send_signal(number)
-        code = demo.process.wait(120)
+        code = demo.process.wait(180)
         if number is signal.SIGKILL:
             assert code == -signal.SIGKILL
-            eventually(lambda: left_over(demo.workdir), 90, until=lambda left: left == [])
+            eventually(lambda: left_over(demo.workdir), 120, until=lambda left: left == [])
         else:
             assert code == 130
             assert left_over(demo.workdir) == []
@@ -109,13 +109,13 @@ def test_nothing_is_left_running(tmp_path: Path, config: Path, number: signal.Si
 
 @pytest.mark.system
 @pytest.mark.spark
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 def test_killed_components_come_back_and_a_second_demo_goes_on(tmp_path: Path, config: Path) -> None:
     with running_demo(tmp_path, "-c", str(config), "--seconds", "12") as demo:
         killed = {name: demo.component(name) for name in ("mosquitto", "jobs")}
         for process in killed.values():
             process.kill()
-        told = eventually(demo.told, 60, until=lambda now: all(now[name]["restarts"] == 1 for name in killed))
+        told = eventually(demo.told, until=lambda now: all(now[name]["restarts"] == 1 for name in killed))
         assert all(told[name]["pid"] != process.pid for name, process in killed.items())
         first = demo.result(300)
         assert first["restarts"] == {"jobs": 1, "mosquitto": 1, "kafka": 0, "gateway": 0}

@@ -60,7 +60,7 @@ def ticked(stack: Stack) -> Stack:
 
 
 def all_up(stack: Stack) -> None:
-    eventually(lambda: ticked(stack).all_up, 20)
+    eventually(lambda: ticked(stack).all_up)
 
 
 def kill(part: Part) -> int:
@@ -83,7 +83,7 @@ def test_a_part_waits_for_its_needs(part: MakePart) -> None:
     assert prepared == [State.WAITING]
     assert not stack.tick()
     kill(broker)
-    eventually(lambda: ticked(stack).all_up and broker.restarts == 1, 20)
+    eventually(lambda: ticked(stack).all_up and broker.restarts == 1)
     assert prepared == [State.WAITING]
 
 
@@ -140,7 +140,7 @@ def test_a_long_life_forgives(part: MakePart) -> None:
 def test_one_that_never_comes_up_fails_with_its_log(part: MakePart, tmp_path: Path) -> None:
     stack = Stack([part("gateway", CRASHES)], ["gateway"], 1.0)
     with pytest.raises(DemoError) as failed:
-        eventually(lambda: ticked(stack).all_up, 20)
+        eventually(lambda: ticked(stack).all_up)
     assert str(failed.value) == (
         f"gateway ended with 3 while starting; the end of {tmp_path / 'gateway.log'}:\nbad wiring"
     )
@@ -198,4 +198,4 @@ def test_a_stopped_programs_own_children_are_ended_too(part: MakePart, tmp_path:
     all_up(stack)
     orphan = psutil.Process(int(child.read_text()))
     stack.stop()
-    eventually(lambda: not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE, 5)
+    eventually(lambda: not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE)

@@ -53,13 +53,17 @@ def doctor(tmp_path: Path) -> Doctor:
     def examine(**given: object) -> tuple[int, dict[str, list[dict[str, Any]]]]:
         values: dict[str, object] = {
             "topic": "mqtt.{quantity}", "outbox": tmp_path / "data" / "outbox.db", "min_free_disk": 0,
-            "max_bytes": "1GiB", "more": "", **given,
+            "max_bytes": "1GiB", "more": "", "timeout": 30, **given,
         }  # fmt: skip
         config = tmp_path / "gateway.toml"
         config.write_text(CONFIG.format(**values))
         command = [sys.executable, "-m", "gateway.cli", "doctor", "-c", str(config), "--json"]
         told = subprocess.run(
-            [*command, "--timeout", "2"], capture_output=True, text=True, timeout=60, check=False
+            [*command, "--timeout", str(values["timeout"])],
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
         )
         findings: dict[str, list[dict[str, Any]]] = {}
         for finding in json.loads(told.stdout)["findings"]:
@@ -109,9 +113,8 @@ def test_all_is_well(doctor: Doctor, tmp_path: Path, kafka: LocalBroker, mosquit
 def test_nothing_is_well(doctor: Doctor, free_port: int, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     kafka = f"127.0.0.1:{free_port}"
-    code, findings = doctor(
-        mqtt_port=free_port, kafka=kafka, min_free_disk=1 << 49, outbox=tmp_path / "outbox.db"
-    )
+    nobody: dict[str, object] = {"mqtt_port": free_port, "kafka": kafka, "timeout": 2}
+    code, findings = doctor(min_free_disk=1 << 49, outbox=tmp_path / "outbox.db", **nobody)
     assert code == 1
     told = {subject: each[-1]["state"] for subject, each in findings.items()}
     assert told == {
@@ -122,7 +125,7 @@ def test_nothing_is_well(doctor: Doctor, free_port: int, tmp_path: Path) -> None
     assert findings["kafka"][0]["found"].startswith(f"{kafka}: ")
     assert all(each[-1]["remedy"] for each in findings.values() if each[-1]["state"] == "error")
 
-    code, findings = doctor(mqtt_port=free_port, kafka=kafka, outbox=tmp_path / "file" / "outbox.db")
+    code, findings = doctor(**nobody, outbox=tmp_path / "file" / "outbox.db")
     assert findings["outbox"][0]["state"] == "error"
-    code, findings = doctor(mqtt_port=free_port, kafka=kafka, more="[kafka.properties]\nno.such = 1")
+    code, findings = doctor(**nobody, more="[kafka.properties]\nno.such = 1")
     assert (code, list(findings)) == (1, ["config"])

@@ -19,7 +19,7 @@ from cloud.provision import provision_topics
 from gateway.demo.mosquitto import LocalMosquitto
 from gateway.hang_restarts import EXIT_CODE
 from gateway.outbox_records import from_bytes
-from tests.integration.gateways import Gateway, records, run_gateway
+from tests.integration.gateways import Gateway, records, run_gateway, told
 from tests.servers import eventually, unique_name
 
 DRIVER = '''
@@ -113,21 +113,22 @@ def test_three_hangs_one_clean_restart_then_it_backs_off(
     )
     place = (tmp_path, config, name, kafka.bootstrap_servers, mosquitto, packages)
     with run_gateway(*place) as first:
-        assert first.process.wait(60) == EXIT_CODE
+        assert first.process.wait(150) == EXIT_CODE
         record = first.run_record()
         assert (record["state"], record["stop_reason"]) == ("stopped", "HUNG_DRIVERS")
         assert record["samplers_abandoned"] >= 3
         assert json.loads((tmp_path / "outbox.db.restarts").read_text())["restarts"] == 1
     with run_gateway(*place) as second:
-        # The same happens again; this time it goes on.
+        # The same happens again; this time it goes on. Two of them are tried a second time before it is known
+        # how bad it is: five drivers that hang, and none that answers after that.
         status: dict[str, Any] = eventually(
-            second.asked, 30, until=lambda status: status.get("samplers_abandoned", 0) >= 3
+            second.asked, until=lambda status: status["samplers_abandoned"] == 5
         )
         assert status["sensors_hung"] == list(HUNG)
-        assert 3500 < status["hang_restart_wait_s"] <= 3600
+        assert 3000 < status["hang_restart_wait_s"] <= 3600
         before = status["channels"]
         status = eventually(
-            second.asked, 20, until=lambda status: status["channels"]["hung-a.temperature"]["seq"] > 40
+            second.asked, until=lambda status: status["channels"]["hung-a.temperature"]["seq"] > 40
         )
         assert second.process.poll() is None
         for channel, last in status["channels"].items():
@@ -157,16 +158,12 @@ def test_three_hangs_one_clean_restart_then_it_backs_off(
             assert len(set(times)) == last_seq
             values = [readings[seq]["value"] for seq in range(1, last_seq + 1)]
             if channel != "fine.temperature":
-                # Its first driver answered three times, the second one as often where it was tried.
+                # Its first driver answered three times, any other as often where it was tried.
                 assert values[:3] == [20.0] * 3
-                assert sum(value is not None for value in values) in (3, 6)
+                assert sum(value is not None for value in values) in (3, 6, 9)
             else:
                 assert values == [20.0] * last_seq
-    events = [
-        json.loads(message.value() or b"{}")
-        for message in records(kafka.bootstrap_servers, ["gateway.events"])
-        if message.key() == name.encode()
-    ]
+    events = told(kafka.bootstrap_servers, "gateway.events", name, tmp_path / "outbox.db")
     assert sum(each["event"] == "sampler-abandoned" for each in events) >= 6
     (restarting,) = [each for each in events if each["event"] == "restarting"]
     assert (restarting["run"], restarting["reason"]) == (record["run"], "HUNG_DRIVERS")

@@ -68,7 +68,7 @@ class Outcomes:
 
     def all_told(self) -> list[Undelivered | None]:
         """Each one's only outcome, once all have one."""
-        eventually(lambda: all(self.told), 20)
+        eventually(lambda: all(self.told))
         assert [len(one) for one in self.told] == [1] * len(self.told)
         return [one[0] for one in self.told]
 

@@ -203,7 +203,7 @@ def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
 def test_says_which_topic_takes_nothing(place: Place) -> None:
     missing = unique_name("mqtt.no_such_topic")
     place.add(place.record(1001, missing))
-    told = place.fieldgate("drain", "-c", str(place.config), "--timeout", "7")
+    told = place.fieldgate("drain", "-c", str(place.config), "--timeout", "10")
     assert told.returncode == 1
     assert told.stderr.splitlines()[-2:] == [
         "1,000 records sent and removed, 1 left",
@@ -219,7 +219,7 @@ def test_ctrl_c_leaves_what_kafka_has_not_confirmed(tmp_path: Path, free_port: i
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heeds) as process:
         eventually(lambda: place.stats()["used_by_pid"], until=lambda pid: pid == process.pid)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=90)
     assert process.returncode == 130
     assert "0 records sent and removed, 100 left" in errors
     assert place.stats()["records"] == 100

@@ -35,6 +35,8 @@ def test_it_creates_every_topic_once_and_compares_what_exists(
     admin = AdminClient({"bootstrap.servers": servers})
     wrong = NewTopic("mqtt.co2", 2, 1, config={"message.timestamp.type": "CreateTime"})
     admin.create_topics([wrong])["mqtt.co2"].result(timeout=20)
+    # A created topic is in the broker's metadata a moment later.
+    eventually(lambda: "mqtt.co2" in admin.list_topics(timeout=10).topics)
     deviation = "mqtt.co2: message.timestamp.type is CreateTime, must be LogAppendTime"
     others = tuple(name for name in EXPECTED if name != "mqtt.co2")
 
@@ -43,7 +45,6 @@ def test_it_creates_every_topic_once_and_compares_what_exists(
     assert set(admin.list_topics(timeout=10).topics) == {"mqtt.co2"}
 
     assert provision_topics(servers, partitions=3, replication=1) == planned
-    # A created topic is in the broker's metadata a moment later.
     topics = eventually(
         lambda: admin.list_topics(timeout=10).topics, until=lambda found: set(found) >= set(EXPECTED)
     )

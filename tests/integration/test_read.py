@@ -117,7 +117,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, free_port: int) -> None:
 def test_a_running_daemon_is_asked(tmp_path: Path, mosquitto: LocalMosquitto) -> None:
     kafka = f"127.0.0.1:{free_port()}"
     with run_gateway(tmp_path, CONFIG.format(listen=""), "mast-07", kafka, mosquitto) as gateway:
-        eventually(lambda: len(gateway.asked().get("channels", {})), 20, until=lambda found: found == 3)
+        eventually(lambda: len(gateway.asked().get("channels", {})), until=lambda found: found == 3)
         # The daemon's address was given on its command line; as far as the file says its page is off.
         config = tmp_path / "gateway.toml"
         told = read(config)
@@ -140,8 +140,7 @@ def test_a_running_daemon_is_asked(tmp_path: Path, mosquitto: LocalMosquitto) ->
         assert narrow[0].split() == ["baro.pressure", "good"]
         assert max(map(len, narrow)) <= 40
         lines = [
-            json.loads(line)
-            for line in read(config, "cup-a", "--seconds", "2.5", "--json").stdout.splitlines()
+            json.loads(line) for line in read(config, "cup-a", "--seconds", "4", "--json").stdout.splitlines()
         ]
         seqs = [each["seq"] for each in lines]
         assert len(seqs) >= 2

@@ -34,7 +34,7 @@ def allow_size(kafka: LocalBroker, topic: str) -> None:
 def create(kafka: LocalBroker, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(timeout=20)
-    eventually(lambda: topic in admin.list_topics(timeout=10).topics, 20)
+    eventually(lambda: topic in admin.list_topics(timeout=10).topics)
 
 
 @pytest.mark.parametrize("trouble", ["too large for the broker", "topic missing"])
@@ -61,8 +61,8 @@ def test_refused_dead_letters_wait_and_arrive_once_when_it_is_mended(
             forwarder.arrived("sensors/x", payload, Ack(1, 1000 + number))
         # PUBACKed because they are on disk.
         eventually(lambda: len(station.acks), until=lambda acks: acks == COUNT + 1)
-        eventually(lambda: forwarder.parked_topics, 20, until=lambda parked: parked == (letters,))
-        assert forwarder.outbox_records == COUNT
+        eventually(lambda: forwarder.parked_topics, until=lambda parked: parked == (letters,))
+        eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == COUNT)
         delivered = forwarder.counters.confirmed + forwarder.drained
         station.receive(range(2, 302))
         # Some by way of the outbox: while nothing else was sent, Kafka itself could have been silent.
@@ -75,7 +75,7 @@ def test_refused_dead_letters_wait_and_arrive_once_when_it_is_mended(
         eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == COUNT)
         assert forwarder.parked_topics == (letters,)
         mend(kafka, letters)
-        eventually(lambda: forwarder.outbox_records, 60, until=lambda left: left == 0)
+        eventually(lambda: forwarder.outbox_records, until=lambda left: left == 0)
         assert not forwarder._parking.topics
         assert (forwarder.counters.dead_letters, forwarder._backlog.dead_letters) == (COUNT, 0)
     found = [parse_dead_letter(one.value() or b"") for one in records(kafka.bootstrap_servers, letters)]

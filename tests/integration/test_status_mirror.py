@@ -37,7 +37,7 @@ def retained(mosquitto: LocalMosquitto, gateway: str) -> bytes:
 
 def goes_online(kafka: str, mast: Gateway) -> StatusRecord:
     """The status of the daemon's own run, once it is what Kafka keeps and what the broker retains."""
-    run = eventually(lambda: mast.asked().get("run"), 30)
+    run = eventually(lambda: mast.asked().get("run"))
 
     def last() -> StatusRecord | None:
         """The last one in Kafka, where the broker retains the same bytes."""
@@ -45,7 +45,7 @@ def goes_online(kafka: str, mast: Gateway) -> StatusRecord:
         return parse_status(found[-1]) if found and retained(mast.mosquitto, mast.id) == found[-1] else None
 
     status = eventually(
-        last, 60, until=lambda found: found is not None and (found.run, found.state) == (run, "online")
+        last, until=lambda found: found is not None and (found.run, found.state) == (run, "online")
     )
     assert status is not None
     return status
@@ -70,7 +70,7 @@ def test_online_killed_will_passed_on_and_a_clean_stop(
 
     with run_gateway(tmp_path, config, name, provisioned, mosquitto) as mast:
         # It comes once, byte for byte, and is not the last word.
-        eventually(lambda: statuses(provisioned, name).count(will), 60)
+        eventually(lambda: statuses(provisioned, name).count(will))
         status = goes_online(provisioned, mast)
 
         # A will that comes late takes neither place for long.
@@ -78,7 +78,7 @@ def test_online_killed_will_passed_on_and_a_clean_stop(
         publish.single(
             f"fieldgate/{name}/status", late, qos=1, retain=True, hostname=mosquitto.host, port=mosquitto.port
         )
-        eventually(lambda: statuses(provisioned, name).count(late), 60)
+        eventually(lambda: statuses(provisioned, name).count(late))
         assert goes_online(provisioned, mast).run == status.run
         assert mast.stop() == 0
         farewell = retained(mosquitto, name)

@@ -287,14 +287,14 @@ def test_killed_between_raise_and_clear_it_goes_on_where_it_was(
         (raised,) = until(1, "raised")
         # A second violation begins, on another channel, and is not old enough yet.
         send(kafka, topic, [replace_channel(r) for r in temperatures(gateway, start_us, [50, 70, 70])])
-        eventually(lambda: pending(settings), 60)
+        eventually(lambda: pending(settings))
         os.kill(process.pid, signal.SIGKILL)
         process.wait(30)
     with program(settings, log) as process:
         send(kafka, topic, temperatures(gateway, start_us, [64, 50], first=5))
         send(kafka, topic, [replace_channel(r) for r in temperatures(gateway, start_us, [70], first=4)])
         records = until(3, "cleared and raised")
-        eventually(lambda: rows(settings, gateway), 60, until=lambda found: len(found) == 2)
+        eventually(lambda: rows(settings, gateway), until=lambda found: len(found) == 2)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert [

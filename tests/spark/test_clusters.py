@@ -59,7 +59,7 @@ def spark_master(tmp_path: Path) -> Iterator[tuple[str, list[Child]]]:
         )
     ]  # fmt: skip
     try:
-        eventually(lambda: listening(port), 60)
+        eventually(lambda: listening(port))
         for number in range(2):
             log, work = tmp_path / f"worker-{number}.log", str(tmp_path / f"worker-{number}")
             processes.append(
@@ -68,7 +68,7 @@ def spark_master(tmp_path: Path) -> Iterator[tuple[str, list[Child]]]:
                     "--work-dir", work, "--webui-port", str(free_port()), address,
                 )
             )  # fmt: skip
-            eventually(lambda log=log: "Successfully registered" in log.read_text(), 60)  # type: ignore[misc]
+            eventually(lambda log=log: "Successfully registered" in log.read_text())  # type: ignore[misc]
         yield address, processes[1:]
     finally:
         for process in reversed(processes):

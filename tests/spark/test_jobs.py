@@ -221,7 +221,7 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
             produce(kafka, topics[0], [reading(seq) for seq in range(1, 61)])
             produce(kafka, topics[0], [b"bad"])
             until("event=statistics.computed")
-            told = eventually(lambda: scraped(metrics), 60, until=lambda told: told.get(_LAST) == 61)
+            told = eventually(lambda: scraped(metrics), until=lambda told: told.get(_LAST) == 61)
             os.kill(jobs.pid, signal.SIGTERM)
             until("event=jobs.stop reason=signal")
             assert jobs.wait(30) == 0

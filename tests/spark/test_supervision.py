@@ -155,7 +155,7 @@ def test_tasks_that_wait_leave_room_for_another_query(spark: SparkSession, tmp_p
     answers: list[int] = []
     other = threading.Thread(target=lambda: answers.append(spark.range(0, 1000, 1, cores).count()))
     try:
-        eventually(lambda: len(list(waiting.iterdir())), 60, until=lambda tasks: tasks == cores)
+        eventually(lambda: len(list(waiting.iterdir())), until=lambda tasks: tasks == cores)
         other.start()
         other.join(60)
         assert answers == [1000]

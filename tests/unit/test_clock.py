@@ -52,7 +52,7 @@ def test_a_clock_that_is_set_ends_the_wait(by_ns: int) -> None:
     kernel.set_at = kernel.looks + 4
     began_s = time.monotonic()
     assert clock.wait_until(time.time_ns() + 20 * 10**9)
-    assert time.monotonic() - began_s < 3
+    assert time.monotonic() - began_s < 15
     assert abs(clock.offset_ns() - before_ns - by_ns) < 10**7
 
 

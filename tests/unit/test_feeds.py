@@ -118,7 +118,7 @@ def test_on_a_mast_the_barometers_pressure_reaches_the_chip(tmp_path: Path) -> N
     )
     supervisor = Supervisor(assembly.samplers(config.sensors, board, mast), board.clock)
     supervisor.start()
-    eventually(lambda: len(readings["air"]), 30, until=lambda count: count >= 5)
+    eventually(lambda: len(readings["air"]), until=lambda count: count >= 5)
     supervisor.stop()
     chip = board._bench.i2c._devices[0x62]
     assert isinstance(chip, EmulatedScd4x)

@@ -62,13 +62,13 @@ def test_what_memory_keeps_is_told_apart_and_told_again_when_it_is_on_disk(
     writer = OutboxWriter(disk.outbox(tmp_path / "outbox.db", drops.ignore), answers.put)
     writer.start()
     writer.store(entries(2, 10))
-    answer = answers.get(timeout=10)
+    answer = answers.get(timeout=60)
     assert isinstance(answer, Stored)
     disk.fill()
     numbers: list[int] = []
     for _ in range(3):
         writer.store(entries(2, 10))
-        kept = answers.get(timeout=10)
+        kept = answers.get(timeout=60)
         assert isinstance(kept, Kept)
         numbers += kept.numbers
     assert numbers == [3, 4, 5, 6, 7, 8]
@@ -76,7 +76,7 @@ def test_what_memory_keeps_is_told_apart_and_told_again_when_it_is_on_disk(
     assert (writer.records, writer.in_memory.oldest, writer.in_memory.problem) == (8, 3, "full")
     disk.mend()
     # Nobody asks for anything: it is tried again all the same.
-    assert answers.get(timeout=10) == Durable(9)
+    assert answers.get(timeout=60) == Durable(9)
     eventually(lambda: writer.in_memory, until=lambda kept: kept.problem is None)
     assert (writer.records, writer.in_memory.records) == (8, 0)
     writer.stop()
@@ -96,7 +96,7 @@ def test_at_the_end_what_the_disk_takes_is_told_and_the_rest_is_dropped(tmp_path
         writer.start()
         disk.make_read_only()
         writer.store(entries(2, 10))
-        assert isinstance(answers.get(timeout=10), Kept)
+        assert isinstance(answers.get(timeout=60), Kept)
         if works:
             disk.writing = None
         writer.stop()
@@ -127,7 +127,7 @@ def test_a_size_that_cannot_be_read_keeps_nobody_from_storing() -> None:
     for expected in (1, 2):
         given = entries(1, 10)
         writer.store(given)
-        told = answers.get(timeout=10)
+        told = answers.get(timeout=60)
         assert isinstance(told, Stored)
         assert (list(told.entries), list(told.numbers)) == (given, [expected])
     assert writer.is_alive()
@@ -175,12 +175,12 @@ def test_what_the_disk_refuses_to_forget_is_told_without_what_memory_has_forgott
     writer = OutboxWriter(disk.outbox(tmp_path / "outbox.db", drops.ignore), answers.put)
     writer.start()
     writer.store(entries(2, 10))
-    assert isinstance(answers.get(timeout=10), Stored)
+    assert isinstance(answers.get(timeout=60), Stored)
     disk.make_read_only()
     writer.store(entries(3, 10))
-    assert isinstance(answers.get(timeout=10), Kept)
+    assert isinstance(answers.get(timeout=60), Kept)
     writer.remove([1, 2, 3, 4])
-    refused = answers.get(timeout=10)
+    refused = answers.get(timeout=60)
     assert isinstance(refused, NotRemoved)
     assert refused.numbers == (1, 2)
     eventually(lambda: writer.records, until=lambda left: left == 3)

@@ -258,7 +258,7 @@ def test_a_dht11_read_every_ten_seconds_carries_the_row_two_seconds_back(tmp_pat
     sampler = Sampler(config, kind.make(board, sensor.options), mast, retry_after_s=kind.retry_after_s)
     supervisor = Supervisor([sampler], board.clock)
     supervisor.start()
-    eventually(lambda: supervisor.ended, 20)
+    eventually(lambda: supervisor.ended)
     temperatures = [reading.value for reading in readings if reading.quantity == "temperature"]
     assert temperatures == [10.0, 10.8, 11.8, 12.8]
     assert {reading.quality for reading in readings} == {1}

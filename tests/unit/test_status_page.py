@@ -64,7 +64,7 @@ def connection(told: dict[str, Any], free_port: int) -> Iterator[http.client.HTT
     answers = Answers(lambda: told, lambda: {"cup.wind_speed": [[1, 7.0], [2, None]]})
     server = StatusServer("127.0.0.1", free_port, answers)
     server.start()
-    connection = http.client.HTTPConnection("127.0.0.1", free_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", free_port, timeout=60)
     try:
         yield connection
     finally:
@@ -150,7 +150,7 @@ def test_events_tell_the_past_once_and_then_what_changes(
 
 def test_pages_that_follow_are_bounded(connection: http.client.HTTPConnection) -> None:
     port = connection.port
-    streams = [http.client.HTTPConnection("127.0.0.1", port, timeout=10) for _ in range(8)]
+    streams = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(8)]
     try:
         for each in streams:
             each.request("GET", "/api/events")

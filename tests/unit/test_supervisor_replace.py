@@ -82,7 +82,7 @@ class Field:
         ), cup
 
     def waits_for(self, sensor: str, count: int) -> None:
-        eventually(lambda: len(self.readings[sensor]), 20, until=lambda found: found >= count)
+        eventually(lambda: len(self.readings[sensor]), until=lambda found: found >= count)
 
     def times_s(self, sensor: str) -> list[float]:
         return [(each.time_us * 1000 - START_NS) / SECOND_NS for each in self.readings[sensor]]
