@@ -144,28 +144,43 @@ class Engine:
 
     # Twins -----------------------------------------------------------------------------------------------
 
-    def set_twins(self, twins: Mapping[tuple[str, str], str]) -> None:
-        """Takes which channel of a gateway is whose twin, by the table ``channels``."""
+    def set_twins(self, twins: Mapping[tuple[str, str], str]) -> list[Orphan]:
+        """Takes which channel of a gateway is whose twin, by the table ``channels``.
+
+        Raised alerts of those that are no twins any more are returned: nobody watches them further.
+        """
         if twins == self._twins:
-            return
+            return []
         self._twins = dict(twins)
+        parted = [each for channel in self._channels.values() for each in self._part(channel)]
         for channel in list(self._channels.values()):
             self._join_pairs(channel)
+        return [each for each in parted if each.since_us is not None]
+
+    def _part(self, channel: ChannelPlace) -> Iterator[Orphan]:
+        """Ends the pair watchers of a channel whose twin is another one now; each is told of its first."""
+        gateway, kept = channel.gateway, []
+        for pair, side in channel.pairs:
+            kind: Any = pair.rule.kind
+            named = (self._twins.get((gateway, pair.first)), self._twins.get((gateway, pair.second)))
+            if kind.pairs or pair.second == named[0] or pair.first == named[1]:
+                kept.append((pair, side))
+            elif channel.name == pair.first:
+                yield orphan(pair.rule.id, gateway, pair.first, pair.alarm)
+        channel.pairs = kept
 
     def _join_pairs(self, channel: ChannelPlace) -> None:
         """Makes the pair watchers of a channel, and its twin where that has not come yet."""
         for rule in self._pair:
             for first, second in self._pairs_of(rule, channel):
+                name = second if channel.name == first else first
+                # Made now: the first one's windows are to be there when it comes.
+                twin = self._channels.get((channel.gateway, name)) or self._new_channel(channel.gateway, name)
                 if any(
                     pair.rule is rule and (pair.first, pair.second) == (first, second)
                     for pair, _ in channel.pairs
                 ):
-                    continue
-                name = second if channel.name == first else first
-                twin = self._channels.get((channel.gateway, name))
-                if twin is None:
-                    # Made now, which joins the two: the first one's windows are to be there when it comes.
-                    self._new_channel(channel.gateway, name)
+                    # Before, or just now: twins name each other, but it suffices that one does.
                     continue
                 watcher = PairWatcher(rule, first, second)
                 channel.pairs.append((watcher, 0 if channel.name == first else 1))

@@ -34,7 +34,7 @@ class Sample(NamedTuple):
 
 
 class Orphan(NamedTuple):
-    """A raised alert whose rule is gone or has another version now; ``since_us`` null: none was raised."""
+    """A raised alert whose rule, or twin, is gone or another one now; ``since_us`` null: none was raised."""
 
     rule_id: tuple[str, str]
     gateway: str

@@ -90,9 +90,14 @@ class Teller:
 
 
 def closing(orphan: Orphan, rule: Rule | None) -> AlertRecord:
-    """The end of an alert whose rule is gone, or has another version (``rule``) now."""
+    """The end of an alert whose rule is gone, has another version (``rule``) now, or lost its twin."""
     name, version = orphan.rule_id
-    why = "the rule was removed" if rule is None else f"the rule has version {rule.version} now"
+    if rule is None:
+        why = "the rule was removed"
+    elif rule.version != version:
+        why = f"the rule has version {rule.version} now"
+    else:
+        why = "its twin is another one now"
     since_us = orphan.since_us or 0
     return AlertRecord(
         id=alert_id(orphan.rule_id, orphan.gateway, orphan.channel, since_us),

@@ -26,6 +26,7 @@ from cloud.alert_records import AlertRecord
 from cloud.command_records import Command
 from cloud.schema import ALERTS_TOPIC, COMMANDS_TOPIC
 from spark_jobs.alerting.engine import Engine
+from spark_jobs.alerting.places import Orphan
 from spark_jobs.alerting.rules import Anomaly, Pair, Recovery
 from spark_jobs.alerting.rules_file import DEFAULT_RULES, load_rules
 from spark_jobs.alerting.teller import Teller, closing, merged_row
@@ -247,7 +248,8 @@ class AlertsJob:
         )
         twins = {(row.gateway, row.channel): f"{row.pair}.{row.channel.rpartition('.')[2]}" for row in rows}
         with self._lock:
-            self._engine.set_twins(twins)
+            parted = self._engine.set_twins(twins)
+            self._deliver(self._ends(parted))
 
     def _look_at_rules(self) -> None:
         """Takes a changed file over; one with mistakes is refused as a whole, the old rules stay."""
@@ -334,6 +336,8 @@ class AlertsJob:
 
     def _close(self, engine: dict[str, Any]) -> list[Outgoing]:
         """Restores the engine's state; alerts of rules that are gone end."""
+        return self._ends(self._engine.restore(engine))
+
+    def _ends(self, orphans: Iterable[Orphan]) -> list[Outgoing]:
         by_name = {rule.name: rule for rule in self._rules.rules}
-        orphans = self._engine.restore(engine)
         return self._outgoing([closing(orphan, by_name.get(orphan.rule_id[0])) for orphan in orphans])

@@ -331,6 +331,38 @@ def test_twins_disagree_by_their_means_over_the_same_windows() -> None:
     assert {t.channel for t in told} == {"a.wind_speed"}
 
 
+A, B, C = (("mast-07", f"{name}.wind_speed") for name in "abc")
+
+
+@pytest.mark.parametrize("named", [{A: B[1]}, {B: A[1]}, {A: B[1], B: A[1]}], ids=["a", "b", "both"])
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_it_suffices_that_one_twin_names_the_other(named: dict[tuple[str, str], str], first: str) -> None:
+    """Whichever comes first, be that known before its twin has come or after, and through restarts."""
+    samples = sorted(twins([0.0, 0.7, 0.7, 0.0, 0.0]), key=lambda s: (s.time_us, s.channel[0] != first))
+    for before in (0, 1, 2):
+        engine = Engine(rules(PAIR))
+        told = engine.observe(samples[:before], T0 + 60 * S)
+        assert engine.set_twins(named) == []
+        for begin, end in ((before, 50), (50, len(samples))):
+            again = Engine(rules(PAIR))
+            assert again.restore(json.loads(json.dumps(engine.to_state()))) == []
+            told += again.observe(samples[begin:end], T0 + 60 * S)
+            engine = again
+        assert short(told) == [("RAISED", 10, 20, True), ("CLEARED", 10, 40, True)]
+
+
+def test_twins_that_are_parted_are_compared_no_more() -> None:
+    engine = Engine(rules(PAIR))
+    engine.set_twins({A: B[1], B: A[1]})
+    samples = twins([0.0, 0.7, 0.7, 0.7])
+    assert short(engine.observe(samples[:60], T0 + 60 * S)) == [("RAISED", 10, 20, True)]
+    (parted,) = engine.set_twins({A: C[1]})
+    assert (parted.gateway, parted.channel, parted.since_us) == (*A, T0 + 10 * S)
+    assert "its twin is another one now" in closing(parted, rules(PAIR).rules[0]).detail
+    assert engine.observe(samples[60:], T0 + 60 * S) == []
+    assert engine.set_twins({A: B[1]}) == []
+
+
 def test_twins_by_the_table_of_channels_and_one_ahead_of_the_other() -> None:
     engine = Engine(rules(PAIR))
     engine.set_twins(
