@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -199,6 +200,8 @@ def test_an_unreachable_kafka_ends_with_1(free_port: int) -> None:
 
 
 def test_ctrl_c_ends_quietly_with_130() -> None:
+    # Started in the background, the tests would hand on that SIGINT is ignored.
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         servers = f"127.0.0.1:{deaf.getsockname()[1]}"
         deaf.settimeout(60)
@@ -206,6 +209,7 @@ def test_ctrl_c_ends_quietly_with_130() -> None:
             (sys.executable, "-m", "gateway.cli", "provision", "topics", "--bootstrap-servers", servers),
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=heeds,
         ) as process:
             waiting, _ = deaf.accept()
             process.send_signal(signal.SIGINT)
