@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MVN_COPY := mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime
 
-.PHONY: help setup packages jars mirror-jars run test test-full test-vm mutants bench lint lock clean
+.PHONY: help setup packages jars mirror-jars run deb test test-full test-vm mutants bench lint lock clean
 
 help:
 	@echo 'make run        install what is missing, then the demo: mast, brokers, Spark jobs, live view'
@@ -15,6 +15,7 @@ help:
 	@echo 'make test-vm    power cuts of a gateway in a virtual machine; ARGS=--full for all of them'
 	@echo 'make mutants    break the code once for each promise and see the test named fail'
 	@echo 'make bench      measure: rows for docs/performance.md (some minutes; BENCH=drain for one of them)'
+	@echo 'make deb        Debian packages for bookworm and trixie, amd64 and arm64, into dist/'
 	@echo 'make setup      only install: Debian packages, virtual environment, jars'
 	@echo 'make lint       only the gates; make lock renews requirements.lock; make clean removes what setup made'
 
@@ -51,6 +52,10 @@ mirror-jars: .jars/mirror/.complete
 run: setup
 	@$(BIN)/fieldgate demo $(ARGS)
 
+# ARGS='--release trixie --arch arm64' for one of them.
+deb: packages $(VENV)/.installed
+	@$(BIN)/python systemd/debian/build.py $(ARGS)
+
 lint:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -82,4 +87,4 @@ lock:
 	  pyproject.toml -o requirements.lock
 
 clean:
-	rm -rf $(VENV) .jars
+	rm -rf $(VENV) .jars .wheels dist

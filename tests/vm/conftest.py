@@ -13,7 +13,7 @@ from tests.faults.uplink import Uplink
 from tests.servers import unique_name
 from tests.vm.guest_mast import Ports
 from tests.vm.machine import Machine, tool
-from tests.vm.package import INSTALL, archive
+from tests.vm.package import OPEN_MOSQUITTO, build, install, with_dependencies
 
 _ADVERTISED = "advertised.listeners=PLAINTEXT://127.0.0.1:{port},UPLINK://kafka.test:9092\n"
 
@@ -29,14 +29,20 @@ class GuestBroker(HurtBroker):
 
 
 @pytest.fixture(scope="package")
-def gateway_vm(request: pytest.FixtureRequest) -> Path:
+def gateway_vm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program that runs virtual gateways."""
     if not request.config.getoption("--vm"):
         pytest.skip("starts a virtual machine, for minutes: only with --vm (make test-vm)")
     program = tool()
     if program is None:
         pytest.skip("no gateway-vm: set GATEWAY_VM to its path")
-    return program
+    return with_dependencies(program, tmp_path_factory.mktemp("program"))
+
+
+@pytest.fixture(scope="package")
+def package(gateway_vm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Debian package of the sources as they are."""
+    return build(tmp_path_factory.mktemp("package"))
 
 
 @pytest.fixture(scope="package")
@@ -54,13 +60,11 @@ def ports(gateway_vm: Path) -> Ports:
 
 
 @pytest.fixture(scope="package")
-def machine(
-    gateway_vm: Path, cloud: Kafka, ports: Ports, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Machine]:
+def machine(gateway_vm: Path, cloud: Kafka, ports: Ports, package: Path) -> Iterator[Machine]:
     """A machine with the gateway installed, not configured yet."""
-    forwards = {ports.mqtt: 1883, ports.status: 8321}
-    packed = archive(tmp_path_factory.mktemp("package"))
-    with Machine(gateway_vm, unique_name("fieldgate"), forwards, cloud.uplink.port) as machine:
-        machine.push(packed, "/opt/")
-        machine.run(INSTALL, timeout_s=600)
+    with Machine(gateway_vm, unique_name("fieldgate"), ports.forwards, cloud.uplink.port) as machine:
+        machine.push(package, "/root/fieldgate.deb")
+        machine.run(
+            f"{install('/root/fieldgate.deb')}; systemctl enable fieldgate; {OPEN_MOSQUITTO}", timeout_s=900
+        )
         yield machine

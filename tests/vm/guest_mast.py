@@ -82,6 +82,11 @@ class Ports(NamedTuple):
     mqtt: int
     status: int
 
+    @property
+    def forwards(self) -> dict[int, int]:
+        """Where they lead to."""
+        return {self.mqtt: 1883, self.status: 8321}
+
 
 class _Mosquitto(NamedTuple):
     host: str
@@ -130,7 +135,7 @@ class GuestMast:
             "systemd-tmpfiles --create 2>&1; sync; fieldgate check 1>&2; systemctl restart fieldgate"
         )
         self.witness.__enter__()
-        self._answers("")
+        self.answers("")
         return self
 
     def __exit__(
@@ -150,7 +155,7 @@ class GuestMast:
 
     def cut(self, phase: Phase, moments: Random) -> Cut:
         """Bring the gateway into a phase, cut the power at a random moment of it, and boot again."""
-        self._enter(phase)
+        self.enter(phase)
         _let_pass(moments.uniform(0.0, _LONGEST_S[phase]))
         run = str(self.status()["run"])
         before = self.witness.runs[run].record
@@ -160,7 +165,7 @@ class GuestMast:
         cut = Cut(phase, run, at_s, before, load, self._silent_s(run, at_s))
         self.cuts.append(cut)
         cut.boot_s = self._machine.boot()
-        opened = self._answers(run)
+        opened = self.answers(run)
         cut.ready_s = time.monotonic() - cut.at_s
         if self._link != "up":
             cut.found = opened["outbox_records"]
@@ -168,7 +173,7 @@ class GuestMast:
 
     def drain(self) -> None:
         """Open the uplink, wait until nothing is left, and stop the gateway."""
-        self._enter("live")
+        self.enter("live")
         run = str(self.status()["run"])
         self._machine.run("systemctl stop fieldgate")
         eventually(lambda: self.witness.state(run), 60, until=lambda state: state == "stopped")
@@ -195,6 +200,11 @@ class GuestMast:
         return int(
             self._machine.run("journalctl -u fieldgate -o cat | grep -c 'Scheduled restart job' || true")
         )
+
+    def gap_s(self, former: str, run: str) -> float:
+        """Between the last reading of a run and the first of the next, as they reached the witness."""
+        last = max(list(self.witness.runs[former].published.values()))
+        return min(list(self.witness.runs[run].published.values())) - last
 
     def reckon(self, stored: set[Identity]) -> Reckoning:
         """Compare everything with everything, and note what each cut cost; the gateway has stopped."""
@@ -241,7 +251,8 @@ class GuestMast:
         )
         return max(after - before for before, after in pairwise([at_s - 5, *heard, at_s]))
 
-    def _enter(self, phase: Phase) -> None:
+    def enter(self, phase: Phase) -> None:
+        """Wait until the gateway is in a phase, with the uplink as it takes."""
         if phase == "live":
             self._set_link("up")
             self._wait(lambda now: now["uplink"] == "healthy" and now["outbox_records"] == 0)
@@ -264,7 +275,7 @@ class GuestMast:
     def _wait(self, reached: Any) -> None:
         eventually(self.status, _PATIENCE_S, until=lambda now: bool(now) and reached(now))
 
-    def _answers(self, former_run: str) -> dict[str, Any]:
+    def answers(self, former_run: str) -> dict[str, Any]:
         """Wait until a new run samples, under the witness' eyes; its first answer."""
         first = eventually(
             self.status,

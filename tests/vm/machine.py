@@ -25,6 +25,12 @@ def tool() -> Path | None:
     return path if path.is_file() else None
 
 
+def _cache() -> Path:
+    """Where our machines' images are: their recipe is another, and each cache keeps one."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("GATEWAY_VM_CACHE") or Path(home) / "gateway-vm-fieldgate")
+
+
 class Machine:
     """``forwards`` leads ports of 127.0.0.1 to the guest's, and kafka.test:9092 in it to ``kafka_port``."""
 
@@ -55,7 +61,12 @@ class Machine:
     def power_cut(self) -> float:
         """Take the power away; when that was (monotonic), to a few milliseconds."""
         process = Path("/proc") / self._pid() / "cwd"
-        with subprocess.Popen([*self._command, "power-cut"], stderr=subprocess.PIPE, text=True) as cut:
+        with subprocess.Popen(
+            [*self._command, "power-cut"],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "GATEWAY_VM_CACHE": str(_cache())},
+        ) as cut:
             while _runs(process):
                 assert cut.poll() in (None, 0), cut.communicate()[1]
                 time.sleep(0.002)
@@ -94,6 +105,7 @@ class Machine:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            env={**os.environ, "GATEWAY_VM_CACHE": str(_cache())},
             timeout=timeout_s,
             check=False,
         )

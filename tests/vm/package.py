@@ -1,28 +1,15 @@
-"""What an installed gateway has in its file system, as one archive: the code, its packages, the unit.
-
-The packages are the lock's versions, as wheels for the guest's Python; the guest has no network.
-"""
+"""The Debian package, built for the guest, and a guest that lacks nothing else."""
 
 from __future__ import annotations
 
-import re
+import os
 import shutil
 import subprocess
 import sys
-import tarfile
-import tomllib
 from pathlib import Path
 from typing import Final
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_PYTHON: Final = "3.13"
-_GLIBC: Final = ("manylinux2014_x86_64", "manylinux_2_28_x86_64")
-_LIBRARY: Final = "usr/lib/fieldgate"
-
-_PROGRAM: Final = f"""\
-#!/bin/sh
-PYTHONPATH=/{_LIBRARY} exec /usr/bin/python3 -P -m gateway.cli "$@"
-"""
 
 # As the demo's private Mosquitto, and for the witness on the other NIC.
 _MOSQUITTO: Final = """\
@@ -36,67 +23,42 @@ max_queued_bytes 67108864
 log_dest stderr
 """
 
-INSTALL: Final = f"""
+OPEN_MOSQUITTO: Final = f"""
 set -e
-tar -C / --no-same-owner -xf /opt/fieldgate.tar
-systemd-sysusers
-systemd-tmpfiles --create
-# With ProtectSystem=strict the daemon can't keep bytecode by itself.
-python3 -m compileall -q -j 2 /{_LIBRARY} || true
-systemctl daemon-reload
+cat > /etc/mosquitto/mosquitto.conf <<'END'
+{_MOSQUITTO}END
 systemctl restart mosquitto
-systemctl enable fieldgate
 sync
 """
+"""Lets the witness outside hear what the gateway publishes."""
 
 
-def archive(directory: Path) -> Path:
-    """Make the archive in an empty directory; unpacked at / and followed by INSTALL it is an installation."""
-    tree = directory / "tree"
-    library = tree / _LIBRARY
-    library.mkdir(parents=True)
-    _packages(library, directory / "constraints.txt")
-    for name in ("gateway", "drivers", "buffer", "cloud"):
-        shutil.copytree(_ROOT / name, library / name, ignore=shutil.ignore_patterns("__pycache__"))
-    units = {
-        "fieldgate.service": "usr/lib/systemd/system/fieldgate.service",
-        "fieldgate.sysusers": "usr/lib/sysusers.d/fieldgate.conf",
-        "fieldgate.tmpfiles": "usr/lib/tmpfiles.d/fieldgate.conf",
-    }
-    for name, place in units.items():
-        (tree / place).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(_ROOT / "systemd" / name, tree / place)
-    for place, text in {"usr/bin/fieldgate": _PROGRAM, "etc/mosquitto/mosquitto.conf": _MOSQUITTO}.items():
-        (tree / place).parent.mkdir(parents=True, exist_ok=True)
-        (tree / place).write_text(text)
-    (tree / "usr/bin/fieldgate").chmod(0o755)
-    packed = directory / "fieldgate.tar"
-    with tarfile.open(packed, "w") as file:
-        file.add(tree, ".", filter=_as_root)
-    return packed
+def build(directory: Path, epoch: int | None = None) -> Path:
+    """Build the package for the guest; with another ``epoch`` (seconds since 1970) it is another version."""
+    environment = dict(os.environ)
+    if epoch is not None:
+        environment["SOURCE_DATE_EPOCH"] = str(epoch)
+    subprocess.run(
+        [
+            sys.executable, str(_ROOT / "systemd/debian/build.py"),
+            "--release", "trixie", "--arch", "amd64", "--output", str(directory),
+        ],
+        env=environment, stdout=subprocess.DEVNULL, check=True, timeout=900,
+    )  # fmt: skip
+    [package] = directory.glob("*.deb")
+    return package
 
 
-def _as_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    member.uid = member.gid = 0
-    member.uname = member.gname = "root"
-    if member.isdir():
-        member.mode = 0o755
-    return member
+def install(package: str) -> str:
+    """Install a package that was pushed, as an installer does; the script can be repeated."""
+    return f"DEBIAN_FRONTEND=noninteractive apt-get install -y {package} 2>&1"
 
 
-def _packages(library: Path, constraints: Path) -> None:
-    lock = (_ROOT / "requirements.lock").read_text()
-    constraints.write_text("\n".join(re.findall(r"^[a-z0-9-]+==[^ ;]+", lock, re.MULTILINE)))
-    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
-    # The sensors' libraries, which the simulated board uses too; what has a condition is for a real Pi.
-    sensors = [each for each in project["optional-dependencies"]["pi"] if ";" not in each]
-    wanted = [*project["dependencies"], *sensors]
-    platforms = [word for name in _GLIBC for word in ("--platform", name)]
-    command = [
-        sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile",
-        "--target", str(library), "--constraint", str(constraints),
-        "--only-binary", ":all:", "--python-version", _PYTHON, "--implementation", "cp", *platforms, *wanted,
-    ]  # fmt: skip
-    subprocess.run(command, check=True, timeout=300)
-    for useless in ("bin", *(path.name for path in library.glob("pip*"))):
-        shutil.rmtree(library / useless)
+def with_dependencies(tool: Path, directory: Path) -> Path:
+    """A copy of the machine's program whose recipe has the packages that ours depends on."""
+    copy = directory / tool.name
+    shutil.copy2(tool, copy)
+    recipe = tool.with_name("recipe.toml").read_text(encoding="utf-8")
+    assert recipe.count("python3-venv") == 1
+    (directory / "recipe.toml").write_text(recipe.replace("python3-venv", "python3-venv python3-systemd"))
+    return copy

@@ -1,1 +1,0 @@
-"""What an installer does at the mast: commissioning every sensor, and swapping one. A package of its own."""

@@ -1,0 +1,153 @@
+"""The package's files, staged in an empty directory: our code, the wheels, units, documents; each by a rule.
+
+A file in systemd/ that no rule places is an error, so that nothing is left out in silence.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import subprocess
+import tomllib
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+LIBRARY: Final = PurePosixPath("usr/lib/fieldgate")
+DOCUMENTS: Final = PurePosixPath("usr/share/doc/fieldgate")
+_PACKAGES: Final = ("buffer", "cloud", "drivers", "gateway")
+"""Without spark_jobs: the edge has no Spark."""
+
+_UNITS: Final = r"[^/]+\.(?:service|socket|timer|path|target|mount)"
+_PLACES: Final = tuple(
+    (re.compile(pattern), place)
+    for pattern, place in (
+        (rf"({_UNITS})", r"usr/lib/systemd/system/\1"),
+        (rf"({_UNITS}\.d/[^/]+\.conf)", r"usr/lib/systemd/system/\1"),
+        (r"((?:system|journald|timesyncd|networkd)\.conf\.d/[^/]+\.conf)", r"usr/lib/systemd/\1"),
+        (r"system/(.+)", r"usr/lib/systemd/system/\1"),
+        (r"([^/]+)\.sysusers", r"usr/lib/sysusers.d/\1.conf"),
+        (r"([^/]+)\.tmpfiles", r"usr/lib/tmpfiles.d/\1.conf"),
+        (r"([^/]+)\.modules", r"usr/lib/modules-load.d/\1.conf"),
+        (r"([^/]+)\.rules", r"usr/lib/udev/rules.d/\1.rules"),
+        # Chosen by a person who copies them: a hardware watchdog, a reboot after hours without uplink.
+        (r"(?:optional|examples)/(.+)", str(DOCUMENTS / "examples/systemd") + r"/\1"),
+        # Programs that units start, and that nobody calls by hand.
+        (r"(?:bin|libexec)/([^/]+)", r"usr/libexec/fieldgate/\1"),
+    )
+)
+_LAUNCHER: Final = '''\
+#!/usr/bin/python3 -I
+"""Isolated: neither the user's packages, PYTHON… variables nor the working directory are looked at."""
+
+import os
+import sys
+
+prefix = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+# Ours first, in front of Debian's; drivers that others write come after both.
+sys.path.insert(0, os.path.join(prefix, "lib/fieldgate"))
+sys.path.append(os.path.join(prefix, "local/lib/fieldgate"))
+
+from gateway.cli import main
+
+sys.exit(main())
+'''
+
+
+class StageError(Exception):
+    """A file has no place, or two want the same one."""
+
+
+def sources(root: Path) -> list[PurePosixPath]:
+    """The files of the working tree that git knows or would take, sorted."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root, capture_output=True, text=True, check=True,
+    ).stdout.split("\0")  # fmt: skip
+    return sorted(PurePosixPath(each) for each in listed if each and (root / each).is_file())
+
+
+def place(path: PurePosixPath) -> PurePosixPath:
+    """Where a file of systemd/ is installed, from its path below there. Raises StageError without a rule."""
+    for pattern, target in _PLACES:
+        if match := pattern.fullmatch(str(path)):
+            return PurePosixPath(match.expand(target))
+    raise StageError(f"systemd/{path}: no rule in systemd/debian/tree.py says where it is installed")
+
+
+class Stage:
+    """The tree below ``top``, which must be empty; what is written twice must be the same."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+
+    def write(self, path: PurePosixPath, content: bytes, mode: int = 0o644) -> None:
+        """Write a file; directories are 0755. Raises StageError where another content is there already."""
+        target = self.top / path
+        if target.exists():
+            if target.read_bytes() != content:
+                raise StageError(f"{path} comes from two sources that differ")
+            return
+        for parent in reversed(target.relative_to(self.top).parents):
+            (self.top / parent).mkdir(exist_ok=True)
+            (self.top / parent).chmod(0o755)
+        target.write_bytes(content)
+        target.chmod(mode)
+
+    def compressed(self, path: PurePosixPath, text: str) -> None:
+        """Write a text as PATH.gz, without name and time."""
+        self.write(path.with_name(f"{path.name}.gz"), gzip.compress(text.encode(), 9, mtime=0))
+
+    def files(self) -> Iterator[PurePosixPath]:
+        """All files, sorted."""
+        for path in sorted(self.top.rglob("*")):
+            if path.is_file() and "DEBIAN" not in path.relative_to(self.top).parts:
+                yield PurePosixPath(path.relative_to(self.top))
+
+
+def stage(stage: Stage, root: Path, wheels: Iterable[Path]) -> None:
+    """Put everything into the tree that isn't made up here: code, wheels, units, documents, examples."""
+    for path in sources(root):
+        content = (root / path).read_bytes()
+        first, rest = path.parts[0], PurePosixPath(*path.parts[1:])
+        if first in _PACKAGES:
+            stage.write(LIBRARY / path, content)
+        elif first == "systemd" and rest.parts[0] != "debian":
+            target = place(rest)
+            stage.write(target, content, 0o755 if "libexec" in target.parts else 0o644)
+        elif first == "docs":
+            stage.write(DOCUMENTS / rest, content)
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    metadata = "".join(
+        f"{key}: {value}\n"
+        for key, value in (
+            ("Metadata-Version", "2.1"),
+            ("Name", project["name"]),
+            ("Version", project["version"]),
+            ("Summary", project["description"]),
+            ("Requires-Python", project["requires-python"]),
+            *(("Requires-Dist", each) for each in project["dependencies"]),
+        )
+    )
+    about = LIBRARY / f"{project['name']}-{project['version']}.dist-info"
+    stage.write(about / "METADATA", metadata.encode())
+    stage.write(about / "INSTALLER", b"dpkg\n")
+    for wheel in wheels:
+        unpack(stage, wheel)
+    stage.write(PurePosixPath("usr/bin/fieldgate"), _LAUNCHER.encode(), 0o755)
+    stage.compressed(DOCUMENTS / "changelog", (root / "CHANGELOG.md").read_text(encoding="utf-8"))
+
+
+def unpack(stage: Stage, wheel: Path) -> None:
+    """Unpack a wheel into the library; its scripts and headers stay out, for nobody calls them there."""
+    with zipfile.ZipFile(wheel) as file:
+        for name in sorted(file.namelist()):
+            path = PurePosixPath(name)
+            if name.endswith("/") or ".." in path.parts or path.is_absolute():
+                continue
+            if path.parts[0].endswith(".data"):
+                if path.parts[1] not in ("purelib", "platlib"):
+                    continue
+                path = PurePosixPath(*path.parts[2:])
+            stage.write(LIBRARY / path, file.read(name))

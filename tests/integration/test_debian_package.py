@@ -1,0 +1,374 @@
+"""The Debian package of this machine's release: what is in it, the same twice, and that it runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEBIAN = ROOT / "systemd" / "debian"
+EPOCH = 1_763_700_000
+LIBRARY = "usr/lib/fieldgate"
+
+# One worker builds it.
+pytestmark = pytest.mark.xdist_group("debian-package")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _scripts() -> None:
+    """The build's modules: scripts beside each other, in no package."""
+    sys.path.append(str(DEBIAN))
+
+
+def build(output: Path, *arguments: str, epoch: int = EPOCH) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(DEBIAN / "build.py"), "--quick", "--output", str(output), *arguments],
+        env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def release() -> str:
+    """The release whose Python runs here, as /usr/bin/python3 or as the tests' own."""
+    from targets import RELEASES
+
+    for python in ("/usr/bin/python3", sys.executable):
+        if not Path(python).exists():
+            continue
+        told = subprocess.run([python, "-V"], capture_output=True, text=True, check=True).stdout
+        for name, each in RELEASES.items():
+            if told.startswith(f"Python {each.python}."):
+                return name
+    return "bookworm"
+
+
+@pytest.fixture(scope="module")
+def architecture() -> str:
+    return {"aarch64": "arm64"}.get(os.uname().machine, "amd64")
+
+
+@pytest.fixture(scope="module")
+def package(release: str, architecture: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("package")
+    done = build(output, "--release", release, "--arch", architecture)
+    assert done.returncode == 0, done.stderr
+    [package] = output.glob("*.deb")
+    return package
+
+
+@pytest.fixture(scope="module")
+def tree(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package, unpacked."""
+    top = tmp_path_factory.mktemp("unpacked")
+    subprocess.run(["dpkg-deb", "-R", str(package), str(top)], check=True)
+    return top
+
+
+def field(package: Path, name: str) -> str:
+    return subprocess.run(
+        ["dpkg-deb", "-f", str(package), name], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def fieldgate(tree: Path, release: str) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the unpacked command with a bare Python of that release."""
+    from targets import RELEASES
+
+    version = RELEASES[release].python
+    found = [
+        each
+        for each in ("/usr/bin/python3", sys.executable)
+        if Path(each).exists()
+        and subprocess.run([each, "-V"], capture_output=True, text=True, check=True).stdout.startswith(
+            f"Python {version}."
+        )
+    ]
+    if not found:
+        pytest.skip(f"no Python {version} here, only other releases' packages can be built")
+
+    def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        # As it is called on a mast, where /usr/bin/python3 is that one. Else with the link to it resolved,
+        # which puts the virtual environment's packages out of sight.
+        program = str(tree / "usr/bin/fieldgate")
+        native = found[0] == "/usr/bin/python3"
+        command = [program, *arguments] if native else [os.path.realpath(found[0]), "-I", program, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+
+    return run
+
+
+def test_owner_and_modes(package: Path) -> None:
+    listed = subprocess.run(["dpkg-deb", "-c", str(package)], capture_output=True, text=True, check=True)
+    entries = [line.split(maxsplit=5) for line in listed.stdout.splitlines()]
+    assert {entry[1] for entry in entries} == {"root/root"}
+    assert {entry[3] for entry in entries} == {"2025-11-21"}
+    modes = {entry[5]: entry[0] for entry in entries}
+    assert modes.pop("./usr/bin/fieldgate") == "-rwxr-xr-x"
+    programs = {path for path in modes if path.startswith("./usr/libexec/fieldgate/") and path[-1] != "/"}
+    assert {modes.pop(path) for path in programs} <= {"-rwxr-xr-x"}
+    assert set(modes.values()) == {"drwxr-xr-x", "-rw-r--r--"}
+
+
+def test_all_that_is_needed_is_inside_and_nothing_else(tree: Path) -> None:
+    library = tree / LIBRARY
+    assert {
+        "gateway",
+        "drivers",
+        "buffer",
+        "cloud",
+        "pydantic",
+        "confluent_kafka",
+        "paho",
+        "adafruit_dht.py",
+    } <= {path.name for path in library.iterdir()}
+    for absent in ("spark_jobs", "pyspark", "pip", "systemd", "lgpio.py", "RPi", "duckdb", "pytest", "tests"):
+        assert not (library / absent).exists(), absent
+    assert not list(tree.rglob("*.pyc"))
+    assert not list(tree.rglob("__pycache__"))
+    for path in (
+        "usr/lib/systemd/system/fieldgate.service",
+        "usr/lib/sysusers.d/fieldgate.conf",
+        "usr/lib/tmpfiles.d/fieldgate.conf",
+        "usr/share/bash-completion/completions/fieldgate",
+        "usr/share/man/man1/fieldgate.1.gz",
+        "usr/share/doc/fieldgate/install.md",
+        "usr/share/doc/fieldgate/copyright",
+        "usr/share/doc/fieldgate/examples/mast.toml",
+    ):
+        assert (tree / path).is_file(), path
+    # No config of ours is installed: people's is never asked about, and never in the way.
+    assert not (tree / "etc").exists()
+    assert not (tree / "DEBIAN" / "conffiles").exists()
+
+
+def test_every_file_of_systemd_has_its_place(tree: Path) -> None:
+    from tree import StageError, place, sources
+
+    ours = [path for path in sources(ROOT) if path.parts[0] == "systemd" and path.parts[1] != "debian"]
+    assert ours
+    for path in ours:
+        target = place(PurePosixPath(*path.parts[1:]))
+        assert (tree / target).read_bytes() == (ROOT / path).read_bytes()
+    with pytest.raises(StageError, match=r"systemd/fieldgate\.servce: no rule"):
+        place(PurePosixPath("fieldgate.servce"))
+    placed = str(place(PurePosixPath("mosquitto.service.d/fieldgate.conf")))
+    assert placed == "usr/lib/systemd/system/mosquitto.service.d/fieldgate.conf"
+
+
+def test_dependencies_and_version(package: Path, release: str, architecture: str) -> None:
+    python = {"bookworm": ("3.11", "3.12"), "trixie": ("3.13", "3.14")}[release]
+    depends = f"python3 (>= {python[0]}~), python3 (<< {python[1]}~), python3-systemd, systemd"
+    assert field(package, "Depends") == depends
+    recommends = {
+        "amd64": "mosquitto",
+        "arm64": "python3-rpi-lgpio | python3-rpi.gpio, mosquitto",
+    }
+    assert field(package, "Recommends") == recommends[architecture]
+    assert field(package, "Architecture") == architecture
+    version = field(package, "Version")
+    assert package.name == f"fieldgate_{version}_{architecture}.deb"
+    assert version.endswith({"bookworm": "+deb12.bookworm", "trixie": "+deb13.trixie"}[release])
+
+
+DEV = "0.1.0~dev20261121120000"
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        (f"{DEV}.fffffff+deb12.bookworm", "0.1.0~dev20261121120001.0000000+deb12.bookworm"),
+        (f"{DEV}.1e1cdda+deb13.trixie", f"{DEV}.1e1cdda.changed+deb13.trixie"),
+        (f"{DEV}.1e1cdda+deb13.trixie", "0.1.0+deb12.bookworm"),
+        ("0.1.0+deb12.bookworm", "0.1.0+deb13.trixie"),
+        ("0.1.0+deb13.trixie", "0.1.0+deb14.forky"),
+        ("0.1.0+deb13.trixie", f"0.1.1{DEV[5:]}.1e1cdda+deb13.trixie"),
+    ],
+)
+def test_versions_rise(older: str, newer: str) -> None:
+    subprocess.run(["dpkg", "--compare-versions", older, "lt", newer], check=True)
+
+
+def test_versions_are_named_by_tag_or_commit(tmp_path: Path) -> None:
+    from control import version
+
+    def git(*words: str) -> None:
+        identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    def told() -> str:
+        return version(tmp_path, "0.1.0", 12, "bookworm", EPOCH)
+
+    git("init", "-q")
+    assert told() == "0.1.0~dev20251121044000.uncommitted+deb12.bookworm"
+    (tmp_path / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-q", "-m", "first")
+    assert re.fullmatch(r"0\.1\.0~dev20251121044000\.[0-9a-f]{7}\+deb12\.bookworm", told())
+    git("tag", "v0.1.0")
+    assert told() == "0.1.0+deb12.bookworm"
+    (tmp_path / "file").write_text("2")
+    assert re.fullmatch(r"0\.1\.0~dev20251121044000\.[0-9a-f]{7}\.changed\+deb12\.bookworm", told())
+
+
+def test_the_same_sources_make_the_same_bytes(
+    package: Path, release: str, architecture: str, tmp_path: Path
+) -> None:
+    done = build(tmp_path / "again", "--release", release, "--arch", architecture)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "again" / package.name).read_bytes() == package.read_bytes()
+
+
+def test_no_path_of_this_machine_inside(tree: Path) -> None:
+    places = [str(each).encode() for each in (ROOT, Path.home() / ".cache", Path(sys.prefix))]
+    for path in tree.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert not [each for each in places if each in content], path
+
+
+def test_it_runs_isolated(
+    fieldgate: Callable[..., subprocess.CompletedProcess[str]], tree: Path, tmp_path: Path
+) -> None:
+    # What would be imported in place of ours, from the working directory and from PYTHONPATH.
+    for name in ("gateway.py", "drivers.py", "pydantic.py", "sitecustomize.py"):
+        (tmp_path / name).write_text("raise SystemExit('the wrong one was imported')\n")
+    where: dict[str, Any] = {"cwd": tmp_path, "env": {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path)}}
+    told = fieldgate("--version", **where)
+    assert (told.stdout, told.stderr, told.returncode) == ("fieldgate 0.1.0\n", "", 0)
+    assert "provision" in fieldgate("--help", **where).stdout
+    example = tree / "usr/share/doc/fieldgate/examples/simulated.toml"
+    checked = fieldgate("check", "-c", str(example), **where)
+    assert checked.returncode == 0, checked.stderr
+    assert checked.stdout.startswith("good: gateway demo-mast")
+    # Without what only a clone has: a sentence, no traceback.
+    for command in (["demo"], ["jobs", "run", "ingest"], ["query", "SELECT 1"]):
+        refused = fieldgate(*command, **where)
+        assert refused.returncode == 1
+        assert re.fullmatch(r"fieldgate: .*\n", refused.stderr), refused.stderr
+
+
+def test_a_driver_of_others_is_found(
+    fieldgate: Callable[..., subprocess.CompletedProcess[str]], tree: Path, tmp_path: Path
+) -> None:
+    example = ROOT / "docs" / "examples" / "driver"
+    drivers = tree / "usr/local/lib/fieldgate"
+    about = drivers / "fieldgate_sht31-0.1.0.dist-info"
+    about.mkdir(parents=True)
+    shutil.copy(example / "fieldgate_sht31.py", drivers)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: fieldgate-sht31\nVersion: 0.1.0\n")
+    points = tomllib.loads((example / "pyproject.toml").read_text())["project"]["entry-points"]
+    lines = [line for name, each in points.items() for line in (f"[{name}]", *map(" = ".join, each.items()))]
+    (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    schema = fieldgate("schema", cwd=tmp_path)
+    shutil.rmtree(tree / "usr/local")
+    assert '"sht31"' in schema.stdout, schema.stderr
+    assert '"sht31"' not in fieldgate("schema", cwd=tmp_path).stdout
+
+
+def test_a_wheel_that_does_not_exist_is_named(
+    release: str, architecture: str, package: Path, tmp_path: Path
+) -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    changed = tmp_path / "requirements.lock"
+    # A version that exists for no target at all.
+    changed.write_text(re.sub(r"^zstandard==\S+", "zstandard==0.0.0.1", lock, flags=re.MULTILINE))
+    done = build(tmp_path, "--release", release, "--arch", architecture, "--lock", str(changed))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: no wheel for {release}-{architecture} ")
+    assert "zstandard 0.0.0.1" in done.stderr
+    changed.write_text(re.sub(r"^zstandard==", "zstandard-of-others==", lock, flags=re.MULTILINE))
+    done = build(tmp_path, "--release", release, "--arch", architecture, "--lock", str(changed))
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: requirements.lock has no version of zstandard for ")
+
+
+def test_markers_are_the_targets_not_this_machines() -> None:
+    from targets import RELEASES, Target
+    from wheels import pins
+
+    lock = (ROOT / "requirements.lock").read_text()
+    holds = {
+        (pin.name, name): pin.holds(Target(RELEASES[name], "arm64"))
+        for pin in pins(lock)
+        for name in RELEASES
+    }
+    assert holds["gpiod", "bookworm"]
+    assert holds["lgpio", "bookworm"]
+    assert not holds["lgpio", "trixie"]
+    assert not holds["colorama", "trixie"]
+    trixie = Target(RELEASES["trixie"], "arm64")
+    [numpy] = [pin.version for pin in pins(lock) if pin.name == "numpy" and pin.holds(trixie)]
+    assert numpy == "2.5.5"
+
+
+def complete(tree: Path, *words: str) -> list[str]:
+    """What bash offers for the last word."""
+    script = tree / "usr/share/bash-completion/completions/fieldgate"
+    typed = " ".join(f"'{word}'" for word in words)
+    program = (
+        f"source '{script}'; COMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}; _fieldgate;"
+        ' printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    told = subprocess.run(
+        ["bash", "--norc", "-c", program], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert told.stderr == ""
+    return told.stdout.split()
+
+
+def test_completion(tree: Path) -> None:
+    assert complete(tree, "fieldgate", "pro") == ["provision"]
+    assert "topics" in complete(tree, "fieldgate", "provision", "")
+    assert complete(tree, "fieldgate", "provision", "topics", "--part") == ["--partitions"]
+    assert complete(tree, "fieldgate", "outbox", "ex") == ["export"]
+    assert complete(tree, "fieldgate", "init", "--board", "") == ["raspberry-pi", "simulated"]
+    # A number can't be guessed, and what needs a clone isn't offered.
+    assert complete(tree, "fieldgate", "read", "--seconds", "") == []
+    assert not {"demo", "jobs", "query"} & set(complete(tree, "fieldgate", ""))
+
+
+def test_the_manual_has_every_command_and_option(tree: Path) -> None:
+    from arguments import command_line
+
+    page = tree / "usr/share/man/man1/fieldgate.1.gz"
+    text = subprocess.run(["gzip", "-dc", str(page)], capture_output=True, text=True, check=True).stdout
+    plain = text.replace("\\-", "-")
+    for command in command_line().all():
+        assert " ".join(command.words) in plain
+        for option in command.options:
+            assert all(f"\\fB{flag}\\fR" in plain for flag in option.flags), command.words
+    if shutil.which("groff"):
+        rendered = subprocess.run(
+            ["groff", "-man", "-ww", "-Kutf8", "-Tutf8"],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert rendered.stderr == ""
+
+
+def test_maintainer_scripts(tree: Path) -> None:
+    scripts = [tree / "DEBIAN" / name for name in ("postinst", "prerm", "postrm")]
+    for script in scripts:
+        assert not re.findall(r"@[A-Z]+@", script.read_text())
+    subprocess.run(["shellcheck", *map(str, scripts)], check=True, timeout=60)
+    assert "systemd-sysusers fieldgate.conf" in scripts[0].read_text()
+    # Only a purge removes what people wrote.
+    removal = scripts[2].read_text().partition("purge)")
+    assert "rm -rf" not in removal[0] + scripts[0].read_text()
+    assert "rm -rf /etc/fieldgate /var/lib/fieldgate" in removal[2]

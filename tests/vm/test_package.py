@@ -1,0 +1,225 @@
+"""The Debian package on a blank machine: installed, upgraded during an outage, booted, removed, purged.
+
+Figures are printed (pytest -s) and go into docs/performance.md by hand. The tests are one story, in order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.request
+from collections.abc import Iterator
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud.child import free_port
+from cloud.schema import READING_TOPIC_PREFIX, UNITS, parse_reading
+from tests.faults.kafka import Kafka
+from tests.servers import eventually, unique_name
+from tests.vm.guest_mast import GuestMast, Ports
+from tests.vm.machine import Machine
+from tests.vm.package import OPEN_MOSQUITTO, build, install
+
+pytestmark = pytest.mark.system
+
+CONFIG = "/etc/fieldgate/gateway.toml"
+# What an installer types after the package, here for a simulated board and twelve channels at 1 Hz.
+INIT = (
+    "fieldgate init --board simulated --id {id} --kafka kafka.test:9092 --latitude 27.7 --longitude 85.5"
+    + "".join(
+        f" --sensor cup-{n}=hall-anemometer:{pin},slope=0.765,offset=0.35"
+        for n, pin in enumerate((5, 6, 13, 19, 26, 16, 20, 21, 12, 25))
+    )
+    + " --sensor baro=bp20 --sensor sun=pyranometer"
+    + f" -o {CONFIG}"
+)
+START = "systemctl enable --now fieldgate"
+LEFT = (
+    "find / -xdev -iname '*fieldgate*' -not -path '/proc/*' -not -path '/sys/*' -not -path '/root/*'"
+    " -not -path '/var/log/*' | sort"
+)
+"""Whatever has our name; not the packages that were pushed, nor the journal and apt's and dpkg's logs."""
+
+
+@pytest.fixture(scope="module")
+def ports(gateway_vm: Path) -> Ports:
+    return Ports(mqtt=free_port(), status=free_port())
+
+
+@pytest.fixture(scope="module")
+def blank(gateway_vm: Path, cloud: Kafka, ports: Ports) -> Iterator[Machine]:
+    """A machine that has never seen the gateway."""
+    with Machine(gateway_vm, unique_name("fieldgate"), ports.forwards, cloud.uplink.port) as machine:
+        yield machine
+
+
+def say(*words: object) -> None:
+    print(*words, f"(load {os.getloadavg()[0]:.0f})", flush=True)  # noqa: T201
+
+
+def first_times(cloud: Kafka, gateway: str) -> dict[str, float]:
+    """When the first period of each run that is in Kafka had passed, seconds since 1970."""
+    found: dict[str, float] = {}
+    for message in cloud.messages([f"{READING_TOPIC_PREFIX}{quantity}" for quantity in UNITS]):
+        reading = parse_reading(message.value() or b"")
+        if reading.gateway == gateway:
+            taken_s = reading.time_us / 1e6 + reading.period_ms / 1000
+            found[reading.run] = min(found.get(reading.run, taken_s), taken_s)
+    return found
+
+
+def properties(machine: Machine, *names: str) -> dict[str, str]:
+    """Properties of the service, as systemctl show prints them."""
+    told = machine.run(f"systemctl show fieldgate {' '.join(f'-p {name}' for name in names)}")
+    return dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
+
+
+@pytest.mark.timeout(2400)
+def test_from_a_blank_machine_to_readings_in_kafka(blank: Machine, cloud: Kafka, package: Path) -> None:
+    say("package", package.stat().st_size, "bytes", package.name)
+    begun_s = time.monotonic()
+    blank.push(package, "/root/fieldgate.deb")
+    told = blank.run(install("/root/fieldgate.deb"), timeout_s=900)
+    say(f"installed after {time.monotonic() - begun_s:.0f} s")
+    # The two next commands, as printed.
+    assert f"sudo fieldgate init -o {CONFIG}" in told
+    assert f"sudo {START}" in told
+    assert "Traceback" not in told
+    blank.run(f"{INIT.format(id='blank')} && fieldgate check && {START}", timeout_s=600)
+    say(f"configured and started after {time.monotonic() - begun_s:.0f} s")
+    eventually(lambda: first_times(cloud, "blank"), 300)
+    say(f"readings in Kafka after {time.monotonic() - begun_s:.0f} s")
+    assert properties(blank, "ActiveState", "NRestarts") == {"ActiveState": "active", "NRestarts": "0"}
+    # As tmpfiles and sysusers have it: passwords in the config are root's and the daemon's affair.
+    modes = blank.run(f"stat -c '%a %U %G %n' /etc/fieldgate /var/lib/fieldgate /usr/bin/fieldgate {CONFIG}")
+    assert modes.splitlines()[:3] == [
+        "750 root fieldgate /etc/fieldgate",
+        "750 fieldgate fieldgate /var/lib/fieldgate",
+        "755 root root /usr/bin/fieldgate",
+    ]
+    # All that dpkg knows is as it was packed; bytecode is beside it.
+    assert blank.run("dpkg --verify fieldgate") == ""
+    assert int(blank.run("find /usr/lib/fieldgate/gateway -name '*.pyc' | wc -l")) > 50
+
+
+@pytest.mark.timeout(1800)
+def test_what_it_costs_and_how_soon_it_samples_after_a_boot(blank: Machine, cloud: Kafka, full: bool) -> None:
+    for _ in range(5 if full else 2):
+        before = usage(blank)
+        wait_until(blank, before["at_s"] + 60)
+        after = usage(blank)
+        spent = (after["cpu_s"] - before["cpu_s"]) / (after["at_s"] - before["at_s"])
+        memory = f"RSS {after['rss_kib'] / 1024:.0f} MiB, cgroup {after['memory'] / 2**20:.0f} MiB"
+        say(f"{spent:.1%} of a core, {memory}")
+    blank.run("sync")
+    former = set(first_times(cloud, "blank"))
+    blank.power_cut()
+    say(f"ssh answers {blank.boot():.0f} s after the power")
+    [run] = eventually(lambda: set(first_times(cloud, "blank")) - former, 300)
+    booted_s = float(blank.run("sed -n 's/^btime //p' /proc/stat"))
+    ready_s = int(properties(blank, "ActiveEnterTimestampMonotonic")["ActiveEnterTimestampMonotonic"]) / 1e6
+    first_s = first_times(cloud, "blank")[run] - booted_s
+    say(f"ready {ready_s:.1f} s, first reading {first_s:.0f} s after the kernel began")
+    assert 0 < first_s < 600
+
+
+def wait_until(machine: Machine, uptime_s: float) -> None:
+    """Until the guest has been up for so long."""
+    eventually(
+        lambda: float(machine.run("cut -d' ' -f1 /proc/uptime")),
+        600,
+        until=lambda now_s: now_s >= uptime_s,
+        poll_s=5,
+    )
+
+
+def usage(machine: Machine) -> dict[str, float]:
+    """Processor seconds of the service until now, its memory, and when that was (seconds since the boot)."""
+    at_s, told = machine.run(
+        "cut -d' ' -f1 /proc/uptime; systemctl show fieldgate -p MainPID -p CPUUsageNSec -p MemoryCurrent"
+    ).split("\n", 1)
+    shown = dict(line.split("=", 1) for line in told.splitlines())
+    rss = machine.run(f"sed -n 's/^VmRSS:[[:space:]]*\\([0-9]*\\) kB/\\1/p' /proc/{shown['MainPID']}/status")
+    return {
+        "at_s": float(at_s),
+        "cpu_s": int(shown["CPUUsageNSec"]) / 1e9,
+        "memory": float(shown["MemoryCurrent"]),
+        "rss_kib": float(rss),
+    }
+
+
+@pytest.mark.timeout(2400)
+def test_an_upgrade_during_an_outage_loses_nothing(
+    blank: Machine, cloud: Kafka, ports: Ports, package: Path, tmp_path: Path
+) -> None:
+    newer = build(tmp_path / "newer", epoch=int(time.time()))
+    blank.push(newer, "/root/newer.deb")
+    blank.run(OPEN_MOSQUITTO)
+    with GuestMast(blank, ports, cloud) as mast:
+        mast.enter("spilling")
+        config = blank.run(f"sha256sum {CONFIG}")
+        former = str(mast.status()["run"])
+        waiting = mast.status()["outbox_records"]
+        begun_s = time.monotonic()
+        told = blank.run(install("/root/newer.deb"), timeout_s=900)
+        say(f"upgraded in {time.monotonic() - begun_s:.0f} s, {waiting} records waiting")
+        assert "Traceback" not in told
+        mast.answers(former)
+        run = str(mast.status()["run"])
+        say(f"{mast.gap_s(former, run):.1f} s without a reading, as the witness heard it")
+        assert mast.gap_s(former, run) < 60
+        assert blank.run("dpkg-query -W -f '${Version}' fieldgate") == newer.name.split("_")[1]
+        assert blank.run(f"sha256sum {CONFIG}") == config
+        mast.drain()
+        assert mast.outbox_is_sound() == "ok"
+        reckoning = mast.reckon(mast.stored(tmp_path))
+        say(reckoning.figures())
+        reckoning.balance()
+        assert {reading[2] for reading in reckoning.sampled} == {former, run}
+
+
+@pytest.mark.timeout(1800)
+def test_a_config_with_errors_does_not_silence_the_mast(blank: Machine, ports: Ports, package: Path) -> None:
+    """The version that runs goes on, and apt's output says what to do."""
+    blank.run("systemctl restart fieldgate")
+    run = eventually(lambda: status(ports).get("run"), 240)
+    blank.run(f"cp {CONFIG} /root/good.toml; sed -i 's/^latitude.*/latitude = 270.7/' {CONFIG}")
+    told = blank.run(
+        "DEBIAN_FRONTEND=noninteractive apt-get install -y --reinstall /root/newer.deb 2>&1", 900
+    )
+    assert "has errors, see above; the service was not started" in told
+    assert "latitude" in told
+    assert properties(blank, "ActiveState") == {"ActiveState": "active"}
+    assert status(ports)["run"] == run
+    blank.run(f"cp /root/good.toml {CONFIG}")
+
+
+def status(ports: Ports) -> dict[str, Any]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{ports.status}/api/status", timeout=5) as answer:
+            told: dict[str, Any] = json.load(answer)
+    except (OSError, HTTPException):
+        return {}
+    return told
+
+
+@pytest.mark.timeout(1800)
+def test_removed_it_leaves_the_data_and_purged_nothing(blank: Machine) -> None:
+    blank.run("mkdir -p /etc/systemd/system/fieldgate.service.d; sync")
+    blank.run("printf '[Service]\\nNice=-1\\n' > /etc/systemd/system/fieldgate.service.d/override.conf")
+    told = blank.run("apt-get remove -y fieldgate", timeout_s=600)
+    assert "are kept; apt-get purge fieldgate deletes them" in told
+    left = blank.run(LEFT).splitlines()
+    assert not [path for path in left if path.startswith("/usr/")]
+    assert {"/etc/fieldgate", "/var/lib/fieldgate"} <= set(left)
+    assert blank.run(f"test -s {CONFIG}; ls /var/lib/fieldgate | grep -c '\\.db$'").strip() != "0"
+    assert blank.run("systemctl is-active fieldgate || true").strip() == "inactive"
+    assert "fieldgate" in blank.run("apt-get purge -y fieldgate", timeout_s=600)
+    # The user stays, as Debian's do: a file of its number elsewhere is nobody else's.
+    assert blank.run(LEFT).splitlines() == []
+    assert blank.run("systemctl --failed --no-legend") == ""
+    assert blank.run("id -u fieldgate").strip().isdigit()
