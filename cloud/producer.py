@@ -39,6 +39,9 @@ _TOPIC_FAULTS: Final = frozenset(
 )
 """Missing, misnamed or forbidden: the operator's to mend."""
 
+_TIMEOUTS: Final = ("delivery.timeout.ms", "message.timeout.ms")
+"""Two names of one property of librdkafka's."""
+
 DEFAULTS: Final[Mapping[str, str]] = {
     "acks": "all",
     "enable.idempotence": "true",
@@ -104,6 +107,8 @@ class KafkaSink:
         self._closing = threading.Event()
         self._producer = self._make(self._config)
         self._leaving: list[threading.Thread] = []
+        self.polls = 0
+        """Grows while outcomes are told, about ten times a second."""
         self._poller = threading.Thread(target=self._poll, name="kafka-poll", daemon=True)
         self._poller.start()
 
@@ -156,6 +161,17 @@ class KafkaSink:
         """Whether outcomes are told."""
         return self._poller.is_alive()
 
+    @property
+    def thread(self) -> int | None:
+        """The kernel's id of the thread that tells outcomes."""
+        return self._poller.native_id
+
+    @property
+    def delivery_timeout_s(self) -> float:
+        """After how long a record is given up, as configured; a day where it is never."""
+        given = [int(self._config[name]) for name in _TIMEOUTS if name in self._config]
+        return max(given) / 1000 if min(given) > 0 else 86400.0
+
     def flush(self, timeout_s: float) -> int:
         """Wait for outcomes; how many records are still open."""
         return self._serve(self._producer, timeout_s)
@@ -189,6 +205,7 @@ class KafkaSink:
 
     def _poll(self) -> None:
         while not self._closing.is_set():
+            self.polls += 1
             self._serve_once(self._producer, _POLL_S)
             if self._broken:
                 self._replace()

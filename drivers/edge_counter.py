@@ -52,6 +52,10 @@ class CallbackCounter:
         self._taken, self._taken_losses = count, losses
         return edges
 
+    def total(self) -> int:
+        """All edges since the pin was claimed."""
+        return self._count
+
     def is_high(self) -> bool:
         """The pin's level now. Raises ReadError."""
         if self._gpio is None:

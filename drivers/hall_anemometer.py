@@ -111,6 +111,11 @@ class HallAnemometer:
             ),
         )
 
+    def pulses(self) -> int:
+        """The edges since ``start``; any thread may ask."""
+        counter = self._counter
+        return 0 if counter is None else counter.total()
+
     def stop(self) -> None:
         """Give the pin back."""
         counter, self._counter = self._counter, None

@@ -222,8 +222,19 @@ class Edges:
     crowded: bool = False
 
 
+@runtime_checkable
+class CountsPulses(Protocol):
+    """What a driver offers whose pulses can be watched as they come: a cup that is spun by hand."""
+
+    def pulses(self) -> int:
+        """How many have come since ``start``, 0 before it. Any thread may ask; no reading lacks them.
+
+        Raises ReadError.
+        """
+
+
 class EdgeCounter(Protocol):
-    """Counts the falling edges of one pin from the moment it is made. One thread asks."""
+    """Counts the falling edges of one pin from the moment it is made. One thread takes."""
 
     @property
     def means(self) -> str:
@@ -231,6 +242,9 @@ class EdgeCounter(Protocol):
 
     def take(self) -> Edges:
         """What came since the call before. Raises ReadError."""
+
+    def total(self) -> int:
+        """All that came since it was made. Any thread may ask; nothing is taken. Raises ReadError."""
 
     def is_high(self) -> bool:
         """The pin's level now. Raises ReadError."""

@@ -83,6 +83,8 @@ class Backlog:
         self._remove_again_s = float("-inf")
         self.drained = 0
         self.dead_letters = 0
+        self.moves = 0
+        """Grows with every step: rows asked for or read, outcomes taken, rows removed."""
 
     @property
     def idle(self) -> bool:
@@ -114,8 +116,10 @@ class Backlog:
             self.remove(self._drain.take_delivered(now_s if fetch else _NEVER))
         if last_ones_after is not None:
             if self._wanted() and now_s >= self._not_before_s:
+                self.moves += 1
                 self._writer.fetch(self._held.begin(self._drain.begin(last_ones_after)))
         elif fetch and self._wanted() and now_s >= max(self._not_before_s, self._batches.wake_s()):
+            self.moves += 1
             self._writer.fetch(self._held.begin(self._drain.begin()))
 
     def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> None:
@@ -139,6 +143,7 @@ class Backlog:
 
         With ``anew`` there may be rows where there were none: nothing is passed over the next time.
         """
+        self.moves += 1
         self._held.fetched([number for number, _ in rows])
         if anew:
             self._held.release()
@@ -177,6 +182,7 @@ class Backlog:
         """Take what the sink has told of rows; those that Kafka has confirmed are given back."""
         # First: an outcome that comes from now on is told again, at worst in vain.
         self._outcomes_told = False
+        self.moves += 1
         outcomes = [self._outcomes.popleft() for _ in range(len(self._outcomes))]
         delivered = [outcome for outcome in outcomes if outcome.undelivered is None]
         self.drained += len(delivered)
@@ -211,6 +217,7 @@ class Backlog:
         """Forget rows that Kafka has."""
         doomed = tuple(rows)
         if doomed:
+            self.moves += 1
             self._drain.removed(doomed)
             self._held.gone(doomed)
             self._writer.remove(doomed)

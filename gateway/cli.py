@@ -140,6 +140,23 @@ def _parser() -> argparse.ArgumentParser:
     _add_timeout(accounts)
     status.set_defaults(action=_status)
 
+    phone = commands.add_parser(
+        "phone",
+        help="open the status page to a phone for an hour: a QR code with its address",
+    )
+    _add_config(phone)
+    phone.add_argument(
+        "--minutes",
+        type=positive,
+        default=60.0,
+        metavar="N",
+        help="close it after N (default: 60)",
+    )
+    phone.add_argument("--address", metavar="ADDRESS", help="of this machine, where it has several")
+    phone.add_argument("--close", action="store_true", help="close it now")
+    phone.add_argument("--json", action="store_true", help="for programs; no code")
+    phone.set_defaults(action=_phone)
+
     provision = commands.add_parser(
         "provision", help="create what Kafka needs; doing it again changes nothing"
     )
@@ -164,6 +181,7 @@ def _parser() -> argparse.ArgumentParser:
 
     # Listed for --help; main() hands them on unparsed.
     commands.add_parser("outbox", help="stats, export, import, drain of what waits here", add_help=False)
+    commands.add_parser("swap", help="another instrument in a sensor's place", add_help=False)
     commands.add_parser("jobs", help="run the Spark jobs: jobs run ingest statistics …", add_help=False)
     commands.add_parser("query", help="SQL over the tables of a lake", add_help=False)
     commands.add_parser("demo", help="everything on this machine, with a live view", add_help=False)
@@ -266,6 +284,18 @@ def _status(arguments: argparse.Namespace) -> int:
     )
 
 
+def _phone(arguments: argparse.Namespace) -> int:
+    from gateway.phone_command import run
+
+    return run(
+        arguments.config,
+        minutes=arguments.minutes,
+        address=arguments.address,
+        close=arguments.close,
+        json_output=arguments.json,
+    )
+
+
 def _provision_topics(arguments: argparse.Namespace) -> int:
     from cloud.provision import BROKER_DEFAULT, ProvisionError, provision_topics
 
@@ -310,6 +340,12 @@ def _outbox(arguments: Sequence[str]) -> int:
     return run(arguments)
 
 
+def _swap(arguments: Sequence[str]) -> int:
+    from gateway.commissioning.swap_command import run
+
+    return run(arguments)
+
+
 def _demo(arguments: Sequence[str]) -> int:
     if find_spec("pyspark") is None or find_spec("duckdb") is None:
         return _fail("the demo runs the whole pipeline: from a clone, with make run")
@@ -320,6 +356,7 @@ def _demo(arguments: Sequence[str]) -> int:
 
 _HANDED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {
     "outbox": _outbox,
+    "swap": _swap,
     "jobs": _jobs,
     "query": _query,
     "demo": _demo,

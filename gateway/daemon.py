@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import signal
@@ -16,7 +17,7 @@ from typing import Any, Final
 from buffer.drops import NOT_STORED, Drop
 from buffer.errors import OutboxError
 from cloud.errors import CloudError
-from cloud.schema import SYNCED, UNSYNCED, Reading
+from cloud.schema import SYNCED, UNSYNCED, Reading, format_time
 from drivers.interface import BoardError
 from gateway import assembly
 from gateway.announced_status import AnnouncedStatus, installed_version
@@ -24,30 +25,39 @@ from gateway.broker_drops import BrokerDrops
 from gateway.calibration_history import CalibrationHistory
 from gateway.clock import Machine
 from gateway.config import Config, ConfigError, load
+from gateway.forecast import Forecast
 from gateway.forwarder import Forwarder
 from gateway.hang_restarts import EXIT_CODE, HangRestarts
 from gateway.identity import Sequences, new_run
 from gateway.intake import Intake
 from gateway.last_readings import LastReadings
 from gateway.ledger import Ack
+from gateway.local_control import ControlServer
 from gateway.mqtt import MqttLink
-from gateway.notify import notify
+from gateway.notices import Notices
+from gateway.notify import notify, watchdog_period_s
 from gateway.outbox_writer import OutboxWriter
 from gateway.reloading import Reloading, Running
 from gateway.run_ledger import ANNOUNCE_EVERY_S, RunLedger, State
 from gateway.sampler import Mast
 from gateway.state_file import StateFile
-from gateway.status import Answers, StatusPage
+from gateway.status import Answers, PhoneControl, StatusPage
 from gateway.status.vitals import vitals
+from gateway.status_line import status_line
 from gateway.summaries import joined, summarise
 from gateway.supervisor import Supervisor
 from gateway.timekeeper import open_clock
 from gateway.untold_drops import UntoldDrops
+from gateway.watchdog import DEFAULT_PERIOD_S, Shown, Watch, Watchdog
 
 log = logging.getLogger(__name__)
 
 _TICK_S: Final = 1.0
 _KAFKA_GRACE_S: Final = 5.0
+# Poll threads come round ten times a second, and stand still a little when a producer is replaced.
+_SINK_PERIODS: Final = 0.5
+# A reload waits for samplers that end, half a minute at most.
+_MAIN_PERIODS: Final = 1.0
 HUNG_DRIVERS: Final = "HUNG_DRIVERS"
 """Why a run stopped itself; a run record and an event say so."""
 
@@ -57,6 +67,8 @@ def run(path: Path, overrides: Mapping[str, object], seconds: float | None) -> i
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s level=%(levelname)s %(name)s %(message)s"
     )
+    # What every thread is doing when the watchdog ends this process (SIGABRT), or a library crashes it.
+    faulthandler.enable()
     try:
         config = load(path, overrides)
         daemon = Daemon(config, path, overrides)
@@ -141,6 +153,7 @@ class Daemon:
             batch_s=assembly.batch_s(config),
             holdback=self._holdback,
             on_drop=self._drops.put,
+            longest_delivery_s=lambda: self._backlog.delivery_timeout_s,
         )
         self._state_file = StateFile(
             config.outbox.path.with_name(config.outbox.path.name + ".run"),
@@ -168,8 +181,19 @@ class Daemon:
         self._calibrations = CalibrationHistory(
             assembly.calibration_history_path(config), machine.boot, self._clock, self._forwarder.announce
         )
-        self._status = StatusPage(Answers(self._snapshot, self._last.recent))
+        self._notices = Notices(
+            config.outbox.path,
+            self._runs.event,
+            self._forwarder.announce,
+            lambda: self._forwarder.outbox_in_memory.problem is None and not self._watchdog.stuck,
+        )
+        self._forecast = Forecast()
+        self._status = StatusPage(Answers(self._snapshot, self._last.recent, self._supervisor.pulses))
+        self._control = ControlServer(config.outbox.path, PhoneControl(self._status))
         self._started_s = self._turned_s = time.monotonic()
+        self._turns = 0
+        self._thread = threading.get_native_id()
+        self._watchdog = Watchdog(Watch(self._shown, watchdog_period_s() or DEFAULT_PERIOD_S))
         running = Running(
             self._board,
             mast,
@@ -187,6 +211,7 @@ class Daemon:
 
     def run(self, seconds: float | None) -> int:
         """Startup, main loop, shutdown."""
+        self._thread = threading.get_native_id()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
         signal.signal(signal.SIGHUP, lambda *_: self._reload_asked.set())
@@ -205,7 +230,8 @@ class Daemon:
         self._open_status()
         self._supervisor.start()
         self._forwarder.announce(self._runs.record("running"))
-        notify("READY=1")
+        self._watchdog.start()
+        notify(f"READY=1\nSTATUS={self._status_line()}")
 
     def _main_loop(self, sample_until_s: float | None) -> bool:
         """Until told to stop; True when a thread died, which only a new process can mend."""
@@ -225,6 +251,7 @@ class Daemon:
                 log.critical("event=thread.died threads=%s remedy=restart", ",".join(dead))
                 return True
             now_s = self._turned_s = time.monotonic()
+            self._turns += 1
             if sample_until_s is not None and now_s >= sample_until_s:
                 sample_until_s = None
                 self._supervisor.stop()
@@ -232,10 +259,12 @@ class Daemon:
                 return False
             self._announce_disk()
             self._check_clock()
+            self._status.phone.check()
             self._announce_status()
             self._calibrations.check(self._supervisor.said)
             if self._reload_asked.is_set():
                 self._reload()
+            self._notices.check()
             self._announce_drops()
             state: State = "ended" if self._supervisor.ended else "running"
             self._link.publish(self._topics.run, self._runs.payload(state), retain=True)
@@ -243,16 +272,14 @@ class Daemon:
                 # During an outage each would be stored, and the last of them tells everything.
                 announce_at_s = now_s + ANNOUNCE_EVERY_S
                 self._forwarder.announce(self._runs.record(state))
-            if not self._forwarder.is_stuck():
-                notify("WATCHDOG=1")
-            notify(
-                f"STATUS={self._forwarder.uplink}, {self._forwarder.outbox_records} readings in the outbox"
-            )
+            if not self._watchdog.stuck:
+                notify(f"STATUS={self._status_line()}")
         return False
 
     def _shutdown(self) -> int:
         """Ends in the order of the data's way; how many messages neither Kafka nor the disk would take."""
-        notify("STOPPING=1")
+        self._watchdog.stop()
+        notify("STOPPING=1\nSTATUS=stopping: what Kafka hasn't confirmed goes to the outbox")
         self._supervisor.stop()
         self._announce_drops(at_once=True)
         farewell = self._announced.farewell()
@@ -267,10 +294,12 @@ class Daemon:
             lost += (drop.count or 0) if drop.reason == NOT_STORED else 0
         if not lost:
             self._state_file.end()
+            self._notices.settle()
         self._link.publish(self._topics.run, self._runs.payload("stopped"), retain=True)
         self._link.stop(farewell=(self._topics.status, farewell.value))
         self._live.close()
         self._backlog.close()
+        self._control.stop()
         self._status.stop()
         self._board.close()
         log.info("event=daemon.stop run=%s outbox_records=%d", self._run_id, self._forwarder.outbox_records)
@@ -316,12 +345,41 @@ class Daemon:
             self._forwarder.announce(self._runs.record("ended" if self._supervisor.ended else "running"))
         notify("READY=1")
 
+    def _shown(self) -> list[Shown]:
+        """What each part shows the watchdog, called by its thread."""
+        sinks = (("kafka-live", self._live), ("kafka-backlog", self._backlog))
+        return [
+            Shown("main-loop", self._turns, _MAIN_PERIODS, thread=self._thread),
+            *self._supervisor.shown(),
+            *self._forwarder.shown(),
+            self._link.shown(),
+            *(Shown(name, sink.polls, _SINK_PERIODS, thread=sink.thread) for name, sink in sinks),
+        ]
+
+    def _status_line(self) -> str:
+        forwarder = self._forwarder
+        return status_line(
+            channels=len(self._last.snapshot()),
+            silent=self._supervisor.troubles,
+            uplink=forwarder.uplink,
+            confirmed_ago_s=forwarder.confirmed_ago_s,
+            outbox_records=forwarder.outbox_records,
+            outbox_share=forwarder.outbox_bytes / self._config.outbox.max_bytes,
+            outbox_problem=forwarder.outbox_in_memory.problem,
+            synced=self._clock.synced,
+            mqtt_connected=self._link.ready.is_set(),
+        )
+
     def _open_status(self) -> None:
         try:
             self._status.listen(self._config.status)
         except OSError as error:
             # A taken port is no reason not to sample.
             log.error("event=status.unavailable listen=%s error=%s", self._config.status.listen, error)
+        try:
+            self._control.start()
+        except OSError as error:
+            log.error("event=control.unavailable error=%s", error)
 
     def _announce_drops(self, *, at_once: bool = False) -> None:
         found = self._waiting_drops()
@@ -401,6 +459,7 @@ class Daemon:
             "gateway": self._config.gateway.id,
             "run": self._run_id,
             "state": "stopping" if stopping else "ended" if self._supervisor.ended else "sampling",
+            "now": format_time(self._clock.now_ns() // 1000),
             "uplink": forwarder.uplink,
             "clock": SYNCED if self._clock.synced else UNSYNCED,
             "held": forwarder.held_rows,
@@ -428,13 +487,19 @@ class Daemon:
             "outbox_records": forwarder.outbox_records,
             "outbox_bytes": forwarder.outbox_bytes,
             "outbox_max_bytes": self._config.outbox.max_bytes,
+            "outbox_days_left": self._forecast.days_left(
+                self._config, forwarder.outbox_bytes, forwarder.outbox_records
+            ),
+            "dropped": self._runs.drop_counts(),
             "outbox_memory_records": forwarder.outbox_in_memory.records,
             "outbox_memory_bytes": forwarder.outbox_in_memory.size_bytes,
             "outbox_problem": forwarder.outbox_in_memory.problem,
             "kafka_confirmed_ago_s": None if confirmed_ago_s is None else round(confirmed_ago_s, 1),
             "uptime_s": round(now_s - self._started_s),
             "main_loop_ago_s": round(now_s - self._turned_s, 1),
-            "forwarder_stuck": forwarder.is_stuck(),
+            "forwarder_stuck": any(part.startswith("forward") for part in self._watchdog.stuck),
+            "stuck": list(self._watchdog.stuck),
             "machine": vitals(self._config.outbox.path).fields(),
+            "spinnable": sorted(self._supervisor.pulses()),
             "channels": self._last.snapshot(),
         }

@@ -21,6 +21,7 @@ from buffer.drops import MEMORY_FULL, Drop, InMemory, OnDrop, ignore
 from gateway.backlog import REMOVE_AGAIN_S, Backlog, Drained, OutcomesWait
 from gateway.counters import Counters
 from gateway.events import Announced, Arrived, Changed, Event, Outcome, Sampled, SessionLost, Stop
+from gateway.forwarder_progress import ForwarderProgress
 from gateway.holdback import Holdback, Verdict
 from gateway.intake import Intake
 from gateway.kafka_watch import KafkaWatch
@@ -43,6 +44,7 @@ from gateway.ports import Record, Sink, Undelivered
 from gateway.reception import Reception
 from gateway.run_revisions import RunRevisions
 from gateway.summaries import summarise
+from gateway.watchdog import Shown
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +72,7 @@ class Forwarder:
     New messages go through ``live``, the outbox through ``backlog``: a long backlog delays nothing new.
     ``batch_s`` makes it metered: seconds between two batches. What ``holdback`` holds goes no
     further than the outbox until it is judged. ``on_drop`` is told, in the thread, what had to be given up.
+    ``longest_delivery_s`` is after how long a sink gives up a record.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Forwarder:
         batch_s: float | None = None,
         holdback: Holdback | None = None,
         on_drop: OnDrop = ignore,
+        longest_delivery_s: Callable[[], float] = lambda: 120.0,
     ) -> None:
         self._intake = intake
         self._live = live
@@ -127,8 +131,15 @@ class Forwarder:
         self._try_live_at_s = float("-inf")
         self._stopping_until_s: float | None = None
         self._ended = False
+        self._progress = ForwarderProgress(
+            self._ledger,
+            self._backlog,
+            self._writer,
+            self.counters,
+            lambda: self._overdue.pace.commit_interval_s,
+            lambda: (batch_s or 0.0) + longest_delivery_s(),
+        )
         self._thread = threading.Thread(target=self._run, name="forwarder", daemon=True)
-        self.turned_s = monotonic()
 
     # Called from any thread.
 
@@ -193,9 +204,9 @@ class Forwarder:
         """Whether this thread and the outbox writer's run."""
         return self._thread.is_alive() and self._writer.is_alive()
 
-    def is_stuck(self) -> bool:
-        """Whether the thread has not come round for ten times its longest wait."""
-        return self._monotonic() - self.turned_s > 10 * _IDLE_S
+    def shown(self) -> tuple[Shown, ...]:
+        """For the watchdog: this thread, what it forwards, and the outbox writer."""
+        return (*self._progress.shown(self._thread.native_id), self._writer.shown())
 
     @property
     def uplink(self) -> Uplink:
@@ -272,7 +283,7 @@ class Forwarder:
 
     def _run(self) -> None:
         while not self._finished():
-            self.turned_s = self._monotonic()
+            self._progress.turned()
             self._take_events()
             self._watch.judge(self._monotonic(), self._overdue.pace.verdict_s)
             self._overdue.store(self._monotonic(), stopping=self._stopping_until_s is not None)
@@ -329,6 +340,7 @@ class Forwarder:
             case NotStored(entries, problem):
                 log.error("event=outbox.store_failed records=%d error=%s", len(entries), problem)
                 self._overdue.refused(self._monotonic())
+                self._progress.refused()
                 self._settle(self._ledger.not_stored(entries))
                 self._produce_waiting()
             case Verdict():

@@ -40,12 +40,13 @@ class LastReadings:
             return {channel: list(map(list, values)) for channel, values in self._recent.items()}
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
-        """By channel: time, value, unit, raw, raw_unit, quality, reasons, seq."""
+        """By channel: time, period_ms, value, unit, raw, raw_unit, quality, reasons, seq."""
         with self._lock:
             readings = dict(self._readings)
         return {
             channel: {
                 "time": format_time(reading.time_us),
+                "period_ms": reading.period_ms,
                 "value": reading.value,
                 "unit": reading.unit,
                 "raw": reading.raw,

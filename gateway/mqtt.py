@@ -22,6 +22,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from gateway.broker_drops import TOPIC as DROPS_TOPIC
 from gateway.broker_drops import BrokerDrops
 from gateway.ledger import Ack
+from gateway.watchdog import Shown
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ _SESSION_EXPIRY_S: Final = 7 * 86400
 # Above about 100 paho gets slower, not faster.
 _IN_FLIGHT: Final = 100
 _QUEUED: Final = 10_000
+# Two minutes: a name that no resolver answers for may take one.
+_TURN_PERIODS: Final = 2.0
 
 
 def _once() -> SubscribeOptions:
@@ -48,6 +51,17 @@ def _once() -> SubscribeOptions:
 
 def _matches(filters: Iterable[str], topic: str) -> bool:
     return any(topic_matches_sub(each, topic) for each in filters)
+
+
+class _Turning(Client):
+    """Counts how often its network loop comes round: once a second, or with each packet."""
+
+    turns = 0
+
+    def loop_misc(self) -> MQTTErrorCode:
+        """As the loop does at the end of each turn."""
+        self.turns += 1
+        return super().loop_misc()
 
 
 class MqttLink:
@@ -91,10 +105,11 @@ class MqttLink:
         self._may_connect = threading.Event()
         self._may_connect.set()
         self._retry_s = _FIRST_RETRY_S
+        self._tries = 0
         self._greeting: tuple[str, bytes] | None = None
         self._greeting_lock = threading.Lock()
         self.ready = threading.Event()
-        client = Client(
+        client = _Turning(
             CallbackAPIVersion.VERSION2,
             client_id,
             protocol=MQTTProtocolVersion.MQTTv5,
@@ -161,6 +176,11 @@ class MqttLink:
         """Whether the network thread runs."""
         return self._thread.is_alive()
 
+    def shown(self) -> Shown:
+        """For the watchdog: that the network thread comes round, connected or not."""
+        turns = self._client.turns + self._tries
+        return Shown("mqtt", turns, _TURN_PERIODS, thread=self._thread.native_id)
+
     def acknowledge(self, ack: Ack) -> None:
         """Send a PUBACK, unless its connection is gone."""
         if ack.connection == self._connection and self._connected:
@@ -194,6 +214,7 @@ class MqttLink:
         session = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         session.SessionExpiryInterval = _SESSION_EXPIRY_S
         while not self._stopping.is_set():
+            self._tries += 1
             if not self._may_connect.wait(_FIRST_RETRY_S):
                 continue
             try:

@@ -12,6 +12,14 @@ import socket
 log = logging.getLogger(__name__)
 
 
+def watchdog_period_s() -> float | None:
+    """How long systemd waits for a ping of this process, seconds; None where it expects none."""
+    usec, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    if not usec.isdigit() or int(usec) == 0 or pid not in ("", str(os.getpid())):
+        return None
+    return int(usec) / 1e6
+
+
 def notify(state: str) -> None:
     """Send a state, e.g. ``READY=1``; nothing happens when not started by systemd.
 

@@ -21,10 +21,13 @@ from gateway.drain import BATCH_BYTES, BATCH_RECORDS
 from gateway.ledger import Entry
 from gateway.ports import Outbox
 from gateway.summaries import summarise
+from gateway.watchdog import Shown
 
 log = logging.getLogger(__name__)
 
 _TEND_EVERY_S: Final = 1.0
+# Two minutes: beyond them the kernel, too, calls a task hung (kernel.hung_task_timeout_secs).
+_TASK_PERIODS: Final = 2.0
 _FIRST, _IN_TURN, _LAST = range(3)
 
 
@@ -116,6 +119,8 @@ class OutboxWriter:
         self._backfilled = outbox.backfilled
         self._kept_below = 0
         self._told_below = 0
+        self._at_work = False
+        self._done = 0
         if self.in_memory.problem is not None:
             log.error("event=outbox.unusable action=keep_in_memory error=%s", self.in_memory.problem)
 
@@ -126,6 +131,16 @@ class OutboxWriter:
     def is_alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread.is_alive()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task is under way or waits; any thread may ask."""
+        return self._at_work or not self._tasks.empty()
+
+    def shown(self) -> Shown:
+        """For the watchdog: how much is done, where there is something to do."""
+        mark = self._done if self.busy else None
+        return Shown("outbox-writer", mark, _TASK_PERIODS, thread=self._thread.native_id)
 
     def store(self, entries: Sequence[Entry]) -> None:
         """Put entries on disk; answered by Stored, by Kept and later Durable, or by NotStored."""
@@ -154,9 +169,13 @@ class OutboxWriter:
 
     def _run(self) -> None:
         while True:
+            self._done += 1
+            self._at_work = False
             try:
                 *_, task = self._tasks.get(timeout=None if self.in_memory.problem is None else _TEND_EVERY_S)
+                self._at_work = True
             except Empty:
+                self._at_work = True
                 self._outbox.tend()
                 self._look()
                 self._tell_durable()

@@ -54,6 +54,10 @@ class _Dropped:
             else:
                 spans.append((each.first, each.last))
 
+    @property
+    def count(self) -> int:
+        return self._count
+
     def fields(self, own: str) -> dict[str, Any]:
         spans = [(key, span) for key, of in self._spans.items() for span in of]
         # More would make a record that Kafka refuses; each range was announced by an event of its own.
@@ -107,6 +111,11 @@ class RunLedger:
             drop.first,
             drop.last,
         )
+
+    def drop_counts(self) -> dict[str, int]:
+        """By reason, how many records this run has dropped as far as they were counted."""
+        with self._lock:
+            return {reason: dropped.count for reason, dropped in self._dropped.items()}
 
     def dropped(self, drop: Drop) -> Record:
         """The event that announces a drop."""

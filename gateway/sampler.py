@@ -28,6 +28,7 @@ from drivers.interface import (
     AnswersLate,
     Channel,
     ChecksumError,
+    CountsPulses,
     DescribesItself,
     DriverError,
     Measurement,
@@ -144,6 +145,8 @@ class Sampler:
         self._complaints = Complaints(sensor.name)
         self.trouble: str | None = None
         self._untold: Exception | None = None
+        self._steps = 0
+        self._waits_until_ns: int | None = None
         self._set_meanwhile = False
         self._retired = threading.Event()
         self._interrupted = threading.Event()
@@ -157,6 +160,29 @@ class Sampler:
         self.missed = 0
         self.said: Mapping[str, str | float | bool] = {}
         """What the sensor told of itself when it was last started."""
+
+    @property
+    def steps(self) -> int | None:
+        """Grows with each wait and each reading; any thread may ask.
+
+        None while it waits for an instant to come, or for its driver: that one the supervisor watches.
+        """
+        until_ns = self._waits_until_ns
+        if self.calls.under_way is not None or (
+            until_ns is not None and self._mast.clock.now_ns() < until_ns
+        ):
+            return None
+        return self._steps
+
+    def pulses(self) -> int | None:
+        """How many pulses have come since the driver was started; None where it counts none. Any thread."""
+        if not isinstance(self._driver, CountsPulses):
+            return None
+        try:
+            return self._driver.pulses()
+        except DriverError as error:
+            log.debug("event=sensor.pulses_unknown sensor=%s error=%s", self.sensor.name, error)
+            return None
 
     def judge_by(self, quality: Mapping[str, QualityRules]) -> None:
         """Let other rules hold from the next reading on, a successor's too; any thread may ask."""
@@ -250,7 +276,7 @@ class Sampler:
         ``offset_ns`` is the clock's at the time ``begin_ns`` was chosen.
         """
         clock = self._mast.clock
-        while not self._retired.is_set() and clock.wait_until(begin_ns, offset_ns, self._retired):
+        while not self._retired.is_set() and self._wait(begin_ns, offset_ns, self._retired):
             # In this order: a clock that is synchronised in between only makes a right time repaired.
             synced, now_offset_ns = clock.synced, clock.offset_ns()
             if clock_was_set(offset_ns, now_offset_ns, self._period_ns):
@@ -267,7 +293,7 @@ class Sampler:
         end_boot_ns = period.begin_ns + self._period_ns - period.offset_ns
         while True:
             offset_ns = clock.offset_ns()
-            if not clock.wait_until(end_boot_ns + offset_ns, offset_ns, self._interrupted):
+            if not self._wait(end_boot_ns + offset_ns, offset_ns, self._interrupted):
                 return False
             if clock.now_ns() - clock.offset_ns() >= end_boot_ns:
                 return True
@@ -298,6 +324,15 @@ class Sampler:
                 self._read()
         return following
 
+    def _wait(self, until_ns: int, offset_ns: int, unless: threading.Event) -> bool:
+        """Wait by the clock, so that the watchdog sees until when."""
+        self._waits_until_ns = until_ns
+        try:
+            return self._mast.clock.wait_until(until_ns, offset_ns, unless)
+        finally:
+            self._steps += 1
+            self._waits_until_ns = None
+
     def _tell_set(self, before_ns: int, now_ns: int) -> None:
         self._set_meanwhile = True
         log.warning("event=clock.set sensor=%s by_s=%.3f", self.sensor.name, (now_ns - before_ns) / 1e9)
@@ -307,7 +342,7 @@ class Sampler:
         clock, ahead_ns = self._mast.clock, self._retries.ahead_ns()
         if ahead_ns is None or not isinstance(self._driver, AnswersLate) or not self._started:
             return
-        if not clock.wait_until(begin_ns - ahead_ns, offset_ns, self._retired):
+        if not self._wait(begin_ns - ahead_ns, offset_ns, self._retired):
             return
         # Should it hang, the period before has had its reading.
         self._under_way = _Period(begin_ns, offset_ns, clock.synced)
@@ -331,7 +366,7 @@ class Sampler:
             if (
                 not self._started
                 or not self._retries.has_room(period.begin_ns, asked_ns, again_ns, clock.now_ns())
-                or not clock.wait_until(again_ns, offset_ns, self._retired)
+                or not self._wait(again_ns, offset_ns, self._retired)
                 or clock.now_ns() < again_ns
             ):
                 self._tell_untold()

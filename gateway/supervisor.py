@@ -22,6 +22,7 @@ from gateway.config import QualityRules, SensorConfig
 from gateway.driver_calls import Call
 from gateway.ports import Clock
 from gateway.sampler import Sampler
+from gateway.watchdog import Shown
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ MOST_ABANDONED: Final = 3
 _SECOND_TRY_S: Final = 30.0
 # What a busy or stopped process can't have seen isn't held against a driver.
 _LONGEST_TICK_S: Final = 2.0
+_STEP_PERIODS: Final = 0.5
 # One thread that holds a bus may be all that ever hangs: its sensors come back with a new process only.
 _LONG_HUNG_S: Final = 600.0
 
@@ -165,6 +167,13 @@ class _Supervised:
         if not left:
             self._clock.leave()
 
+    @property
+    def shown(self) -> Shown:
+        """For the watchdog: one that has ended, failed or not, has nothing to do."""
+        steps = self._sampler.steps if self._running else None
+        thread = self._thread.native_id if self._thread is not None else None
+        return Shown(f"sampler-{self.name}", steps, _STEP_PERIODS, thread=thread)
+
     def replace_if_dead(self, now_s: float) -> None:
         """Start again what has failed, once its pause is over."""
         if (
@@ -248,6 +257,11 @@ class Supervisor:
         told = ((one.name, one.sampler.trouble) for one in self._supervised)
         return {name: trouble for name, trouble in told if trouble is not None}
 
+    def pulses(self) -> dict[str, int]:
+        """By sensor that counts them, the pulses since its driver was started; any thread may ask."""
+        counts = {one.name: one.sampler.pulses() for one in self._supervised}
+        return {name: count for name, count in counts.items() if count is not None}
+
     @property
     def needs_new_process(self) -> bool:
         """True where threads hang and nothing in this process can help any more."""
@@ -259,6 +273,10 @@ class Supervisor:
     def said(self) -> dict[str, Mapping[str, str | float | bool]]:
         """By sensor: what it told of itself."""
         return {one.name: one.said for one in self._supervised if one.said}
+
+    def shown(self) -> tuple[Shown, ...]:
+        """For the watchdog, from any thread: each sampler, but for those that were given up."""
+        return tuple(one.shown for one in tuple(self._supervised))
 
     def start(self) -> None:
         """Start all samplers together: a stepped clock must know of every one before it moves."""

@@ -148,9 +148,10 @@ class ChipCounter:
         self._taken = 0
         self._interrupt = kernel.interrupt(_consumer(pin))
         self._before: list[int] = []
+        self._first: list[int] = []
         if self._interrupt is not None:
             try:
-                self._before = kernel.interrupts(self._interrupt)
+                self._first = self._before = kernel.interrupts(self._interrupt)
             except (OSError, ValueError):
                 self._interrupt = None
 
@@ -186,6 +187,13 @@ class ChipCounter:
             times_ns=times_ns[-_gapless_tail(numbers) :],
             crowded=self._drifted(),
         )
+
+    def total(self) -> int:
+        """All edges since the pin was claimed; without its interrupt as of the last ``take``."""
+        now = self._interrupts() if self._fd is not None else None
+        if now is None:
+            return self._numbered
+        return sum((new - old) & _MASK for new, old in zip(now, self._first, strict=True))
 
     def _interrupts(self) -> list[int] | None:
         if self._interrupt is None:

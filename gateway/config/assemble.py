@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -11,6 +13,7 @@ from gateway.config.board import check_emulated, check_faults, check_replay, rea
 from gateway.config.forwards import read_forwards
 from gateway.config.model import (
     DEFAULT_OUTBOX,
+    SHORTEST_TOKEN,
     ClockConfig,
     Config,
     GatewayConfig,
@@ -32,6 +35,7 @@ from gateway.config.wiring import check_header
 _T = TypeVar("_T")
 
 _NOWHERE: Final = "0, 0 is a place in the sea off Ghana: is it still to be filled in?"
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]*", re.ASCII)
 _FLEETING: Final = ("/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108
 """Directories that are emptied at boot, or by and by."""
 
@@ -201,10 +205,11 @@ def _outbox_place(source: Source, path: Path, written: Path) -> None:
 
 
 def _status_address(source: Source, raw: dict[str, Any]) -> None:
-    # In the file there is only ``listen``; host and port are what becomes of it.
-    for key in [key for key in raw if key != "listen"]:
-        source.error(("status", key), *misplaced.explain(key, raw[key], ("listen",), ("status",)))
+    # In the file there is no host and no port: they are what becomes of ``listen``.
+    for key in [key for key in raw if key not in ("listen", "token")]:
+        source.error(("status", key), *misplaced.explain(key, raw[key], ("listen", "token"), ("status",)))
         del raw[key]
+    _status_token(source, raw)
     listen = raw.pop("listen", None)
     if listen == "":
         raw |= {"host": "", "port": 0}
@@ -215,6 +220,35 @@ def _status_address(source: Source, raw: dict[str, Any]) -> None:
             source.error(("status", "listen"), str(error))
     elif listen is not None:
         source.error(("status", "listen"), 'must be a string, in "quotes"')
+    host = raw.get("host")
+    if host and not _is_loopback(host) and "token" not in raw:
+        source.warn(
+            ("status", "listen"), "other machines see nothing of it without status.token, but for /healthz"
+        )
+
+
+def _status_token(source: Source, raw: dict[str, Any]) -> None:
+    token = raw.get("token")
+    if is_reference(token):
+        raw["token"] = token = read_secret(source, ("status", "token"), token)
+    elif isinstance(token, str):
+        warn_of_readers(source, ("status", "token"), source.path)
+    elif "token" in raw:
+        source.error(("status", "token"), 'must be a string, in "quotes", or { credential = "name" }')
+        del raw["token"]
+    if isinstance(token, str) and (len(token) < SHORTEST_TOKEN or not _TOKEN.fullmatch(token)):
+        source.error(
+            ("status", "token"),
+            f"must have at least {SHORTEST_TOKEN} characters, letters, digits, - and _ only: "
+            "openssl rand -hex 16 makes one",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _default_trust(trust: str) -> Callable[[Source, dict[str, Any]], None]:

@@ -132,12 +132,20 @@ class ClockConfig:
     ] = 3600.0
 
 
+SHORTEST_TOKEN: Final = 16
+"""Characters of a status page's token."""
+
+
 @dataclass(frozen=True, slots=True)
 class StatusConfig:
-    """Where the status page listens; ``enabled`` is False where ``listen`` is empty."""
+    """Where the status page listens; ``enabled`` is False where ``listen`` is empty.
+
+    ``token`` is what connections from other machines need; None lets none of them in.
+    """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Ge(0), Le(65535)] = 8321
+    token: str | None = field(default=None, repr=False)
 
     @property
     def enabled(self) -> bool:
@@ -157,6 +165,9 @@ class StatusKeys:
     """The ``[status]`` section as it is written; it becomes a StatusConfig."""
 
     listen: Annotated[str, Meaning('host:port of the status page; "" switches it off')] = "127.0.0.1:8321"
+    token: Annotated[
+        str | None, Meaning("what other machines need to see it; { credential = … } or { file = … }")
+    ] = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

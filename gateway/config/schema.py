@@ -22,7 +22,7 @@ from drivers.registry import driver_type
 from gateway.config.board import DEFAULT_KIND
 from gateway.config.keys import Key, keys_of
 from gateway.config.misplaced import SECTIONS
-from gateway.config.model import ForwardConfig, SensorCommon
+from gateway.config.model import SHORTEST_TOKEN, ForwardConfig, SensorCommon
 from gateway.config.quality_rules import QualityOptions
 
 _SIZE: Final = {
@@ -56,6 +56,9 @@ _PROPERTIES: Final = {
 _SPELT: Final[Mapping[tuple[str, str], dict[str, Any]]] = {
     ("gateway", "id"): {"type": "string", "pattern": "^[a-z0-9-]{1,63}$"},
     ("mqtt", "password"): {"anyOf": [{"type": "string"}, _REFERENCE]},
+    ("status", "token"): {
+        "anyOf": [{"type": "string", "pattern": f"^[A-Za-z0-9_-]{{{SHORTEST_TOKEN},}}$"}, _REFERENCE]
+    },
     ("kafka", "properties"): _PROPERTIES,
     ("outbox", "max_bytes"): _SIZE,
     ("outbox", "min_free_disk"): _SIZE,

@@ -1,9 +1,11 @@
 """What the daemon says of itself over HTTP: a page for people, JSON, events, Prometheus' metrics, health.
 
-``server`` answers, ``page.html`` is what a phone shows, ``metrics`` and ``words`` are pure, ``vitals`` asks
-the machine.
+``server`` listens, ``request`` answers, ``access`` judges tokens, ``phone`` opens a door for an hour,
+``page.html`` is what a phone shows, ``metrics`` and ``words`` are pure, ``vitals`` asks the machine.
 """
 
-from gateway.status.server import Answers, StatusPage, StatusServer
+from gateway.status.answers import Answers
+from gateway.status.server import StatusServer
+from gateway.status.status_page import PhoneControl, StatusPage
 
-__all__ = ["Answers", "StatusPage", "StatusServer"]
+__all__ = ["Answers", "PhoneControl", "StatusPage", "StatusServer"]

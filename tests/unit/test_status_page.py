@@ -14,7 +14,7 @@ from cloud.schema import Reading
 from gateway.last_readings import RECENT, LastReadings
 from gateway.status import Answers, StatusServer
 from gateway.status.metrics import render
-from gateway.status.server import problems
+from gateway.status.request import problems
 from gateway.status.vitals import vitals
 from gateway.status.words import REASONS
 
@@ -125,7 +125,7 @@ def test_health_is_about_what_a_new_process_might_mend(
     told |= {"main_loop_ago_s": 16.0}
     status, _, text = get(connection, "/healthz")
     assert (status, text) == (503, "the main loop has not come round for 16 s\n")
-    assert problems({**STATUS, "forwarder_stuck": True}) == ["the forwarder does not come round"]
+    assert problems({**STATUS, "stuck": ["forwarder"]}) == ["forwarder does not get on"]
 
 
 def test_events_tell_the_past_once_and_then_what_changes(
@@ -167,7 +167,7 @@ def test_pages_that_follow_are_bounded(connection: http.client.HTTPConnection) -
 def test_nothing_else_is_there(connection: http.client.HTTPConnection) -> None:
     assert get(connection, "/../etc/passwd")[0] == 404
     connection.request("POST", "/api/status")
-    assert connection.getresponse().status == 501
+    assert connection.getresponse().status == 405
 
 
 def test_vitals_are_the_kernels(tmp_path: Path) -> None:

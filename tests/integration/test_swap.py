@@ -1,0 +1,118 @@
+"""``fieldgate swap`` beside a running daemon: taken over, refused, told to the cloud once there is one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud.broker import LocalBroker
+from cloud.child import free_port
+from cloud.provision import provision_topics
+from gateway.calibration_history import read_history
+from gateway.demo.mosquitto import LocalMosquitto
+from tests.integration.gateways import records, run_gateway
+from tests.servers import eventually, unique_name
+
+CONFIG = """
+[gateway]
+id = "{name}"
+[outbox]
+path = "outbox.db"   # beside this file
+[status]
+listen = "{listen}"
+[board]
+kind = "simulated"
+[[sensor]]
+name = "cup"
+driver = "hall-anemometer"
+pin = 17
+serial = "old"
+slope = 0.765   # from the certificate
+offset = 0.35
+"""
+
+
+def swap(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gateway.cli", "swap", "-c", str(config), *arguments, "--yes"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=os.environ)
+
+
+def swaps(kafka: str, name: str) -> list[dict[str, Any]]:
+    told = [json.loads(each.value() or b"") for each in records(kafka, ["gateway.events"])]
+    return [each for each in told if (each["gateway"], each["event"]) == (name, "sensor-swapped")]
+
+
+@pytest.fixture(scope="module")
+def provisioned(kafka: LocalBroker) -> str:
+    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
+    return kafka.bootstrap_servers
+
+
+def test_a_daemon_takes_it_over_or_says_why_not(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    name, nowhere = unique_name("mast"), f"127.0.0.1:{free_port()}"
+    text = CONFIG.format(name=name, listen="")
+    history = tmp_path / "outbox.db.channels"
+    config = tmp_path / "gateway.toml"
+    with run_gateway(tmp_path, text, name, nowhere, mosquitto) as mast:
+        eventually(mast.sampled, 30)
+        # The page is off as far as the file says: the daemon's own history tells that it was taken over.
+        done = swap(config, "cup", "--serial", "new", "--slope", "0.761", "--offset", "0.37")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"daemon: taken over: the daemon (process {mast.process.pid}) measures with it" in done.stdout
+        old, new = read_history(history)
+        assert [(old.serial, old.in_force), (new.serial, new.in_force)] == [("old", False), ("new", True)]
+        assert (new.slope, new.offset, old.periods[0].end_us) == (0.761, 0.37, new.periods[0].begin_us)
+        expected = text.replace('"old"', '"new"').replace("0.765", "0.761").replace("0.35", "0.37")
+        assert config.read_text() == expected
+
+        # Somebody has moved the outbox in the file meanwhile: the daemon refuses all of it, and is heard.
+        page = f"127.0.0.1:{mast.status_port}"
+        config.write_text(expected.replace('listen = ""', f'listen = "{page}"').replace("outbox.db", "x.db"))
+        lock = tmp_path / "x.db.lock"
+        lock.hardlink_to(tmp_path / "outbox.db.lock")
+        done = swap(config, "cup", "--serial", "third", "--keep", "slope", "--keep", "offset")
+        lock.unlink()
+        assert done.returncode == 1
+        assert "daemon: refused: " in done.stdout
+        assert "outbox.path: takes a restart: systemctl restart fieldgate" in done.stdout
+        assert "it goes on with the old figures" in done.stdout
+        assert 'serial = "third"' in config.read_text()
+        assert [each.serial for each in read_history(history) if each.in_force] == ["new"]
+        assert mast.stop() == 0
+    # No uplink so far: the event was stored like a reading.
+    assert swaps(provisioned, name) == []
+    assert list((tmp_path / "outbox.db.notices").iterdir()) == []
+    with run_gateway(tmp_path, expected, name, provisioned, mosquitto) as mast:
+        (event,) = eventually(lambda: swaps(provisioned, name), 60)
+        assert mast.stop() == 0
+    assert event["changes"] == {"serial": ["old", "new"], "slope": [0.765, 0.761], "offset": [0.35, 0.37]}
+    assert event["v"] == 1
+
+
+def test_another_process_with_the_outbox_is_not_signalled(tmp_path: Path) -> None:
+    """SIGHUP would end it."""
+    config = tmp_path / "gateway.toml"
+    config.write_text(CONFIG.format(name="mast-07", listen=""))
+    holding = (
+        "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX);"
+        " print('locked', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", holding, str(tmp_path / "outbox.db.lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        done = swap(config, "cup", "--serial", "new", "--slope", "0.761", "--offset", "0.37")
+        assert done.returncode == 1
+        assert f"daemon: not told: process {other.pid} (" in done.stdout
+        assert "has the outbox and is no fieldgate run" in done.stdout
+        assert other.poll() is None
+        other.communicate("")
+    assert other.returncode == 0
