@@ -28,6 +28,9 @@ COMMIT_INTERVAL_S: Final = 1.0
 FSYNC_S: Final = 1.0
 """What one fsync may take on the emulated machine, and a reading's way out of it to the witness."""
 
+TOKEN: Final = "virtual-machine-test"  # noqa: S105
+"""For the guest the host is another machine."""
+
 SPEED: Final = 2
 RATE: Final = 9 * SPEED
 """Readings per second: in one of event time four cups and two barometers make six, three DHT three."""
@@ -55,6 +58,7 @@ min_free_disk = "64MiB"
 max_bytes = "64MiB"
 [status]
 listen = "0.0.0.0:8321"
+token = "{token}"
 [board]
 kind = "simulated"
 start = "2026-01-01T00:00:00Z"
@@ -86,6 +90,18 @@ class Ports(NamedTuple):
     def forwards(self) -> dict[int, int]:
         """Where they lead to."""
         return {self.mqtt: 1883, self.status: 8321}
+
+    def told(self) -> dict[str, Any]:
+        """The daemon's own account of itself; empty while it doesn't answer. Its config has ``TOKEN``."""
+        asked = urllib.request.Request(
+            f"http://127.0.0.1:{self.status}/api/status", headers={"Authorization": f"Bearer {TOKEN}"}
+        )
+        try:
+            with urllib.request.urlopen(asked, timeout=5) as answer:  # noqa: S310
+                status: dict[str, Any] = json.load(answer)
+        except (OSError, HTTPException):
+            return {}
+        return status
 
 
 class _Mosquitto(NamedTuple):
@@ -128,7 +144,7 @@ class GuestMast:
     def __enter__(self) -> Self:
         self._set_link("up")
         config = _CONFIG.format(
-            id=self.id, commit_interval_s=COMMIT_INTERVAL_S, speed=SPEED, sensors=_SENSORS
+            id=self.id, commit_interval_s=COMMIT_INTERVAL_S, speed=SPEED, sensors=_SENSORS, token=TOKEN
         )
         self._machine.run(
             f"set -e; cat > /etc/fieldgate/gateway.toml <<'END'\n{config}END\n"
@@ -145,13 +161,7 @@ class GuestMast:
 
     def status(self) -> dict[str, Any]:
         """The daemon's own account of itself; empty while it doesn't answer."""
-        address = f"http://127.0.0.1:{self._ports.status}/api/status"
-        try:
-            with urllib.request.urlopen(address, timeout=5) as answer:
-                status: dict[str, Any] = json.load(answer)
-        except (OSError, HTTPException):
-            return {}
-        return status
+        return self._ports.told()
 
     def cut(self, phase: Phase, moments: Random) -> Cut:
         """Bring the gateway into a phase, cut the power at a random moment of it, and boot again."""

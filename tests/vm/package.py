@@ -33,8 +33,11 @@ sync
 """Lets the witness outside hear what the gateway publishes."""
 
 
-def build(directory: Path, epoch: int | None = None) -> Path:
-    """Build the package for the guest; with another ``epoch`` (seconds since 1970) it is another version."""
+def build(directory: Path, epoch: int | None = None, *, quick: bool = False) -> Path:
+    """Build the package for the guest; with another ``epoch`` (seconds since 1970) it is another version.
+
+    ``quick`` ones are larger.
+    """
     environment = dict(os.environ)
     if epoch is not None:
         environment["SOURCE_DATE_EPOCH"] = str(epoch)
@@ -42,6 +45,7 @@ def build(directory: Path, epoch: int | None = None) -> Path:
         [
             sys.executable, str(_ROOT / "systemd/debian/build.py"),
             "--release", "trixie", "--arch", "amd64", "--output", str(directory),
+            *(["--quick"] if quick else []),
         ],
         env=environment, stdout=subprocess.DEVNULL, check=True, timeout=900,
     )  # fmt: skip

@@ -5,10 +5,7 @@ The gateway runs as its hardened unit on the board of a Raspberry Pi; none of th
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Iterator
-from http.client import HTTPException
 from typing import Any
 
 import pytest
@@ -16,12 +13,12 @@ import pytest
 from drivers.gpsd import distance_m
 from tests.drivers.nmea import second, second_without_fix
 from tests.servers import eventually
-from tests.vm.guest_mast import Ports
+from tests.vm.guest_mast import TOKEN, Ports
 from tests.vm.machine import Machine
 
 pytestmark = pytest.mark.system
 
-CONFIG = """
+CONFIG = f"""
 [gateway]
 id = "kernel-sensors"
 latitude = 27.7
@@ -37,11 +34,12 @@ min_free_disk = "64MiB"
 max_bytes = "64MiB"
 [status]
 listen = "0.0.0.0:8321"
+token = "{TOKEN}"
 [[sensor]]
 name = "baro"
 driver = "iio"
 device = "ads1015"
-channels = [{ quantity = "pressure", attribute = "in_voltage0", slope = 21.79, offset = 10.55 }]
+channels = [{{ quantity = "pressure", attribute = "in_voltage0", slope = 21.79, offset = 10.55 }}]
 [[sensor]]
 name = "gps"
 driver = "gpsd"
@@ -81,13 +79,7 @@ class Mast:
 
     def channel(self, name: str) -> dict[str, Any]:
         """A channel's last reading; empty before the first."""
-        try:
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{self._ports.status}/api/status", timeout=5
-            ) as answer:
-                channels: dict[str, dict[str, Any]] = json.load(answer)["channels"]
-        except (OSError, HTTPException):
-            return {}
+        channels: dict[str, dict[str, Any]] = self._ports.told().get("channels", {})
         return channels.get(name, {})
 
     def convert(self, word: int) -> None:
