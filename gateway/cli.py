@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from gateway.cli_types import count, override, pair, positive
+from gateway.cli_types import count, override, pair, port, positive
 
 CONFIG_PATH: Final = Path("/etc/fieldgate/gateway.toml")
 
@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     phone.set_defaults(action=_phone)
 
     provision = commands.add_parser(
-        "provision", help="create what Kafka needs; doing it again changes nothing"
+        "provision", help="create what Kafka and Mosquitto need; doing it again changes nothing"
     )
     what = provision.add_subparsers(dest="what", metavar="WHAT", required=True)
     topics = what.add_parser("topics", help="the topics of readings, gateways and alerts")
@@ -171,6 +171,36 @@ def _parser() -> argparse.ArgumentParser:
     topics.add_argument("--dry-run", action="store_true", help="only say what is missing")
     _add_properties(topics)
     topics.set_defaults(action=_provision_topics)
+
+    mosquitto = what.add_parser(
+        "mosquitto", help="this machine's broker: listeners, limits, users; starts without a network"
+    )
+    mosquitto.add_argument(
+        "--port", type=port, default=1883, metavar="PORT", help="of this machine's programs (default: 1883)"
+    )
+    mosquitto.add_argument(
+        "--lan", metavar="[ADDRESS:]PORT", help="let devices of the network in, with passwords, e.g. 1884"
+    )
+    mosquitto.add_argument(
+        "--device",
+        dest="devices",
+        metavar="NAME[=FILTER,…]",
+        action="append",
+        default=[],
+        help="a device's user and its topics (default: devices/NAME/#) (repeatable)",
+    )
+    mosquitto.add_argument(
+        "--passwords", type=Path, metavar="FILE", help="write new passwords there, mode 0600; else shown once"
+    )
+    mosquitto.add_argument(
+        "--root",
+        type=Path,
+        default=Path("/"),
+        metavar="DIR",
+        help="of an image being made (default: /)",
+    )
+    mosquitto.add_argument("--dry-run", action="store_true", help="only show what would change")
+    mosquitto.set_defaults(action=_provision_mosquitto)
 
     calibrations = commands.add_parser(
         "calibrations", help="which calibration was in force when, on each channel"
@@ -315,6 +345,12 @@ def _provision_topics(arguments: argparse.Namespace) -> int:
     for name in done.created:
         _say(f"{'missing' if arguments.dry_run else 'created'}  {name}")
     return _fail("\n".join(done.deviations)) if done.deviations else _OK
+
+
+def _provision_mosquitto(arguments: argparse.Namespace) -> int:
+    from gateway.provision_mosquitto import run
+
+    return run(arguments)
 
 
 def _jobs(arguments: Sequence[str]) -> int:

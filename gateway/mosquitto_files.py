@@ -1,0 +1,170 @@
+"""The files that make Debian's Mosquitto the mast's broker: what is in them, as text. Pure.
+
+Tried with Mosquitto 2.0.11 (Debian 12) and 2.0.21 (Debian 13).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+CONFIGURATION: Final = PurePosixPath("etc/mosquitto/conf.d/fieldgate.conf")
+PASSWORDS: Final = PurePosixPath("etc/mosquitto/fieldgate.passwd")
+ACCESS: Final = PurePosixPath("etc/mosquitto/fieldgate.acl")
+UNIT: Final = PurePosixPath("etc/systemd/system/mosquitto.service")
+DROP_IN: Final = PurePosixPath("etc/systemd/system/mosquitto.service.d/fieldgate.conf")
+"""Below the root directory."""
+
+MARK: Final = "# Written by `fieldgate provision mosquitto`"
+NETWORK_ONLINE: Final = "network-online.target"
+
+_DEVICE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_WAITS: Final = re.compile(rf"^(?:After|Wants|Requires)=.*\b{re.escape(NETWORK_ONLINE)}\b", re.MULTILINE)
+
+_COMMON: Final = f"""\
+{MARK}, which overwrites it. Put lines of your own into another file here.
+
+# Each listener has its own users.
+per_listener_settings true
+
+# Programs of this machine, without a password: whoever can connect here is on the machine already.
+listener {{port}} 127.0.0.1
+allow_anonymous true
+"""
+_LAN: Final = f"""
+# Devices of the mast's network: name and password, and each its own topics only. Not encrypted: for a
+# network that nobody else is in.
+listener {{listener}}
+allow_anonymous false
+password_file /{PASSWORDS}
+acl_file /{ACCESS}
+"""
+_LIMITS: Final = """
+# Nothing on the card. The gateway's own readings are in its memory and outbox; with persistence a kill saves
+# nothing either, and a truncated mosquitto.db would keep the broker from ever starting again.
+persistence false
+
+# A larger packet disconnects its publisher. The gateway makes a dead letter of what is over 1 MiB.
+max_packet_size 8388608
+# By default 20 may be in flight, and of more than 1,000 queued the newest are dropped while their publisher
+# still gets Success. The bytes are per client: a subscriber that is away costs 64 MiB at most.
+max_inflight_messages 1000
+max_queued_messages 100000
+max_queued_bytes 67108864
+
+# A phone that comes and goes is no news for a card.
+connection_messages false
+"""
+
+DROP_IN_TEXT: Final = f"""\
+{MARK}, or installed with fieldgate.
+# Debian's unit is restarted after a failure only, and given up after five quick ones: a broker that is
+# needed for a year comes back always.
+[Unit]
+StartLimitIntervalSec=0
+[Service]
+Restart=always
+RestartSec=1s
+# Memory runs out somewhere else first.
+OOMScoreAdjust=-500
+"""
+
+_UNIT_HEAD: Final = f"""\
+{MARK}: Debian's unit without {NETWORK_ONLINE}, which
+# a mast without uplink doesn't reach for minutes. A drop-in can't take such a line away (systemd.unit(5)).
+# It stands before the packaged one: provision again after an upgrade of mosquitto, or remove this file.
+"""
+
+
+class InvalidDevice(ValueError):
+    """A device that can't be given access; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A user of the LAN listener, and the topic filters it may publish to."""
+
+    name: str
+    filters: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Device:
+        """``NAME`` (its topics are ``devices/NAME/#``) or ``NAME=FILTER[,FILTER…]``. Raises InvalidDevice."""
+        name, equals, filters = text.partition("=")
+        if _DEVICE.fullmatch(name) is None:
+            raise InvalidDevice(f"{text!r}: a device's name has letters, digits, - and _ only, at most 64")
+        given = tuple(filters.split(",")) if equals else (f"devices/{name}/#",)
+        for each in given:
+            problem = _filter_problem(each)
+            if problem is not None:
+                raise InvalidDevice(f"{text!r}: {problem}")
+        return cls(name, given)
+
+
+def configuration(port: int, listener: str | None) -> str:
+    """The broker's configuration; ``listener`` is the LAN's ``PORT [ADDRESS]``, None without one."""
+    lan = "" if listener is None else _LAN.format(listener=listener)
+    return _COMMON.format(port=port) + lan + _LIMITS
+
+
+def access(devices: Iterable[Device]) -> str:
+    """Who may publish what. Nobody reads here but what a device needs none of."""
+    lines = [f"{MARK}, which overwrites it.", "# No device reads; each publishes to its own topics."]
+    for device in devices:
+        lines += ["", f"user {device.name}", *(f"topic write {each}" for each in device.filters)]
+    return "\n".join(lines) + "\n"
+
+
+def passwords(known: Mapping[str, str], devices: Iterable[Device]) -> str:
+    """The password file: the lines of known users that are still wanted, in the devices' order."""
+    return "".join(f"{known[each.name]}\n" for each in devices if each.name in known)
+
+
+def users(text: str) -> dict[str, str]:
+    """The lines of a password file by user."""
+    return {line.partition(":")[0]: line for line in text.splitlines() if ":" in line}
+
+
+def without_network_online(unit: str) -> str | None:
+    """A unit that no longer waits for the network; None where it doesn't."""
+    if _WAITS.search(unit) is None:
+        return None
+    kept = (_without(line) for line in unit.splitlines())
+    return _UNIT_HEAD + "\n".join(line for line in kept if line is not None) + "\n"
+
+
+def conflicts(files: Mapping[str, str], ports: Sequence[int]) -> Iterator[str]:
+    """What in the broker's other files would keep it from starting, or undo this: ``FILE:LINE: why``."""
+    for name, text in files.items():
+        for number, line in enumerate(text.splitlines(), start=1):
+            key, _, value = line.strip().partition(" ")
+            if key in ("listener", "port") and value.split()[:1] in [[str(port)] for port in ports]:
+                yield f"{name}:{number}: {line.strip()!r} takes the same port: remove it"
+            elif key in ("allow_anonymous", "password_file", "acl_file", "per_listener_settings"):
+                yield f"{name}:{number}: {line.strip()!r} would count for another listener: remove it"
+
+
+def _without(line: str) -> str | None:
+    key, equals, value = line.partition("=")
+    if not equals or key not in ("After", "Wants", "Requires"):
+        return line
+    left = [word for word in value.split() if word != NETWORK_ONLINE]
+    if left == value.split():
+        return line
+    return f"{key}={' '.join(left)}" if left else None
+
+
+def _filter_problem(topic: str) -> str | None:
+    levels = topic.split("/")
+    if not topic or any(char.isspace() or not char.isprintable() for char in topic):
+        return f"{topic!r} is no topic filter: empty, or with blanks in it"
+    if any("#" in level and (level != "#" or at < len(levels) - 1) for at, level in enumerate(levels)):
+        return f"{topic!r}: # stands alone, at the end"
+    if any("+" in level and level != "+" for level in levels):
+        return f"{topic!r}: + stands for a whole level"
+    if levels[0] in ("#", "+") or levels[0].startswith("$"):
+        return f"{topic!r} is everybody's: begin with a level of the device's own"
+    return None
