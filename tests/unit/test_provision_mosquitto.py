@@ -1,4 +1,4 @@
-"""The broker's files in a directory that stands for the machine's root; Mosquitto's own program makes the hashes."""
+"""The broker's files in a directory that stands for the machine's root; Mosquitto's program makes hashes."""
 
 from __future__ import annotations
 
@@ -209,7 +209,8 @@ def test_topics_of_a_device() -> None:
 def test_the_limits() -> None:
     lines = configuration(1883, None).splitlines()
     for wanted in (
-        "per_listener_settings true", "persistence false", "max_packet_size 8388608", "max_inflight_messages 1000",
+        "per_listener_settings true", "persistence false", "max_packet_size 8388608",
+        "max_inflight_messages 1000",
         "max_queued_messages 100000", "max_queued_bytes 67108864",
     ):  # fmt: skip
         assert lines.count(wanted) == 1
