@@ -209,6 +209,27 @@ def _parser() -> argparse.ArgumentParser:
     calibrations.add_argument("--json", action="store_true", help="the records as JSON")
     calibrations.set_defaults(action=_calibrations)
 
+    report = commands.add_parser(
+        "self-report", help="how the mast is, as an event and a line; each day by a timer"
+    )
+    _add_config(report)
+    report.set_defaults(action=_self_report)
+
+    uplink = commands.add_parser(
+        "uplink",
+        help="reset the modem or reboot when Kafka has been away for long, as [uplink] says; by a timer",
+    )
+    _add_config(uplink)
+    uplink.add_argument(
+        "--state",
+        type=Path,
+        default=Path("/var/lib/fieldgate-uplink/state.json"),
+        metavar="FILE",
+        help="what was done when (default: /var/lib/fieldgate-uplink/state.json)",
+    )
+    uplink.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    uplink.set_defaults(action=_uplink)
+
     # Listed for --help; main() hands them on unparsed.
     commands.add_parser("outbox", help="stats, export, import, drain of what waits here", add_help=False)
     commands.add_parser("swap", help="another instrument in a sensor's place", add_help=False)
@@ -345,6 +366,18 @@ def _provision_topics(arguments: argparse.Namespace) -> int:
     for name in done.created:
         _say(f"{'missing' if arguments.dry_run else 'created'}  {name}")
     return _fail("\n".join(done.deviations)) if done.deviations else _OK
+
+
+def _self_report(arguments: argparse.Namespace) -> int:
+    from gateway.self_report import run
+
+    return run(arguments.config)
+
+
+def _uplink(arguments: argparse.Namespace) -> int:
+    from gateway.uplink_command import run
+
+    return run(arguments.config, arguments.state, dry_run=arguments.dry_run)
 
 
 def _provision_mosquitto(arguments: argparse.Namespace) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -15,3 +16,5 @@ class Counters:
     stored: int = 0
     dead_letters: int = 0
     late_echoes: int = 0
+    delivered: Counter[bytes] = field(default_factory=Counter)
+    """What Kafka has confirmed, live or from the outbox, by key."""

@@ -501,5 +501,12 @@ class Daemon:
             "stuck": list(self._watchdog.stuck),
             "machine": vitals(self._config.outbox.path).fields(),
             "spinnable": sorted(self._supervisor.pulses()),
-            "channels": self._last.snapshot(),
+            "channels": {
+                channel: {
+                    **last,
+                    "forwarded": counters.delivered[f"{self._config.gateway.id}/{channel}".encode()],
+                    "dropped": self._runs.dropped_of(channel),
+                }
+                for channel, last in self._last.snapshot().items()
+            },
         }

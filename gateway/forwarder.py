@@ -384,6 +384,7 @@ class Forwarder:
 
     def _outcome(self, entry: Entry, undelivered: Undelivered | None) -> None:
         if undelivered is None:
+            self.counters.delivered[entry.record.key] += 1
             self._note_revision(entry.record)
             self._kafka_told(entry.record.topic, entry.sent_s)
             self.counters.confirmed += 1
@@ -407,6 +408,7 @@ class Forwarder:
         latest_sent_s: dict[str, float] = {}
         for outcome in delivered:
             topic = outcome.record.topic
+            self.counters.delivered[outcome.record.key] += 1
             self._note_revision(outcome.record)
             if outcome.sent_s > latest_sent_s.get(topic, float("-inf")):
                 latest_sent_s[topic] = outcome.sent_s

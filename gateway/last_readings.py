@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection
 from typing import Any, Final
 
-from cloud.schema import Reading, format_time
+from cloud.schema import GOOD, NOT_EVALUATED, Reading, format_time
 
 RECENT: Final = 120
 """So many readings of a channel are remembered: two minutes at 1 Hz, 10 kB."""
@@ -19,12 +19,14 @@ class LastReadings:
     def __init__(self) -> None:
         self._readings: dict[str, Reading] = {}
         self._recent: dict[str, deque[tuple[int, float | None]]] = {}
+        self._valid: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def note(self, reading: Reading) -> None:
         """Remember a reading as its channel's last."""
         with self._lock:
             self._readings[reading.channel] = reading
+            self._valid[reading.channel] += reading.quality in (GOOD, NOT_EVALUATED)
             recent = self._recent.setdefault(reading.channel, deque(maxlen=RECENT))
             recent.append((reading.time_us // 1000, reading.value))
 
@@ -40,9 +42,12 @@ class LastReadings:
             return {channel: list(map(list, values)) for channel, values in self._recent.items()}
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
-        """By channel: time, period_ms, value, unit, raw, raw_unit, quality, reasons, seq."""
+        """By channel: time, value, unit, raw, raw_unit, quality, reasons, seq, period_ms.
+
+        ``valid``: how many of this run were good or not evaluated.
+        """
         with self._lock:
-            readings = dict(self._readings)
+            readings, valid = dict(self._readings), Counter(self._valid)
         return {
             channel: {
                 "time": format_time(reading.time_us),
@@ -54,6 +59,7 @@ class LastReadings:
                 "quality": reading.quality,
                 "reasons": reading.reasons,
                 "seq": reading.seq,
+                "valid": valid[channel],
             }
             for channel, reading in readings.items()
         }

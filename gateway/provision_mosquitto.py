@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import pwd
 import secrets
 import shutil
 import subprocess
@@ -20,8 +21,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gateway import mosquitto_files as files
+from gateway.durable_write import Rights, write_whole
 from gateway.mosquitto_files import Device, InvalidDevice
-from gateway.state_file import write_durably
 
 _PASSWORD_BYTES: Final = 18
 _SECRET_MODE: Final = 0o600
@@ -151,17 +152,17 @@ def _write(root: Path, wanted: Wanted) -> None:
         path.unlink()
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not wanted.secret:
-        write_durably(path, wanted.text, _MODE)
-        return
-    write_durably(path, wanted.text, _SECRET_MODE)
-    if os.geteuid() == 0 and root == Path("/"):
+    rights = Rights(os.geteuid(), os.getegid(), _SECRET_MODE if wanted.secret else _MODE)
+    if wanted.secret and os.geteuid() == 0 and root == Path("/"):
         # The broker has given root up when it reads them; later versions refuse others' files.
-        shutil.chown(path, "mosquitto", "mosquitto")
+        broker = pwd.getpwnam("mosquitto")
+        rights = Rights(broker.pw_uid, broker.pw_gid, _SECRET_MODE)
+    write_whole(path, wanted.text.encode(), rights)
 
 
 def _tell_in_file(path: Path, fresh: Mapping[str, str]) -> None:
-    write_durably(path, "".join(f"{name} {password}\n" for name, password in fresh.items()), _SECRET_MODE)
+    told = "".join(f"{name} {password}\n" for name, password in fresh.items())
+    write_whole(path, told.encode(), Rights(os.geteuid(), os.getegid(), _SECRET_MODE))
 
 
 def _show(root: Path, changed: list[Wanted], fresh: Mapping[str, str]) -> int:

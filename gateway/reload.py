@@ -23,6 +23,10 @@ _LIVE: Final = frozenset(
         ("kafka", "properties"),
         ("outbox", "commit_interval_s"),
         ("status", "listen"),
+        # `fieldgate uplink` reads them when it is run: nothing in the daemon changes.
+        ("uplink", "reset_after_h"),
+        ("uplink", "reset_command"),
+        ("uplink", "reboot_after_h"),
     }
 )
 _PLACE: Final = frozenset({("gateway", "latitude"), ("gateway", "longitude"), ("gateway", "elevation_m")})

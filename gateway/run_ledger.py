@@ -58,6 +58,15 @@ class _Dropped:
     def count(self) -> int:
         return self._count
 
+    def lost_of(self, gateway: str, channel: str) -> int:
+        """How many of a channel, of all runs; without those that nobody knows."""
+        return sum(
+            last - first + 1
+            for (of, _, named), spans in self._spans.items()
+            if (of, named) == (gateway, channel)
+            for first, last in spans
+        )
+
     def fields(self, own: str) -> dict[str, Any]:
         spans = [(key, span) for key, of in self._spans.items() for span in of]
         # More would make a record that Kafka refuses; each range was announced by an event of its own.
@@ -116,6 +125,11 @@ class RunLedger:
         """By reason, how many records this run has dropped as far as they were counted."""
         with self._lock:
             return {reason: dropped.count for reason, dropped in self._dropped.items()}
+
+    def dropped_of(self, channel: str) -> int:
+        """How many readings of a channel of this gateway were dropped since the daemon started."""
+        with self._lock:
+            return sum(each.lost_of(self._gateway, channel) for each in self._dropped.values())
 
     def dropped(self, drop: Drop) -> Record:
         """The event that announces a drop."""

@@ -87,17 +87,10 @@ class StateFile:
             log.error("event=state.not_written path=%s error=%s", self._path, error)
 
 
-def write_durably(path: Path, text: str, mode: int | None = None) -> None:
-    """Replace a small file; it is on disk, or as it was, whenever the power goes. Raises OSError.
-
-    ``mode``: its permissions from the first byte on; None leaves them to the umask.
-    """
+def write_durably(path: Path, text: str) -> None:
+    """Replace a small file; it is on disk, or as it was, whenever the power goes. Raises OSError."""
     temporary = path.with_name(path.name + ".new")
-    temporary.unlink(missing_ok=True)
-    number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode & 0o600)
-    with open(number, "w", encoding="utf-8") as file:  # noqa: PTH123
-        if mode is not None:
-            os.fchmod(number, mode)
+    with temporary.open("w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -174,6 +174,19 @@ def _mqtt_problems(source: Source, raw: dict[str, Any]) -> None:
 def _uplink_problems(source: Source, raw: dict[str, Any]) -> None:
     if "batch_s" in raw and raw.get("mode", "live") == "live":
         source.warn(("uplink", "batch_s"), 'counts only with mode = "metered"')
+    command, reset_h, reboot_h = (
+        raw.get(key) for key in ("reset_command", "reset_after_h", "reboot_after_h")
+    )
+    if "reset_after_h" in raw and not command:
+        source.error(
+            ("uplink", "reset_after_h"), 'needs reset_command, such as ["mmcli", "-m", "any", "--reset"]'
+        )
+    if isinstance(command, list) and command and not str(command[0]).startswith("/"):
+        source.warn(
+            ("uplink", "reset_command"), "is found by root's PATH: write where it is, as in /usr/bin/mmcli"
+        )
+    if isinstance(reset_h, int | float) and isinstance(reboot_h, int | float) and reboot_h <= reset_h:
+        source.error(("uplink", "reboot_after_h"), "must be longer than reset_after_h: first the modem")
 
 
 def _outbox_sizes(source: Source, raw: dict[str, Any]) -> None:

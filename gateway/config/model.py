@@ -86,12 +86,26 @@ class KafkaConfig:
 
 @dataclass(frozen=True, slots=True)
 class UplinkConfig:
-    """How readings leave: each at once (live), or stored and sent every ``batch_s`` seconds (metered)."""
+    """How readings leave: each at once (live), or stored and sent every ``batch_s`` seconds (metered).
+
+    The others are for ``fieldgate uplink``, which looks at them itself; hours without a word from Kafka.
+    """
 
     mode: Annotated[
         Literal["live", "metered"], Meaning("each reading is sent at once; or stored, and sent in batches")
     ] = "live"
     batch_s: Annotated[float, Ge(1), Le(3600), Meaning("metered: how often a batch is sent", "s")] = 60.0
+    reset_after_h: Annotated[
+        Annotated[float, Ge(0.5), Le(720)] | None,
+        Meaning("run reset_command after so long without a word from Kafka", "h"),
+    ] = None
+    reset_command: Annotated[
+        tuple[str, ...], Meaning("program and arguments that reset the modem, run by root; no shell")
+    ] = ()
+    reboot_after_h: Annotated[
+        Annotated[float, Ge(2), Le(720)] | None,
+        Meaning("reboot after so long without a word from Kafka", "h"),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
