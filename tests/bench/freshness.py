@@ -111,6 +111,7 @@ class Watch:
         self._logs = {name: Log(lake / name) for name in ("readings", "statistics")}
         self._channels = channels
         self._counted: dict[tuple[str, str, int], int] = {}
+        self._counts: list[tuple[tuple[str, str, int], int, float]] = []
         # Pairs of Kafka's time and age, in seconds.
         self.ages: dict[str, list[tuple[float, float]]] = {name: [] for name in self._logs}
         self.first_s: float | None = None
@@ -121,11 +122,11 @@ class Watch:
         self.looked_s = time.time()
         for visible_s, rows in self._logs["readings"].news(["kafka_time"]):
             self.first_s = self.first_s or visible_s
-            times = [us / 1e6 for us in rows["kafka_time"].cast(pa.int64()).to_pylist()]
+            times = [us / 1e6 for us in _microseconds(rows["kafka_time"])]
             self.ages["readings"] += [(at, visible_s - at) for at in times]
         keys = ["gateway", "channel", "interval_start"]
         for visible_s, rows in self._logs["statistics"].news([*keys, "count"]):
-            starts = [us // 1_000_000 for us in rows["interval_start"].cast(pa.int64()).to_pylist()]
+            starts = [us // 1_000_000 for us in _microseconds(rows["interval_start"])]
             for *name, start, count in zip(
                 rows["gateway"].to_pylist(),
                 rows["channel"].to_pylist(),
@@ -133,12 +134,23 @@ class Watch:
                 rows["count"].to_pylist(),
                 strict=True,
             ):
-                key = (name[0], name[1], start)
-                before = self._counted.get(key, 0)
-                self._counted[key] = max(before, count)
-                times = self._channels.taken.get(key, [])[before:count]
-                self.ages["statistics"] += [(at, visible_s - at) for at in times]
+                self._counts.append(((name[0], name[1], start), count, visible_s))
+        self._counts = [told for told in self._counts if not self._take_up(*told)]
         return self
+
+    def _take_up(self, key: tuple[str, str, int], count: int, visible_s: float) -> bool:
+        """Ages of the readings that a row counts; False where Kafka's answer to some hasn't been seen yet."""
+        taken = self._channels.taken.get(key, [])
+        if len(taken) < count:
+            return False
+        before = self._counted.get(key, 0)
+        self._counted[key] = max(before, count)
+        self.ages["statistics"] += [(at, visible_s - at) for at in taken[before:count]]
+        return True
+
+
+def _microseconds(times: Any) -> list[int]:
+    return list(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()).to_pylist())
 
 
 def percentile(ordered: list[float], share: float) -> float:
@@ -175,8 +187,9 @@ def main() -> int:
                 channels.stop()
                 everything = sum(map(len, channels.taken.values()))
                 eventually(
-                    lambda: min(map(len, watch.look().ages.values())) >= everything,
+                    lambda: {table: len(ages) for table, ages in watch.look().ages.items()},
                     120,
+                    until=lambda there: min(there.values()) >= everything,
                     poll_s=0.2,
                 )
             finally:
