@@ -61,6 +61,11 @@ def calibration_history_path(config: Config) -> Path:
     return config.outbox.path.with_name(config.outbox.path.name + ".channels")
 
 
+def discovery_path(config: Config) -> Path:
+    """Where the gateway remembers which discovery messages it has retained on the local broker."""
+    return config.outbox.path.with_name(config.outbox.path.name + ".discovery")
+
+
 def channel_records(config: Config) -> list[ChannelRecord]:
     """The record of each channel of the gateway's own sensors."""
     return [

@@ -38,8 +38,12 @@ class Complaints:
         silent = not self._told_silent and now_s - self._failing_since_s >= _SILENT_S
         kind = self._kind(error)
         if silent or now_s - self._told_s.get(kind, float("-inf")) >= _TOLD_EVERY_S:
-            count = f" failures={self._failures}" if self._failures > 1 else ""
-            log.warning("event=sensor.silent sensor=%s error=%s%s", self._sensor, error, count)
+            if self._failures > 1:
+                log.warning(
+                    "event=sensor.silent sensor=%s error=%s failures=%d", self._sensor, error, self._failures
+                )
+            else:
+                log.warning("event=sensor.silent sensor=%s error=%s", self._sensor, error)
             self._told_s[kind], self._told_silent, self._failures = now_s, True, 0
         else:
             log.debug("event=sensor.silent sensor=%s error=%s", self._sensor, error)

@@ -6,10 +6,9 @@ import faulthandler
 import json
 import logging
 import signal
-import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -19,7 +18,7 @@ from buffer.errors import OutboxError
 from cloud.errors import CloudError
 from cloud.schema import SYNCED, UNSYNCED, Reading, format_time
 from drivers.interface import BoardError
-from gateway import assembly
+from gateway import assembly, home_assistant, logs
 from gateway.announced_status import AnnouncedStatus, installed_version
 from gateway.broker_drops import BrokerDrops
 from gateway.calibration_history import CalibrationHistory
@@ -64,17 +63,15 @@ HUNG_DRIVERS: Final = "HUNG_DRIVERS"
 
 def run(path: Path, overrides: Mapping[str, object], seconds: float | None) -> int:
     """Run until SIGTERM or SIGINT; the exit code. ``seconds`` ends the sampling, not the forwarding."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s level=%(levelname)s %(name)s %(message)s"
-    )
+    bounded = logs.set_up()
     # What every thread is doing when the watchdog ends this process (SIGABRT), or a library crashes it.
     faulthandler.enable()
     try:
         config = load(path, overrides)
-        daemon = Daemon(config, path, overrides)
+        daemon = Daemon(config, path, overrides, log_overdue=bounded.tell_overdue)
     except ConfigError as error:
         for problem in error.problems:
-            log.error("%s", problem)
+            log.error("event=config.refused problem=%s", problem)
         return 1
     except (BoardError, CloudError, OutboxError) as error:
         log.error("event=daemon.cannot_start error=%s", error)
@@ -86,9 +83,15 @@ class Daemon:
     """One run of the gateway."""
 
     def __init__(
-        self, config: Config, path: Path, overrides: Mapping[str, object], machine: Machine | None = None
+        self,
+        config: Config,
+        path: Path,
+        overrides: Mapping[str, object],
+        machine: Machine | None = None,
+        log_overdue: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
+        self._log_overdue = log_overdue
         machine = machine or Machine()
         self._run_id = new_run()
         self._stop = threading.Event()
@@ -190,6 +193,9 @@ class Daemon:
         self._forecast = Forecast()
         self._status = StatusPage(Answers(self._snapshot, self._last.recent, self._supervisor.pulses))
         self._control = ControlServer(config.outbox.path, PhoneControl(self._status))
+        self._discovery = home_assistant.Discovery(
+            assembly.discovery_path(config), self._link.keep, self._link.ready.is_set
+        )
         self._started_s = self._turned_s = time.monotonic()
         self._turns = 0
         self._thread = threading.get_native_id()
@@ -226,6 +232,7 @@ class Daemon:
         self._calibrations.begin(assembly.channel_records(self._config))
         self._forwarder.start()
         self._announce_status()
+        self._discover()
         self._link.start()
         self._open_status()
         self._supervisor.start()
@@ -257,11 +264,13 @@ class Daemon:
                 self._supervisor.stop()
             if self._check_samplers():
                 return False
+            self._log_overdue()
             self._announce_disk()
             self._check_clock()
             self._status.phone.check()
             self._announce_status()
             self._calibrations.check(self._supervisor.said)
+            self._discovery.tend()
             if self._reload_asked.is_set():
                 self._reload()
             self._notices.check()
@@ -340,6 +349,7 @@ class Daemon:
         plan = self._reloading.reload()
         if plan is not None:
             self._config = self._reloading.config
+            self._discover()
             log.info("event=daemon.reloaded changes=%s", json.dumps(plan.told()))
             self._forwarder.announce(self._runs.event("reloaded", **plan.told()))
             self._forwarder.announce(self._runs.record("ended" if self._supervisor.ended else "running"))
@@ -369,6 +379,9 @@ class Daemon:
             synced=self._clock.synced,
             mqtt_connected=self._link.ready.is_set(),
         )
+
+    def _discover(self) -> None:
+        self._discovery.adopt(home_assistant.messages(self._config, installed_version()))
 
     def _open_status(self) -> None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage, topic_matches_sub
@@ -108,6 +108,7 @@ class MqttLink:
         self._tries = 0
         self._greeting: tuple[str, bytes] | None = None
         self._greeting_lock = threading.Lock()
+        self._kept: dict[str, bytes] = {}
         self.ready = threading.Event()
         client = _Turning(
             CallbackAPIVersion.VERSION2,
@@ -140,6 +141,18 @@ class MqttLink:
         """Publish the greeting once more: something else took its place."""
         with self._greeting_lock:
             self._publish_greeting()
+
+    def keep(self, messages: Mapping[str, bytes]) -> None:
+        """Publish these, retained, now and at every connect, for a broker may forget. Empty removes one."""
+        with self._greeting_lock:
+            changed = {topic: each for topic, each in messages.items() if self._kept.get(topic) != each}
+            self._kept = dict(messages)
+            if self.ready.is_set():
+                self._publish_retained(changed)
+
+    def _publish_retained(self, messages: Mapping[str, bytes]) -> None:
+        for topic, payload in messages.items():
+            self._client.publish(topic, payload, qos=1, retain=True)
 
     def _publish_greeting(self) -> None:
         if self._greeting is not None and self.ready.is_set():
@@ -303,6 +316,8 @@ class MqttLink:
         self.ready.set()
         log.info("event=mqtt.subscribed filters=%s", ",".join(self._filters))
         self.greet_again()
+        with self._greeting_lock:
+            self._publish_retained(self._kept)
 
     def _on_disconnect(
         self,

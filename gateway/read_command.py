@@ -23,6 +23,7 @@ from rich.text import Text
 from buffer.reader import user_of
 from cloud.schema import FAIL, MISSING, Reading, format_time
 from drivers.interface import DriverError
+from drivers.registry import driver_type
 from gateway import assembly
 from gateway.config import Config, ConfigError, SensorConfig, load
 from gateway.look import COUNT_S, Look
@@ -30,6 +31,9 @@ from gateway.status_table import QUALITY, NoStatus, fetch
 
 _POLL_S: Final = 1.0
 _NARROW: Final = 80
+_AGAIN_S: Final = 0.2
+NOT_YET: Final = 75
+"""Exit code: nothing is wrong, but some sensor has no reading yet (EX_TEMPFAIL of sysexits.h: ask again)."""
 
 WORDS: Final[Mapping[str, str]] = {
     "UNDER_RANGE": "below what the sensor or the site can have",
@@ -67,11 +71,18 @@ class Row:
     reasons: tuple[str, ...]
     seq: int
     trouble: str | None = None
+    due_s: float | None = None
+    """Of a sensor that has no reading yet: within how many seconds it will have one, at the latest."""
 
     @property
     def failed(self) -> bool:
-        """True where there is no value, or one that can't be right."""
-        return self.quality in (MISSING, FAIL)
+        """True where there is no value that is due, or one that can't be right."""
+        return self.quality in (MISSING, FAIL) and not self.pending
+
+    @property
+    def pending(self) -> bool:
+        """True where the first reading isn't due yet."""
+        return self.due_s is not None
 
     @property
     def words(self) -> str:
@@ -89,7 +100,11 @@ def run(
     timeout_s: float,
     seconds: float | None,
 ) -> int:
-    """Print it: 0, or 1 where a sensor has no value, a failed one, or nothing can be read."""
+    """Print it: 0, or 1 where a sensor has no value, a failed one, or nothing can be read.
+
+    NOT_YET where nothing has failed and the running daemon has no reading of a sensor yet, after
+    ``timeout_s`` or because it isn't due within that.
+    """
     # What goes wrong stands in the table.
     logging.getLogger("gateway").setLevel(logging.CRITICAL)
     logging.getLogger("drivers").setLevel(logging.CRITICAL)
@@ -100,22 +115,27 @@ def run(
         if follow:
             source = _follow_daemon(config, sensors) if asked else None
             return _follow(config, sensors, source, json_output=json_output, seconds=seconds)
-        rows = (
-            rows_of_status(asked, sensors) if asked else _look(config, sensors, timeout_s, quiet=json_output)
-        )
+        if asked:
+            rows = _asked_until_known(config, sensors, asked, timeout_s)
+        else:
+            rows = _look(config, sensors, timeout_s, quiet=json_output)
     except ConfigError as error:
         sys.stderr.write("".join(f"{problem}\n" for problem in error.problems))
         return 1
     except (CannotRead, DriverError) as error:
         sys.stderr.write(f"fieldgate: {error}\n")
         return 1
-    failed = any(row.failed for row in rows)
+    failed, pending = any(row.failed for row in rows), any(row.pending for row in rows)
     if json_output:
-        answer = {"ok": not failed, "source": "daemon" if asked else "board", "readings": [*map(_json, rows)]}
+        answer = {
+            "ok": not failed and not pending,
+            "source": "daemon" if asked else "board",
+            "readings": [*map(_json, rows)],
+        }
         sys.stdout.write(json.dumps(answer, indent=2) + "\n")
     else:
         print_rows(rows, Console(highlight=False), datetime.now(UTC) if asked else None)
-    return 1 if failed else 0
+    return 1 if failed else NOT_YET if pending else 0
 
 
 def _chosen(config: Config, names: Sequence[str]) -> list[SensorConfig]:
@@ -160,19 +180,63 @@ def daemon_status(config: Config) -> dict[str, Any] | None:
     )
 
 
+def _asked_until_known(
+    config: Config, sensors: Sequence[SensorConfig], status: Mapping[str, Any], timeout_s: float
+) -> list[Row]:
+    """The daemon's readings; first ones that should come within the time are waited for, as a board's are."""
+    deadline_s = time.monotonic() + timeout_s
+    soon = {sensor.name for sensor in sensors if 2 * sensor.interval_s <= timeout_s}
+    while True:
+        rows = rows_of_status(status, sensors)
+        if not any(row.pending and row.sensor in soon for row in rows) or time.monotonic() >= deadline_s:
+            return rows
+        time.sleep(_AGAIN_S)
+        again = daemon_status(config)
+        if again is None:
+            return rows
+        status = again
+
+
 def rows_of_status(status: Mapping[str, Any], sensors: Sequence[SensorConfig]) -> list[Row]:
-    """The daemon's last readings. Raises CannotRead where it doesn't know a sensor."""
+    """The daemon's last readings; a sensor that has none yet has one row that says when it is due."""
     channels, troubles = status.get("channels") or {}, status.get("troubles") or {}
     rows = []
     for sensor in sensors:
         own = [name for name in channels if name.rsplit(".", 1)[0] == sensor.name]
+        trouble = troubles.get(sensor.name)
         if not own:
-            raise CannotRead(
-                f"the running daemon has no reading of {sensor.name} yet: wait for its interval "
-                f"({sensor.interval_s:g} s), or reload the daemon if the sensor is new"
-            )
-        rows += [_row(sensor.name, name, channels[name], troubles.get(sensor.name)) for name in own]
+            rows.append(_no_reading_yet(sensor, status, trouble))
+        rows += [_row(sensor.name, name, channels[name], trouble) for name in own]
     return rows
+
+
+def _no_reading_yet(sensor: SensorConfig, status: Mapping[str, Any], trouble: str | None) -> Row:
+    """What to say of a sensor of which the daemon has no reading."""
+    known_s = _known_for_s(status)
+    # On the grid a first period may begin a whole interval after the start, and what is counted ends another
+    # one later; the read takes its time, too.
+    due_s = max(2 * sensor.interval_s + driver_type(sensor.driver).longest_read_s - known_s, 0.0)
+    if due_s > 0:
+        words = f"no reading yet, due within {due_s:.0f} s" if due_s >= 1 else "no reading yet, due now"
+        told = "; ".join(filter(None, (words, trouble)))
+        return _without_reading(sensor.name, told, round(due_s, 1))
+    words = "no reading, though it is due: reload the daemon if the sensor is new in the config"
+    return _without_reading(sensor.name, "; ".join(filter(None, (trouble, words))), None)
+
+
+def _known_for_s(status: Mapping[str, Any]) -> float:
+    """How long the running daemon has had its config, by its clock and ours: they are one machine's."""
+    uptime_s = float(status.get("uptime_s") or 0.0)
+    loaded_at = (status.get("config") or {}).get("loaded_at")
+    if not isinstance(loaded_at, str):
+        return uptime_s
+    loaded_s = (datetime.now(UTC) - datetime.fromisoformat(loaded_at)).total_seconds()
+    # A clock that was set since makes nonsense of the difference.
+    return min(uptime_s, loaded_s) if loaded_s >= 0 else uptime_s
+
+
+def _without_reading(sensor: str, trouble: str | None, due_s: float | None) -> Row:
+    return Row(sensor, sensor, None, None, "", None, None, MISSING, (), 0, trouble, due_s)
 
 
 def _row(sensor: str, channel: str, last: Mapping[str, Any], trouble: str | None) -> Row:
@@ -202,9 +266,7 @@ def _look(config: Config, sensors: Sequence[SensorConfig], timeout_s: float, *, 
         for seen in look.run(timeout_s):
             rows += [row_of_reading(reading, seen.sensor, seen.trouble) for reading in seen.readings]
             if not seen.readings:
-                rows.append(
-                    Row(seen.sensor, seen.sensor, None, None, "", None, None, MISSING, (), 0, seen.trouble)
-                )
+                rows.append(_without_reading(seen.sensor, seen.trouble, None))
         return rows
     finally:
         board.close()
@@ -219,7 +281,7 @@ def _follow_daemon(config: Config, sensors: Sequence[SensorConfig]) -> Callable[
         if status is None:
             raise CannotRead("the daemon has ended")
         for row in rows_of_status(status, sensors):
-            if shown.get(row.channel) != row.seq:
+            if not row.pending and shown.get(row.channel) != row.seq:
                 shown[row.channel] = row.seq
                 yield row
 
@@ -279,7 +341,7 @@ def number_text(value: float | None, unit: str | None) -> str:
 
 
 def _quality(row: Row) -> Text:
-    word, colour = QUALITY.get(row.quality, ("?", "white"))
+    word, colour = ("–", "white") if row.pending else QUALITY.get(row.quality, ("?", "white"))
     return Text(word, style=colour)
 
 

@@ -18,6 +18,8 @@ RESTART: Final = "systemctl restart fieldgate"
 _SECTIONS: Final = ("gateway", "mqtt", "kafka", "uplink", "outbox", "clock", "status", "board")
 _LIVE: Final = frozenset(
     {
+        ("mqtt", "home_assistant"),
+        ("mqtt", "home_assistant_prefix"),
         ("kafka", "bootstrap_servers"),
         ("kafka", "topic"),
         ("kafka", "properties"),

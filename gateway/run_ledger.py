@@ -175,13 +175,15 @@ class RunLedger:
             "offset_ms": verdict.offset_ms,
             "first": released.first,
         }
-        log.warning(
-            "event=%s boot=%s offset_ms=%s first=%s",
-            "clock.repaired" if known else "clock.unsynced",
-            verdict.boot,
-            verdict.offset_ms,
-            released.first,
-        )
+        if known:
+            log.warning(
+                "event=clock.repaired boot=%s offset_ms=%d first=%s",
+                verdict.boot,
+                verdict.offset_ms,
+                released.first,
+            )
+        else:
+            log.warning("event=clock.unsynced boot=%s first=%s", verdict.boot, released.first)
         return Record(EVENTS_TOPIC, self._gateway.encode(), json.dumps(event).encode(), ())
 
     def payload(self, state: State) -> bytes:

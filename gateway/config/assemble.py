@@ -152,11 +152,11 @@ def _gateway_problems(source: Source, raw: dict[str, Any]) -> None:
 
 
 def _mqtt_problems(source: Source, raw: dict[str, Any]) -> None:
-    root = raw.get("topic_root")
-    if isinstance(root, str):
-        problem = topic_root_problem(root)
+    for key in ("topic_root", "home_assistant_prefix"):
+        root = raw.get(key)
+        problem = topic_root_problem(root) if isinstance(root, str) else None
         if problem is not None:
-            source.error(("mqtt", "topic_root"), problem)
+            source.error(("mqtt", key), problem)
     if raw.get("host") == "":
         source.error(("mqtt", "host"), "must not be empty")
     password = raw.get("password")

@@ -61,6 +61,8 @@ class MqttConfig:
     password: Annotated[
         str | None, Meaning('better { credential = "name" } or { file = "…" } than the password itself')
     ] = field(default=None, repr=False)
+    home_assistant: Annotated[bool, Meaning("tell Home Assistant of each channel (MQTT discovery)")] = False
+    home_assistant_prefix: Annotated[str, Meaning("Home Assistant's discovery prefix")] = "homeassistant"
 
     @property
     def login(self) -> tuple[str, str | None] | None:

@@ -9,18 +9,17 @@ from drivers.interface import Board
 from gateway.config import Config
 from gateway.doctor.findings import Finding
 from gateway.look import Look
-from gateway.read_command import WORDS, CannotRead, Row, number_text, row_of_reading, rows_of_status
+from gateway.read_command import WORDS, Row, number_text, row_of_reading, rows_of_status
 
 
 def from_daemon(config: Config, status: Mapping[str, Any]) -> Iterator[Finding]:
     """The daemon's last readings."""
     for sensor in config.sensors:
-        try:
-            rows = rows_of_status(status, [sensor])
-        except CannotRead as error:
-            yield Finding("sensor", "warning", str(error))
-            continue
-        yield _said(sensor.name, rows)
+        rows = rows_of_status(status, [sensor])
+        if any(row.pending for row in rows):
+            yield Finding("sensor", "warning", f"{sensor.name}: {rows[0].words}")
+        else:
+            yield _said(sensor.name, rows)
 
 
 def from_board(

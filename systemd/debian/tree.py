@@ -31,6 +31,8 @@ _PLACES: Final = tuple(
         (r"([^/]+)\.tmpfiles", r"usr/lib/tmpfiles.d/\1.conf"),
         (r"([^/]+)\.modules", r"usr/lib/modules-load.d/\1.conf"),
         (r"([^/]+)\.rules", r"usr/lib/udev/rules.d/\1.rules"),
+        # systemd's trigger compiles it (journalctl --update-catalog).
+        (r"([^/]+)\.catalog", r"usr/lib/systemd/catalog/\1.catalog"),
         # Chosen by a person who copies them: a hardware watchdog, a reboot after hours without uplink.
         (r"(?:optional|examples)/(.+)", str(DOCUMENTS / "examples/systemd") + r"/\1"),
         # Programs that units start, and that nobody calls by hand.

@@ -114,6 +114,35 @@ def test_what_is_wrong_is_said(tmp_path: Path, free_port: int) -> None:
     assert "gateway.id" in told.stderr
 
 
+SLOW_SENSOR = """
+[[sensor]]
+name = "slow"
+driver = "bp20"
+adc.input = 1
+interval_s = 3600
+"""
+
+
+def test_in_a_daemons_first_seconds_first_readings_are_waited_for(
+    tmp_path: Path, mosquitto: LocalMosquitto
+) -> None:
+    text, kafka = CONFIG + SLOW_SENSOR, f"127.0.0.1:{free_port()}"
+    with run_gateway(tmp_path, text.format(listen=""), "mast-07", kafka, mosquitto) as gateway:
+        eventually(gateway.asked, 20)
+        config = written(tmp_path, text.format(listen=f"127.0.0.1:{gateway.status_port}"))
+        told = read(config, "--json")
+        # Those that answer each second have answered; an hour isn't waited for, and is no failure.
+        assert told.returncode == 75, told
+        answer, readings = by_channel(told)
+        assert not answer["ok"]
+        assert list(readings) == ["cup-a.wind_speed", "baro.pressure", "gps.location", "slow"]
+        assert [each["due_s"] is None for each in readings.values()] == [True, True, True, False]
+        assert readings["slow"]["words"].startswith("no reading yet, due within 7")
+        assert read(config, "--json", "cup-a", "baro").returncode == 0
+        assert "no reading yet" in read(config).stdout
+        assert gateway.stop() == 0
+
+
 def test_a_running_daemon_is_asked(tmp_path: Path, mosquitto: LocalMosquitto) -> None:
     kafka = f"127.0.0.1:{free_port()}"
     with run_gateway(tmp_path, CONFIG.format(listen=""), "mast-07", kafka, mosquitto) as gateway:

@@ -1,0 +1,112 @@
+"""Discovery messages on a real Mosquitto: retained, removed, and there again after the broker forgot them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion
+
+from cloud.child import free_port
+from gateway.demo.mosquitto import LocalMosquitto
+from tests.integration.gateways import run_gateway
+from tests.servers import eventually, unique_name
+from tests.unit.json_schema import errors
+from tests.unit.test_home_assistant import SCHEMA
+
+BASE = """
+[gateway]
+id = "mast-07"
+[outbox]
+path = "outbox.db"
+[board]
+kind = "simulated"
+[mqtt]
+home_assistant = {option}
+"""
+BARO = '[[sensor]]\nname = "baro"\ndriver = "bp20"\n'
+DHT = '[[sensor]]\nname = "dht"\ndriver = "dht11"\npin = 4\ninterval_s = 2\n'
+PREFIX = "homeassistant/sensor/mast-07"
+
+
+def retained(broker: LocalMosquitto, wildcard: str) -> dict[str, bytes]:
+    """Everything that a Home Assistant which connects now is told."""
+    found: dict[str, bytes] = {}
+    marker, subscribed, over = unique_name("over"), threading.Event(), threading.Event()
+
+    def on_message(_client: Client, _data: Any, message: MQTTMessage) -> None:
+        if message.topic == marker:
+            over.set()
+            return
+        assert message.retain
+        found[message.topic] = bytes(message.payload)
+
+    client = Client(CallbackAPIVersion.VERSION2)
+    client.on_message = on_message
+    client.on_subscribe = lambda *_: subscribed.set()
+    client.connect(broker.host, broker.port)
+    client.loop_start()
+    try:
+        client.subscribe([(wildcard, 1), (marker, 1)])
+        assert subscribed.wait(20)
+        # What is retained comes before what is published after the subscription.
+        client.publish(marker, b"", qos=1)
+        assert over.wait(20)
+    finally:
+        client.disconnect()
+        client.loop_stop()
+    return found
+
+
+def names(broker: LocalMosquitto) -> set[str]:
+    """The entities that are announced, in the middle of their topics."""
+    return {topic.removeprefix(PREFIX).split("/")[1] for topic in retained(broker, "homeassistant/#")}
+
+
+def test_entities_come_change_and_go_with_their_channels(tmp_path: Path, mosquitto: LocalMosquitto) -> None:
+    kafka = f"127.0.0.1:{free_port()}"
+    text = BASE.format(option="true") + BARO + DHT
+    state = tmp_path / "outbox.db.discovery"
+    both = {"baro-pressure", "dht-temperature", "dht-humidity"}
+    with run_gateway(tmp_path, text, "mast-07", kafka, mosquitto) as gateway:
+
+        def reload(config: str) -> None:
+            before = gateway.status()["config"]
+            (tmp_path / "gateway.toml").write_text(config)
+            gateway.process.send_signal(signal.SIGHUP)
+            after = eventually(lambda: gateway.status()["config"], 30, until=lambda now: now != before)
+            assert after["error"] is None
+
+        eventually(lambda: names(mosquitto), 30, until=lambda told: told == both)
+        found = retained(mosquitto, "homeassistant/#")
+        status = retained(mosquitto, "fieldgate/mast-07/status")
+        for topic, payload in found.items():
+            assert topic.startswith(f"{PREFIX}/")
+            message = json.loads(payload)
+            assert list(errors(SCHEMA, message)) == []
+            # What it points at is there: the status that says online, and the readings.
+            (availability,) = message["availability"]
+            assert json.loads(status[availability["topic"]])["state"] == availability["payload_available"]
+            reading = eventually(lambda: gateway.status()["channels"], 20, until=lambda all: len(all) == 3)
+            assert message["state_topic"].rsplit("/", 2)[1] in {name.split(".")[0] for name in reading}
+        assert json.loads(state.read_text())["topics"] == sorted(found)
+
+        # A channel that goes takes its entity along; one that changes is told anew.
+        reload(BASE.format(option="true") + BARO + "interval_s = 5\n")
+        eventually(lambda: names(mosquitto), 30, until=lambda told: told == {"baro-pressure"})
+        (changed,) = retained(mosquitto, f"{PREFIX}/#").values()
+        assert json.loads(changed)["expire_after"] == 25
+        # A Mosquitto that remembers nothing is told again.
+        mosquitto.restart()
+        eventually(lambda: names(mosquitto), 30, until=lambda told: told == {"baro-pressure"})
+        assert gateway.stop() == 0
+
+    # The option goes while the daemon is stopped.
+    with run_gateway(tmp_path, BASE.format(option="false") + BARO, "mast-07", kafka, mosquitto) as gateway:
+        eventually(lambda: names(mosquitto), 30, until=lambda told: told == set())
+        eventually(lambda: not state.exists(), 40)
+        assert gateway.stop() == 0
