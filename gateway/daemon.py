@@ -23,6 +23,7 @@ from gateway.announced_status import AnnouncedStatus, installed_version
 from gateway.broker_drops import BrokerDrops
 from gateway.calibration_history import CalibrationHistory
 from gateway.clock import Machine
+from gateway.clock_gifts import ClockGifts
 from gateway.config import Config, ConfigError, load
 from gateway.forecast import Forecast
 from gateway.forwarder import Forwarder
@@ -191,7 +192,15 @@ class Daemon:
             lambda: self._forwarder.outbox_in_memory.problem is None and not self._watchdog.stuck,
         )
         self._forecast = Forecast()
-        self._status = StatusPage(Answers(self._snapshot, self._last.recent, self._supervisor.pulses))
+        self._clock_gifts = ClockGifts(machine.boot_ns)
+        self._status = StatusPage(
+            Answers(
+                self._snapshot,
+                self._last.recent,
+                self._supervisor.pulses,
+                self._clock_gifts if self._board.clock is None else None,
+            )
+        )
         self._control = ControlServer(config.outbox.path, PhoneControl(self._status))
         self._discovery = home_assistant.Discovery(
             assembly.discovery_path(config), self._link.keep, self._link.ready.is_set
@@ -336,6 +345,15 @@ class Daemon:
         return True
 
     def _check_clock(self) -> None:
+        for gift in self._clock_gifts.take():
+            try:
+                given = self._timekeeper.give(gift.offset_ms)
+            except ValueError as error:
+                gift.answer(str(error))
+                continue
+            self._forwarder.judged(given)
+            self._forwarder.announce(self._runs.clock_given(given, gift.uncertain_ms))
+            gift.answer(None)
         verdict = self._timekeeper.check(self._forwarder.reachable_s)
         if verdict is not None:
             self._forwarder.judged(verdict)
@@ -473,6 +491,9 @@ class Daemon:
             "run": self._run_id,
             "state": "stopping" if stopping else "ended" if self._supervisor.ended else "sampling",
             "now": format_time(self._clock.now_ns() // 1000),
+            "clock_given": self._timekeeper.given,
+            "clock_may_be_given": self._board.clock is None and self._timekeeper.may_be_given,
+            "own_time": self._board.clock is not None,
             "uplink": forwarder.uplink,
             "clock": SYNCED if self._clock.synced else UNSYNCED,
             "held": forwarder.held_rows,

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 from buffer.drops import Drop
 from cloud.schema import EVENTS_TOPIC, MAX_PAYLOAD_BYTES, RUN_ID, RUNS_TOPIC, VERSION
-from gateway.holdback import Released
+from gateway.holdback import Released, Verdict
 from gateway.ports import Record
 from gateway.state_file import Predecessors
 from gateway.summaries import Range, ranges
@@ -160,6 +160,12 @@ class RunLedger:
             **fields,
         }
         return Record(EVENTS_TOPIC, self._gateway.encode(), json.dumps(told).encode(), ())
+
+    def clock_given(self, verdict: Verdict, uncertain_ms: int) -> Record:
+        """The event that somebody at the mast said what time it is."""
+        return self.event(
+            "clock_given", boot=verdict.boot, offset_ms=verdict.offset_ms, uncertain_ms=uncertain_ms
+        )
 
     def released(self, released: Released) -> Record:
         """The event that readings of a boot now leave: with the time they were given, or without."""

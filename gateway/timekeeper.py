@@ -19,7 +19,8 @@ _SAVE_AGAIN_S: Final = 10.0
 def open_clock(config: Config, machine: Machine) -> tuple[SystemClock, Timekeeper]:
     """The machine's clock, and who watches it; what was known of this boot and earlier ones is read."""
     anchors = Anchors(config.outbox.path.with_name(config.outbox.path.name + ".clock"))
-    clock = machine.clock(config.clock.trust, known_synced=anchors.offset_ms(machine.boot) is not None)
+    seen = anchors.offset_ms(machine.boot) is not None and not anchors.given(machine.boot)
+    clock = machine.clock(config.clock.trust, known_synced=seen)
     return clock, Timekeeper(clock, machine.boot, anchors, config.clock.hold_s, config.clock.trust)
 
 
@@ -54,6 +55,42 @@ class Timekeeper:
         """What decides which records wait, by what is known now."""
         return Holdback(self._boot, self._verdicts)
 
+    @property
+    def may_be_given(self) -> bool:
+        """Whether somebody's word would set this boot's time; any thread may ask."""
+        return self._refusal() is None
+
+    @property
+    def given(self) -> bool:
+        """Whether this boot's time is somebody's word."""
+        return self._anchors.given(self._boot)
+
+    def give(self, offset_ms: int) -> Verdict:
+        """Take somebody's word for the wall time at boot, ms since the epoch: the verdict on this boot.
+
+        The system's clock stays as it is, and so does ``synced``: readings go on being marked, and leave with
+        the given time, until the clock is set. Raises ValueError with the reason where it isn't taken.
+        """
+        refusal = self._refusal()
+        if refusal is not None:
+            raise ValueError(refusal)
+        if offset_ms <= self._anchors.latest_seen_ms:
+            raise ValueError("that is before an earlier start of this machine, when its clock was right")
+        self._anchors.give(self._boot, offset_ms)
+        log.warning("event=clock.given boot=%s offset_ms=%d", self._boot, offset_ms)
+        return Verdict(self._boot, offset_ms)
+
+    def _refusal(self) -> str | None:
+        if self._trusted or self._clock.synced:
+            return "the clock is set already"
+        if self._anchors.gave_up(self._boot):
+            return (
+                "readings have begun to leave without a time, and all until the next reboot do (clock.hold_s)"
+            )
+        if self._anchors.offset_ms(self._boot) is not None:
+            return "the time was given already, and readings have left with it"
+        return None
+
     def check(self, reachable_s: float) -> Verdict | None:
         """The verdict on this boot, once, when there is one. ``reachable_s``: how long Kafka has answered."""
         self._save_what_was_refused()
@@ -73,7 +110,8 @@ class Timekeeper:
                 (offset_ms - self._first_offset_ms) / 1000,
             )
             return None if gave_up else Verdict(self._boot, offset_ms)
-        if not gave_up and reachable_s >= self._hold_s and reachable_s > 0:
+        known = self._anchors.offset_ms(self._boot) is not None
+        if not (gave_up or known) and reachable_s >= self._hold_s and reachable_s > 0:
             self._anchors.give_up(self._boot)
             log.warning("event=clock.hold_ended boot=%s reachable_s=%.0f", self._boot, reachable_s)
             return Verdict(self._boot, None)

@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 from hashlib import sha256
 from typing import Final
@@ -37,6 +37,8 @@ class Verdict(Enum):
     CLOSED = "closed"
     """The gate's time is over, or it never had a token."""
     MISSING = "missing"
+    EARLIER = "earlier"
+    """The token of a gate that was here before."""
     WRONG = "wrong"
     WAIT = "wait"
     """Too many wrong tokens came from there."""
@@ -45,7 +47,8 @@ class Verdict(Enum):
 class Gate:
     """Any thread may ask.
 
-    ``token``: None lets nobody in. ``until_s`` is when it closes, by ``monotonic``; None is never.
+    ``token``: None lets nobody in. ``until_s`` is when it closes, by ``monotonic``; None is never. ``earlier``
+    tokens open nothing either, but who still has one isn't guessing: a page that was left open.
     """
 
     def __init__(
@@ -53,9 +56,11 @@ class Gate:
         token: str | None,
         until_s: float | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        earlier: Collection[str] = (),
     ) -> None:
         # Digests have one length: comparing them tells nothing of the token's own.
         self._digest = None if token is None else _digest(token)
+        self._earlier = [_digest(each) for each in earlier]
         self._until_s = until_s
         self._monotonic = monotonic
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
@@ -80,8 +85,11 @@ class Gate:
                 return Verdict.WAIT
             if offered is None:
                 return Verdict.MISSING
-            if hmac.compare_digest(_digest(offered), self._digest):
+            digest = _digest(offered)
+            if hmac.compare_digest(digest, self._digest):
                 return Verdict.ADMITTED
+            if any(hmac.compare_digest(digest, each) for each in self._earlier):
+                return Verdict.EARLIER
             self._note(peer)
             return Verdict.WRONG
 

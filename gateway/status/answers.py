@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.clock_gifts import ClockGifts
+
 
 @dataclass(frozen=True, slots=True)
 class Answers:
@@ -13,8 +15,10 @@ class Answers:
 
     ``recent``: by channel the last readings, ``[time in ms since the epoch, value or null]`` each.
     ``pulses``: by sensor that counts pulses, how many have come since its driver was started.
+    ``clock``: where a phone may leave its time; None where the board has a time of its own.
     """
 
     status: Callable[[], dict[str, Any]]
     recent: Callable[[], Mapping[str, list[list[Any]]]] = dict
     pulses: Callable[[], Mapping[str, int]] = dict
+    clock: ClockGifts | None = None

@@ -6,6 +6,7 @@ import errno
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,8 @@ from gateway.status.server import StatusServer
 log = logging.getLogger(__name__)
 
 LONGEST_MINUTES: Final = 24 * 60
+# Pages that were left open with an earlier token.
+_REMEMBERED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class PhoneDoor:
         self._monotonic = monotonic
         self._token = token
         self._server: StatusServer | None = None
+        self._port = 0
+        self._earlier: deque[str] = deque(maxlen=_REMEMBERED)
         self._gate: Gate | None = None
         self._lock = threading.Lock()
 
@@ -50,19 +55,24 @@ class PhoneDoor:
         with self._lock:
             self._end()
             token = self._token()
-            gate = Gate(token, self._monotonic() + seconds, self._monotonic)
-            # Every connection needs the token: who is on this machine has the status page.
-            try:
-                server = StatusServer(address, port, self._answers, gate, free_for_locals=False)
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE or port == 0:
-                    raise
-                server = StatusServer(address, 0, self._answers, gate, free_for_locals=False)
+            gate = Gate(token, self._monotonic() + seconds, self._monotonic, tuple(self._earlier))
+            self._earlier.append(token)
+            server = self._listen(address, (port, self._port, 0), gate)
             server.start()
-            self._server, self._gate = server, gate
+            self._server, self._gate, self._port = server, gate, server.port
         host = f"[{address}]" if ":" in address else address
         log.warning("event=phone.opened address=%s:%d minutes=%g", host, server.port, seconds / 60)
         return Opened(f"http://{host}:{server.port}/", token, seconds)
+
+    def _listen(self, address: str, ports: tuple[int, ...], gate: Gate) -> StatusServer:
+        """The first of the ports that is free. Locals need the token too: they have the other page."""
+        for port in ports[:-1]:
+            try:
+                return StatusServer(address, port, self._answers, gate, free_for_locals=False)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+        return StatusServer(address, ports[-1], self._answers, gate, free_for_locals=False)
 
     def close(self) -> bool:
         """Close it now; False where it wasn't open."""

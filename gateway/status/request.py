@@ -19,6 +19,7 @@ from ipaddress import ip_address
 from typing import Any, Final, Protocol, cast
 from urllib.parse import parse_qs, urlsplit
 
+from gateway.clock_gifts import ClockGifts
 from gateway.status import metrics
 from gateway.status.access import WINDOW_S, Gate, Verdict
 from gateway.status.answers import Answers
@@ -33,6 +34,7 @@ _TIMEOUT_S: Final = 10.0
 """Who takes longer to ask, or to take what was sent, is let go."""
 _STUCK_S: Final = 15.0
 """A main loop that has not come round for so long is not healthy; it does each second."""
+_LONGEST_BODY: Final = 1_000
 _PATHS: Final = ("/", "/api/status", "/api/events", "/api/pulses", "/metrics")
 
 # All that a page needs is in it: no other host is asked, whatever gets into it, and none may frame it.
@@ -54,7 +56,11 @@ _REFUSALS: Final = {
         HTTPStatus.UNAUTHORIZED,
         "Scan the code that 'sudo fieldgate phone' shows, or type its token.",
     ),
-    Verdict.WRONG: (HTTPStatus.UNAUTHORIZED, "That token does not open it: an older code, or a slip."),
+    Verdict.EARLIER: (
+        HTTPStatus.UNAUTHORIZED,
+        "This page has closed. Scan the newest code that 'sudo fieldgate phone' has shown.",
+    ),
+    Verdict.WRONG: (HTTPStatus.UNAUTHORIZED, "That token does not open it: a slip, or an older code."),
     Verdict.WAIT: (HTTPStatus.TOO_MANY_REQUESTS, "Too many wrong tokens: wait a minute."),
 }
 
@@ -99,7 +105,7 @@ def is_local(peer: str, own: str) -> bool:
 
 
 class Request(BaseHTTPRequestHandler):
-    """Answers GET; nothing is changed by it."""
+    """Answers GET, which changes nothing, and takes a phone's time."""
 
     timeout = _TIMEOUT_S
     server_version = "fieldgate"
@@ -130,6 +136,9 @@ class Request(BaseHTTPRequestHandler):
             self._stream(self._follow)
         elif address.path == "/api/pulses":
             self._stream(lambda: self._spin(query.get("sensor", [""])[-1]))
+        elif address.path == "/api/clock" and self._listener.answers.clock is not None:
+            told = {"boot_ms": self._listener.answers.clock.boot_ms()}
+            self._send("application/json", json.dumps(told).encode())
         elif address.path == "/metrics":
             text = metrics.render(self._listener.answers.status(), resident_bytes())
             self._send(metrics.CONTENT_TYPE, text.encode())
@@ -137,9 +146,43 @@ class Request(BaseHTTPRequestHandler):
             self._send_text(f"here are {', '.join(_PATHS)} and /healthz", HTTPStatus.NOT_FOUND)
 
     def do_POST(self) -> None:
-        """Nothing can be changed."""
-        self._send_text("nothing is changed here: GET only", HTTPStatus.METHOD_NOT_ALLOWED)
+        """A phone's time, over its own door: the one thing that can be given."""
         self.close_connection = True
+        gifts = self._listener.answers.clock
+        if gifts is None or self._listener.free_for_locals or urlsplit(self.path).path != "/api/clock":
+            self._send_text("nothing is changed here: GET only", HTTPStatus.METHOD_NOT_ALLOWED)
+            return
+        verdict = self._verdict(None)
+        if verdict is not Verdict.ADMITTED:
+            self._refuse(verdict, "/api/clock")
+        elif self.headers.get("Origin", self._origin) != self._origin:
+            self._send_text("another page's request", HTTPStatus.FORBIDDEN)
+        else:
+            self._take_time(gifts)
+
+    @property
+    def _origin(self) -> str:
+        return f"http://{self.headers.get('Host', '')}"
+
+    def _take_time(self, gifts: ClockGifts) -> None:
+        length = self.headers.get("Content-Length", "")
+        try:
+            # JSON only: a form of another site's page can't send that.
+            if self.headers.get_content_type() != "application/json":
+                raise ValueError("this must be JSON")
+            if not (length.isascii() and length.isdigit() and int(length) <= _LONGEST_BODY):
+                raise ValueError("this is no time")
+            given = json.loads(self.rfile.read(int(length)))
+            if not isinstance(given, dict):
+                raise ValueError("this is no time")
+            time_ms, asked_boot_ms = given.get("time_ms"), given.get("asked_boot_ms")
+            if type(time_ms) is not int or type(asked_boot_ms) is not int:
+                raise ValueError("time_ms and asked_boot_ms must be whole numbers")
+            gifts.give(time_ms, asked_boot_ms)
+        except ValueError as error:
+            self._send_text(str(error), HTTPStatus.CONFLICT)
+        else:
+            self._send_text("taken")
 
     def _is_local(self) -> bool:
         return is_local(str(self.client_address[0]), str(self.connection.getsockname()[0]))

@@ -19,6 +19,7 @@ class Vitals:
 
     version: str
     python: str
+    system: str
     disk_free_bytes: int | None
     cpu_celsius: float | None
     load: float | None
@@ -38,12 +39,25 @@ def own_version() -> str:
         return "unknown"
 
 
+@cache
+def system(root: Path = Path("/")) -> str:
+    """Which Linux this is, and its kernel (os-release(5))."""
+    release = f"Linux {platform.release()}"
+    try:
+        lines = (root / "etc/os-release").read_text().splitlines()
+    except OSError:
+        return release
+    names = (line.partition("=")[2].strip("\"'") for line in lines if line.startswith("PRETTY_NAME="))
+    return " · ".join((*names, release))
+
+
 def vitals(outbox: Path, root: Path = Path("/")) -> Vitals:
     """As things are now; ``outbox`` says which disk is meant, ``root`` where ``/sys`` and ``/proc`` are."""
     celsius = _number(root / "sys/class/thermal/thermal_zone0/temp")
     return Vitals(
         version=own_version(),
         python=platform.python_version(),
+        system=system(root),
         disk_free_bytes=_free(outbox.parent),
         cpu_celsius=None if celsius is None else celsius / 1000,
         load=_number(root / "proc/loadavg"),

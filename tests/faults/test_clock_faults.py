@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from paho.mqtt import publish
 from cloud.schema import Reading, parse_reading
 from gateway.clock import since_boot_ns
 from gateway.demo.mosquitto import LocalMosquitto
+from gateway.local_control import ask
 from tests.faults.kafka import Identity, Kafka
 from tests.faults.mast import COMMIT_INTERVAL_S, FSYNC_S, Mast
 from tests.faults.unset_clock import MachineFile
@@ -226,3 +228,44 @@ def test_clock_jumps_under_load(
     assert {reading.clock for reading in readings.values()} == {"synced"}
     # Each jump costs each channel less than one period, and its wait for the new grid less than another.
     assert sampled >= took_s * PER_SECOND - (len(jumps_s) + 1) * 2 * 8
+
+
+@pytest.mark.timeout(300)
+def test_a_phone_gives_the_time(mast: Mast, machine: MachineFile, tell: Tell) -> None:
+    """Held, given by a phone, killed, set at last: each reading leaves once, and none with a wrong time."""
+    machine.write(wrong_s=-3 * DAY_S, synchronised=False, boot="boot-1")
+    first = mast.start()
+    held(mast, 30)
+    assert in_kafka(mast) == {}
+    door = ask(mast.outbox, {"do": "phone-open", "address": "127.0.0.1", "minutes": 5})
+    authority = {"Authorization": f"Bearer {door['token']}", "Content-Type": "application/json"}
+
+    def over_the_door(body: bytes | None = None) -> bytes:
+        request = urllib.request.Request(f"{door['url']}api/clock", body, authority)  # noqa: S310
+        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
+            return bytes(answer.read())
+
+    boot_ms = json.loads(over_the_door())["boot_ms"]
+    given_ms = time.time_ns() // 1_000_000
+    over_the_door(json.dumps({"time_ms": given_ms, "asked_boot_ms": boot_ms}).encode())
+    mast.sample(30)
+    mast.healthy()
+    status = mast.status()
+    # It is somebody's word, and the machine's clock is as it was.
+    assert (status["clock"], status["clock_given"], status["clock_may_be_given"]) == ("unsynced", True, False)
+    mast.kill()
+    second = mast.start()
+    mast.sample(30)
+    mast.healthy()
+    machine.write(wrong_s=0, synchronised=True)
+    eventually(mast.status, 20, until=lambda status: status["clock"] == "synced")
+    mast.sample(30)
+    mast.stop()
+    readings = one_of_each(in_kafka(mast))
+    assert clocks(readings, first) == {"repaired"}
+    assert clocks(readings, second) == {"repaired", "synced"}
+    now_us = time.time_ns() // 1000
+    assert all(0 < now_us - reading.time_us < 300_000_000 for reading in readings.values())
+    for run in (first, second):
+        on_the_grid(readings, run)
+    lost_to_kills(mast, tell, 1)

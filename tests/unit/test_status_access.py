@@ -86,6 +86,13 @@ def test_who_guesses_waits_and_nobody_else_does(clock: ByHand) -> None:
     assert gate.admit(TOKEN, "liar") is Verdict.ADMITTED
 
 
+def test_a_page_that_was_left_open_is_not_guessing(clock: ByHand) -> None:
+    gate = Gate(TOKEN, None, clock, ["earlier"])
+    for _ in range(3 * MOST_WRONG):
+        assert gate.admit("earlier", "phone") is Verdict.EARLIER
+    assert gate.admit(TOKEN, "phone") is Verdict.ADMITTED
+
+
 def test_to_have_no_token_is_not_to_guess(clock: ByHand) -> None:
     gate = Gate(TOKEN, None, clock)
     for _ in range(3 * MOST_WRONG):
@@ -253,7 +260,8 @@ def test_opening_again_makes_a_new_token_and_ends_the_old_one(clock: ByHand) -> 
         assert first.token != second.token
         port = int(second.url.rstrip("/").rpartition(":")[2])
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        assert get(connection, "/api/status", Authorization=f"Bearer {first.token}")[0] == 401
+        status, _, text = get(connection, "/api/status", Authorization=f"Bearer {first.token}")
+        assert (status, "Scan the newest code" in text) == (401, True)
         connection.close()
     finally:
         assert door.close() is True

@@ -30,7 +30,7 @@ class Kernel:
         anchors = Anchors(self.path)
         clock = SystemClock(
             trust,
-            known_synced=anchors.offset_ms(boot) is not None,
+            known_synced=anchors.offset_ms(boot) is not None and not anchors.given(boot),
             synchronised=lambda: self.synchronised,
             wall_ns=lambda: self.offset_ms * 1_000_000 + 7_000_000_000,
             boot_ns=lambda: 7_000_000_000,
@@ -137,3 +137,59 @@ def test_what_a_full_disk_refuses_is_written_once_there_is_room(kernel: Kernel, 
     before = kernel.path.stat().st_mtime_ns
     assert keeper.check(0.0) is None
     assert kernel.path.stat().st_mtime_ns == before
+
+
+def test_a_given_time_is_the_verdict_and_no_synchronisation(kernel: Kernel) -> None:
+    keeper = kernel.start()
+    assert (keeper.may_be_given, keeper.given) == (True, False)
+    assert keeper.give(BOOTED_MS) == Verdict("boot-1", BOOTED_MS)
+    assert (keeper.may_be_given, keeper.given) == (False, True)
+    assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS, "given": True}}
+    # Nobody gives up what is known, and the kernel's clock is as wrong as before.
+    assert keeper.check(1e9) is None
+    with pytest.raises(ValueError, match="given already"):
+        keeper.give(BOOTED_MS + 1)
+    # The next run of the boot repairs by the same, and doesn't take the clock for right.
+    keeper = kernel.start()
+    assert not keeper.holdback().active
+    assert (keeper.given, keeper.check(1e9)) == (True, None)
+
+
+def test_a_clock_that_is_set_after_all_counts_and_the_given_anchor_stands(kernel: Kernel) -> None:
+    kernel.start().give(BOOTED_MS)
+    kernel.offset_ms, kernel.synchronised = BOOTED_MS + 800, True
+    keeper = kernel.start()
+    assert not keeper.given
+    # What has left had the given time: what is left of it gets the same.
+    assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS}}
+    assert not keeper.may_be_given
+    with pytest.raises(ValueError, match="set already"):
+        keeper.give(BOOTED_MS)
+
+
+def test_what_nobody_can_mean_is_not_taken(kernel: Kernel) -> None:
+    kernel.path.write_text(json.dumps({"boots": {"boot-0": {"offset_ms": BOOTED_MS}}}))
+    keeper = kernel.start()
+    for offset_ms, why in (
+        (5, "before an earlier start"),
+        (BOOTED_MS, "before an earlier start"),
+        (4_102_444_800_001, "no time of this century"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            keeper.give(offset_ms)
+    assert keeper.may_be_given
+    assert keeper.give(BOOTED_MS + 1) == Verdict("boot-1", BOOTED_MS + 1)
+
+
+def test_somebodys_slip_does_not_bind_the_next_boot(kernel: Kernel) -> None:
+    kernel.start().give(BOOTED_MS + 10**10)
+    assert kernel.start("boot-2").give(BOOTED_MS) == Verdict("boot-2", BOOTED_MS)
+
+
+def test_once_the_hold_has_ended_no_time_is_taken(kernel: Kernel) -> None:
+    keeper = kernel.start()
+    keeper.check(60.0)
+    assert not keeper.may_be_given
+    with pytest.raises(ValueError, match="without a time"):
+        keeper.give(BOOTED_MS)
+    assert not kernel.start(trust="always").may_be_given

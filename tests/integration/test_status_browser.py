@@ -1,0 +1,234 @@
+"""The status page in a real Chromium, from a real daemon: on a phone's screen and on a desk's."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cloud.broker import LocalBroker
+from cloud.provision import provision_topics
+from gateway.demo.mosquitto import LocalMosquitto
+from gateway.local_control import ask
+from tests.chromium import Chromium, Page
+from tests.integration.gateways import Gateway, run_gateway
+from tests.servers import eventually, unique_name
+
+CONFIG = """
+[gateway]
+id = "{name}"
+[outbox]
+path = "outbox.db"
+[board]
+kind = "simulated"
+[[sensor]]
+name = "cup-50m-a"
+driver = "hall-anemometer"
+pin = 17
+slope = 0.765
+offset = 0.35
+[[sensor]]
+name = "dht"
+driver = "dht11"
+pin = 4
+interval_s = 2
+[[sensor]]
+name = "gone"
+driver = "dht11"
+pin = 5
+interval_s = 2
+[[board.faults]]
+sensor = "gone"
+kind = "bit-errors"
+amount = 1
+"""
+
+
+@dataclass
+class Mast:
+    """A daemon, and what opens its page."""
+
+    gateway: Gateway
+    outbox: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.gateway.status_port}/"
+
+    def phone(self) -> tuple[str, str]:
+        """Opens the door for phones: its address, and its token."""
+        opened = ask(self.outbox, {"do": "phone-open", "address": "127.0.0.1", "minutes": 5})
+        return str(opened["url"]), str(opened["token"])
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    with Chromium(tmp_path_factory.mktemp("chromium") / "profile") as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def mast(kafka: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mast]:
+    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
+    directory, name = tmp_path_factory.mktemp("mast"), unique_name("mast")
+    with (
+        LocalMosquitto(directory / "mosquitto") as mosquitto,
+        run_gateway(directory, CONFIG.format(name=name), name, kafka.bootstrap_servers, mosquitto) as gateway,
+    ):
+        eventually(gateway.sampled, 60)
+        yield Mast(gateway, directory / "outbox.db")
+        gateway.stop()
+
+
+def card(name: str) -> str:
+    """A channel's card, as an expression."""
+    return f"[...document.querySelectorAll('.channels li')].find((li) => li.textContent.includes('{name}'))"
+
+
+def milliseconds_between_readings(page: Page) -> float:
+    """From one drawing of a cup's last readings to the next, by the browser's own clock."""
+    script = f"""new Promise((kept) => {{
+        const times = [];
+        new MutationObserver((_, observer) => {{
+            times.push(performance.now());
+            const passed = times[times.length - 1] - times[0];
+            if (passed > 100) {{ observer.disconnect(); kept(passed); }}
+        }}).observe({card("cup-50m-a")}.querySelector('svg'), {{ childList: true }});
+    }})"""
+    return float(page.run(script))
+
+
+@pytest.mark.parametrize(("width", "height"), [(360, 780), (1280, 900)])
+def test_it_is_live_and_whole_on_each_screen(mast: Mast, chromium: Chromium, width: int, height: int) -> None:
+    page = chromium.page(width, height)
+    page.open(mast.url)
+    assert page.see("#live", lambda text: text == "live")
+    assert page.text("h1") == mast.gateway.id
+    page.see(".channels", lambda text: "cup-50m-a.wind_speed" in text and "dht.humidity" in text)
+    # The status each second; a starved machine may be late once, not three times.
+    assert min(milliseconds_between_readings(page) for _ in range(3)) <= 2000
+    wide, seen = page.run("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert (wide, seen) == (width, width)
+    beyond = page.run(
+        "[...document.querySelectorAll('body *')].filter((e) => !e.closest('svg') &&"
+        " e.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5)"
+        ".map((e) => e.tagName + e.className)"
+    )
+    assert beyond == []
+    cup = page.run(card("cup-50m-a") + ".innerText")
+    assert re.search(r"✓ good\s+\d+\.\d\d m/s\s+raw \d+\.\d\d Hz\s+\d+ s ago", cup), cup
+    gone = page.run(card("gone.") + ".innerText")
+    assert "✕ missing" in gone
+    assert re.search("the sensor does not answer|the answer was damaged", gone), gone
+    page.see("#tiles", lambda text: "Kafka acknowledged" in text and re.search(r"\d+ s ago", text))
+    page.see("#tiles", lambda text: re.search(r"room for \d+ days", text))
+    assert page.complaints() == []
+    assert {url.split("/")[2] for url in page.asked()} == {mast.url.split("/")[2]}
+
+
+def test_a_cup_that_turns_is_counted_as_it_turns(mast: Mast, chromium: Chromium) -> None:
+    page = chromium.page(360, 780)
+    page.open(mast.url)
+    button = 'button[aria-label="Spin this cup: cup-50m-a"]'
+    page.see(button)
+    assert page.run("document.querySelectorAll('.channels button:not([hidden])').length") == 1
+    page.click(button)
+    begun = int(page.see("#spin-count", lambda text: text.isdigit()))
+    assert int(page.see("#spin-count", lambda text: text.isdigit() and int(text) > begun)) > begun
+    page.see("#spin-rate", lambda text: text.isdigit() and int(text) > 0)
+    page.see("#spin-said", lambda text: text == "Pulses come.")
+    assert page.run("document.documentElement.scrollWidth") == 360
+    page.click("#spin-again")
+    assert int(page.see("#spin-count", lambda text: text.isdigit())) <= begun
+    page.press("Escape", 27)
+    assert eventually(lambda: page.run("!document.querySelector('#spin').open"))
+    assert page.complaints() == []
+
+
+def test_all_of_it_can_be_reached_with_keys(mast: Mast, chromium: Chromium) -> None:
+    page = chromium.page(360, 780)
+    page.open(mast.url)
+    page.see('button[aria-label="Spin this cup: cup-50m-a"]')
+    page.press("Tab", 9)
+    assert page.run("document.activeElement.getAttribute('aria-label')") == "Spin this cup: cup-50m-a"
+    page.press("Enter", 13)
+    assert eventually(lambda: page.run("document.querySelector('#spin').open"))
+    # A screen reader hears what each picture and list is.
+    assert page.run(
+        "[...document.querySelectorAll('[role=img]')].every((e) => e.getAttribute('aria-label') !== '')"
+    )
+    assert page.run("document.querySelectorAll('h1').length") == 1
+    assert page.run("document.documentElement.lang") == "en"
+
+
+def test_a_phone_gets_in_with_its_token_only(mast: Mast, chromium: Chromium) -> None:
+    url, token = mast.phone()
+    stranger = chromium.page(360, 780)
+    stranger.open(url)
+    assert "Scan the code" in stranger.see("p[role=status]")
+    assert mast.gateway.id not in stranger.run("document.documentElement.outerHTML")
+    stranger.click("#t")
+    stranger.type("notthetoken")
+    stranger.press("Enter", 13)
+    stranger.see("p[role=status]", lambda text: "does not open it" in text)
+
+    phone = chromium.page(360, 780)
+    phone.open(f"{url}?t={token}")
+    phone.see("#live", lambda text: text == "live")
+    # Neither the address bar nor a script has it.
+    assert phone.run("location.href") == url
+    assert phone.run("document.cookie") == ""
+    assert re.search(r"This page closes in[1-5] min", phone.see("#details"))
+    assert phone.complaints() == []
+    # It was typed in by hand, too.
+    stranger.click("#t")
+    stranger.type(token)
+    stranger.press("Enter", 13)
+    stranger.see("#live", lambda text: text == "live")
+
+    assert ask(mast.outbox, {"do": "phone-close"}) == {"was_open": True}
+    phone.see("#live", lambda text: text == "not live")
+    assert "No answer from the gateway" in phone.see("#gone-said")
+
+
+def test_an_old_code_says_what_to_do(mast: Mast, chromium: Chromium) -> None:
+    url, token = mast.phone()
+    phone = chromium.page(360, 780)
+    phone.open(f"{url}?t={token}")
+    phone.see("#live", lambda text: text == "live")
+    again, other = mast.phone()
+    assert (again, other == token) == (url, False)
+    # The page asks why it is refused, and says it.
+    phone.see("#gone-said", lambda text: "Scan the newest code" in text)
+    ask(mast.outbox, {"do": "phone-close"})
+
+
+def test_a_lost_connection_is_shown_and_nothing_old_looks_live(mast: Mast, chromium: Chromium) -> None:
+    page = chromium.page(360, 780)
+    page.open(mast.url)
+    page.see("#live", lambda text: text == "live")
+    began = time.monotonic()
+    mast.gateway.process.send_signal(19)  # SIGSTOP: the connection stays, and nothing comes over it.
+    try:
+        page.see("#live", lambda text: text == "not live")
+        assert time.monotonic() - began > 1.0
+        assert re.fullmatch(
+            r"No answer from the gateway for \d+ s\. What you see is old\.", page.see("#gone-said")
+        )
+        ages = page.run("[...document.querySelectorAll('.age')].map((e) => e.textContent)")
+        assert ages
+        assert all(age.startswith("old: ") for age in ages), ages
+        grey, ink = page.run(
+            "['.value', 'body'].map((s) => getComputedStyle(document.querySelector(s)).color)"
+        )
+        assert grey != ink
+    finally:
+        mast.gateway.process.send_signal(18)
+    # And live again, by itself.
+    page.see("#live", lambda text: text == "live")
+    page.see(".age", lambda text: text.endswith(" ago"))
+    assert page.run("document.querySelector('#gone').hidden")
