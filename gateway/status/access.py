@@ -47,8 +47,8 @@ class Verdict(Enum):
 class Gate:
     """Any thread may ask.
 
-    ``token``: None lets nobody in. ``until_s`` is when it closes, by ``monotonic``; None is never. ``earlier``
-    tokens open nothing either, but who still has one isn't guessing: a page that was left open.
+    ``token``: None lets nobody in. ``until_s`` is when it closes, by ``monotonic``; None is never.
+    ``earlier`` tokens open nothing either, but who still has one isn't guessing: a page that was left open.
     """
 
     def __init__(
