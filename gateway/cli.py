@@ -232,6 +232,9 @@ def _parser() -> argparse.ArgumentParser:
 
     # Listed for --help; main() hands them on unparsed.
     commands.add_parser("outbox", help="stats, export, import, drain of what waits here", add_help=False)
+    commands.add_parser(
+        "commission", help="each sensor with the installer, and a signed report", add_help=False
+    )
     commands.add_parser("swap", help="another instrument in a sensor's place", add_help=False)
     commands.add_parser("jobs", help="run the Spark jobs: jobs run ingest statistics …", add_help=False)
     commands.add_parser("query", help="SQL over the tables of a lake", add_help=False)
@@ -409,6 +412,12 @@ def _outbox(arguments: Sequence[str]) -> int:
     return run(arguments)
 
 
+def _commission(arguments: Sequence[str]) -> int:
+    from gateway.commissioning.command import run
+
+    return run(arguments)
+
+
 def _swap(arguments: Sequence[str]) -> int:
     from gateway.commissioning.swap_command import run
 
@@ -425,6 +434,7 @@ def _demo(arguments: Sequence[str]) -> int:
 
 _HANDED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {
     "outbox": _outbox,
+    "commission": _commission,
     "swap": _swap,
     "jobs": _jobs,
     "query": _query,

@@ -99,11 +99,24 @@ class Look:
 
     def follow(self, seconds: float | None) -> None:
         """Tell every reading, for so many seconds or until interrupted."""
-        self._supervisor.start()
+        self.start()
         try:
             threading.Event().wait(seconds)
         finally:
-            self._supervisor.stop(_STOP_S)
+            self.stop()
+
+    def start(self) -> None:
+        """Tell every reading until ``stop``."""
+        self._supervisor.start()
+
+    def stop(self) -> None:
+        """End, and give back what the sensors had."""
+        self._supervisor.stop(_STOP_S)
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """Why a sensor gives no value, by name."""
+        return self._supervisor.troubles
 
     def _seen(self, one: _One, timeout_s: float) -> Seen:
         trouble = one.sampler.trouble if one.sampler is not None else None

@@ -110,7 +110,7 @@ def run(
     logging.getLogger("drivers").setLevel(logging.CRITICAL)
     try:
         config = load(path, {})
-        sensors = _chosen(config, names)
+        sensors = chosen_sensors(config, names)
         asked = daemon_status(config)
         if follow:
             source = _follow_daemon(config, sensors) if asked else None
@@ -138,7 +138,8 @@ def run(
     return 1 if failed else NOT_YET if pending else 0
 
 
-def _chosen(config: Config, names: Sequence[str]) -> list[SensorConfig]:
+def chosen_sensors(config: Config, names: Sequence[str]) -> list[SensorConfig]:
+    """The sensors of these names, all where there are none. Raises CannotRead."""
     known = {sensor.name: sensor for sensor in config.sensors}
     for name in names:
         if name not in known:

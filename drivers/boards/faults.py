@@ -10,6 +10,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from annotated_types import Ge, Gt, Le
@@ -25,7 +26,7 @@ _VOLTS: Final = ("bp20", "pyranometer")
 FITS: Final[Mapping[FaultKind, tuple[str, ...]]] = {
     "stuck": _CUPS,
     "icing": _CUPS,
-    "drift": _CUPS,
+    "drift": (*_CUPS, "pyranometer"),
     "spike": (*_CUPS, *_VOLTS),
     "open-input": _VOLTS,
     "bit-errors": ("dht11",),
@@ -61,6 +62,14 @@ class Fault:
     every_s: Annotated[
         Annotated[float, Gt(0)] | None, Meaning("spike: again and again while the fault lasts", "s")
     ] = None
+    while_file: Annotated[
+        str | None, Meaning("only while this file is there: what a hand does to a simulated sensor")
+    ] = None
+
+    @property
+    def present(self) -> bool:
+        """Whether the file that it waits for is there."""
+        return self.while_file is None or Path(self.while_file).exists()
 
     def strength(self) -> float:
         """The amount, or what is usual for the kind."""
@@ -127,6 +136,8 @@ class Faults:
             true_v, time_ns = volts(), now_ns()
             if true_v is None:
                 return None
+            for fault in self._of(sensor, ("drift",), time_ns):
+                true_v *= fault.strength()
             for position, fault in enumerate(self._faults):
                 if (fault.sensor, fault.kind) == (sensor, "spike") and self._spikes(position, fault, time_ns):
                     true_v += fault.amount if fault.amount is not None else _SPIKE_V
@@ -162,6 +173,7 @@ class Faults:
             if fault.sensor == sensor
             and fault.kind in kinds
             and 0 <= self._into_s(fault, time_ns) < (math.inf if fault.for_s is None else fault.for_s)
+            and fault.present
         ]
 
     def _into_s(self, fault: Fault, time_ns: int) -> float:
@@ -170,7 +182,7 @@ class Faults:
     def _spikes(self, position: int, fault: Fault, time_ns: int) -> bool:
         """Whether a spike has become due since the last one; only its sensor's one reader asks."""
         into_s = self._into_s(fault, time_ns)
-        if into_s < 0:
+        if into_s < 0 or not fault.present:
             return False
         if fault.every_s is not None and fault.for_s is not None:
             into_s = min(into_s, fault.for_s - 1e-9)

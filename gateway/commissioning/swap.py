@@ -83,11 +83,13 @@ def _check(table: Mapping[str, Any], swap: Swap) -> None:
         if key in swap.values and key not in options:
             has = "has its slopes in channels" if "channels" in options else f"has no {key}"
             raise CannotSwap(f"{swap.sensor}: {known.name} {has}: leave {OPTIONS[key]} out, edit the file")
+    for key in (*swap.keep, *swap.remove):
+        if key not in OPTIONS and key not in _STAYS:
+            those = ", ".join((*OPTIONS, *_STAYS))
+            raise CannotSwap(f"{key} isn't one of a certificate ({those}): edit the file")
     for key in swap.remove:
         if key in swap.values or key in swap.keep:
             raise CannotSwap(f"{key} can't be removed and given or kept at once")
-        if key not in OPTIONS and key not in _STAYS:
-            raise CannotSwap(f"{key} isn't one of a certificate: edit the file")
     open_ = [key for key in OPTIONS if key in table and key not in {*swap.values, *swap.keep, *swap.remove}]
     if open_:
         lines = "\n".join(f"  {key} = {table[key]}: {OPTIONS[key]} …" for key in open_)

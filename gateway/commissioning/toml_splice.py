@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from cloud.toml_lines import split_key
@@ -182,10 +183,13 @@ def _position(raw: Mapping[str, Any], name: str) -> int:
     sensors = raw.get("sensor")
     tables = sensors if isinstance(sensors, list) else []
     found = [at for at, each in enumerate(tables) if isinstance(each, dict) and each.get("name") == name]
-    if len(found) != 1:
-        raise CannotEdit(
-            f"there are {len(found)} sensors called {name!r}" if found else f"no sensor {name!r}"
-        )
+    if len(found) > 1:
+        raise CannotEdit(f"there are {len(found)} sensors called {name!r}")
+    if not found:
+        names = [str(each["name"]) for each in tables if isinstance(each, dict) and "name" in each]
+        near = get_close_matches(name, names, 1)
+        hint = f" (did you mean {near[0]}?)" if near else f"; there are {', '.join(names)}" if names else ""
+        raise CannotEdit(f"no sensor {name!r}{hint}")
     return found[0]
 
 

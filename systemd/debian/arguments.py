@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_ELSEWHERE: Final = {"outbox": "gateway.outbox_command"}
+_ELSEWHERE: Final = {
+    "commission": "gateway.commissioning.command",
+    "outbox": "gateway.outbox_command",
+    "swap": "gateway.commissioning.swap_command",
+}
 """Commands that parse their arguments themselves, and where."""
 
 NOT_PACKAGED: Final = frozenset({"jobs", "query", "demo"})

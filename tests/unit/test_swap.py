@@ -113,7 +113,8 @@ def test_a_link_stays_one(config: Path, tmp_path: Path) -> None:
         (("cup", *NEW), 2, "nobody can be asked here"),
         (("cup", "--serial", "x", "--slope", "0,761", "--yes"), 2, "--slope: '0,761' is not a number (with"),
         (("cup", *NEW, "--date", "2.10.2026", "--yes"), 2, "--date: '2.10.2026' is not a date such as"),
-        (("cap", *NEW, "--yes"), 1, "no sensor 'cap'"),
+        (("cap", *NEW, "--yes"), 1, "no sensor 'cap' (did you mean cup?)"),
+        (("cup", *NEW, *PAPERS, "--keep", "slop", "--yes"), 1, "slop isn't one of a certificate (slope, "),
         (
             ("cup", *NEW, "--yes"),
             1,
@@ -122,7 +123,7 @@ def test_a_link_stays_one(config: Path, tmp_path: Path) -> None:
         ),
         (("cup", "--serial", "x", *PAPERS, "--yes"), 1, "  slope = 0.765: --slope …\n  offset ="),
         (("dht", "--serial", "x", "--slope", "1", "--yes"), 1, "dht11 has no slope"),
-        (("cup", *NEW, *PAPERS, "--remove", "pin", "--yes"), 1, "pin isn't one of a certificate"),
+        (("cup", *NEW, *PAPERS, "--remove", "pin", "--yes"), 1, "pin isn't one of a certificate (slope"),
         (
             ("cup", *NEW[:2], "--slope", "76.1", "--offset", "0.37", *PAPERS, "--yes"),
             1,

@@ -1,0 +1,119 @@
+"""The installer's side: a terminal, 40 columns wide if need be, or a file of answers."""
+
+from __future__ import annotations
+
+import select
+import shutil
+import sys
+import textwrap
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol, TextIO
+
+_WIDEST: Final = 76
+
+
+class NoAnswer(Exception):
+    """A file of answers has none to a question; the message says which."""
+
+
+class Dialogue(Protocol):
+    """Somebody who is told things and asked."""
+
+    def tell(self, text: str = "") -> None:
+        """Say something, a line or more."""
+
+    def ask(self, question: str, name: str, allowed: Sequence[str] | None = None) -> str:
+        """An answer, stripped; one of ``allowed`` where that is given. Raises EOFError, NoAnswer."""
+
+    def interrupted(self) -> bool:
+        """Whether Enter was pressed while something else was going on."""
+
+
+class Terminal:
+    """A person at a terminal. What is told goes to ``out``; questions too."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def tell(self, text: str = "") -> None:
+        """Wrapped to the terminal's width, line by line."""
+        tell_wrapped(self._out, text)
+
+    def ask(self, question: str, name: str, allowed: Sequence[str] | None = None) -> str:
+        """Again until the answer is one that is allowed."""
+        while True:
+            self.tell(question)
+            self._out.write("> ")
+            self._out.flush()
+            line = sys.stdin.readline()
+            if not line:
+                raise EOFError
+            answer = line.strip()
+            if allowed is None or answer.lower() in allowed:
+                return answer if allowed is None else answer.lower()
+            self.tell(f"Please one of: {', '.join(each or 'Enter' for each in allowed)}")
+
+    def interrupted(self) -> bool:
+        """Whether a line waits; it is taken."""
+        ready, _, _ = select.select([sys.stdin], [], [], 0)
+        return bool(ready) and bool(sys.stdin.readline())
+
+
+class AnswersFile:
+    """Answers of a TOML file, by the questions' names: ``"cup.serial" = "y"``; ``"*.serial"`` for all.
+
+    A list answers one time after the other, its last for ever after.
+    """
+
+    def __init__(self, path: Path, out: TextIO) -> None:
+        """Raises NoAnswer where the file isn't one."""
+        self._path, self._out = path, out
+        try:
+            self._answers: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise NoAnswer(f"{path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise NoAnswer(f"{path}: {error}") from error
+        for name, answer in self._answers.items():
+            listed = answer if isinstance(answer, list) else [answer]
+            if not listed or not all(isinstance(each, str) for each in listed):
+                raise NoAnswer(f"{path}: {name}: must be a string, or a list of them")
+        self._asked: dict[str, int] = {}
+
+    def tell(self, text: str = "") -> None:
+        """For the log."""
+        tell_wrapped(self._out, text)
+
+    def ask(self, question: str, name: str, allowed: Sequence[str] | None = None) -> str:
+        """The file's answer. Raises NoAnswer."""
+        self.tell(question)
+        rest = name.rpartition(".")[2]
+        key = name if name in self._answers else f"*.{rest}"
+        if key not in self._answers:
+            raise NoAnswer(f'{self._path}: no answer to "{name}" (nor "*.{rest}"): {question}')
+        given = self._answers[key]
+        answers = given if isinstance(given, list) else [given]
+        turn = self._asked[name] = self._asked.get(name, -1) + 1
+        answer = str(answers[min(turn, len(answers) - 1)]).strip()
+        if allowed is not None and answer.lower() not in allowed:
+            raise NoAnswer(f'{self._path}: "{key}" = {answer!r} is none of {", ".join(map(repr, allowed))}')
+        self.tell(f"> {answer}")
+        return answer if allowed is None else answer.lower()
+
+    def interrupted(self) -> bool:
+        """Nobody is there."""
+        return False
+
+
+def tell_wrapped(out: TextIO, text: str) -> None:
+    """Text to a stream, no line longer than the terminal is wide, so that a phone shows whole words."""
+    width = min(shutil.get_terminal_size().columns, _WIDEST)
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        out.write(
+            (textwrap.fill(line.strip(), width, initial_indent=indent, subsequent_indent=indent or "") or "")
+            + "\n"
+        )
+    out.flush()

@@ -1,0 +1,243 @@
+"""``fieldgate commission`` on a terminal beside a running daemon, with hands on a simulated mast's cups."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud.broker import LocalBroker
+from cloud.child import free_port
+from cloud.provision import provision_topics
+from gateway.demo.mosquitto import LocalMosquitto
+from tests.integration.gateways import records, run_gateway
+from tests.servers import eventually, unique_name
+
+CONFIG = """
+[gateway]
+id = "{name}"
+elevation_m = 2100
+[outbox]
+path = "outbox.db"
+[status]
+listen = "{listen}"
+[board]
+kind = "simulated"
+faults = [
+  {{ sensor = "cup-a", kind = "stuck", while_file = "{directory}/hand-on-a" }},
+  {{ sensor = "cup-b", kind = "stuck", while_file = "{directory}/hand-on-b" }},
+]
+[[sensor]]
+name = "cup-a"
+driver = "hall-anemometer"
+pin = 17
+serial = "179500123456"
+calibrated = 2026-03-12
+slope = 0.765
+offset = 0.35
+[[sensor]]
+name = "cup-b"
+driver = "hall-anemometer"
+pin = 27
+serial = "179500123457"
+calibrated = 2026-03-12
+slope = 0.761
+offset = 0.37
+[[sensor]]
+name = "baro"
+driver = "bp20"
+"""
+_WAIT_S = 90.0
+
+
+class Installer:
+    """A person at a terminal of 40 columns; ``hands`` says whose input the hand on a cup stops."""
+
+    def __init__(self, terminal: int, process: subprocess.Popen[bytes], directory: Path) -> None:
+        self._terminal, self.process, self._directory = terminal, process, directory
+        self.seen, self._read = "", 0
+
+    def until(self, words: str) -> str:
+        """What came until these words, however they are broken into lines; searched behind the last."""
+        pattern = re.compile(r"\s+".join(map(re.escape, words.split())))
+        end_s = time.monotonic() + _WAIT_S
+        while True:
+            found = pattern.search(self.seen, self._read)
+            if found:
+                told, self._read = self.seen[self._read : found.end()], found.end()
+                return told
+            left_s = end_s - time.monotonic()
+            assert left_s > 0, f"no {words!r} in {self.seen[self._read :]!r}"
+            ready, _, _ = select.select([self._terminal], [], [], left_s)
+            if ready:
+                try:
+                    came = os.read(self._terminal, 4096)
+                except OSError:
+                    came = b""
+                assert came, f"it ended without {words!r}: {self.seen[self._read :]!r}"
+                self.seen += came.decode(errors="replace").replace("\r\n", "\n")
+
+    def type(self, text: str) -> None:
+        os.write(self._terminal, text.encode() + b"\n")
+
+    def cup(self, name: str, hand_on: str) -> None:
+        """Hold it, then let it turn in the wind, as a hand would turn it."""
+        hand = self._directory / f"hand-on-{hand_on}"
+        self.until(f"Hold {name} still.")
+        hand.touch()
+        self.type("")
+        self.until(f"Now spin {name} by hand.")
+        hand.unlink()
+
+    def hang_up(self) -> None:
+        """The connection is gone."""
+        os.close(self._terminal)
+        self._terminal = -1
+        self.process.wait(_WAIT_S)
+
+    def close(self) -> None:
+        if self._terminal >= 0:
+            os.close(self._terminal)
+
+
+@contextmanager
+def commission(config: Path, *arguments: str) -> Iterator[Installer]:
+    command = [sys.executable, "-m", "gateway.cli", "commission", "-c", str(config), *arguments]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        ["setsid", "--ctty", "--wait", *command],
+        stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "COLUMNS": "40"},
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        installer = Installer(ours, process, config.parent)
+        try:
+            yield installer
+        finally:
+            installer.close()
+            if process.poll() is None:
+                process.kill()
+
+
+def events(kafka: str, name: str) -> list[dict[str, Any]]:
+    told = [json.loads(each.value() or b"") for each in records(kafka, ["gateway.events"])]
+    return [each for each in told if (each["gateway"], each["event"]) == (name, "commissioned")]
+
+
+@pytest.fixture(scope="module")
+def provisioned(kafka: LocalBroker) -> str:
+    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
+    return kafka.bootstrap_servers
+
+
+def papers(installer: Installer, serial: str) -> None:
+    installer.until(f"Does the label say serial {serial}? y/n")
+    installer.type("y")
+    installer.until("Does its certificate of 2026-03-12 say slope")
+    installer.until("y/n")
+    installer.type("y")
+
+
+def test_a_mast_is_signed_off_over_a_connection_that_breaks(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    name = unique_name("mast")
+    config = tmp_path / "gateway.toml"
+    text = CONFIG.format(name=name, listen="", directory=tmp_path)
+    with run_gateway(tmp_path, text, name, provisioned, mosquitto) as mast:
+        eventually(lambda: len(mast.asked().get("channels", {})), 60, until=lambda found: found == 3)
+        config.write_text(text.replace('listen = ""', f'listen = "127.0.0.1:{mast.status_port}"'))
+        with commission(config) as installer:
+            installer.until("readings from the daemon")
+            papers(installer, "179500123456")
+            # The wires of the two are swapped.
+            installer.cup("cup-a", hand_on="b")
+            installer.until("cup-b moved instead: the two are swapped")
+            # They are put right, and it is looked at again.
+            installer.type("r")
+            installer.cup("cup-a", hand_on="a")
+            installer.until("Passed: stood while held, up to")
+            installer.type("")
+            installer.until("[2/3] cup-b")
+            papers(installer, "179500123457")
+            installer.until("Hold cup-b still.")
+            installer.hang_up()
+        assert not (tmp_path / "outbox.db.notices").exists()
+        with commission(config) as installer:
+            installer.until("was broken off after 5 checks. Go on with it? y/n")
+            installer.type("y")
+            assert "Hold cup-a" not in installer.until("[2/3] cup-b")
+            installer.cup("cup-b", hand_on="b")
+            installer.until("Passed: stood while held")
+            installer.type("")
+            installer.until("standard at 2100 m 78.51 ± 5.8 kPa.")
+            installer.type("")
+            installer.until("uplink: ok: Kafka's last acknowledgement")
+            installer.until("All passed. To sign this, type your name.")
+            installer.type("A. Person")
+            installer.until("The daemon sends it with the readings.")
+            assert installer.process.wait(_WAIT_S) == 0
+            assert max(map(len, installer.seen.splitlines())) <= 40
+        (event,) = eventually(lambda: events(provisioned, name), 60)
+        assert mast.stop() == 0
+    (report,) = (tmp_path / "commissioning").glob("*.json")
+    content = report.read_bytes()
+    assert event["sha256"] == hashlib.sha256(content).hexdigest()
+    assert event["report"] == json.loads(content)
+    told = event["report"]
+    assert (told["ok"], told["complete"], told["signed_by"], told["faults"]) == (True, True, "A. Person", [])
+    assert {sensor["name"]: [each["check"] for each in sensor["checks"]] for sensor in told["sensors"]} == {
+        "cup-a": ["serial", "certificate", "pulses"],
+        "cup-b": ["serial", "certificate", "pulses"],
+        "baro": ["pressure"],
+    }
+    assert event["sha256"] in report.with_suffix(".md").read_text()
+    # What goes on from here begins anew.
+    assert sorted(each.suffix for each in report.parent.iterdir()) == [".json", ".lock", ".md"]
+
+
+def run(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gateway.cli", "commission", "-c", str(config), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=200, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+def test_without_a_person_or_a_daemon(tmp_path: Path) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text(CONFIG.format(name="mast-07", listen=f"127.0.0.1:{free_port()}", directory=tmp_path))
+    done = run(config)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "commission asks a person: run it on a terminal (ssh -t), or give --answers FILE" in done.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["gateway.toml"]
+    answers = tmp_path / "answers.toml"
+    answers.write_text('"*.result" = ""\n')
+    done = run(config, "--answers", str(answers), "--sensor", "baro", "--json")
+    assert done.returncode == 2
+    assert f'{answers}: no answer to "session.name"' in done.stderr
+    answers.write_text('"*.result" = ""\n"*.name" = "A. Person"\n"session.resume" = "y"\n')
+    done = run(config, "--answers", str(answers), "--sensor", "baro", "--json")
+    # The daemon doesn't run: that is a fault of its own.
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert (told["readings_from"], told["complete"], told["ok"]) == ("board", False, False)
+    assert told["faults"] == [
+        "gateway: daemon: the daemon doesn't run: sudo systemctl enable --now fieldgate"
+    ]
+    assert "baro: done" not in done.stderr
+    assert "pressure: done (passed)" in done.stderr
+    (notice,) = (tmp_path / "outbox.db.notices").iterdir()
+    assert json.loads(notice.read_text())["report"] == told
+    done = run(config, "--sensor", "bar", "--answers", str(answers))
+    assert (done.returncode, done.stderr) == (1, "fieldgate: no sensor 'bar' (did you mean baro?)\n")
