@@ -222,9 +222,9 @@ def test_clock_jumps_under_load(
     reckoning = mast.reckon()
     tell(reckoning.figures(), jumps=len(jumps_s))
     reckoning.balance()
-    # What is sampled last may wait in the outbox after the stop, at most a second's.
+    # What is sampled last may wait in the outbox after the stop, some seconds' at most.
     assert set(readings) | reckoning.outbox == reckoning.sampled
-    assert len(reckoning.outbox) <= PER_SECOND
+    assert len(reckoning.outbox) <= 5 * PER_SECOND
     assert {reading.clock for reading in readings.values()} == {"synced"}
     # Each jump costs each channel less than one period, and its wait for the new grid less than another.
     assert sampled >= took_s * PER_SECOND - (len(jumps_s) + 1) * 2 * 8

@@ -66,11 +66,17 @@ class RunningDemo:
 
 @contextlib.contextmanager
 def running_demo(directory: Path, *arguments: str) -> Iterator[RunningDemo]:
-    """``fieldgate demo --json`` with these arguments; stopped at the end, and nothing of it is left."""
+    """``fieldgate demo --json`` with these arguments; stopped at the end, and nothing of it is left.
+
+    The tables have four minutes to catch up, for a machine with other things to do.
+    """
     workdir = directory / "demo"
     with (directory / "demo.err").open("w") as errors:
         process = subprocess.Popen(
-            (sys.executable, "-m", "gateway.cli", "demo", "--workdir", str(workdir), "--json", *arguments),
+            (
+                *(sys.executable, "-m", "gateway.cli", "demo", "--workdir", str(workdir), "--json"),
+                *("--drain-timeout", "240", *arguments),
+            ),
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

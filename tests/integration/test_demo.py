@@ -109,7 +109,7 @@ def test_nothing_is_left_running(tmp_path: Path, config: Path, number: signal.Si
 
 @pytest.mark.system
 @pytest.mark.spark
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1300)
 def test_killed_components_come_back_and_a_second_demo_goes_on(tmp_path: Path, config: Path) -> None:
     with running_demo(tmp_path, "-c", str(config), "--seconds", "12") as demo:
         killed = {name: demo.component(name) for name in ("mosquitto", "jobs")}
@@ -117,14 +117,14 @@ def test_killed_components_come_back_and_a_second_demo_goes_on(tmp_path: Path, c
             process.kill()
         told = eventually(demo.told, until=lambda now: all(now[name]["restarts"] == 1 for name in killed))
         assert all(told[name]["pid"] != process.pid for name, process in killed.items())
-        first = demo.result(300)
+        first = demo.result(500)
         assert first["restarts"] == {"jobs": 1, "mosquitto": 1, "kafka": 0, "gateway": 0}
         assert first["unaccounted"] == first["duplicates"] == 0
         assert first["table_rows"] == first["sampled"] >= 2 * 11
         assert demo.told_last()["state"] == "stopped"
 
     with running_demo(tmp_path, "-c", str(config), "--seconds", "6", "--resume") as demo:
-        second = demo.result(300)
+        second = demo.result(500)
         assert len(second["runs"]) == 2
         assert second["runs"][0] == first["runs"][0]
         assert second["unaccounted"] == second["duplicates"] == 0
