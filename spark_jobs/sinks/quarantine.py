@@ -5,12 +5,17 @@ hour of Kafka time, topic and partition, whose ``overflow`` says how many, and w
 that they are counted once. These rows are in the commit that stores the batch's other rejects: the
 count is as exact as the table, whatever happens between two batches. They are appended rather than added up
 in one row, because a flood is when there is no time to rewrite files.
+
+The cap is one for all queries of this process that write the same table (``ingest`` has two): what they know
+of it they know together, and one writes at a time. A ``replay`` in a process of its own counts for itself.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from typing import Final
@@ -36,15 +41,30 @@ _MAX_HOURS: Final = 48
 """Above so many hours in one batch the files are not pruned by them."""
 
 
+@dataclass
+class _Filled:
+    """How many rows of each bucket a table has, as far as it was looked up; whoever writes holds the lock."""
+
+    rows: dict[Bucket, int] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_TABLES: Final[dict[str, _Filled]] = {}
+"""By location: the queries of a process that write the same table share what they know of it."""
+
+
 class QuarantineSink:
-    """Writes rejects. Owned by the thread that runs the query's batches."""
+    """Writes rejects. Owned by the thread that runs the query's batches; two on one table take turns."""
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self._spark = spark
         self._cap = settings.quarantine_cap
         self._location = ensure_table(spark, settings, QUARANTINE)
         self._places = StoredPlaces(spark, self._location)
-        self._filled: dict[Bucket, int] = {}
+        self._filled = _TABLES.setdefault(self._location, _Filled())
+        with self._filled.lock:
+            # The query before may have failed between its rows and its count of them.
+            self._filled.rows.clear()
 
     def write(
         self, rejects: DataFrame, spans: Mapping[Place, tuple[int, int]], app: str, batch: int
@@ -63,18 +83,23 @@ class QuarantineSink:
                 new[row.gateway, row._hour] += row["count"]
                 reasons[row.reason] += row["count"]
             if new:
-                self._fill(new)
-                write_once(self._kept(rejects, new).coalesce(1), self._location, app, batch)
-            for bucket, count in new.items():
-                self._filled[bucket] = min(self._filled[bucket] + count, max(self._cap, self._filled[bucket]))
+                with self._filled.lock:
+                    self._store(rejects, new, app, batch)
         finally:
             rejects.unpersist()
         self._places.stored({place: highest for place, (_, highest) in spans.items()})
         return reasons
 
+    def _store(self, rejects: DataFrame, new: Mapping[Bucket, int], app: str, batch: int) -> None:
+        self._fill(new)
+        write_once(self._kept(rejects, new).coalesce(1), self._location, app, batch)
+        filled = self._filled.rows
+        for bucket, count in new.items():
+            filled[bucket] = min(filled[bucket] + count, max(self._cap, filled[bucket]))
+
     def _fill(self, buckets: Iterable[Bucket]) -> None:
         """Looks up how many rows of these are stored, where it isn't known yet."""
-        unknown = [bucket for bucket in buckets if bucket not in self._filled]
+        unknown = [bucket for bucket in buckets if bucket not in self._filled.rows]
         if not unknown:
             return
         hours = sorted({hour for _, hour in unknown})
@@ -91,11 +116,11 @@ class QuarantineSink:
         rows = stored.groupBy("gateway", _hour().alias("hour")).count().collect()
         counts = {(row.gateway, row.hour): int(row["count"]) for row in rows}
         for bucket in unknown:
-            self._filled[bucket] = counts.get(bucket, 0)
+            self._filled.rows[bucket] = counts.get(bucket, 0)
 
     def _kept(self, rejects: DataFrame, new: Mapping[Bucket, int]) -> DataFrame:
         """The rows to append: rejects up to the cap, the oldest first, and the counts of the others."""
-        room = {bucket: max(self._cap - self._filled[bucket], 0) for bucket in new}
+        room = {bucket: max(self._cap - self._filled.rows[bucket], 0) for bucket in new}
         if all(count <= room[bucket] for bucket, count in new.items()):
             return rejects.drop("_hour")
         in_order = Window.partitionBy("gateway", "_hour").orderBy(

@@ -59,6 +59,24 @@ def write(sink: QuarantineSink, spark: SparkSession, rejects: list[Reject], app:
     return reasons.total()
 
 
+def test_two_queries_have_one_cap(spark: SparkSession, settings: Settings) -> None:
+    settings = replace(settings, quarantine_cap=3)
+    readings, records = QuarantineSink(spark, settings), QuarantineSink(spark, settings)
+
+    def rejects(partition: int, *offsets: int) -> list[Reject]:
+        return [("a/x", partition, offset, offset) for offset in offsets]
+
+    assert write(readings, spark, rejects(0, 1), "readings", 0) == 1
+    assert write(records, spark, rejects(1, 1), "records", 0) == 1
+    # Each has to hear of what the other has written since.
+    assert write(readings, spark, rejects(0, 2, 3), "readings", 1) == 2
+    assert write(records, spark, rejects(1, 2, 3), "records", 1) == 2
+    found = rows_of(settings, "quarantine")
+    assert sorted((row["kafka_partition"], row["kafka_offset"], row["overflow"]) for row in found) == [
+        (0, 1, None), (0, 2, None), (0, 3, 1), (1, 1, None), (1, 3, 2),
+    ]  # fmt: skip
+
+
 def test_beyond_the_cap_rejects_are_counted_and_each_once(spark: SparkSession, settings: Settings) -> None:
     settings = replace(settings, quarantine_cap=3)
     # Three gateways and one that is unknown, on two partitions, around the full hour.
