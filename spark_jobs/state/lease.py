@@ -1,10 +1,11 @@
-"""Who writes ``readings``: ``ingest``, or a ``replay`` in its place; never both.
+"""Who writes ``readings``: one ``ingest``, or a ``replay`` in its place; never two.
 
 What is in the table already is known in the writer's memory, so a second one would store readings twice. The
 lease is a small file in the lake that its holder writes anew every ten seconds; one that is 40 s old is
-nobody's, and so is one whose process on this machine is gone. A restarted ``ingest`` takes its predecessor's
-at once. It is for operators' mistakes, not for malice: two who look within the same moment could both take
-it, so the taker looks again before it writes.
+nobody's, and so is one whose process on this machine is gone. So an ``ingest`` that was restarted takes its
+predecessor's at once, in the same process or in the next one on its machine; where that was killed on another
+machine, 40 s later. It is for operators' mistakes, not for malice: two who look within the same moment could
+both take it, so the taker looks again before it writes, and whoever finds another's name there stops.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ class Lease:
         self._renewed_s = float("-inf")
 
     def take(self) -> None:
-        """Takes it. Raises LeaseTakenError while another kind of job holds it."""
+        """Takes it. Raises LeaseTakenError while another job, or another process, holds it."""
         self._refuse_other()
         self._write()
         self._refuse_other()
 
     def renew(self) -> None:
-        """Renews it, every ten seconds at most. Raises LeaseTakenError when another job has taken it."""
+        """Renews it, every ten seconds at most. Raises LeaseTakenError when another has taken it."""
         if self._wall() - self._renewed_s >= RENEW_S:
             self._refuse_other()
             self._write()
@@ -125,7 +126,7 @@ class Lease:
 
     def _refuse_other(self) -> None:
         holder = self.holder()
-        if holder is not None and holder.job != self._job:
+        if holder is not None and (holder.job, holder.host, holder.pid) != (self._job, *_this_process()):
             raise LeaseTakenError(
                 f"{_name(holder)} writes this lake's readings: stop it first, or wait "
                 f"{EXPIRES_S:g} s after it was killed"
@@ -133,8 +134,12 @@ class Lease:
 
     def _write(self) -> None:
         self._renewed_s = self._wall()
-        holder = Holder(self._job, self._token, socket.gethostname(), os.getpid(), self._renewed_s)
+        holder = Holder(self._job, self._token, *_this_process(), self._renewed_s)
         self._files.write(self._uri, json.dumps(asdict(holder)))
+
+
+def _this_process() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()
 
 
 def _is_gone(holder: Holder) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -140,7 +141,7 @@ def test_what_is_a_reading_by_now_leaves_quarantine(spark: SparkSession, setting
     assert (left(), len(rows_of(settings, "readings"))) == ([2, 4, 5, 6], 1)
 
 
-def test_one_kind_of_writer_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_writer_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
     now_s = [time.time()]
 
     def lease(job: str) -> Lease:
@@ -179,6 +180,13 @@ def test_one_kind_of_writer_at_a_time(spark: SparkSession, tmp_path: Path) -> No
     assert replay.holder() is None
     file.write_text(json.dumps({**held, "pid": 2**22 + 1, "host": "elsewhere"}))
     assert replay.holder() is not None
+    # A second ingest that lives, with checkpoints of its own perhaps: one never writes beside the other.
+    file.write_text(json.dumps({**held, "pid": os.getppid()}))
+    with pytest.raises(LeaseTakenError, match=rf"^ingest \(process {os.getppid()} on"):
+        lease("ingest").take()
+    now_s[0] += 11
+    with pytest.raises(LeaseTakenError, match=rf"^ingest \(process {os.getppid()} on"):
+        ingest.renew()
     file.write_text(json.dumps(held)[:20])
     assert replay.holder() is None
 
