@@ -12,8 +12,12 @@ import pytest
 
 from cloud.broker import LocalBroker
 from cloud.provision import provision_topics
+from cloud.schema import format_time
+from gateway.clock_gifts import ClockGifts, Gift
 from gateway.demo.mosquitto import LocalMosquitto
 from gateway.local_control import ask
+from gateway.status import Answers, StatusServer
+from gateway.status.access import Gate
 from tests.chromium import Chromium, Page
 from tests.integration.gateways import Gateway, run_gateway
 from tests.servers import eventually, unique_name
@@ -46,6 +50,8 @@ sensor = "gone"
 kind = "bit-errors"
 amount = 1
 """
+
+TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
 
 
 @dataclass
@@ -232,3 +238,52 @@ def test_a_lost_connection_is_shown_and_nothing_old_looks_live(mast: Mast, chrom
     page.see("#live", lambda text: text == "live")
     page.see(".age", lambda text: text.endswith(" ago"))
     assert page.run("document.querySelector('#gone').hidden")
+
+
+def test_a_phones_time_is_given_after_a_look_at_both(chromium: Chromium) -> None:
+    """The page against a server in this process, whose clock is a year behind."""
+    behind_ms = 365 * 86_400_000
+    booted_ms = time.time_ns() // 1_000_000 - 60_000
+    gifts = ClockGifts(lambda: time.time_ns() - booted_ms * 1_000_000)
+    status = {
+        "gateway": "mast-07", "state": "sampling", "own_time": False, "uplink": "spilling",
+        "clock": "unsynced", "clock_given": False, "clock_may_be_given": True, "held": 5123,
+        "mqtt_connected": True, "sampled": 5123, "confirmed": 0, "dead_letters": 0,
+        "outbox_records": 5123, "outbox_bytes": 300_000, "outbox_max_bytes": 1 << 30,
+        "uptime_s": 60, "channels": {},
+    }  # fmt: skip
+
+    def told() -> dict[str, object]:
+        return {**status, "now": format_time((time.time_ns() // 1_000_000 - behind_ms) * 1000)}
+
+    def again(page: Page) -> list[Gift]:
+        """A busy machine may be too slow to carry a time: then one tries again, as the page says."""
+        if "too slow" in page.text("#clock-problem"):
+            page.click("#clock-yes")
+        return []
+
+    gate = Gate(TOKEN, time.monotonic() + 600)
+    server = StatusServer("127.0.0.1", 0, Answers(told, clock=gifts), gate, free_for_locals=False)
+    server.start()
+    try:
+        page = chromium.page(360, 780)
+        page.open(f"http://127.0.0.1:{server.port}/?t={TOKEN}")
+        assert "5,123 readings wait for the right time" in page.see("#clock-said")
+        page.click("#clock-open")
+        assert page.see("#clock-differ") == "the gateway is 365 days behind"
+        assert page.text("#clock-mine")[:4] != page.text("#clock-theirs")[:4]
+        # Nothing goes out before somebody says so.
+        assert list(gifts.take()) == []
+        for refusal in ("the time was given already", None):
+            page.click("#clock-yes")
+            (gift,) = eventually(lambda: list(gifts.take()) or again(page), 60)
+            assert -2 <= gift.offset_ms - booted_ms <= gift.uncertain_ms + 2
+            gift.answer(refusal)
+            if refusal is not None:
+                assert eventually(lambda: page.text("#clock-problem")) == refusal
+        assert eventually(lambda: page.run("!document.querySelector('#clock').open"))
+        # Once it isn't wanted any more, it isn't offered.
+        status["clock_may_be_given"] = False
+        assert eventually(lambda: page.run("document.querySelector('#clock-section').hidden"))
+    finally:
+        server.stop()
