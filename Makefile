@@ -12,7 +12,7 @@ help:
 	@echo 'make run        install what is missing, then the demo: mast, brokers, Spark jobs, live view'
 	@echo 'make test       install what is missing, then lint, types, architecture and all tests'
 	@echo 'make test-full  the long versions of the tests too'
-	@echo 'make test-vm    power cuts of a gateway in a virtual machine; ARGS=--full for all of them'
+	@echo 'make test-vm    the package and power cuts in a virtual machine; ARGS=--full for all of them'
 	@echo 'make mutants    break the code once for each promise and see the test named fail'
 	@echo 'make bench      measure: rows for docs/performance.md (some minutes; BENCH=drain for one of them)'
 	@echo 'make deb        Debian packages for bookworm and trixie, amd64 and arm64, into dist/'

@@ -368,6 +368,13 @@ def test_maintainer_scripts(tree: Path) -> None:
         assert not re.findall(r"@[A-Z]+@", script.read_text())
     subprocess.run(["shellcheck", *map(str, scripts)], check=True, timeout=60)
     assert "systemd-sysusers fieldgate.conf" in scripts[0].read_text()
+    # Every unit stops when the program goes; drop-ins of other units are none of ours to stop.
+    stop = re.search(r"systemctl stop (.*) \|\| true", scripts[1].read_text())
+    assert stop is not None
+    assert set(stop[1].split()) == {
+        path.name for path in (tree / "usr/lib/systemd/system").glob("fieldgate*")
+    }
+    assert "fieldgate.service" in stop[1].split()
     # Only a purge removes what people wrote.
     removal = scripts[2].read_text().partition("purge)")
     assert "rm -rf" not in removal[0] + scripts[0].read_text()

@@ -40,9 +40,9 @@ def gateway_vm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="package")
-def package(gateway_vm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Debian package of the sources as they are."""
-    return build(tmp_path_factory.mktemp("package"))
+def package(gateway_vm: Path, full: bool, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Debian package of the sources as they are; only --full compresses it as ``make deb`` does."""
+    return build(tmp_path_factory.mktemp("package"), quick=not full)
 
 
 @pytest.fixture(scope="package")

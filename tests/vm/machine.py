@@ -84,8 +84,8 @@ class Machine:
         return eventually(lambda: self._do("ssh", script, timeout_s=timeout_s), 180, until=lambda _: True)
 
     def push(self, source: Path, target: str) -> None:
-        """Copy a file into the guest; it isn't synced."""
-        self._do("push", str(source), target)
+        """Copy a file into the guest; it isn't synced. A starved guest takes minutes for a package."""
+        self._do("push", str(source), target, timeout_s=600)
 
     def pull(self, source: str, target: Path) -> None:
         """Copy a file out of the guest; again, where it fails."""

@@ -97,6 +97,8 @@ def test_from_a_blank_machine_to_readings_in_kafka(blank: Machine, cloud: Kafka,
     eventually(lambda: first_times(cloud, "blank"), 300)
     say(f"readings in Kafka after {time.monotonic() - begun_s:.0f} s")
     assert properties(blank, "ActiveState", "NRestarts") == {"ActiveState": "active", "NRestarts": "0"}
+    assert blank.run("systemctl is-active fieldgate-report.timer").strip() == "active"
+    assert blank.run("systemctl is-active fieldgate-uplink.timer || true").strip() == "inactive"
     # As tmpfiles and sysusers have it: passwords in the config are root's and the daemon's affair.
     modes = blank.run(f"stat -c '%a %U %G %n' /etc/fieldgate /var/lib/fieldgate /usr/bin/fieldgate {CONFIG}")
     assert modes.splitlines()[:3] == [
