@@ -52,10 +52,13 @@ class Machine:
     ) -> None:
         self._do("destroy")
 
-    def boot(self) -> float:
-        """Boot again after a power cut; how long it took until ssh answers, seconds."""
+    def boot(self, clock_s: int = 0) -> float:
+        """Boot again after a power cut; how long it took until ssh answers, seconds.
+
+        ``clock_s``: how far the hardware clock is off.
+        """
         begun_s = time.monotonic()
-        self._do("boot-again", "--timeout", str(_BOOT_S - 20), timeout_s=_BOOT_S)
+        self._do("boot-again", "--timeout", str(_BOOT_S - 20), f"--clock={clock_s}", timeout_s=_BOOT_S)
         return time.monotonic() - begun_s
 
     def power_cut(self) -> float:
