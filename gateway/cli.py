@@ -114,6 +114,20 @@ def _parser() -> argparse.ArgumentParser:
     _add_timeout(doctor)
     doctor.set_defaults(action=_doctor)
 
+    bundle = commands.add_parser(
+        "support-bundle", help="one file to send to whoever helps: logs, config, findings, without secrets"
+    )
+    bundle.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="must not be there yet (default: named by time)"
+    )
+    _add_config(bundle)
+    bundle.add_argument(
+        "--lines", type=count, default=5000, metavar="N", help="of each journal (default: 5000)"
+    )
+    bundle.add_argument("--position", action="store_true", help="with the mast's coordinates")
+    _add_timeout(bundle)
+    bundle.set_defaults(action=_support_bundle)
+
     status = commands.add_parser(
         "status", help="what the running daemon does; with --bootstrap-servers what became of all readings"
     )
@@ -315,6 +329,14 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from gateway.doctor import run
 
     return run(arguments.config, json_output=arguments.json, timeout_s=arguments.timeout)
+
+
+def _support_bundle(arguments: argparse.Namespace) -> int:
+    from gateway.support.command import run
+    from gateway.support.parts import Request
+
+    request = Request(arguments.config, arguments.timeout, arguments.lines, arguments.position)
+    return run(request, arguments.file)
 
 
 def _status(arguments: argparse.Namespace) -> int:

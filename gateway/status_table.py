@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gateway.config.files import unreadable
+
 DEFAULT_LISTEN: Final = "127.0.0.1:8321"
 _TIMEOUT_S: Final = 3.0
 _MAX_ANSWER_BYTES: Final = 8 << 20
@@ -65,7 +67,7 @@ def listen_address(config: Path, *, chosen: bool) -> str:
         section = tomllib.loads(config.read_text(encoding="utf-8")).get("status", {})
     except OSError as error:
         if chosen:
-            raise NoStatus(f"{config}: {error.strerror}") from error
+            raise NoStatus(f"{config}: {unreadable(config, error)}") from error
         return DEFAULT_LISTEN
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise NoStatus(f"{config}: {error}") from error
@@ -148,12 +150,25 @@ def _outbox_trouble(status: Mapping[str, Any]) -> str:
     return f"\noutbox can't be written, {records} of its records are in memory only ({size} bytes): {problem}"
 
 
+def _unread(config: Path, *, chosen: bool) -> str:
+    """That the daemon may well listen elsewhere, where the config that says so can't be read."""
+    if chosen:
+        return ""
+    try:
+        config.open("rb").close()
+    except FileNotFoundError:
+        return f"there is no {config}, so the default address was asked: -c names another config\n"
+    except OSError as error:
+        return f"{config} {unreadable(config, error)}; so the default address was asked\n"
+    return ""
+
+
 def run(config: Path, *, json_output: bool, chosen: bool) -> int:
     """Print the status: 0, or 1 where the daemon can't be asked. ``chosen``: the config must exist."""
     try:
         status = fetch(listen_address(config, chosen=chosen))
     except NoStatus as error:
-        sys.stderr.write(f"fieldgate: {error}\n")
+        sys.stderr.write(f"fieldgate: {error}\n{_unread(config, chosen=chosen)}")
         return 1
     if json_output:
         sys.stdout.write(json.dumps(status, indent=2) + "\n")

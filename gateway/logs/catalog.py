@@ -30,6 +30,11 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
         "The calibration history can't be read",
         "It is set aside as @FIELDGATE_KEPT_AS@ and begins anew; Kafka has what was told. Look at the card.",
     ),
+    "clock.given": (
+        "Somebody gave the gateway the time",
+        "By the status page, from a phone: readings since boot and those to come have their time by "
+        "it, until a network sets the clock.",
+    ),
     "clock.hold_ended": (
         "Readings leave without a right time",
         "Kafka was there for clock.hold_s and no time server was. Find a time server, or fit a clock module.",

@@ -251,7 +251,7 @@ def test_status_json_is_the_daemons_answer(
         ('[status]\nlisten = "somewhere"\n', "status.listen 'somewhere' is not HOST"),
         ("[status]\nlisten = 8321\n", "gateway.toml: status.listen must be a string"),
         ("[status\n", "gateway.toml: Expected ']'"),
-        (None, "gateway.toml: No such file or directory"),
+        (None, "gateway.toml: there is no such file"),
     ],
 )
 def test_status_says_why_it_cant(
