@@ -1,6 +1,6 @@
 """How many days the outbox would still hold if Kafka went away now, for those who look at a running gateway.
 
-What a reading takes is measured once for each config, on a thread of its own at the first question: that
+What a reading takes is measured once for each config, by a process of its own at the first question: that
 takes a second or two of a small processor, which no sampler should wait for.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from buffer.errors import OutboxError
 from buffer.files import free_bytes
-from gateway import capacity
+from gateway import capacity, capacity_process
 from gateway.config import Config
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ Measure = Callable[[Config], float]
 class Forecast:
     """Any thread may ask."""
 
-    def __init__(self, measure: Measure = capacity.bytes_per_reading) -> None:
+    def __init__(self, measure: Measure = capacity_process.bytes_per_reading) -> None:
         self._measure = measure
         self._config: Config | None = None
         self._per_reading: float | None = None

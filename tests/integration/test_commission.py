@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -214,9 +215,17 @@ def run(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_without_a_person_or_a_daemon(tmp_path: Path) -> None:
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address at which nobody listens, nor will while the test runs."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+def test_without_a_person_or_a_daemon(tmp_path: Path, nobody: str) -> None:
     config = tmp_path / "gateway.toml"
-    config.write_text(CONFIG.format(name="mast-07", listen=f"127.0.0.1:{free_port()}", directory=tmp_path))
+    config.write_text(CONFIG.format(name="mast-07", listen=nobody, directory=tmp_path))
     done = run(config)
     assert (done.returncode, done.stdout) == (2, "")
     assert "commission asks a person: run it on a terminal (ssh -t), or give --answers FILE" in done.stderr
@@ -230,6 +239,7 @@ def test_without_a_person_or_a_daemon(tmp_path: Path) -> None:
     done = run(config, "--answers", str(answers), "--sensor", "baro", "--json")
     # The daemon doesn't run: that is a fault of its own.
     assert done.returncode == 1
+    assert done.stdout, done.stderr
     told = json.loads(done.stdout)
     assert (told["readings_from"], told["complete"], told["ok"]) == ("board", False, False)
     assert told["faults"] == [

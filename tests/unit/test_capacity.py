@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import capacity
+from gateway import capacity, capacity_process
 from gateway.config import Config, check, load
 from gateway.doctor.findings import Finding
 from gateway.doctor.network import topic_findings, wanted_topics
@@ -154,3 +154,12 @@ def test_a_certificate_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
     assert str(problem) == (
         f"{path}:8: kafka.properties.ssl.key.location: {tmp_path / 'key.pem'}: there is no such file"
     )
+
+
+def test_a_process_of_its_own_measures_the_same(mast: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert capacity_process.bytes_per_reading(mast) == pytest.approx(
+        capacity.bytes_per_reading(mast), rel=0.05
+    )
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(OSError, match="the measurement ended with 1: no word"):
+        capacity_process.bytes_per_reading(mast)

@@ -60,9 +60,12 @@ def test_each_command_is_one(unit: str) -> None:
 
 @pytest.mark.parametrize("unit", _UNITS)
 def test_nothing_waits_for_network_time_or_broker(unit: str) -> None:
-    for key in ("After", "Requires", "Wants", "BindsTo"):
+    for key in ("After", "Requires", "BindsTo"):
         for value in lines(unit, key):
             assert set(value.split()) <= {"local-fs.target"}
+    # What is wanted is started beside it and not waited for.
+    for value in lines(unit, "Wants"):
+        assert set(value.split()) <= {"fieldgate-report.timer"}
 
 
 def test_the_hardening_says_line_by_line_what_it_breaks() -> None:
