@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from cloud.broker import LocalBroker
-from cloud.child import free_port
 from cloud.provision import provision_topics
 from gateway.demo.mosquitto import LocalMosquitto
 from tests.integration.gateways import records, run_gateway
