@@ -63,8 +63,8 @@ def ports(gateway_vm: Path) -> Ports:
 def machine(gateway_vm: Path, cloud: Kafka, ports: Ports, package: Path) -> Iterator[Machine]:
     """A machine with the gateway installed, not configured yet."""
     with Machine(gateway_vm, unique_name("fieldgate"), ports.forwards, cloud.uplink.port) as machine:
-        machine.push(package, "/root/fieldgate.deb")
+        machine.push(package, "/srv/fieldgate.deb")
         machine.run(
-            f"{install('/root/fieldgate.deb')}; systemctl enable fieldgate; {OPEN_MOSQUITTO}", timeout_s=900
+            f"{install('/srv/fieldgate.deb')}; systemctl enable fieldgate; {OPEN_MOSQUITTO}", timeout_s=900
         )
         yield machine

@@ -33,7 +33,7 @@ print(ctypes.CDLL(None).adjtimex(timex))
 # Debian's own file, but for its log.
 _BROKER = """
 set -e
-test -f /root/open.conf || cp /etc/mosquitto/mosquitto.conf /root/open.conf
+test -f /srv/open.conf || cp /etc/mosquitto/mosquitto.conf /srv/open.conf
 cat > /etc/mosquitto/mosquitto.conf <<'END'
 pid_file /run/mosquitto/mosquitto.pid
 persistence true
@@ -41,7 +41,7 @@ persistence_location /var/lib/mosquitto/
 log_dest stderr
 include_dir /etc/mosquitto/conf.d
 END
-fieldgate provision mosquitto --lan 1884 --device soil --passwords /root/devices
+fieldgate provision mosquitto --lan 1884 --device soil --passwords /srv/devices
 fieldgate provision mosquitto --lan 1884 --device soil | grep -x 'nothing to change'
 systemctl daemon-reload
 systemctl restart mosquitto
@@ -58,7 +58,7 @@ def guest(machine: Machine, ports: Ports) -> Iterator[Guest]:
     machine.link("up")
     machine.run(
         "systemctl stop fieldgate; rm -f /etc/mosquitto/conf.d/fieldgate.conf;"
-        " if test -f /root/open.conf; then mv /root/open.conf /etc/mosquitto/mosquitto.conf; fi;"
+        " if test -f /srv/open.conf; then mv /srv/open.conf /etc/mosquitto/mosquitto.conf; fi;"
         " systemctl restart mosquitto; sync"
     )
 
@@ -87,7 +87,7 @@ def test_it_samples_and_all_arrives_with_its_time(guest: Guest, cloud: Kafka, fu
     machine.link("up")
     ended_s = time.time()
     # As the guest runs it the time is a little behind: ssh takes a second or two.
-    script = f"cat > /root/now.py <<'END'\n{_SYNCHRONISE.format(now=time.time())}END\npython3 /root/now.py"
+    script = f"cat > /srv/now.py <<'END'\n{_SYNCHRONISE.format(now=time.time())}END\npython3 /srv/now.py"
     machine.run(script)
     eventually(lambda: guest.status().get("clock"), _PATIENCE_S, until=lambda clock: clock == "synced")
     # What was sampled before is repaired and drained; what comes now goes live.

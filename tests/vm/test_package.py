@@ -36,7 +36,7 @@ INIT = (
 )
 START = "systemctl enable --now fieldgate"
 LEFT = (
-    "find / -xdev -iname '*fieldgate*' -not -path '/proc/*' -not -path '/sys/*' -not -path '/root/*'"
+    "find / -xdev -iname '*fieldgate*' -not -path '/proc/*' -not -path '/sys/*' -not -path '/srv/*'"
     " -not -path '/var/log/*' | sort"
 )
 """Whatever has our name; not the packages that were pushed, nor the journal and apt's and dpkg's logs."""
@@ -85,8 +85,8 @@ def properties(machine: Machine, *names: str) -> dict[str, str]:
 def test_from_a_blank_machine_to_readings_in_kafka(blank: Machine, cloud: Kafka, package: Path) -> None:
     say("package", package.stat().st_size, "bytes", package.name)
     begun_s = time.monotonic()
-    blank.push(package, "/root/fieldgate.deb")
-    told = blank.run(install("/root/fieldgate.deb"), timeout_s=900)
+    blank.push(package, "/srv/fieldgate.deb")
+    told = blank.run(install("/srv/fieldgate.deb"), timeout_s=900)
     say(f"installed after {time.monotonic() - begun_s:.0f} s")
     # The two next commands, as printed.
     assert f"sudo fieldgate init -o {CONFIG}" in told
@@ -162,7 +162,7 @@ def test_an_upgrade_during_an_outage_loses_nothing(
     blank: Machine, cloud: Kafka, ports: Ports, package: Path, tmp_path: Path
 ) -> None:
     newer = build(tmp_path / "newer", epoch=int(time.time()), quick=True)
-    blank.push(newer, "/root/newer.deb")
+    blank.push(newer, "/srv/newer.deb")
     blank.run(OPEN_MOSQUITTO)
     with GuestMast(blank, ports, cloud) as mast:
         mast.enter("spilling")
@@ -170,7 +170,7 @@ def test_an_upgrade_during_an_outage_loses_nothing(
         former = str(mast.status()["run"])
         waiting = mast.status()["outbox_records"]
         begun_s = time.monotonic()
-        told = blank.run(install("/root/newer.deb"), timeout_s=900)
+        told = blank.run(install("/srv/newer.deb"), timeout_s=900)
         say(f"upgraded in {time.monotonic() - begun_s:.0f} s, {waiting} records waiting")
         assert "Traceback" not in told
         mast.answers(former)
@@ -192,15 +192,13 @@ def test_a_config_with_errors_does_not_silence_the_mast(blank: Machine, ports: P
     """The version that runs goes on, and apt's output says what to do."""
     blank.run("systemctl restart fieldgate")
     run = eventually(lambda: ports.told().get("run"), 240)
-    blank.run(f"cp {CONFIG} /root/good.toml; sed -i 's/^latitude.*/latitude = 270.7/' {CONFIG}")
-    told = blank.run(
-        "DEBIAN_FRONTEND=noninteractive apt-get install -y --reinstall /root/newer.deb 2>&1", 900
-    )
+    blank.run(f"cp {CONFIG} /srv/good.toml; sed -i 's/^latitude.*/latitude = 270.7/' {CONFIG}")
+    told = blank.run("DEBIAN_FRONTEND=noninteractive apt-get install -y --reinstall /srv/newer.deb 2>&1", 900)
     assert "has errors, see above; the service was not started" in told
     assert "latitude" in told
     assert properties(blank, "ActiveState") == {"ActiveState": "active"}
     assert ports.told()["run"] == run
-    blank.run(f"cp /root/good.toml {CONFIG}")
+    blank.run(f"cp /srv/good.toml {CONFIG}")
 
 
 @pytest.mark.timeout(1800)

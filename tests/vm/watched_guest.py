@@ -64,8 +64,8 @@ set -e
 m=/var/lib/fieldgate/slow
 if ! mountpoint -q $m; then
   mkdir -p $m
-  gunzip -c /opt/slow.img.gz > /root/slow.img
-  mount -o loop /root/slow.img $m
+  gunzip -c /opt/slow.img.gz > /srv/slow.img
+  mount -o loop /srv/slow.img $m
   chown fieldgate:fieldgate $m
 fi
 """
