@@ -62,9 +62,9 @@ lint:
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Two at a time: most of the time tests wait for servers.
+# Three at a time on two cores: most of the time tests wait for servers.
 test: setup lint
-	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n 3 $(ARGS)
 
 test-full: setup mirror-jars lint
 	$(BIN)/pytest --full $(ARGS)

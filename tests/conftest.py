@@ -10,10 +10,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
 
 from cloud.broker import LocalBroker
 from cloud.child import free_port as choose_port
 from gateway.demo.mosquitto import LocalMosquitto
+from tests.schedule import SparkInTurn
 from tests.servers import unique_name
 
 # How long an example takes is this machine's affair, busy as it may be: nothing here asserts times.
@@ -45,14 +47,16 @@ def _day_of_the_examples() -> Iterator[None]:
         yield
 
 
-# Before pytest-xdist looks for groups, after the marks of the folders' own conftests, which come first.
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark wants all cores: what starts it runs one after the other in each folder, and begins first."""
-    for item in items:
-        if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group(f"spark-{item.path.parent.name}"))
+    """What starts Spark takes longest, and begins first."""
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+# Without pytest-xdist nobody knows this hook.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SparkInTurn:
+    """Spark wants all cores: what starts it runs one after the other."""
+    return SparkInTurn(config, log)
 
 
 @pytest.fixture(scope="session")

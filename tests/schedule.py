@@ -1,0 +1,28 @@
+"""Which tests run beside each other when several processes share them (``pytest -n``)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from xdist.scheduler import LoadScopeScheduling
+
+# The jobs in this process's own session, and whole pipelines of processes: each kind in turn.
+_SPARK: Final = {
+    "tests/spark/": "spark",
+    "tests/integration/test_demo": "pipelines",
+    "tests/integration/test_end_to_end": "pipelines",
+}
+
+
+class SparkInTurn(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+    """Any test goes wherever a process is free, but those that start Spark stay in one process, by kind.
+
+    Two sessions at once, each of which wants all cores, take longer than one after the other. By path,
+    for pytest-xdist's own groups have no effect with pytest 9.2 (pytest-xdist's issue 1386).
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        for path, scope in _SPARK.items():
+            if nodeid.startswith(path):
+                return scope
+        return nodeid
