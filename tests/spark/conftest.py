@@ -18,6 +18,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+            if item.get_closest_marker("timeout") is None:
+                # Cut short in the middle of a call it would leave the session of all that follow out of step.
+                item.add_marker(pytest.mark.timeout(900))
 
 
 _SETTINGS = Settings(

@@ -193,6 +193,7 @@ def test_from_kafka_to_a_query(
     assert capsys.readouterr().out.split() == ["reason", "BAD_DEAD_LETTER", "EMPTY", "NOT_JSON"]
 
 
+@pytest.mark.timeout(900)
 def test_the_program_follows_new_topics_and_stops_on_sigterm(
     settings: Settings, kafka: LocalBroker, topics: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -221,25 +222,23 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
             produce(kafka, topics[0], [reading(seq) for seq in range(1, 61)])
             produce(kafka, topics[0], [b"bad"])
             until("event=statistics.computed")
-            told = eventually(lambda: scraped(metrics), until=lambda told: told.get(_LAST) == 61)
+            # The supervisor looks at the queries about once a second, at one after the other.
+            told = eventually(lambda: scraped(metrics), until=all_told)
             os.kill(jobs.pid, signal.SIGTERM)
             until("event=jobs.stop reason=signal")
-            assert jobs.wait(30) == 0
+            assert jobs.wait(120) == 0
         finally:
             jobs.kill()
     assert not [line for line in lines if "Exception" in line or " ERROR " in line or line.startswith("\tat")]
     assert rows(settings)[0][1] > 0
-    assert {name: told[name] for name in _TOLD} == _TOLD
     for query in ("ingest", "statistics-60s"):
-        assert told[f'fieldgate_jobs_lag_seconds{{query="{query}"}}'] < 60
-        assert (
-            0 <= time.time() - told[f'fieldgate_jobs_last_progress_timestamp_seconds{{query="{query}"}}'] < 60
-        )
+        ended_s = told[f'fieldgate_jobs_last_progress_timestamp_seconds{{query="{query}"}}']
+        assert 0 <= time.time() - ended_s < 300
     assert told["process_resident_memory_bytes"] > 1e7
 
 
-_LAST = 'fieldgate_jobs_input_rows_total{query="ingest"}'
 _TOLD = {
+    'fieldgate_jobs_input_rows_total{query="ingest"}': 61,
     "fieldgate_jobs_readings_total": 60,
     "fieldgate_jobs_repeated_total": 0,
     # Of May, says the reading; November at least, says Kafka.
@@ -250,6 +249,11 @@ _TOLD = {
     'fieldgate_jobs_lag_offsets{query="ingest"}': 0,
     'fieldgate_jobs_state_rows{query="ingest",state="seen_ranges"}': 1,
 }
+
+
+def all_told(told: dict[str, float]) -> bool:
+    lags = [told[f'fieldgate_jobs_lag_seconds{{query="{query}"}}'] for query in ("ingest", "statistics-60s")]
+    return {name: told[name] for name in _TOLD} == _TOLD and max(lags) < 60
 
 
 def scraped(address: str) -> dict[str, float]:

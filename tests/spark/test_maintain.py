@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -36,6 +35,7 @@ from spark_jobs.upkeep.backup import back_up
 from spark_jobs.upkeep.compaction import Compaction, compact, joins
 from spark_jobs.upkeep.layout import Part, parts
 from spark_jobs.upkeep.rounds import Plan, Report, Upkeep
+from tests.servers import eventually
 from tests.spark.records import encoded, identities, kafka_frame, reading, rows_of
 
 NOW = datetime(2026, 5, 30, 12, tzinfo=UTC)
@@ -69,12 +69,19 @@ def test_which_files_are_joined(found: Part, limit: int | None, urgent: int | No
     )
 
 
-TODAY = datetime.now(UTC) + timedelta(hours=2)
-"""Two hours on: what the tests write is settled by then, and days are quiet."""
+@pytest.fixture
+def today() -> datetime:
+    """Two hours on: what the test writes is settled by then, and days are quiet."""
+    return datetime.now(UTC) + timedelta(hours=2)
 
 
-def day(ago: int) -> str:
-    return (TODAY - timedelta(days=ago)).date().isoformat()
+Day = Callable[[int], str]
+
+
+@pytest.fixture
+def day(today: datetime) -> Day:
+    """Dates so many days ago."""
+    return lambda ago: (today - timedelta(days=ago)).date().isoformat()
 
 
 def store(spark: SparkSession, settings: Settings, date: str, files: int, rows: int) -> None:
@@ -121,7 +128,7 @@ def steps(report: Report) -> list[tuple[Any, ...]]:
 
 
 def test_a_round_changes_the_files_and_not_the_rows(
-    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, today: datetime, day: Day
 ) -> None:
     monkeypatch.setattr(compaction, "FILE_BYTES", 15_000)
     monkeypatch.setattr(compaction, "TIERS", (2_500, 5_000))
@@ -132,16 +139,16 @@ def test_a_round_changes_the_files_and_not_the_rows(
     store(spark, settings, day(1), 6, 6000)
     store(spark, settings, day(0), 60, 240)
     rejects = ensure_table(spark, settings, QUARANTINE)
-    came_in = spark.createDataFrame([("old", TODAY - timedelta(days=31)), ("new", TODAY)], ["reason", "at"])
+    came_in = spark.createDataFrame([("old", today - timedelta(days=31)), ("new", today)], ["reason", "at"])
     came_in.withColumnRenamed("at", "ingested_at").write.format("delta").mode("append").save(rejects)
     location = settings.table("readings")
     assert follow(spark, settings) == 12 + 6000 + 240
     before, version = whole(settings), table_version(spark, location)
 
     plan = Plan(keep_days=(("readings", 2),), vacuum_days=0.0, backup=str(Path(settings.lake) / "../backup"))
-    dry = Upkeep(spark, settings, replace(plan, dry_run=True), lambda: TODAY).round()
+    dry = Upkeep(spark, settings, replace(plan, dry_run=True), lambda: today).round()
     assert (whole(settings), table_version(spark, location)) == (before, version)
-    upkeep = Upkeep(spark, settings, plan, lambda: TODAY)
+    upkeep = Upkeep(spark, settings, plan, lambda: today)
     done = upkeep.round()
     assert whole(settings) == [row for row in before if row[0] != day(3)]
     assert [row["reason"] for row in rows_of(settings, "quarantine")] == ["new"]
@@ -179,10 +186,12 @@ def test_a_round_changes_the_files_and_not_the_rows(
     assert follow(spark, slow) == 6000 + 240
 
 
-def test_a_glance_joins_only_too_many(spark: SparkSession, settings: Settings) -> None:
+def test_a_glance_joins_only_too_many(
+    spark: SparkSession, settings: Settings, today: datetime, day: Day
+) -> None:
     store(spark, settings, day(1), 12, 48)
     store(spark, settings, day(0), 60, 240)
-    upkeep = Upkeep(spark, settings, Plan(), lambda: datetime.now(UTC))
+    upkeep = Upkeep(spark, settings, Plan(), lambda: today - timedelta(hours=2))
     assert steps(upkeep.glance()) == [("compact", "readings", day(0))]
     assert [found.files for found in parts(spark, settings.table("readings"), 0)] == [12, 1]
 
@@ -202,18 +211,11 @@ class Held:
 
         def wait(batches: Iterable[Any]) -> Iterator[Any]:
             started.touch()
-            until(go.exists)
+            eventually(go.exists, 120)
             yield from batches
 
         frame = self._spark.createDataFrame(rows)
         return frame.coalesce(1).mapInArrow(wait, frame.schema)
-
-
-def until(condition: Callable[[], bool], deadline_s: float = 120.0) -> None:
-    end_s = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
 
 
 def test_a_merge_that_meets_a_compaction_is_done_again(
@@ -241,7 +243,7 @@ def test_a_merge_that_meets_a_compaction_is_done_again(
     caplog.set_level("INFO", "fieldgate.jobs.delta")
     merging = threading.Thread(target=merge)
     merging.start()
-    until(held.started.exists)
+    eventually(held.started.exists, 120)
     (there,) = parts(spark, location, 0)
     done = compact(spark.newSession(), location, Compaction("presence", there, 1 << 20))
     assert (done.removed, done.added) == (2, 1)
