@@ -33,6 +33,7 @@ from spark_jobs.alerting.teller import Teller, closing, merged_row
 from spark_jobs.alerting.watch import Told
 from spark_jobs.errors import SettingsError
 from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.pace import Pace
 from spark_jobs.jobs.query import start_query
 from spark_jobs.metrics import state_rows
 from spark_jobs.schemas import ALERTS, ANOMALIES, CHANNELS, STATISTICS, Table
@@ -65,21 +66,6 @@ _FEEDS: Final[dict[type[Any], tuple[Table, Callable[..., DataFrame]]]] = {
 }
 
 
-class _Pace:
-    """Says when something that is done every so many seconds is due; at once the first time."""
-
-    def __init__(self, every_s: float) -> None:
-        self._every_s = every_s
-        self._next_s = 0.0
-
-    def due(self) -> bool:
-        now_s = time.monotonic()
-        if now_s < self._next_s:
-            return False
-        self._next_s = now_s + self._every_s
-        return True
-
-
 def _now_us() -> int:
     return time.time_ns() // 1000
 
@@ -104,10 +90,10 @@ class AlertsJob:
         self._query: StreamingQuery | None = None
         self._started_s = self._said_s = time.monotonic()
         self._paces = {
-            "table": _Pace(_TABLE_EVERY_S),
-            "feeds": _Pace(_FEEDS_EVERY_S),
-            "twins": _Pace(_TWINS_EVERY_S),
-            "rules": _Pace(_RULES_EVERY_S),
+            "table": Pace(_TABLE_EVERY_S),
+            "feeds": Pace(_FEEDS_EVERY_S),
+            "twins": Pace(_TWINS_EVERY_S),
+            "rules": Pace(_RULES_EVERY_S),
         }
         self._templates = Templates()
         self._teller = Teller()

@@ -55,7 +55,15 @@ class AnomalyJob:
         """Starts the query."""
         stream = table_changes(self._spark, self._settings, STATISTICS)
         pace_s = max(_TRIGGER_S, self._settings.trigger_s)
-        return start_query(self._settings, self.name, stream, self._batch, self._gate, trigger_s=pace_s)
+        return start_query(
+            self._settings,
+            self.name,
+            stream,
+            self._batch,
+            self._gate,
+            trigger_s=pace_s,
+            follows=(STATISTICS,),
+        )
 
     def tick(self) -> None:
         """Nothing is due without statistics."""

@@ -15,10 +15,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from spark_jobs.errors import JobError
+from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
 
 _FORMAT: Final = "v1"
 """First line of the files of Spark 4.0."""
+VERSION_ENDED: Final = 1 << 62
+"""Delta marks the end of a version with an index near 2^63; otherwise the version is still to be read."""
 _READ_AGAIN: Final = 2
 """Spark goes on from the last batch planned and the one before it."""
 _AGAIN: Final = "the query then begins at the start of its source and stores only what is missing"
@@ -62,8 +65,13 @@ def _damaged(file: str, why: str) -> CheckpointError:
     return CheckpointError(f"checkpoint file {file} can't be read: {why}; move {folder} away: {_AGAIN}")
 
 
-def check_checkpoint(spark: SparkSession, settings: Settings, query: str, version: int) -> None:
-    """Raises CheckpointError where the query can't go on from its checkpoint; having none is fine."""
+def check_checkpoint(
+    spark: SparkSession, settings: Settings, query: str, version: int, follows: Iterable[Table] = ()
+) -> None:
+    """Raises CheckpointError where the query can't go on from its checkpoint; having none is fine.
+
+    ``follows`` are the tables it reads the changes of.
+    """
     place = settings.checkpoint(query, version)
     query_folder = place.rpartition("/")[0]
     files = _Files(spark, query_folder)
@@ -87,6 +95,39 @@ def check_checkpoint(spark: SparkSession, settings: Settings, query: str, versio
     for source in files.names(f"{place}/sources"):
         for number in _numbers(files.names(f"{place}/sources/{source}"))[-1:]:
             _log_file(files, f"{place}/sources/{source}/{number}")
+    for number in batches["offsets"][-1:]:
+        _not_ahead(spark, settings, files.text(f"{place}/offsets/{number}"), place, follows)
+
+
+def _not_ahead(
+    spark: SparkSession, settings: Settings, offsets: str, place: str, follows: Iterable[Table]
+) -> None:
+    """Refuses to go on from what a table has not come to yet: it would wait there, and leave out what comes.
+
+    So it is when a lake was put back as it had been, and its checkpoints not.
+    """
+    tables = {table.name: _identity_and_version(spark, settings.table(table.name)) for table in follows}
+    for line in offsets.splitlines():
+        told = json.loads(line) if '"reservoirId"' in line else {}
+        for name, (identity, latest) in tables.items():
+            if told.get("reservoirId") != identity:
+                continue
+            read = told["reservoirVersion"] - (told["index"] < VERSION_ENDED)
+            if read > latest:
+                raise CheckpointError(
+                    f"checkpoint {place} has read version {read} of table {name}, whose last is {latest}: "
+                    f"the lake is older than its checkpoints. Move all of {settings.checkpoints} away, that "
+                    "of ingest too: each query then begins at the start of its source and stores only what "
+                    "is missing"
+                )
+
+
+def _identity_and_version(spark: SparkSession, location: str) -> tuple[str, int]:
+    jvm: Any = spark._jvm
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
+    nothing = jvm.scala.Option.empty()
+    snapshot = log.update(False, nothing, nothing)
+    return str(snapshot.metadata().id()), int(snapshot.version())
 
 
 def _numbers(names: Iterable[str]) -> list[int]:

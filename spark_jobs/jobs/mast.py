@@ -2,7 +2,8 @@
 
 Changes of either say which intervals to compute again; these are computed whole, from the tables, once every
 channel in them is closed. So neither late readings nor a record that comes after them leave anything behind,
-and a batch that runs twice computes the same.
+and a batch that runs twice computes the same. An interval of which ``statistics`` took back all it had said
+(no channel was configured then) has no row here either.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from spark_jobs.schemas import CHANNELS, MAST, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.sinks.merge import merge_changed
+from spark_jobs.sinks.merge import delete_intervals, merge_changed
 from spark_jobs.sources.changes import table_changes
 from spark_jobs.sources.mast_intervals import MastInterval, intervals_within, statistics_in
+from spark_jobs.sources.statistics import has_readings
+from spark_jobs.sources.withdrawn import corrections
 from spark_jobs.state.record_changes import BEFORE, RecordChange, touched_spans
 from spark_jobs.transforms.mast import QUANTITIES, mounted_channels
 from spark_jobs.transforms.mast_values import mast_rows
@@ -51,10 +54,17 @@ class MastJob:
     def start(self) -> StreamingQuery:
         """Starts the query."""
         closed = (F.col("interval_s") == self._settings.interval_s) & (F.col("version") > 0)
+        was = F.col("_change_type").isin(*BEFORE)
+        # Rows of missing intervals are all that is ever taken back; the others leave with their day.
+        taken_back = (F.col("_change_type") == "delete") & ~has_readings()
         intervals = (
-            table_changes(self._spark, self._settings, STATISTICS)
-            .where(closed & F.col("quantity").isin(*QUANTITIES) & ~F.col("_change_type").isin(*BEFORE))
-            .select("gateway", F.unix_micros("interval_start").alias("start_us"))
+            table_changes(self._spark, self._settings, STATISTICS, deletions=True)
+            .where(closed & F.col("quantity").isin(*QUANTITIES) & (~was | taken_back))
+            .select(
+                "gateway",
+                F.unix_micros("interval_start").alias("start_us"),
+                F.when(was, F.col("_commit_version")).alias("gone"),
+            )
         )
         period = F.transform(
             "periods",
@@ -70,7 +80,15 @@ class MastJob:
         )
         stream = intervals.unionByName(records, allowMissingColumns=True)
         pace_s = _TRIGGERS * self._settings.trigger_s
-        return start_query(self._settings, self.name, stream, self._batch, self._gate, trigger_s=pace_s)
+        return start_query(
+            self._settings,
+            self.name,
+            stream,
+            self._batch,
+            self._gate,
+            trigger_s=pace_s,
+            follows=(STATISTICS, CHANNELS),
+        )
 
     def tick(self) -> None:
         """Nothing is due by the clock: an interval is closed by ``statistics``."""
@@ -82,13 +100,17 @@ class MastJob:
         started = time.monotonic()
         # Twelve channels close one interval, and again with each correction.
         rows = changes.distinct().toArrow().to_pylist()
-        wanted = {(row["gateway"], row["start_us"]) for row in rows if row["channel"] is None}
+        told = [row for row in rows if row["channel"] is None]
+        withdrawn = self._withdrawn(told)
+        wanted = {(row["gateway"], row["start_us"]) for row in told if row["gone"] is None} | withdrawn
         spans = list(touched_spans(_record_change(row) for row in rows if row["channel"] is not None))
         wanted |= intervals_within(self._spark, self._settings, spans)
         # In the order of time, so that a part touches few dates; in parts, because results pass the driver.
         in_order = sorted(wanted, key=lambda interval: interval[1])
         for at in range(0, len(in_order), _PART):
             self._compute(in_order[at : at + _PART])
+        if withdrawn:
+            self._forget(withdrawn)
         if wanted:
             log.info(
                 "event=mast.computed batch=%d intervals=%d records=%d seconds=%.2f",
@@ -97,6 +119,23 @@ class MastJob:
                 len(spans),
                 time.monotonic() - started,
             )
+
+    def _withdrawn(self, told: list[dict[str, Any]]) -> set[MastInterval]:
+        """The intervals of which rows were taken back, and didn't just leave with their day."""
+        gone = {row["gone"] for row in told if row["gone"] is not None}
+        meant = corrections(self._spark, self._settings.table(STATISTICS.name), gone) if gone else set()
+        return {(row["gateway"], row["start_us"]) for row in told if row["gone"] in meant}
+
+    def _forget(self, withdrawn: set[MastInterval]) -> None:
+        """Takes away the rows of those of these intervals that no channel has a row of any more."""
+        left = statistics_in(self._spark, self._settings, withdrawn).where(
+            F.col("quantity").isin(*QUANTITIES)
+        )
+        starts = (
+            left.select("gateway", F.unix_micros("interval_start").alias("start_us")).distinct().collect()
+        )
+        gone = withdrawn - {(row.gateway, row.start_us) for row in starts}
+        delete_intervals(self._spark, self._location, self._settings.interval_s, gone)
 
     def _compute(self, wanted: list[MastInterval]) -> None:
         statistics = statistics_in(self._spark, self._settings, wanted)

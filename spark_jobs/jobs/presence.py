@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from cloud.run_records import DroppedRange, RunRecord, Unfinished
 from spark_jobs.jobs.gate import Gate
+from spark_jobs.jobs.pace import Pace
 from spark_jobs.jobs.query import start_query
 from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, RUNS, SEEN, SET_ASIDE, STATUS
 from spark_jobs.session import small_batch_session
@@ -75,22 +76,27 @@ class PresenceJob:
         self._versions = {table.name: -1 for table in (RUNS, STATUS, QUARANTINE)}
         self._set_aside_until: datetime | None = None
         self._restore()
-        self._ticked_at = time.monotonic()
+        self._pace = Pace(_TICK_S, at_once=False)
 
     def start(self) -> StreamingQuery:
         """Starts the query."""
         stream = table_changes(self._spark, self._settings, READINGS)
         pace_s = max(_TRIGGER_S, self._settings.trigger_s)
-        return start_query(self._settings, self.name, stream, self._batch, self._gate, trigger_s=pace_s)
+        return start_query(
+            self._settings,
+            self.name,
+            stream,
+            self._batch,
+            self._gate,
+            trigger_s=pace_s,
+            follows=(READINGS,),
+        )
 
     def tick(self) -> None:
         """Writes what has changed without a reading: silence, last wills, run records."""
-        now_s = time.monotonic()
-        if now_s - self._ticked_at < _TICK_S:
-            return
-        self._ticked_at = now_s
-        with self._lock:
-            self._update("tick")
+        if self._pace.due():
+            with self._lock:
+                self._update("tick")
 
     def finish(self) -> None:
         """All that was sent before the run records is in the tables now."""

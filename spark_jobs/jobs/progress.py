@@ -17,10 +17,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs import metrics
+from spark_jobs.jobs.checkpoint import VERSION_ENDED
 
 _DELTA: Final = re.compile(r"DeltaSource\[(.+)\]")
-_VERSION_ENDED: Final = 1 << 62
-"""Delta marks the end of a version with an index near 2^63; otherwise the version is still to be read."""
 
 
 class Watch:
@@ -97,7 +96,7 @@ class Watch:
     def _versions_behind(self, location: str, end: Mapping[str, Any]) -> tuple[int, float]:
         jvm: Any = self._spark._jvm
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, location)
-        first_unread = end["reservoirVersion"] + (end["index"] >= _VERSION_ENDED)
+        first_unread = end["reservoirVersion"] + (end["index"] >= VERSION_ENDED)
         behind = int(log.unsafeVolatileSnapshot().version()) + 1 - first_unread
         if behind <= 0:
             return 0, 0.0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.jobs.checkpoint import check_checkpoint
 from spark_jobs.jobs.gate import Batch, Gate
+from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
 
 
@@ -19,13 +22,15 @@ def start_query(
     *,
     trigger_s: float,
     version: int = 1,
+    follows: Iterable[Table] = (),
 ) -> StreamingQuery:
     """Starts ``batch`` over a stream, each ``trigger_s`` seconds at most, or once until it is through.
 
     ``version`` is that of the query's checkpoint: one more when the query's sources or its state change so
-    that what an older version wrote can't be read on. Raises CheckpointError.
+    that what an older version wrote can't be read on. ``follows`` are the tables whose changes the stream is
+    made of. Raises CheckpointError.
     """
-    check_checkpoint(stream.sparkSession, settings, name, version)
+    check_checkpoint(stream.sparkSession, settings, name, version, follows)
     writer = (
         stream.writeStream.queryName(name)
         .option("checkpointLocation", settings.checkpoint(name, version))

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.jobs.gate import Gate
 from spark_jobs.jobs.missing import MissingIntervals
+from spark_jobs.jobs.pace import Pace
 from spark_jobs.jobs.query import start_query
 from spark_jobs.schemas import READINGS, STATISTICS
 from spark_jobs.session import small_batch_session
@@ -65,22 +66,28 @@ class StatisticsJob:
         )
         self._intervals = OpenIntervals(settings.interval_s)
         self._restore()
-        self._ticked_at = time.monotonic()
+        self._pace = Pace(_TICK_S, at_once=False)
 
     def start(self) -> StreamingQuery:
         """Starts the query."""
         stream = table_changes(self._spark, self._settings, READINGS)
         pace_s = min(_TRIGGER_S, self._settings.trigger_s)
-        return start_query(self._settings, self.name, stream, self._batch, self._gate, trigger_s=pace_s)
+        return start_query(
+            self._settings,
+            self.name,
+            stream,
+            self._batch,
+            self._gate,
+            trigger_s=pace_s,
+            follows=(READINGS,),
+        )
 
     def tick(self) -> None:
         """Closes the intervals of channels that went silent."""
-        now_s = time.monotonic()
-        if now_s - self._ticked_at < _TICK_S:
+        if not self._pace.due():
             return
-        self._ticked_at = now_s
         with self._lock:
-            wall_us = time.time_ns() // 1000
+            now_s, wall_us = time.monotonic(), time.time_ns() // 1000
             self._compute(self._intervals.silent(wall_us, now_s), "silence")
             self._log_missing(self._missing.silent(now_s, wall_us), "silence")
 

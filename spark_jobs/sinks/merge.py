@@ -6,8 +6,11 @@ feed hears of real changes only.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
@@ -15,6 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.schemas import Table
 from spark_jobs.sinks.retry import retried
+
+_US: Final = 1_000_000
 
 
 def merge_changed(spark: SparkSession, location: str, table: Table, rows: Any) -> None:
@@ -67,3 +72,30 @@ def merge_changed(spark: SparkSession, location: str, table: Table, rows: Any) -
         )
 
     retried(merge, f"merge-{table.name}")
+
+
+def delete_intervals(
+    spark: SparkSession, location: str, interval_s: int, intervals: Collection[tuple[str, int]]
+) -> None:
+    """Takes away rows of a table with one per gateway and interval: (gateway, start in microseconds)."""
+    if not intervals:
+        return
+    gateways, starts_us = zip(*sorted(intervals), strict=True)
+    given = spark.createDataFrame(pa.table({"gateway": gateways, "start_us": starts_us}))
+    dates = {datetime.fromtimestamp(start_us // _US, UTC).date() for start_us in starts_us}
+    days = ", ".join(f"date'{day.isoformat()}'" for day in sorted(dates))
+
+    def delete() -> None:
+        (
+            DeltaTable.forPath(spark, location)
+            .alias("t")
+            .merge(
+                given.alias("s"),
+                f"t.date in ({days}) and t.gateway = s.gateway and t.interval_s = {interval_s}"
+                " and unix_micros(t.interval_start) = s.start_us",
+            )
+            .whenMatchedDelete()
+            .execute()
+        )
+
+    retried(delete, "delete-intervals")

@@ -19,12 +19,15 @@ log = logging.getLogger("fieldgate.jobs.changes")
 _NEW: Final = ("insert", "update_postimage")
 
 
-def table_changes(spark: SparkSession, settings: Settings, table: Table) -> DataFrame:
+def table_changes(
+    spark: SparkSession, settings: Settings, table: Table, *, deletions: bool = False
+) -> DataFrame:
     """The rows of a table with a change feed, and then each change: ``_change_type``, ``_commit_version``.
 
     The feed rather than the table itself: a plain stream ends with an error at the first correction. A
     corrected row comes twice, as ``update_preimage`` and as ``update_postimage``. Compaction is no change.
-    Neither are rows that leave with their day: what was derived from them stays.
+    Neither are rows that leave with their day, for what was derived from them stays: ``deletions`` come only
+    where they are asked for (see ``sources.withdrawn``).
     """
     changes = (
         spark.readStream.format("delta")
@@ -32,7 +35,7 @@ def table_changes(spark: SparkSession, settings: Settings, table: Table) -> Data
         .option("maxFilesPerTrigger", "2000")
         .load(settings.table(table.name))
     )
-    return changes.where("_change_type != 'delete'")
+    return changes if deletions else changes.where("_change_type != 'delete'")
 
 
 def latest_version(spark: SparkSession, settings: Settings, table: Table) -> int:

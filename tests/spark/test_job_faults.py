@@ -201,6 +201,30 @@ def test_damaged_checkpoints_are_named_and_not_needed(
     tell(place, len(produced), damages=sum(map(len, damages.values())) + 1)
 
 
+def test_a_lake_that_is_older_than_its_checkpoints_is_refused_and_whole_without_them(
+    spark: SparkSession, place: Settings
+) -> None:
+    lake, copy = Path(place.lake), Path(place.lake).with_name("copy")
+    produced = _produce(place, range(1, 61))
+    _finish(spark, place)
+    shutil.copytree(lake, copy)
+    for first in (61, 91):
+        produced |= _produce(place, range(first, first + 30))
+        _finish(spark, place)
+    shutil.rmtree(lake)
+    shutil.copytree(copy, lake)
+    # Delta's cache of tables, which a new process would not have.
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    with pytest.raises(
+        CheckpointError, match=r"of table readings, whose last is \d+: the lake is older"
+    ) as told:
+        StatisticsJob(spark, place, Gate()).start()
+    assert f"Move all of {place.checkpoints} away" in str(told.value)
+    shutil.rmtree(place.checkpoints)
+    _finish(spark, place)
+    assert_tables_hold(place, produced)
+
+
 def test_a_newer_checkpoint_is_refused_and_an_older_one_left_alone(
     spark: SparkSession, place: Settings
 ) -> None:

@@ -18,9 +18,12 @@ from spark_jobs.jobs.mast import MastJob
 from spark_jobs.schemas import CHANNELS, STATISTICS, Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.sinks.statistics import delete_missing
 from spark_jobs.state.record_changes import RecordChange, touched_spans
 from spark_jobs.transforms.mast import mounted_channels
 from spark_jobs.transforms.mast_values import air_density_kgm3, power_law_exponent
+from spark_jobs.upkeep.layout import parts
+from spark_jobs.upkeep.retention import drop_dates
 from tests.spark.records import rows_of
 
 T0 = datetime(2026, 5, 28, 20, 20, tzinfo=UTC)
@@ -185,8 +188,9 @@ def test_the_job_follows_statistics_and_records(
 
     first = interval(T0)
     first[0]["version"] = 0
+    nothing = dict.fromkeys(("n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing"), 0)
     gap = [
-        {**row, "avg": None, "sd": None, "cube_mean": None, "count": 0, "recovery": 0.0}
+        {**row, "avg": None, "sd": None, "cube_mean": None, "count": 0, "recovery": 0.0, **nothing}
         for row in interval(T0 - 60 * MINUTE)
     ]
     add(STATISTICS, statistics, first + interval(T0 + 10 * MINUTE) + gap + [stat(A, 9.0, interval_s=60)])
@@ -240,7 +244,26 @@ def test_the_job_follows_statistics_and_records(
 
     # A lost checkpoint computes all of it again, at once: it comes out the same, and nothing is written.
     before = rows_of(settings, "mast")
-    query = MastJob(spark, replace(settings, once=True, checkpoints=str(tmp_path / "lost")), Gate()).start()
+    go_on(spark, replace(settings, checkpoints=str(tmp_path / "lost")))
+    assert sorted(map(repr, rows_of(settings, "mast"))) == sorted(map(repr, before))
+
+    # The silent hour's rows are taken away: no channel was configured then. What was said of it goes too.
+    silent_us = round((T0 - 60 * MINUTE).timestamp()) * 1_000_000
+    times = {(row["gateway"], row["channel"]): [(silent_us, silent_us + 1)] for row in gap}
+    delete_missing(spark, statistics, 600, times)
+    go_on(spark, settings)
+    there = [row for row in before if row["interval_start"] != T0 - 60 * MINUTE]
+    assert len(there) == len(before) - 1
+    assert sorted(map(repr, rows_of(settings, "mast"))) == sorted(map(repr, there))
+    # What leaves with its day takes nothing with it.
+    drop_dates(spark, "statistics", statistics, parts(spark, statistics, 0))
+    assert rows_of(settings, "statistics") == []
+    go_on(spark, settings)
+    assert sorted(map(repr, rows_of(settings, "mast"))) == sorted(map(repr, there))
+
+
+def go_on(spark: SparkSession, settings: Settings) -> None:
+    """The job from its checkpoint, until it is through."""
+    query = MastJob(spark, replace(settings, once=True), Gate()).start()
     query.awaitTermination()
     assert query.exception() is None
-    assert sorted(map(repr, rows_of(settings, "mast"))) == sorted(map(repr, before))
