@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
 from cloud.fields import Fields, InvalidFields, format_time, load_object
+from cloud.schema import GATEWAY_ID
 
 VERSION: Final = 1
 SEVERITIES: Final = ("info", "warning", "critical")
 
 _ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _RULE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
-_GATEWAY: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class AlertRecord:
             rule_version=fields.label("rule_version") or "",
             kind=fields.label("kind") or "",
             severity=severity,
-            gateway=fields.text("gateway", _GATEWAY),
+            gateway=fields.text("gateway", GATEWAY_ID),
             channel=fields.label("channel", 256),
             state="raised" if state == "raised" else "cleared",
             raised_us=fields.time("raised_at"),

@@ -16,7 +16,7 @@ from datetime import date
 from typing import Any, Final
 
 from cloud.fields import Fields, InvalidFields, format_time, load_object, parse_time
-from cloud.schema import UNITS, VERSION
+from cloud.schema import GATEWAY_ID, UNITS, VERSION
 
 CHANNELS_TOPIC: Final = "gateway.channels"
 MAX_LABEL: Final = 128
@@ -31,7 +31,6 @@ InvalidChannel = InvalidFields
 
 Setting = str | float | bool
 
-_GATEWAY: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 _SENSOR: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _QUANTITY: Final = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
 _CAL: Final = re.compile(r"[0-9a-f]{8}", re.ASCII)
@@ -153,7 +152,7 @@ def parse_channel(payload: bytes) -> ChannelRecord:
         raise InvalidChannel("TOO_LARGE", f"{len(payload)} bytes, at most {MAX_RECORD_BYTES}")
     fields = _Fields(load_object(payload))
     fields.integer("v", VERSION, VERSION)
-    gateway = fields.text("gateway", _GATEWAY)
+    gateway = fields.text("gateway", GATEWAY_ID)
     sensor = fields.text("sensor", _SENSOR)
     quantity = fields.text("quantity", _QUANTITY)
     if fields.take("channel") != f"{sensor}.{quantity}":

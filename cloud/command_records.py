@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from cloud.fields import Fields, InvalidFields, format_time, load_object
+from cloud.schema import GATEWAY_ID
 
 _ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
-_GATEWAY: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
 """Of an action or a target."""
 
@@ -59,7 +59,7 @@ class Command:
             raise InvalidFields("WRONG_TYPE", "args must be an object")
         return cls(
             id=fields.text("id", _ID),
-            gateway=fields.text("gateway", _GATEWAY),
+            gateway=fields.text("gateway", GATEWAY_ID),
             target=fields.text("target", NAME),
             action=fields.text("action", NAME),
             args=args,

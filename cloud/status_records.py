@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloud.fields import Fields, InvalidFields, format_time, load_object
-from cloud.schema import RUN_ID, SYNCED, UNSYNCED, VERSION
+from cloud.schema import GATEWAY_ID, RUN_ID, SYNCED, UNSYNCED, VERSION
 
 ONLINE, OFFLINE = "online", "offline"
 MAX_STATUS_BYTES: Final = 64 << 10
@@ -23,7 +23,6 @@ MAX_STATUS_BYTES: Final = 64 << 10
 InvalidStatus = InvalidFields
 """What ``parse_status`` raises."""
 
-_GATEWAY: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 _STATE: Final = re.compile(f"{ONLINE}|{OFFLINE}", re.ASCII)
 _CLOCK: Final = re.compile(f"{SYNCED}|{UNSYNCED}", re.ASCII)
 _WORD: Final = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
@@ -86,7 +85,7 @@ def parse_status(payload: bytes) -> StatusRecord:
     fields = _Fields(load_object(payload))
     fields.integer("v", VERSION, VERSION)
     return StatusRecord(
-        gateway=fields.text("gateway", _GATEWAY),
+        gateway=fields.text("gateway", GATEWAY_ID),
         state=fields.text("state", _STATE),
         run=fields.text("run", RUN_ID),
         time_us=fields.time() if fields.has("time") else None,

@@ -21,10 +21,12 @@ from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.schemas import CHANNELS, READINGS
 from spark_jobs.settings import Settings, parse_command
 from spark_jobs.sinks.delta import ensure_table, table_version
+from spark_jobs.sinks.ingested import IngestSink
 from spark_jobs.state.calibrations import CalibrationError, Certificate, linear, row_of, with_period
+from spark_jobs.transforms.packing import packed
 from spark_jobs.transforms.recalibrate import Linear, recalibrated
 from spark_jobs.upkeep.recalibration import Outcome, Wanted, done_so_far, recalibrate
-from tests.spark.records import START_US, rows_of
+from tests.spark.records import START_US, encoded, kafka_frame, reading, rows_of
 
 OLD = Linear("5d1c0a7e", 0.765, 0.35, (0.0, 75.0), rest_is_zero=True)
 NEW = Linear("00000001", 0.74, 0.3, (0.0, 75.0), rest_is_zero=True, expires=date(2026, 5, 28))
@@ -266,6 +268,13 @@ def test_a_later_certificate(spark: SparkSession, settings: Settings) -> None:
     assert (record["valid_from"], record["valid_to"], record["revision"]) == (minute(1), minute(2), 0)
     (entry,) = done_so_far(spark, settings)
     assert (entry["original_cal"], entry["cal"], entry["rows"]) == (OLD.cal, done.cal, 60)
+
+    # The period once more from Kafka: what was recalibrated is there, and stays.
+    after = whole(settings)
+    again_from_kafka = packed(kafka_frame(spark, encoded([reading(70), reading(130)])), "dead")
+    counts = IngestSink(spark, settings).write(again_from_kafka, "replay", 0)
+    assert (counts.readings, counts.repeated) == (0, 2)
+    assert whole(settings) == after
 
     # Again: nothing. A reading that came late: it alone.
     version = table_version(spark, location)
