@@ -9,6 +9,7 @@ One line of JSON each way.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -110,7 +111,9 @@ def ask(outbox: Path, request: Mapping[str, Any]) -> dict[str, Any]:
             pid, _, _ = _other_side(asking)
             if pid != daemon:
                 raise ControlError(f"process {pid} answers in the place of the daemon, process {daemon}")
-            asking.sendall(json.dumps(request).encode() + b"\n")
+            # Who is refused before being heard finds the door shut, and the reason behind it.
+            with contextlib.suppress(BrokenPipeError):
+                asking.sendall(json.dumps(request).encode() + b"\n")
             answer = json.loads(_line(asking))
         except (OSError, ValueError) as error:
             raise ControlError(f"the daemon (process {daemon}) can't be asked: {error}") from error

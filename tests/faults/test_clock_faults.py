@@ -34,7 +34,7 @@ slope = 0.765
 interval_s = 0.1
 """
 MORE: Final = (
-    '[clock]\ntrust = "kernel"\nhold_s = 1\n[[forward]]\nfilter = "blobs/#"\npayload = "raw"\n'
+    '[clock]\ntrust = "kernel"\nhold_s = {hold_s}\n[[forward]]\nfilter = "blobs/#"\npayload = "raw"\n'
     + "".join(FAST.format(n=n, pin=n) for n in (5, 6))
 )
 PER_SECOND: Final = 25
@@ -47,13 +47,21 @@ def machine(tmp_path: Path) -> MachineFile:
 
 
 @pytest.fixture
-def mast(tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, machine: MachineFile) -> Iterator[Mast]:
+def hold_s() -> int:
+    """How long readings wait for the clock while Kafka is there: longer than a test, if none is said."""
+    return 3600
+
+
+@pytest.fixture
+def mast(
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, machine: MachineFile, hold_s: int
+) -> Iterator[Mast]:
     with Mast(
         tmp_path,
         cloud,
         mosquitto,
         board='[board]\nkind = "simulated"\n',
-        more=MORE,
+        more=MORE.format(hold_s=hold_s),
         watch_readings=True,
         program=("tests.faults.unset_clock", str(machine.path)),
     ) as mast:
@@ -148,6 +156,7 @@ def test_clock_set_after_two_runs_of_one_boot(mast: Mast, machine: MachineFile, 
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("hold_s", [1])
 def test_reboots_with_and_without_a_time_server(
     mast: Mast, machine: MachineFile, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
 ) -> None:

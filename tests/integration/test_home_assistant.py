@@ -42,8 +42,9 @@ def retained(broker: LocalMosquitto, wildcard: str) -> dict[str, bytes]:
         if message.topic == marker:
             over.set()
             return
-        assert message.retain
-        found[message.topic] = bytes(message.payload)
+        # What is published in the moment of the subscription comes too, and is no proof that it is kept.
+        if message.retain:
+            found[message.topic] = bytes(message.payload)
 
     client = Client(CallbackAPIVersion.VERSION2)
     client.on_message = on_message
