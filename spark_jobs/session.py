@@ -12,6 +12,7 @@ from typing import Any, Final
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from cloud import class_archive
 from spark_jobs.errors import SettingsError
 from spark_jobs.jobs.registry import STREAMING
 from spark_jobs.package import write_package
@@ -146,8 +147,10 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         del options[_JAVA_OPTIONS]
         options["spark.log.level"] = "WARN"
     elif local:
+        jars = find_jars()
         # On the class path no executor has to fetch them, which makes the start a second faster.
-        options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, find_jars()))
+        options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
+        options[_JAVA_OPTIONS] = " ".join([options[_JAVA_OPTIONS], *class_archive.using(jars[0].parent)])
     else:
         options["spark.jars"] = ",".join(map(str, find_jars()))
     if _is_local(settings.checkpoints):

@@ -146,6 +146,7 @@ def submitted_program(settings: Settings, log: Path, master: str) -> Program:
         *("--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.ui.enabled=false"),
         *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"),
         *("--driver-java-options", "-XX:TieredStopAtLevel=1"),
+        *("--conf", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1"),
         str(Path(submit.__file__)),
         *run_command(settings),
     ]

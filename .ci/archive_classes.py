@@ -1,0 +1,70 @@
+"""Writes Java's class archives of a local Kafka and a local Spark: ``archive_classes.py JARS``.
+
+Whatever a short run of the jobs loads from a broker of its own goes into ``JARS/kafka/classes.jsa`` and
+``JARS/spark/classes.jsa`` (see ``cloud.class_archive``).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from confluent_kafka import Producer
+from pyspark import SparkContext
+
+from cloud import class_archive
+from cloud.broker import LocalBroker
+from cloud.schema import Reading, encode_reading
+from spark_jobs.jobs.run import run
+from spark_jobs.settings import Settings
+
+JOBS = ("ingest", "statistics")
+
+
+def reading(seq: int) -> Reading:
+    """One of a cup's."""
+    return Reading(
+        gateway="mast-1", channel="cup.wind_speed", quantity="wind_speed", unit="m/s",
+        time_us=1_767_225_600_000_000 + seq * 1_000_000, period_ms=1000, value=7.25, raw=9.0, raw_unit="Hz",
+        quality=1, reasons=(), run="run-1", seq=seq, clock="synced", cal=None,
+    )  # fmt: skip
+
+
+def main(jars: Path) -> None:
+    """Runs the jobs once, and has both Javas write what they have loaded."""
+    archives = {name: jars / name / "classes.jsa" for name in ("kafka", "spark")}
+    for archive in archives.values():
+        archive.unlink(missing_ok=True)
+    new = {name: archive.with_suffix(".new") for name, archive in archives.items()}
+    with TemporaryDirectory() as folder:
+        place = Path(folder)
+        with LocalBroker(place / "kafka", java_options=class_archive.writing(new["kafka"])) as broker:
+            producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+            for seq in range(1, 91):
+                producer.produce("mqtt.wind_speed", encode_reading(reading(seq)))
+            if producer.flush(30):
+                raise SystemExit("the local Kafka took no readings")
+            java = " ".join(["-XX:TieredStopAtLevel=1", *class_archive.writing(new["spark"])])
+            run(
+                Settings(
+                    jobs=JOBS,
+                    bootstrap_servers=broker.bootstrap_servers,
+                    lake=str(place / "lake"),
+                    checkpoints=str(place / "checkpoints"),
+                    interval_s=60,
+                    once=True,
+                    conf=(("spark.driver.extraJavaOptions", java),),
+                )
+            )
+            # Java writes when it ends, and ends when nobody speaks to it any more.
+            started: Any = SparkContext._gateway
+            started.proc.stdin.close()
+            started.proc.wait(120)
+    for name, archive in archives.items():
+        new[name].replace(archive)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
