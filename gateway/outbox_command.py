@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from gateway.cli_types import pair, positive
+from gateway.commands.arguments import add_config
 from gateway.config import Config, ConfigError, load
-
-_CONFIG_PATH = Path("/etc/fieldgate/gateway.toml")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -20,13 +18,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     stats = commands.add_parser("stats", help="what is in it, beside a running daemon too")
-    _add_config(stats)
+    add_config(stats)
     stats.add_argument("--json", action="store_true", help="for programs")
     stats.set_defaults(action=_stats)
 
     export = commands.add_parser("export", help="write it to a file; nothing is removed")
     export.add_argument("file", metavar="FILE", help="JSON Lines; - for standard output")
-    _add_config(export)
+    add_config(export)
     export.set_defaults(action=_export)
 
     bring = commands.add_parser("import", help="send an exported file to Kafka; doing it again is safe")
@@ -52,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     drain = commands.add_parser(
         "drain", help="send it to Kafka without a daemon; what has arrived is removed"
     )
-    _add_config(drain)
+    add_config(drain)
     drain.add_argument(
         "--timeout",
         type=positive,
@@ -62,12 +60,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     drain.set_defaults(action=_drain)
     return parser
-
-
-def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-c", "--config", type=Path, default=_CONFIG_PATH, metavar="FILE", help=f"default: {_CONFIG_PATH}"
-    )
 
 
 def _stats(arguments: argparse.Namespace, config: Config) -> int:

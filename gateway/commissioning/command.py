@@ -13,6 +13,7 @@ from typing import Any, Final, TextIO
 
 from buffer.errors import OutboxError
 from drivers.interface import DriverError
+from gateway.commands.arguments import add_config
 from gateway.commissioning.dialogue import AnswersFile, Dialogue, NoAnswer, Terminal
 from gateway.commissioning.gateway_checks import gateway_checks, not_in_force, outbox_days
 from gateway.commissioning.report import EVENT, Report, Signed, event_fields, make_report, markdown
@@ -26,7 +27,6 @@ from gateway.read_command import CannotRead, chosen_sensors, daemon_status
 from gateway.status.vitals import own_version
 
 OK, FAULTS, USAGE, BROKEN_OFF = 0, 1, 2, 130
-CONFIG_PATH: Final = Path("/etc/fieldgate/gateway.toml")
 # Before that the machine's clock was never set, and it can't judge a date.
 _CLOCK_WAS_SET: Final = date(2025, 1, 1)
 
@@ -37,9 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Walks through each sensor with you: what to do, what is seen, whether it is right; then"
         " a report that you sign. Broken off, it goes on where it was.",
     )
-    parser.add_argument(
-        "-c", "--config", type=Path, default=CONFIG_PATH, metavar="FILE", help=f"default: {CONFIG_PATH}"
-    )
+    add_config(parser)
     parser.add_argument(
         "--sensor",
         dest="sensors",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from drivers.interface import DriverError
+from gateway.commands.arguments import add_config
 from gateway.commissioning.daemon_reload import Reloaded, reload_daemon
 from gateway.commissioning.swap import CannotSwap, Plan, Swap, plan
 from gateway.commissioning.toml_splice import date_text, number_text, string_text
@@ -20,7 +21,6 @@ from gateway.durable_write import rights_of, write_whole
 from gateway.notices import NotLeft, leave, notices_directory
 
 OK, FAILED, USAGE = 0, 1, 2
-CONFIG_PATH: Final = Path("/etc/fieldgate/gateway.toml")
 EVENT: Final = "sensor-swapped"
 _MAX_BYTES: Final = 1 << 20
 
@@ -43,9 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Another instrument in a sensor's place: its figures into the config, comments and all"
         " else kept, and into the running daemon.",
     )
-    parser.add_argument(
-        "-c", "--config", type=Path, default=CONFIG_PATH, metavar="FILE", help=f"default: {CONFIG_PATH}"
-    )
+    add_config(parser)
     parser.add_argument("sensor", metavar="SENSOR", help="its name in the config")
     parser.add_argument("--serial", required=True, metavar="TEXT", help="the new one's, as on its label")
     parser.add_argument("--model", metavar="TEXT", help="where it is another than before")
