@@ -16,9 +16,10 @@ from drivers.interface import Board, FittedSensor
 from drivers.registry import driver_type
 from gateway.calibration import configured
 from gateway.config import Config, ForwardConfig, SensorConfig
+from gateway.mast import Mast
 from gateway.pace import METERED_PROPERTIES
 from gateway.run_ledger import LONGEST_FSYNC_S
-from gateway.sampler import Mast, Sampler
+from gateway.sampler import Sampler
 from gateway.stand_in import make_driver
 
 # Given up when the disk is full, so that rows can still be removed.

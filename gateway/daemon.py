@@ -33,13 +33,13 @@ from gateway.intake import Intake
 from gateway.last_readings import LastReadings
 from gateway.ledger import Ack
 from gateway.local_control import ControlServer
+from gateway.mast import Mast
 from gateway.mqtt import MqttLink
 from gateway.notices import Notices
 from gateway.notify import notify, watchdog_period_s
 from gateway.outbox_writer import OutboxWriter
 from gateway.reloading import Reloading, Running
 from gateway.run_ledger import ANNOUNCE_EVERY_S, RunLedger, State
-from gateway.sampler import Mast
 from gateway.state_file import StateFile
 from gateway.status import Answers, PhoneControl, StatusPage
 from gateway.status.vitals import vitals

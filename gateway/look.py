@@ -16,7 +16,8 @@ from drivers.registry import driver_type
 from gateway.clock import SystemClock
 from gateway.config import SensorConfig
 from gateway.identity import Sequences, new_run
-from gateway.sampler import Mast, Sampler
+from gateway.mast import Mast
+from gateway.sampler import Sampler
 from gateway.stand_in import make_driver
 from gateway.supervisor import Supervisor
 

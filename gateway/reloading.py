@@ -22,9 +22,10 @@ from gateway.config import Config, Problem, check, located
 from gateway.forwarder import Forwarder
 from gateway.intake import Intake
 from gateway.last_readings import LastReadings
+from gateway.mast import Mast
 from gateway.mqtt import MqttLink
 from gateway.reload import RESTART, Plan, compare, refusals
-from gateway.sampler import Mast, Sampler
+from gateway.sampler import Sampler
 from gateway.state_file import StateFile
 from gateway.status import StatusPage
 from gateway.supervisor import Supervisor

@@ -19,7 +19,8 @@ from drivers.interface import Channel, Measurement
 from gateway.clock import SystemClock
 from gateway.config import SensorConfig
 from gateway.identity import Sequences
-from gateway.sampler import Mast, Sampler
+from gateway.mast import Mast
+from gateway.sampler import Sampler
 from gateway.supervisor import Supervisor
 
 _CHANNEL = Channel("temperature", "Cel", "Cel", -40.0, 80.0)

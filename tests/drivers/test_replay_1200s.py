@@ -20,7 +20,8 @@ from drivers.interface import FittedSensor
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
 from gateway.identity import Sequences
-from gateway.sampler import Mast, Sampler
+from gateway.mast import Mast
+from gateway.sampler import Sampler
 from gateway.supervisor import Supervisor
 from tests.drivers.masts import NRG_COLUMNS, NRG_MAST, replayed
 from tests.drivers.test_replay import REAL_FILE

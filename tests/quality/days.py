@@ -11,7 +11,7 @@ from cloud.schema import Reading
 from gateway import assembly
 from gateway.config import Config, load
 from gateway.identity import Sequences
-from gateway.sampler import Mast
+from gateway.mast import Mast
 from gateway.supervisor import Supervisor
 
 MAST = """

@@ -15,7 +15,7 @@ from gateway import assembly
 from gateway.config import SensorConfig, check
 from gateway.feeds import LONGEST_S, Feeds
 from gateway.identity import Sequences
-from gateway.sampler import Mast
+from gateway.mast import Mast
 from gateway.supervisor import Supervisor
 from tests.drivers.masts import simulated
 from tests.servers import eventually

@@ -17,7 +17,8 @@ from drivers.boards.stepped_clock import SteppedClock
 from drivers.interface import BoardError, Channel, Clock, Measurement
 from gateway.config import SensorConfig
 from gateway.identity import Sequences
-from gateway.sampler import Mast, Sampler
+from gateway.mast import Mast
+from gateway.sampler import Sampler
 from gateway.supervisor import MOST_ABANDONED, Abandoned, Supervisor
 from tests.servers import eventually
 from tests.unit.clocks import SteppingClock

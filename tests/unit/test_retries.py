@@ -16,8 +16,9 @@ from drivers.interface import ChecksumError, Measurement, ReadError
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
 from gateway.identity import Sequences
+from gateway.mast import Mast
 from gateway.retries import MOST_RETRIES, Retries
-from gateway.sampler import Mast, Sampler
+from gateway.sampler import Sampler
 from gateway.supervisor import Supervisor
 from tests.drivers.masts import fitted, replayed
 from tests.servers import eventually

@@ -13,7 +13,8 @@ from cloud.schema import Reading
 from drivers.interface import BoardError, Channel, ChecksumError, Measurement, ReadError
 from gateway.config import SensorConfig
 from gateway.identity import Sequences
-from gateway.sampler import Mast, Sampler
+from gateway.mast import Mast
+from gateway.sampler import Sampler
 from gateway.supervisor import Supervisor
 from tests.servers import eventually
 from tests.unit.clocks import SteppingClock

@@ -15,7 +15,8 @@ from drivers.boards.stepped_clock import SteppedClock
 from drivers.interface import Channel, Measurement
 from gateway.config import SensorConfig
 from gateway.identity import Sequences
-from gateway.sampler import Mast, Sampler
+from gateway.mast import Mast
+from gateway.sampler import Sampler
 from gateway.supervisor import Supervisor
 from tests.servers import eventually
 
