@@ -153,6 +153,6 @@ def test_tables_are_the_same_whatever_the_order_of_arrival(
         figures |= {
             "tables": len(first),
             "seconds": round(time.monotonic() - began_s),
-            "load": os.getloadavg()[0],
+            "load": round(os.getloadavg()[0]),
         }
         note("late: a day in four orders of arrival", figures)
