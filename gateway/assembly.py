@@ -16,8 +16,11 @@ from drivers.interface import Board, FittedSensor
 from drivers.registry import driver_type
 from gateway.calibration import configured
 from gateway.config import Config, ForwardConfig, SensorConfig
+from gateway.identity import Sequences
+from gateway.intake import Intake
 from gateway.mast import Mast
 from gateway.pace import METERED_PROPERTIES
+from gateway.ports import Clock
 from gateway.run_ledger import LONGEST_FSYNC_S
 from gateway.sampler import Sampler
 from gateway.stand_in import make_driver
@@ -76,6 +79,20 @@ def channel_records(config: Config) -> list[ChannelRecord]:
             config.gateway.id, sensor, driver_type(sensor.driver).channels_of(sensor.options)
         )
     ]
+
+
+def intake(config: Config, run: str, sequences: Sequences, clock: Clock, boot: str) -> Intake:
+    """What makes records of our own readings and of what others sent."""
+    return Intake(
+        config.gateway.id,
+        run,
+        sequences,
+        config.kafka.topic,
+        clock,
+        routes(config),
+        sensor_names(config),
+        boot,
+    )
 
 
 def sensor_names(config: Config) -> list[str]:

@@ -11,25 +11,26 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Final
 
-from buffer.drops import NOT_STORED, Drop
+from buffer.drops import Drop
 from buffer.errors import OutboxError
 from cloud.errors import CloudError
-from cloud.schema import SYNCED, UNSYNCED, Reading, format_time
+from cloud.schema import Reading
 from drivers.interface import BoardError
 from gateway import assembly, home_assistant, logs
 from gateway.announced_status import AnnouncedStatus, installed_version
+from gateway.announcements import Announcements
 from gateway.broker_drops import BrokerDrops
 from gateway.calibration_history import CalibrationHistory
 from gateway.clock import Machine
 from gateway.clock_gifts import ClockGifts
+from gateway.clock_verdicts import ClockVerdicts
 from gateway.config import Config, ConfigError, load
-from gateway.forecast import Forecast
+from gateway.daemon_status import DaemonStatus, Life
 from gateway.forwarder import Forwarder
 from gateway.hang_restarts import EXIT_CODE, HangRestarts
 from gateway.identity import Sequences, new_run
-from gateway.intake import Intake
 from gateway.last_readings import LastReadings
 from gateway.ledger import Ack
 from gateway.local_control import ControlServer
@@ -39,15 +40,11 @@ from gateway.notices import Notices
 from gateway.notify import notify, watchdog_period_s
 from gateway.outbox_writer import OutboxWriter
 from gateway.reloading import Reloading, Running
-from gateway.run_ledger import ANNOUNCE_EVERY_S, RunLedger, State
+from gateway.run_ledger import RunLedger, State
 from gateway.state_file import StateFile
 from gateway.status import Answers, PhoneControl, StatusPage
-from gateway.status.vitals import vitals
-from gateway.status_line import status_line
-from gateway.summaries import joined, summarise
 from gateway.supervisor import Supervisor
 from gateway.timekeeper import open_clock
-from gateway.untold_drops import UntoldDrops
 from gateway.watchdog import DEFAULT_PERIOD_S, Shown, Watch, Watchdog
 
 log = logging.getLogger(__name__)
@@ -91,40 +88,27 @@ class Daemon:
         machine: Machine | None = None,
         log_overdue: Callable[[], None] = lambda: None,
     ) -> None:
-        self._config = config
         self._log_overdue = log_overdue
         machine = machine or Machine()
         self._run_id = new_run()
-        self._stop = threading.Event()
         self._reload_asked = threading.Event()
         self._last = LastReadings()
         self._sequences = Sequences()
-        machine_clock, self._timekeeper = open_clock(config, machine)
+        machine_clock, timekeeper = open_clock(config, machine)
         # Drops are told by the outbox writer's thread, or while the outbox is opened.
-        self._drops: SimpleQueue[Drop] = SimpleQueue()
-        self._disk_works = True
-        outbox = assembly.open_outbox(config, self._drops.put)
+        drops: SimpleQueue[Drop] = SimpleQueue()
+        outbox = assembly.open_outbox(config, drops.put)
         try:
             self._board = assembly.open_fitted_board(config)
         except BoardError:
             outbox.close()
             raise
         self._clock = self._board.clock or machine_clock
-        self._holdback = self._timekeeper.holdback()
+        holdback = timekeeper.holdback()
         self._topics = assembly.Topics.of(config)
-        self._intake = Intake(
-            config.gateway.id,
-            self._run_id,
-            self._sequences,
-            config.kafka.topic,
-            machine_clock,
-            assembly.routes(config),
-            assembly.sensor_names(config),
-            machine.boot,
-        )
-        self._untold = UntoldDrops()
-        self._broker_drops = BrokerDrops(self._run_id)
-        self._announced = AnnouncedStatus(
+        self._intake = assembly.intake(config, self._run_id, self._sequences, machine_clock, machine.boot)
+        broker_drops = BrokerDrops(self._run_id)
+        announced = AnnouncedStatus(
             config.gateway.id,
             self._run_id,
             machine_clock.now_ns,
@@ -139,9 +123,9 @@ class Daemon:
             assembly.filters(config),
             (self._topics.run, self._topics.status),
             self._arrived,
-            (self._topics.status, self._announced.will),
+            (self._topics.status, announced.will),
             config.mqtt.keepalive_s,
-            self._broker_drops,
+            broker_drops,
             lambda: self._forwarder.session_lost(),
             config.mqtt.login,
         )
@@ -155,8 +139,8 @@ class Daemon:
             config.outbox.commit_interval_s,
             hold=self._link.hold,
             batch_s=assembly.batch_s(config),
-            holdback=self._holdback,
-            on_drop=self._drops.put,
+            holdback=holdback,
+            on_drop=drops.put,
             longest_delivery_s=lambda: self._backlog.delivery_timeout_s,
         )
         self._state_file = StateFile(
@@ -169,7 +153,7 @@ class Daemon:
             self._run_id,
             machine.boot,
             self._state_file.begin(),
-            self._counts,
+            lambda: self._told.counts(),
         )
         mast = Mast(config.gateway.id, self._run_id, self._clock, self._sequences, self._emit, machine.boot)
         self._supervisor = Supervisor(
@@ -177,11 +161,9 @@ class Daemon:
             self._clock,
             again=lambda sensor: assembly.samplers([sensor], self._board, mast)[0],
         )
-        self._sensor_retries = mast.retries
         self._hang_restarts = HangRestarts(
             config.outbox.path.with_name(config.outbox.path.name + ".restarts"), machine.boot, machine.boot_ns
         )
-        self._stop_reason: str | None = None
         self._calibrations = CalibrationHistory(
             assembly.calibration_history_path(config), machine.boot, self._clock, self._forwarder.announce
         )
@@ -191,22 +173,24 @@ class Daemon:
             self._forwarder.announce,
             lambda: self._forwarder.outbox_in_memory.problem is None and not self._watchdog.stuck,
         )
-        self._forecast = Forecast()
-        self._clock_gifts = ClockGifts(machine.boot_ns)
+        clock_gifts = ClockGifts(machine.boot_ns)
+        self._verdicts = ClockVerdicts(clock_gifts, timekeeper, holdback, self._forwarder, self._runs)
+        self._announcements = Announcements(
+            self._runs, announced, self._topics, self._forwarder, self._link, drops, broker_drops
+        )
         self._status = StatusPage(
             Answers(
-                self._snapshot,
+                lambda: self._told.status(),
                 self._last.recent,
                 self._supervisor.pulses,
-                self._clock_gifts if self._board.clock is None else None,
+                clock_gifts if self._board.clock is None else None,
             )
         )
         self._control = ControlServer(config.outbox.path, PhoneControl(self._status))
         self._discovery = home_assistant.Discovery(
             assembly.discovery_path(config), self._link.keep, self._link.ready.is_set
         )
-        self._started_s = self._turned_s = time.monotonic()
-        self._turns = 0
+        self._life = Life()
         self._thread = threading.get_native_id()
         self._watchdog = Watchdog(Watch(self._shown, watchdog_period_s() or DEFAULT_PERIOD_S))
         running = Running(
@@ -223,36 +207,48 @@ class Daemon:
             self._calibrations,
         )
         self._reloading = Reloading(config, path, overrides, running)
+        self._told = DaemonStatus(
+            self._run_id,
+            self._life,
+            running,
+            self._reloading,
+            self._clock,
+            timekeeper,
+            holdback,
+            self._runs,
+            broker_drops,
+            self._hang_restarts,
+            self._watchdog,
+        )
 
     def run(self, seconds: float | None) -> int:
         """Startup, main loop, shutdown."""
         self._thread = threading.get_native_id()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stop.set())
+            signal.signal(number, lambda *_: self._life.stop.set())
         signal.signal(signal.SIGHUP, lambda *_: self._reload_asked.set())
         self._startup()
         failed = self._main_loop(None if seconds is None else time.monotonic() + seconds)
         lost = self._shutdown()
-        return 1 if failed or lost else EXIT_CODE if self._stop_reason else 0
+        return 1 if failed or lost else EXIT_CODE if self._life.stop_reason else 0
 
     def _startup(self) -> None:
-        log.info("event=daemon.start gateway=%s run=%s", self._config.gateway.id, self._run_id)
+        log.info("event=daemon.start gateway=%s run=%s", self._reloading.config.gateway.id, self._run_id)
         # Before the forwarder looks at the outbox: what is in there of these is older.
-        self._calibrations.begin(assembly.channel_records(self._config))
+        self._calibrations.begin(assembly.channel_records(self._reloading.config))
         self._forwarder.start()
-        self._announce_status()
+        self._announcements.tell_status()
         self._discover()
         self._link.start()
         self._open_status()
         self._supervisor.start()
-        self._forwarder.announce(self._runs.record("running"))
+        self._announcements.begin_run()
         self._watchdog.start()
-        notify(f"READY=1\nSTATUS={self._status_line()}")
+        notify(f"READY=1\nSTATUS={self._told.line()}")
 
     def _main_loop(self, sample_until_s: float | None) -> bool:
         """Until told to stop; True when a thread died, which only a new process can mend."""
-        announce_at_s = time.monotonic() + ANNOUNCE_EVERY_S
-        while not self._stop.wait(_TICK_S):
+        while not self._life.stop.wait(_TICK_S):
             dead = [
                 name
                 for name, part in (
@@ -266,32 +262,27 @@ class Daemon:
             if dead:
                 log.critical("event=thread.died threads=%s remedy=restart", ",".join(dead))
                 return True
-            now_s = self._turned_s = time.monotonic()
-            self._turns += 1
+            now_s = self._life.turn()
             if sample_until_s is not None and now_s >= sample_until_s:
                 sample_until_s = None
                 self._supervisor.stop()
             if self._check_samplers():
                 return False
             self._log_overdue()
-            self._announce_disk()
-            self._check_clock()
+            self._announcements.tell_disk()
+            self._verdicts.check()
             self._status.phone.check()
-            self._announce_status()
+            self._announcements.tell_status()
             self._calibrations.check(self._supervisor.said)
             self._discovery.tend()
             if self._reload_asked.is_set():
                 self._reload()
             self._notices.check()
-            self._announce_drops()
+            self._announcements.tell_drops()
             state: State = "ended" if self._supervisor.ended else "running"
-            self._link.publish(self._topics.run, self._runs.payload(state), retain=True)
-            if now_s >= announce_at_s and self._forwarder.uplink != "spilling":
-                # During an outage each would be stored, and the last of them tells everything.
-                announce_at_s = now_s + ANNOUNCE_EVERY_S
-                self._forwarder.announce(self._runs.record(state))
+            self._announcements.tell_run(state, now_s)
             if not self._watchdog.stuck:
-                notify(f"STATUS={self._status_line()}")
+                notify(f"STATUS={self._told.line()}")
         return False
 
     def _shutdown(self) -> int:
@@ -299,17 +290,10 @@ class Daemon:
         self._watchdog.stop()
         notify("STOPPING=1\nSTATUS=stopping: what Kafka hasn't confirmed goes to the outbox")
         self._supervisor.stop()
-        self._announce_drops(at_once=True)
-        farewell = self._announced.farewell()
-        self._forwarder.announce(farewell)
+        self._announcements.tell_drops(at_once=True)
+        farewell = self._announcements.farewell()
         left = self._forwarder.stop(_KAFKA_GRACE_S, lambda: self._runs.record("stopped"))
-        if left:
-            self._drops.put(Drop(NOT_STORED, 0, 0, len(left), summarise(left)))
-        lost = 0
-        for drop in self._waiting_drops():
-            # To the journal, and to the local broker with the run's last record: nobody else listens now.
-            self._runs.note(drop)
-            lost += (drop.count or 0) if drop.reason == NOT_STORED else 0
+        lost = self._announcements.note_lost(left)
         if not lost:
             self._state_file.end()
             self._notices.settle()
@@ -323,9 +307,6 @@ class Daemon:
         log.info("event=daemon.stop run=%s outbox_records=%d", self._run_id, self._forwarder.outbox_records)
         return lost
 
-    def _waiting_drops(self) -> list[Drop]:
-        return list(joined(self._drops.get() for _ in range(self._drops.qsize())))
-
     def _check_samplers(self) -> bool:
         """Replace what has died or hangs; True where only a new process can help, and one is allowed."""
         for hang in self._supervisor.check():
@@ -338,27 +319,11 @@ class Daemon:
             return False
         hung = ",".join(self._supervisor.hung)
         log.critical("event=daemon.restarts reason=%s sensors=%s", HUNG_DRIVERS, hung)
-        self._stop_reason = HUNG_DRIVERS
+        self._life.stop_reason = HUNG_DRIVERS
         self._forwarder.announce(
             self._runs.event("restarting", reason=HUNG_DRIVERS, sensors=list(self._supervisor.hung))
         )
         return True
-
-    def _check_clock(self) -> None:
-        for gift in self._clock_gifts.take():
-            try:
-                given = self._timekeeper.give(gift.offset_ms)
-            except ValueError as error:
-                gift.answer(str(error))
-                continue
-            self._forwarder.judged(given)
-            self._forwarder.announce(self._runs.clock_given(given, gift.uncertain_ms))
-            gift.answer(None)
-        verdict = self._timekeeper.check(self._forwarder.reachable_s)
-        if verdict is not None:
-            self._forwarder.judged(verdict)
-        while not self._holdback.news.empty():
-            self._forwarder.announce(self._runs.released(self._holdback.news.get()))
 
     def _reload(self) -> None:
         """Take the file over as it is now, or go on with the config there is."""
@@ -366,7 +331,6 @@ class Daemon:
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         plan = self._reloading.reload()
         if plan is not None:
-            self._config = self._reloading.config
             self._discover()
             log.info("event=daemon.reloaded changes=%s", json.dumps(plan.told()))
             self._forwarder.announce(self._runs.event("reloaded", **plan.told()))
@@ -377,82 +341,34 @@ class Daemon:
         """What each part shows the watchdog, called by its thread."""
         sinks = (("kafka-live", self._live), ("kafka-backlog", self._backlog))
         return [
-            Shown("main-loop", self._turns, _MAIN_PERIODS, thread=self._thread),
+            Shown("main-loop", self._life.turns, _MAIN_PERIODS, thread=self._thread),
             *self._supervisor.shown(),
             *self._forwarder.shown(),
             self._link.shown(),
             *(Shown(name, sink.polls, _SINK_PERIODS, thread=sink.thread) for name, sink in sinks),
         ]
 
-    def _status_line(self) -> str:
-        forwarder = self._forwarder
-        return status_line(
-            channels=len(self._last.snapshot()),
-            silent=self._supervisor.troubles,
-            uplink=forwarder.uplink,
-            confirmed_ago_s=forwarder.confirmed_ago_s,
-            outbox_records=forwarder.outbox_records,
-            outbox_share=forwarder.outbox_bytes / self._config.outbox.max_bytes,
-            outbox_problem=forwarder.outbox_in_memory.problem,
-            synced=self._clock.synced,
-            mqtt_connected=self._link.ready.is_set(),
-        )
-
     def _discover(self) -> None:
-        self._discovery.adopt(home_assistant.messages(self._config, installed_version()))
+        self._discovery.adopt(home_assistant.messages(self._reloading.config, installed_version()))
 
     def _open_status(self) -> None:
+        config = self._reloading.config.status
         try:
-            self._status.listen(self._config.status)
+            self._status.listen(config)
         except OSError as error:
             # A taken port is no reason not to sample.
-            log.error("event=status.unavailable listen=%s error=%s", self._config.status.listen, error)
+            log.error("event=status.unavailable listen=%s error=%s", config.listen, error)
         try:
             self._control.start()
         except OSError as error:
             log.error("event=control.unavailable error=%s", error)
 
-    def _announce_drops(self, *, at_once: bool = False) -> None:
-        found = self._waiting_drops()
-        for drop in found:
-            self._runs.note(drop)
-        self._untold.add(found)
-        stored = self._forwarder.uplink == "spilling"
-        drops = self._untold.due(time.monotonic(), stored=stored, at_once=at_once)
-        for drop in drops:
-            self._forwarder.announce(self._runs.dropped(drop))
-        grown = self._broker_drops.due(time.monotonic(), at_once=at_once)
-        if grown is not None:
-            self._forwarder.announce(self._runs.broker_dropped(grown, self._broker_drops.count or 0))
-        if drops:
-            self._forwarder.announce(self._runs.record("running"))
-
-    def _announce_disk(self) -> None:
-        problem = self._forwarder.outbox_in_memory.problem
-        if (problem is None) != self._disk_works:
-            self._disk_works = problem is None
-            self._forwarder.announce(self._runs.disk(problem))
-
-    def _announce_status(self) -> None:
-        status = self._announced.due(time.monotonic())
-        if status is not None:
-            self._link.greet(self._topics.status, status.value)
-            self._forwarder.announce(status)
-
     def _arrived(self, topic: str, payload: bytes, ack: Ack | None, retained: bool, repeated: bool) -> None:
         """Called by the broker's network thread: an earlier run's last word, or a message to forward."""
-        if topic == self._topics.run:
-            self._broker_drops.left_by(payload)
-            last_word = self._runs.close_previous(payload)
-        elif topic == self._topics.status:
-            last_word = self._announced.left_by_another(payload)
-            if last_word is not None:
-                self._link.greet_again()
-        else:
+        if topic not in (self._topics.run, self._topics.status):
             self._forwarder.arrived(topic, payload, ack, retained=retained, repeated=repeated)
             return
-        if last_word is not None:
-            self._forwarder.announce(last_word)
+        self._announcements.left_by_another(topic, payload)
         if ack is not None:
             self._link.acknowledge(ack)
 
@@ -463,84 +379,3 @@ class Daemon:
         self._forwarder.sampled(record)
         self._link.publish(topic, record.value)
         self._last.note(reading)
-
-    def _counts(self) -> dict[str, Any]:
-        return {
-            "last_seq": self._sequences.snapshot(),
-            "last_raw_seq": self._intake.last_raw_seq,
-            "ignored": self._intake.ignored,
-            "broker_dropped": self._broker_drops.count,
-            "broker_counter": self._broker_drops.counter,
-            "in_flight": self._forwarder.in_flight,
-            "outbox_records": self._forwarder.outbox_records,
-            "outbox_memory_records": self._forwarder.outbox_in_memory.records,
-            "clock": SYNCED if self._clock.synced else UNSYNCED,
-            "held": self._forwarder.held_rows,
-            "repaired": self._holdback.repaired,
-            "unsynced": self._holdback.unsynced,
-            "samplers_abandoned": self._supervisor.abandoned,
-            **({"stop_reason": self._stop_reason} if self._stop_reason else {}),
-        }
-
-    def _snapshot(self) -> dict[str, Any]:
-        stopping = self._stop.is_set()
-        forwarder, counters = self._forwarder, self._forwarder.counters
-        now_s, confirmed_ago_s = time.monotonic(), forwarder.confirmed_ago_s
-        return {
-            "gateway": self._config.gateway.id,
-            "run": self._run_id,
-            "state": "stopping" if stopping else "ended" if self._supervisor.ended else "sampling",
-            "now": format_time(self._clock.now_ns() // 1000),
-            "clock_given": self._timekeeper.given,
-            "clock_may_be_given": self._board.clock is None and self._timekeeper.may_be_given,
-            "own_time": self._board.clock is not None,
-            "uplink": forwarder.uplink,
-            "clock": SYNCED if self._clock.synced else UNSYNCED,
-            "held": forwarder.held_rows,
-            "repaired": self._holdback.repaired,
-            "unsynced": self._holdback.unsynced,
-            "config": self._reloading.state,
-            "mqtt_connected": self._link.ready.is_set(),
-            "sampled": sum(self._sequences.snapshot().values()),
-            "received": counters.received,
-            "in_flight": forwarder.in_flight,
-            "confirmed": counters.confirmed,
-            "spilled": counters.stored,
-            "drained": forwarder.drained,
-            "dead_letters": counters.dead_letters,
-            "ignored": self._intake.ignored,
-            "broker_dropped": self._broker_drops.count,
-            "late_echoes": counters.late_echoes,
-            "sampler_restarts": self._supervisor.restarts,
-            "samplers_abandoned": self._supervisor.abandoned,
-            "troubles": self._supervisor.troubles,
-            "sensors_hung": self._supervisor.hung,
-            "hang_restart_wait_s": round(self._hang_restarts.wait_s()),
-            "sensor_retries": dict(self._sensor_retries),
-            "parked_topics": forwarder.parked_topics,
-            "outbox_records": forwarder.outbox_records,
-            "outbox_bytes": forwarder.outbox_bytes,
-            "outbox_max_bytes": self._config.outbox.max_bytes,
-            "outbox_days_left": self._forecast.days_left(
-                self._config, forwarder.outbox_bytes, forwarder.outbox_records
-            ),
-            "dropped": self._runs.drop_counts(),
-            "outbox_memory_records": forwarder.outbox_in_memory.records,
-            "outbox_memory_bytes": forwarder.outbox_in_memory.size_bytes,
-            "outbox_problem": forwarder.outbox_in_memory.problem,
-            "kafka_confirmed_ago_s": None if confirmed_ago_s is None else round(confirmed_ago_s, 1),
-            "uptime_s": round(now_s - self._started_s),
-            "main_loop_ago_s": round(now_s - self._turned_s, 1),
-            "forwarder_stuck": any(part.startswith("forward") for part in self._watchdog.stuck),
-            "stuck": list(self._watchdog.stuck),
-            "machine": vitals(self._config.outbox.path).fields(),
-            "spinnable": sorted(self._supervisor.pulses()),
-            "channels": {
-                channel: {
-                    **last,
-                    "forwarded": counters.delivered[f"{self._config.gateway.id}/{channel}".encode()],
-                    "dropped": self._runs.dropped_of(channel),
-                }
-                for channel, last in self._last.snapshot().items()
-            },
-        }

@@ -132,7 +132,7 @@ def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
     daemon = Daemon(load(path, overrides), path, overrides)
     break_part(daemon)
     # Whoever doesn't notice would run for ever.
-    told_to_stop = threading.Timer(120, daemon._stop.set)
+    told_to_stop = threading.Timer(120, daemon._life.stop.set)
     told_to_stop.start()
     try:
         with caplog.at_level(logging.INFO):

@@ -140,7 +140,7 @@ def mast(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mast]:
             eventually(daemon._link.ready.is_set, 20)
             yield Mast(daemon, systemd)
         finally:
-            daemon._stop.set()
+            daemon._life.stop.set()
             running.join()
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
                 last.sendto(b"", address)
