@@ -13,19 +13,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
-from buffer.drops import MEMORY_FULL, Drop, InMemory, OnDrop, ignore
-from gateway.backlog import REMOVE_AGAIN_S, Backlog, Drained, OutcomesWait
+from buffer.drops import InMemory, OnDrop, ignore
+from gateway.backlog import REMOVE_AGAIN_S, Backlog, OutcomesWait
 from gateway.counters import Counters
 from gateway.events import Announced, Arrived, Changed, Event, Outcome, Sampled, SessionLost, Stop
 from gateway.forwarder_progress import ForwarderProgress
 from gateway.holdback import Holdback, Verdict
 from gateway.intake import Intake
 from gateway.kafka_watch import KafkaWatch
-from gateway.ledger import Ack, Entry, Ledger, Settled, Stage
+from gateway.ledger import Ack, Ledger, Settled
+from gateway.live_delivery import LiveDelivery
+from gateway.memory_bounds import MemoryBounds
 from gateway.outbox_writer import (
     Answer,
     Durable,
@@ -40,10 +42,9 @@ from gateway.outbox_writer import (
 from gateway.overdue import Overdue
 from gateway.pace import Batches, Pace
 from gateway.parking import Parking
-from gateway.ports import Record, Sink, Undelivered
+from gateway.ports import Record, Sink
 from gateway.reception import Reception
 from gateway.run_revisions import RunRevisions
-from gateway.summaries import summarise
 from gateway.watchdog import Shown
 
 log = logging.getLogger(__name__)
@@ -53,13 +54,6 @@ _IDLE_S: Final = 1.0
 _EVENTS_PER_TURN: Final = 128
 # How often a stop looks whether the outbox has got rid of what only memory holds.
 _LOOK_AGAIN_S: Final = 0.1
-_TRY_LIVE_EVERY_S: Final = 20.0
-# Beyond this much in memory the broker is asked to keep what it has; it has the session for that.
-MAX_MEMORY_BYTES: Final = 32 << 20
-MESSAGE_BYTES: Final = 256
-"""What a message not yet looked at takes beside its payload (measured: 217)."""
-# Beyond this much of our own, the oldest readings go: the disk neither takes them nor refuses.
-MAX_LEDGER_BYTES: Final = 48 << 20
 
 Uplink = Literal["healthy", "spilling", "draining", "metered"]
 
@@ -90,21 +84,14 @@ class Forwarder:
         on_drop: OnDrop = ignore,
         longest_delivery_s: Callable[[], float] = lambda: 120.0,
     ) -> None:
-        self._intake = intake
-        self._live = live
         self._acknowledge = acknowledge
-        self._hold = hold
-        self._on_drop = on_drop
-        # One thread writes each, so neither needs a lock.
-        self._arrived_bytes = 0
-        self._taken_bytes = 0
-        self._holding = threading.Event()
         self._monotonic = monotonic
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._ledger = Ledger()
         self._parking = Parking()
         self._watch = KafkaWatch(self._parking)
         self._revisions = RunRevisions(intake.run)
+        self._memory = MemoryBounds(self._ledger, hold, on_drop)
         self.counters = Counters()
         self._reception = Reception(intake, self._ledger, acknowledge, self.counters)
         self._writer = writer(self._events.put)
@@ -128,7 +115,21 @@ class Forwarder:
             self._holdback,
             self._revisions,
         )
-        self._try_live_at_s = float("-inf")
+        self._delivery = LiveDelivery(
+            intake,
+            live,
+            self._events.put,
+            self._ledger,
+            self._watch,
+            self._parking,
+            self._overdue,
+            self._backlog,
+            self._writer,
+            self._holdback,
+            self._revisions,
+            self.counters,
+            monotonic,
+        )
         self._stopping_until_s: float | None = None
         self._ended = False
         self._progress = ForwarderProgress(
@@ -163,11 +164,8 @@ class Forwarder:
         ``retained`` where it was kept for new subscribers, ``repeated`` where it is sent again because the
         connection broke before it was acknowledged.
         """
-        self._arrived_bytes += MESSAGE_BYTES + len(payload)
+        self._memory.arrived(payload)
         self._events.put(Arrived(topic, payload, ack, retained, repeated))
-        if self._memory_bytes() > MAX_MEMORY_BYTES and not self._holding.is_set():
-            self._holding.set()
-            self._hold(True)
 
     def session_lost(self) -> None:
         """The broker has forgotten us: what it sends from now on is none of what it sent before."""
@@ -263,10 +261,6 @@ class Forwarder:
         """Topics that take nothing for now; the operator's to mend."""
         return self._parking.topics
 
-    def _memory_bytes(self) -> int:
-        """Messages of the broker not yet looked at, and the ledger."""
-        return self._arrived_bytes - self._taken_bytes + self._ledger.open_bytes
-
     def _rescue(self, farewell: Callable[[], Record] | None) -> None:
         """Have stored what a thread that died left, in the ledger and in its queue."""
         while not self._events.empty():
@@ -287,15 +281,13 @@ class Forwarder:
             self._take_events()
             self._watch.judge(self._monotonic(), self._overdue.pace.verdict_s)
             self._overdue.store(self._monotonic(), stopping=self._stopping_until_s is not None)
-            self._bound_memory()
-            self._try_live()
+            self._settle(self._memory.bound_ledger())
+            self._delivery.try_again()
             stopping, oldest = self._stopping_until_s is not None, self._writer.in_memory.oldest
             # What ends with this process goes to Kafka while there is time.
             unsaved_after = oldest - 1 if stopping and oldest is not None else None
             self._backlog.turn(self._monotonic(), fetch=not stopping, last_ones_after=unsaved_after)
-            if self._holding.is_set() and self._memory_bytes() < MAX_MEMORY_BYTES // 2:
-                self._holding.clear()
-                self._hold(False)
+            self._memory.let_go()
         self._ended = True
 
     def _take_events(self) -> None:
@@ -315,18 +307,20 @@ class Forwarder:
                 self._ledger.enter(record, self._monotonic(), own=True, live=not self._overdue.pace.metered)
             case Announced(record):
                 self._revisions.entered(record)
-                self._produce(self._ledger.enter(record, self._monotonic(), own=False))
+                self._delivery.send(self._ledger.enter(record, self._monotonic(), own=False))
             case Arrived():
-                self._taken_bytes += MESSAGE_BYTES + len(event.payload)
+                self._memory.taken(event.payload)
                 live, stopping = not self._overdue.pace.metered, self._stopping_until_s is not None
                 for entry in self._reception.take(event, self._monotonic(), live=live, stopping=stopping):
-                    self._produce(entry)
+                    self._delivery.send(entry)
             case SessionLost():
                 self._reception.session_lost()
-            case Outcome(entry, undelivered):
-                self._outcome(entry, undelivered)
+            case Outcome():
+                self._settle(self._delivery.outcome(event))
             case OutcomesWait():
-                self._drained(self._backlog.take_outcomes(self._monotonic()))
+                delivered = self._backlog.take_outcomes(self._monotonic())
+                self._settle(self._ledger.rows_delivered(outcome.number for outcome in delivered))
+                self._delivery.drained(delivered)
             case Stored(entries, numbers):
                 self.counters.stored += len(numbers)
                 self._backlog.stored(entries, numbers)
@@ -342,11 +336,11 @@ class Forwarder:
                 self._overdue.refused(self._monotonic())
                 self._progress.refused()
                 self._settle(self._ledger.not_stored(entries))
-                self._produce_waiting()
+                self._delivery.send_waiting()
             case Verdict():
                 self._holdback.judge(event)
                 self._backlog.released()
-                self._produce_waiting()
+                self._delivery.send_waiting()
             case Fetched(rows, anew):
                 self._backlog.fetched(rows, self._monotonic(), anew=anew)
             case NotRemoved(numbers, problem):
@@ -362,63 +356,7 @@ class Forwarder:
             case Stop(grace_s, farewell):
                 self._stopping_until_s = self._monotonic() + grace_s
                 if farewell is not None:
-                    self._produce(self._ledger.enter(farewell(), self._monotonic(), own=False))
-
-    def _produce(self, entry: Entry) -> None:
-        if not self._watch.answering or not entry.live or entry.stage is not Stage.WAITING:
-            return
-        if self._holdback.holds(entry.record):
-            return
-        now_s = self._monotonic()
-        if not self._parking.may_send(entry.record.topic, now_s):
-            return
-        released = self._holdback.release(entry.record)
-        if released is not entry.record:
-            self._ledger.replace(entry, released)
-        self._ledger.produced(entry, now_s)
-        if not self._live.send(entry.record, lambda problem: self._events.put(Outcome(entry, problem))):
-            self._ledger.undelivered(entry)
-        elif self._overdue.pace.metered:
-            # Stored soon, as everything is: nothing overdue would ever raise the question.
-            self._watch.suspect(entry)
-
-    def _outcome(self, entry: Entry, undelivered: Undelivered | None) -> None:
-        if undelivered is None:
-            self.counters.delivered[entry.record.key] += 1
-            self._note_revision(entry.record)
-            self._kafka_told(entry.record.topic, entry.sent_s)
-            self.counters.confirmed += 1
-            self._settle(self._ledger.delivered(entry))
-            return
-        self._ledger.undelivered(entry)
-        refusal = (
-            self._intake.refuse(entry.record, undelivered.problem) if undelivered.record_at_fault else None
-        )
-        if refusal is not None and entry.stage is Stage.WAITING:
-            self.counters.dead_letters += 1
-            self._ledger.replace(entry, refusal.record)
-            self._produce(entry)
-        elif undelivered.record_at_fault or undelivered.topic_at_fault:
-            self._parking.park(entry.record.topic, self._monotonic(), undelivered.problem)
-        else:
-            log.debug("event=kafka.undelivered error=%s", undelivered.problem)
-
-    def _drained(self, delivered: Sequence[Drained]) -> None:
-        self._settle(self._ledger.rows_delivered(outcome.number for outcome in delivered))
-        latest_sent_s: dict[str, float] = {}
-        for outcome in delivered:
-            topic = outcome.record.topic
-            self.counters.delivered[outcome.record.key] += 1
-            self._note_revision(outcome.record)
-            if outcome.sent_s > latest_sent_s.get(topic, float("-inf")):
-                latest_sent_s[topic] = outcome.sent_s
-        for topic, sent_s in latest_sent_s.items():
-            self._kafka_told(topic, sent_s)
-
-    def _note_revision(self, record: Record) -> None:
-        overtaken = self._revisions.delivered(record)
-        if overtaken is not None:
-            self._produce(self._ledger.enter(overtaken, self._monotonic(), own=False))
+                    self._delivery.send(self._ledger.enter(farewell(), self._monotonic(), own=False))
 
     def _settle(self, settled: Settled) -> None:
         for ack in settled.acks:
@@ -440,59 +378,6 @@ class Forwarder:
             if self._writer.in_memory.records:
                 until_s = min(until_s, now_s + _LOOK_AGAIN_S)
         return max(until_s - now_s, 0.0)
-
-    def _bound_memory(self) -> None:
-        if self._ledger.open_bytes <= MAX_LEDGER_BYTES:
-            return
-        lost, settled = self._ledger.give_up(self._ledger.open_bytes - MAX_LEDGER_BYTES * 7 // 8)
-        if lost:
-            self._on_drop(Drop(MEMORY_FULL, 0, 0, len(lost), summarise(lost)))
-        self._settle(settled)
-
-    # Whether Kafka answers.
-
-    def _kafka_told(self, topic: str, sent_s: float) -> None:
-        if self._watch.told(topic, sent_s, self._monotonic(), self._overdue.pace.verdict_s):
-            self._go_live()
-
-    def _try_live(self) -> None:
-        """Without a backlog there is no probe: what waits, or comes next, may go live and be it.
-
-        That is so when nothing is left to send but what waits for the clock, and when the disk refuses. Not
-        too often: over a slow link every report is late, and each try would be stored as well.
-        """
-        if self._watch.answering:
-            return
-        now_s = self._monotonic()
-        store_refused = self._overdue.is_refused(now_s)
-        if self._backlog.sendable and not store_refused:
-            return
-        if len(self._ledger) and not (store_refused or self._holdback.active):
-            return
-        if now_s < self._try_live_at_s:
-            return
-        if not (store_refused or all(map(self._holdback.holds, self._ledger.records()))):
-            self._try_live_at_s = now_s + _IDLE_S
-            return
-        self._try_live_at_s = now_s + _TRY_LIVE_EVERY_S
-        self._go_live()
-
-    def _go_live(self) -> None:
-        if not self._watch.answering:
-            self._watch.answering = True
-            log.warning("event=kafka.answers outbox_records=%d", self._writer.records)
-            self._produce_waiting()
-
-    def _produce_waiting(self) -> None:
-        """What was not stored goes to Kafka after all, but for echoes that are still to come."""
-        if self._watch.answering:
-            for entry in self._ledger.waiting():
-                if (
-                    not entry.own
-                    or entry.acks
-                    or entry.entered_s < self._overdue.entered_before_s(self._monotonic())
-                ):
-                    self._produce(entry)
 
     def _finished(self) -> bool:
         if self._stopping_until_s is None:

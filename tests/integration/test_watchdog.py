@@ -157,7 +157,7 @@ def pings_go_on(mast: Mast) -> None:
 
 
 def wedge_forwarder(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon._forwarder, "_try_live", gate)
+    return behind(daemon._forwarder._delivery, "try_again", gate)
 
 
 def wedge_writer(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:

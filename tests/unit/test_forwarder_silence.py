@@ -237,7 +237,7 @@ def test_a_message_of_another_device_is_acknowledged_when_memory_has_got_rid_of_
 
 def test_memory_is_bounded_while_a_commit_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk neither takes nor refuses: the oldest of our own readings are given up, and told."""
-    monkeypatch.setattr("gateway.forwarder.MAX_LEDGER_BYTES", 64 << 10)
+    monkeypatch.setattr("gateway.memory_bounds.MAX_LEDGER_BYTES", 64 << 10)
     outbox, station = SlowOutbox(), intake()[0]
     drops: list[Drop] = []
     forwarder = Forwarder(
