@@ -109,7 +109,12 @@ def test_it_samples_and_all_arrives_with_its_time(guest: Guest, cloud: Kafka, fu
     times = sorted(datetime.fromisoformat(each["time"]).timestamp() for each in repaired)
     print(f"ssh after {took_s:.0f} s, first reading after {times[0] - begun_s:.0f} s")  # noqa: T201
     assert begun_s - 60 < times[0] < times[-1] < ended_s + 60
-    steps = {round(after - before, 3) for before, after in pairwise(times)}
-    assert steps == {1.0}
+    steps = [round(after - before, 3) for before, after in pairwise(times)]
+    assert all(step >= 1 and step == round(step) for step in steps)
+    # A starved guest may come too late for a period, and says so.
+    if late := [step for step in steps if step != 1]:
+        print("late:", late)  # noqa: T201
+        assert "event=sampler.late sensor=fine" in guest.journal()
+        assert len(late) * 100 <= len(steps)
     events = [json.loads(each.value() or b"{}") for each in cloud.messages([EVENTS_TOPIC])]
     assert any(each.get("event") == "clock_repaired" and each.get("run") == run for each in events)
