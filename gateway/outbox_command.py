@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from gateway.cli_types import pair, positive
-from gateway.commands.arguments import add_config
+from gateway.cli_types import positive
+from gateway.commands.arguments import add_config, add_properties
 from gateway.config import Config, ConfigError, load
 
 
@@ -30,15 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     bring = commands.add_parser("import", help="send an exported file to Kafka; doing it again is safe")
     bring.add_argument("file", metavar="FILE", help="- for standard input")
     bring.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
-    bring.add_argument(
-        "--property",
-        dest="properties",
-        metavar="KEY=VALUE",
-        type=pair,
-        action="append",
-        default=[],
-        help="a librdkafka property, e.g. security.protocol=SSL (repeatable)",
-    )
+    add_properties(bring)
     bring.add_argument(
         "--timeout",
         type=positive,
