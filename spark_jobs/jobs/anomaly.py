@@ -23,13 +23,12 @@ from spark_jobs.anomaly.model import ModelError, Packed
 from spark_jobs.anomaly.scoring import scorer
 from spark_jobs.anomaly.store import ModelStore
 from spark_jobs.jobs.gate import Gate
-from spark_jobs.jobs.query import start_query
+from spark_jobs.jobs.query import follow_table
 from spark_jobs.schemas import ANOMALIES, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sources.changes import table_changes
 from spark_jobs.transforms.anomaly import anomaly_rows, touched, windows
 
 log = logging.getLogger("fieldgate.jobs.anomaly")
@@ -53,16 +52,9 @@ class AnomalyJob:
 
     def start(self) -> StreamingQuery:
         """Starts the query."""
-        stream = table_changes(self._spark, self._settings, STATISTICS)
         pace_s = max(_TRIGGER_S, self._settings.trigger_s)
-        return start_query(
-            self._settings,
-            self.name,
-            stream,
-            self._batch,
-            self._gate,
-            trigger_s=pace_s,
-            follows=(STATISTICS,),
+        return follow_table(
+            self._spark, self._settings, self.name, STATISTICS, self._batch, self._gate, trigger_s=pace_s
         )
 
     def tick(self) -> None:

@@ -106,6 +106,10 @@ class MissingIntervals:
         self._leading |= {gateway for gateway, _ in new}
         return found
 
+    def is_new(self, interval: Interval) -> bool:
+        """Whether the table has no readings' row of the interval, its channel having been learned."""
+        return self._rows.is_new(interval)
+
     def _take_up(self, rows: list[NewestRow], now_s: float) -> list[NewestRow]:
         for row in rows:
             data_us, expected = row.data_us, False

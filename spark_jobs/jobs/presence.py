@@ -24,13 +24,13 @@ from pyspark.sql.types import StructType
 from cloud.run_records import DroppedRange, RunRecord, Unfinished
 from spark_jobs.jobs.gate import Gate
 from spark_jobs.jobs.pace import Pace
-from spark_jobs.jobs.query import start_query
+from spark_jobs.jobs.query import follow_table
 from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, RUNS, SEEN, SET_ASIDE, STATUS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version, write
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sources.changes import new_rows, table_changes
+from spark_jobs.sources.changes import new_rows
 from spark_jobs.state.presence import Arrival, Channel, Losses, Presence, Presences, Status
 from spark_jobs.transforms.presence import arrivals, claimed, seq_ranges
 
@@ -80,16 +80,9 @@ class PresenceJob:
 
     def start(self) -> StreamingQuery:
         """Starts the query."""
-        stream = table_changes(self._spark, self._settings, READINGS)
         pace_s = max(_TRIGGER_S, self._settings.trigger_s)
-        return start_query(
-            self._settings,
-            self.name,
-            stream,
-            self._batch,
-            self._gate,
-            trigger_s=pace_s,
-            follows=(READINGS,),
+        return follow_table(
+            self._spark, self._settings, self.name, READINGS, self._batch, self._gate, trigger_s=pace_s
         )
 
     def tick(self) -> None:

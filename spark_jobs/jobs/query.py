@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.jobs.checkpoint import check_checkpoint
 from spark_jobs.jobs.gate import Batch, Gate
 from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
+from spark_jobs.sources.changes import table_changes
 
 
 def start_query(
@@ -39,3 +40,18 @@ def start_query(
     if settings.once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{trigger_s} seconds").start()
+
+
+def follow_table(
+    spark: SparkSession,
+    settings: Settings,
+    name: str,
+    table: Table,
+    batch: Batch,
+    gate: Gate,
+    *,
+    trigger_s: float,
+) -> StreamingQuery:
+    """Starts ``batch`` over the rows of a table and its changes, as ``start_query`` does."""
+    stream = table_changes(spark, settings, table)
+    return start_query(settings, name, stream, batch, gate, trigger_s=trigger_s, follows=(table,))

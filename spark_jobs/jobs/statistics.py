@@ -1,8 +1,9 @@
 """``statistics``: readings to interval statistics.
 
 New readings say which intervals to compute again; these are computed whole, from the table, and no others.
-So late readings correct what they touch, and a batch that runs twice computes the same. Configured channels
-get rows for the intervals they have no readings in (``jobs.missing``).
+So late readings correct what they touch, and a batch that runs twice computes the same. While an interval is
+open its row is carried on from sums where that gives the same (``state.carried``): its readings are not read
+again and again. Configured channels get rows for the intervals they have no readings in (``jobs.missing``).
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.streaming.query import StreamingQuery
@@ -21,17 +23,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_jobs.jobs.gate import Gate
 from spark_jobs.jobs.missing import MissingIntervals
 from spark_jobs.jobs.pace import Pace
-from spark_jobs.jobs.query import start_query
+from spark_jobs.jobs.query import follow_table
 from spark_jobs.schemas import READINGS, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.statistics import delete_missing, merge_statistics
-from spark_jobs.sources.changes import table_changes
 from spark_jobs.sources.configured import ConfiguredChannels
-from spark_jobs.sources.readings import interval_frame, readings_in
+from spark_jobs.sources.readings import interval_frame, readings_in, timely_readings
 from spark_jobs.sources.statistics import StatisticsRows
-from spark_jobs.state.intervals import Interval, OpenIntervals
+from spark_jobs.state.carried import CarriedIntervals
+from spark_jobs.state.intervals import Interval, OpenIntervals, intervals_of
+from spark_jobs.transforms.by_interval import ReadingsByInterval
 from spark_jobs.transforms.statistics import interval_statistics, touched_intervals
 
 log = logging.getLogger("fieldgate.jobs.statistics")
@@ -41,6 +44,8 @@ _TRIGGER_S: Final = 0.5
 _TICK_S: Final = 5.0
 _PART: Final = 50_000
 """Intervals computed and merged at a time."""
+_MOST_ROWS: Final = 250_000
+"""Readings of a batch that pass the driver, to be carried on; of a larger one the intervals are computed."""
 
 
 class StatisticsJob:
@@ -53,7 +58,7 @@ class StatisticsJob:
         self._settings = settings
         ensure_table(spark, settings, READINGS)
         self._location = ensure_table(spark, settings, STATISTICS)
-        # The query's thread computes what new readings touch, the supervisor's what silence closes.
+        # The query's thread computes what new readings touch, the supervisor's closes what is over.
         self._lock = threading.Lock()
         self._closed: Mapping[Interval, bool] = {}
         self._table = StatisticsRows(spark, self._location, settings.interval_s)
@@ -65,36 +70,37 @@ class StatisticsJob:
             partial(delete_missing, spark, self._location, settings.interval_s),
         )
         self._intervals = OpenIntervals(settings.interval_s)
+        self._carried = CarriedIntervals(settings.interval_s)
         self._restore()
         self._pace = Pace(_TICK_S, at_once=False)
 
     def start(self) -> StreamingQuery:
         """Starts the query."""
-        stream = table_changes(self._spark, self._settings, READINGS)
         pace_s = min(_TRIGGER_S, self._settings.trigger_s)
-        return start_query(
-            self._settings,
-            self.name,
-            stream,
-            self._batch,
-            self._gate,
-            trigger_s=pace_s,
-            follows=(READINGS,),
+        return follow_table(
+            self._spark, self._settings, self.name, READINGS, self._batch, self._gate, trigger_s=pace_s
         )
 
     def tick(self) -> None:
-        """Closes the intervals of channels that went silent."""
+        """Closes the intervals that are over, and those of channels that went silent."""
+        with self._lock:
+            over = self._intervals.over()
+        self._close(over, "over")
         if not self._pace.due():
             return
         with self._lock:
             now_s, wall_us = time.monotonic(), time.time_ns() // 1000
-            self._compute(self._intervals.silent(wall_us, now_s), "silence")
+            silent = self._intervals.silent(wall_us, now_s)
+        self._close(silent, "silence")
+        with self._lock:
             self._log_missing(self._missing.silent(now_s, wall_us), "silence")
 
     def finish(self) -> None:
         """Closes what is open: nothing more will come in this run."""
         with self._lock:
-            self._compute(self._intervals.all(), "end")
+            everything = self._intervals.all()
+        self._close(everything, "end")
+        with self._lock:
             self._log_missing(self._missing.all(), "end")
 
     def _restore(self) -> None:
@@ -106,38 +112,64 @@ class StatisticsJob:
         log.info("event=statistics.restored seconds=%.2f", time.monotonic() - started)
 
     def _batch(self, changes: DataFrame, batch: int) -> None:
-        touched = touched_intervals(changes, self._settings.interval_s)
-        starts = touched.select("gateway", "channel", F.unix_micros("interval_start").alias("start_us"))
-        found = [((row.gateway, row.channel), row.start_us) for row in starts.collect()]
+        interval_s = self._settings.interval_s
+        table = timely_readings(changes, _MOST_ROWS)
+        readings = None if table is None else ReadingsByInterval(table, interval_s)
+        touched = _touched(changes, interval_s) if readings is None else readings.intervals
         with self._lock:
             now_s = time.monotonic()
-            for row in self._missing.learn({channel for channel, _ in found}, now_s):
+            for row in self._missing.learn({channel for channel, _ in touched}, now_s):
                 self._intervals.restore(row.channel, row.row_us, is_open=False, now_s=now_s)
-            self._compute(self._intervals.touch(found, now_s), f"batch={batch}")
+            carried: set[Interval] = set()
+            if readings is None:
+                self._carried.let_go(touched)
+            else:
+                carried = self._carried.add(readings, set(filter(self._missing.is_new, touched)))
+            due = self._intervals.touch(touched, now_s)
+            # What ended with its first readings is closed, hence computed whole; the rest of carried goes on.
+            going_on = {interval for interval in carried if not due.get(interval, False)}
+            closed = dict.fromkeys(going_on, False) | {each: due[each] for each in due.keys() - going_on}
+            for part in _parts(closed):
+                begun = time.monotonic()
+                whole = [interval for interval in part if interval not in going_on]
+                rows = self._rows(whole, [interval for interval in part if interval in going_on])
+                self._write(rows, closed, f"batch={batch} whole={len(whole)}", begun)
 
-    def _compute(self, due: dict[Interval, bool], cause: str) -> None:
-        """Computes these intervals; the value says whether one is closed by now."""
-        if not due:
-            return
-        started = time.monotonic()
-        missing = 0
-        self._closed = due
-        # In the order of time, so that a part touches few dates; in parts, because results pass the driver.
-        in_order = sorted(due, key=lambda interval: interval[1])
-        for at in range(0, len(in_order), _PART):
-            part = in_order[at : at + _PART]
-            keys = interval_frame(self._spark, part)
-            readings = readings_in(self._spark, self._settings, part, keys)
-            rows = interval_statistics(readings, self._settings.interval_s).toArrow()
-            missing += self._missing.write(self._missing.before(rows, started, time.time_ns() // 1000), rows)
+    def _close(self, intervals: Iterable[Interval], cause: str) -> None:
+        """Computes intervals whole and closes them, beside the query: it goes on meanwhile."""
+        for part in _parts(intervals):
+            begun = time.monotonic()
+            rows = self._rows(part, [])
+            with self._lock:
+                closed = self._intervals.closed(part)
+                kept = [interval in closed for interval in intervals_of(rows)]
+                rows = rows.filter(pa.array(kept, pa.bool_()))
+                self._write(rows, dict.fromkeys(closed, True), f"{cause} whole={len(part)}", begun)
+                self._carried.let_go(closed)
+
+    def _rows(self, whole: list[Interval], carried: list[Interval]) -> Any:
+        """Rows of intervals: of the first computed from the table, of the others as they are carried on."""
+        if not whole:
+            return self._carried.rows(carried)
+        keys = interval_frame(self._spark, whole)
+        readings = readings_in(self._spark, self._settings, whole, keys)
+        rows = interval_statistics(readings, self._settings.interval_s).toArrow()
+        if not carried:
+            return rows
+        return pa.concat_tables([rows, self._carried.rows(carried).cast(rows.schema)])
+
+    def _write(self, rows: Any, closed: Mapping[Interval, bool], cause: str, begun: float) -> None:
+        """Merges rows, and what is missing around them; ``closed`` says whether each is closed by now."""
+        self._closed = closed
+        missing = self._missing.write(self._missing.before(rows, begun, time.time_ns() // 1000), rows)
         missing += self._missing.around_late()
         log.info(
             "event=statistics.computed cause=%s intervals=%d closed=%d missing=%d seconds=%.2f",
             cause,
-            len(due),
-            sum(due.values()),
+            rows.num_rows,
+            sum(closed.values()),
             missing,
-            time.monotonic() - started,
+            time.monotonic() - begun,
         )
 
     def _merge(self, rows: Any) -> None:
@@ -146,3 +178,16 @@ class StatisticsJob:
     def _log_missing(self, missing: int, cause: str) -> None:
         if missing:
             log.info("event=statistics.missing cause=%s intervals=%d", cause, missing)
+
+
+def _touched(changes: DataFrame, interval_s: int) -> list[Interval]:
+    touched = touched_intervals(changes, interval_s)
+    starts = touched.select("gateway", "channel", F.unix_micros("interval_start").alias("start_us"))
+    return [((row.gateway, row.channel), row.start_us) for row in starts.collect()]
+
+
+def _parts(intervals: Iterable[Interval]) -> Iterator[list[Interval]]:
+    """In the order of time, so that a part touches few dates; in parts, because results pass the driver."""
+    in_order = sorted(intervals, key=lambda interval: interval[1])
+    for at in range(0, len(in_order), _PART):
+        yield in_order[at : at + _PART]

@@ -20,7 +20,7 @@ from spark_jobs.schemas import STATISTICS
 from spark_jobs.sinks.retry import retried
 from spark_jobs.sources.statistics import day_of
 from spark_jobs.state.configured import Span, union
-from spark_jobs.state.intervals import Channel, Interval
+from spark_jobs.state.intervals import Channel, Interval, intervals_of
 
 _KEY: Final = ("gateway", "channel", "interval_s", "interval_start")
 _KEPT: Final = (*_KEY, "date", "version", "updated_at")
@@ -75,9 +75,7 @@ def merge_statistics(spark: SparkSession, location: str, rows: Any, closed: Mapp
     """
     if not rows.num_rows:
         return
-    starts_us = rows["interval_start"].cast(pa.int64()).to_pylist()
-    channels = zip(rows["gateway"].to_pylist(), rows["channel"].to_pylist(), strict=True)
-    flags = [closed.get(interval, True) for interval in zip(channels, starts_us, strict=True)]
+    flags = [closed.get(interval, True) for interval in intervals_of(rows)]
     computed = spark.createDataFrame(rows.append_column("closed", pa.array(flags, pa.bool_())))
     days = ", ".join(f"date'{day.isoformat()}'" for day in sorted(set(rows["date"].to_pylist())))
     same_row = " and ".join(f"t.{name} = s.{name}" for name in ("date", *_KEY))

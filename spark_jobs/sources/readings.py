@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,6 +21,7 @@ _US: Final = 1_000_000
 _MAX_SPANS: Final = 32
 """Above so many separate stretches of time the files are pruned by date alone."""
 _MAX_GATEWAYS: Final = 64
+_READING: Final = ("gateway", "channel", "quantity", "unit", "time", "period_ms", "value", "quality")
 
 
 def _spans(starts_us: Iterable[int], length_us: int) -> Iterator[tuple[int, int]]:
@@ -38,6 +39,21 @@ def _spans(starts_us: Iterable[int], length_us: int) -> Iterator[tuple[int, int]
 
 def _moment(micros: int) -> datetime:
     return datetime.fromtimestamp(micros // _US, UTC)
+
+
+def timely_readings(changes: DataFrame, most: int) -> Any:
+    """The readings of known time in a batch of ``table_changes``; None where they are more than so many.
+
+    An Arrow table: gateway, channel, quantity, unit, time, period_ms, value, quality, and ``added``, whether
+    a row is new, and not one of before or after a correction.
+    """
+    rows = (
+        changes.where(timely())
+        .select(*_READING, (F.col("_change_type") == "insert").alias("added"))
+        .limit(most + 1)
+        .toArrow()
+    )
+    return rows if rows.num_rows <= most else None
 
 
 def interval_frame(spark: SparkSession, intervals: Iterable[Interval]) -> DataFrame:

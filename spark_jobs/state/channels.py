@@ -80,6 +80,12 @@ class ChannelRows:
     def __getitem__(self, channel: Channel) -> Newest:
         return self._channels[channel]
 
+    def is_new(self, interval: Interval) -> bool:
+        """Whether an interval lies after all those of its channel that have readings."""
+        channel, start_us = interval
+        newest = self._channels.get(channel)
+        return newest is None or newest.expected or start_us > newest.data_us
+
     def knows(self, gateway: str) -> bool:
         """Whether any channel of the gateway has readings that are known."""
         return gateway in self._gateways

@@ -23,15 +23,15 @@ from cloud.schema import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT, UNSYNCED
 
 GUST_S: Final = 3
 """Averaging time of a gust in seconds (WMO-No. 8)."""
-_MAX_GUST_PERIOD_MS: Final = 1000
+MAX_GUST_PERIOD_MS: Final = 1000
 _US: Final = 1_000_000
-_NO_DIRECTION: Final = 1e-24
+NO_DIRECTION: Final = 1e-24
 """Square of a mean vector's length that is rounding alone."""
-_YAMARTINO: Final = 2 / math.sqrt(3) - 1
+YAMARTINO: Final = 2 / math.sqrt(3) - 1
 
 KEY: Final = ("gateway", "channel", "interval_start")
 
-_ROLL_UP: Final = (FAIL, SUSPECT, GOOD, NOT_EVALUATED)
+ROLL_UP: Final = (FAIL, SUSPECT, GOOD, NOT_EVALUATED)
 """The worst flag in an interval wins; missing stands alone."""
 
 
@@ -66,7 +66,7 @@ def _gust_windows(by_time: DataFrame) -> DataFrame:
     needed = F.ceil(F.lit(GUST_S * 1000) / F.col("period_ms"))
     span_us = F.max("time_us").over(ahead) - F.col("time_us")
     complete = (
-        (F.col("period_ms") <= _MAX_GUST_PERIOD_MS)
+        (F.col("period_ms") <= MAX_GUST_PERIOD_MS)
         & (F.count(F.lit(1)).over(ahead) == needed)
         & (F.count("valid").over(ahead) == needed)
         & (F.min("period_ms").over(ahead) == F.max("period_ms").over(ahead))
@@ -99,14 +99,14 @@ def _mean_direction() -> Column:
     east, north, square = _mean_vector()
     degrees = F.pmod(F.degrees(F.atan2(east, north)), F.lit(360.0))
     # A hair below 0 comes out as 360.
-    return F.when(square > _NO_DIRECTION, F.when(degrees < 360.0, degrees).otherwise(0.0))
+    return F.when(square > NO_DIRECTION, F.when(degrees < 360.0, degrees).otherwise(0.0))
 
 
 def _spread_of_direction() -> Column:
     """Degrees, by Yamartino's estimate; null for fewer than two readings."""
     *_, square = _mean_vector()
     epsilon = F.sqrt(F.greatest(F.lit(0.0), 1.0 - square))
-    sd = F.degrees(F.asin(epsilon) * (1.0 + _YAMARTINO * epsilon * epsilon * epsilon))
+    sd = F.degrees(F.asin(epsilon) * (1.0 + YAMARTINO * epsilon * epsilon * epsilon))
     return F.when(F.count("east") >= 2, sd)
 
 
@@ -139,7 +139,7 @@ def interval_statistics(readings: DataFrame, interval_s: int) -> DataFrame:
         return F.max_by("time", F.when(F.col(value).isNotNull(), order))
 
     quality = F.lit(MISSING)
-    for flag in reversed(_ROLL_UP):
+    for flag in reversed(ROLL_UP):
         quality = F.when(number_of(flag) > 0, flag).otherwise(quality)
 
     one_period = F.min("period_ms") == F.max("period_ms")

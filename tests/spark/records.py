@@ -52,6 +52,32 @@ def reading(
     )
 
 
+_PLAIN_COLUMNS = pa.schema(
+    [
+        ("gateway", pa.string()),
+        ("channel", pa.string()),
+        ("run", pa.string()),
+        ("seq", pa.int64()),
+        ("quantity", pa.string()),
+        ("unit", pa.string()),
+        ("time", pa.timestamp("us", tz="UTC")),
+        ("period_ms", pa.int32()),
+        ("value", pa.float64()),
+        ("quality", pa.int32()),
+        ("clock", pa.string()),
+    ]
+)
+
+
+def reading_table(readings: Iterable[Reading]) -> Any:
+    """Readings as an Arrow table, with what statistics need of the table ``readings``."""
+    rows = [
+        {name: getattr(each, "time_us" if name == "time" else name) for name in _PLAIN_COLUMNS.names}
+        for each in readings
+    ]
+    return pa.Table.from_pylist(rows, schema=_PLAIN_COLUMNS)
+
+
 KAFKA_ROWS = pa.schema(
     [
         ("value", pa.binary()),

@@ -16,23 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from cloud.schema import Reading
 from spark_jobs.transforms.statistics import interval_start, interval_statistics, touched_intervals
-from tests.spark.records import START_US, reading
+from tests.spark.records import START_US, reading, reading_table
 
-_COLUMNS = pa.schema(
-    [
-        ("gateway", pa.string()),
-        ("channel", pa.string()),
-        ("run", pa.string()),
-        ("seq", pa.int64()),
-        ("quantity", pa.string()),
-        ("unit", pa.string()),
-        ("time", pa.timestamp("us", tz="UTC")),
-        ("period_ms", pa.int32()),
-        ("value", pa.float64()),
-        ("quality", pa.int32()),
-        ("clock", pa.string()),
-    ]
-)
 S = 1_000_000
 
 
@@ -40,11 +25,7 @@ def statistics(
     spark: SparkSession, readings: Iterable[Reading], interval_s: int = 60
 ) -> dict[tuple[str, int], dict[str, Any]]:
     """Statistics by channel and interval start in microseconds."""
-    rows = [
-        {name: getattr(item, "time_us" if name == "time" else name) for name in _COLUMNS.names}
-        for item in readings
-    ]
-    frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_COLUMNS)).repartition(2)
+    frame = spark.createDataFrame(reading_table(readings)).repartition(2)
     frame = frame.withColumn("interval_start", interval_start(F.col("time"), interval_s))
     result = interval_statistics(frame, interval_s).toArrow()
     starts = result["interval_start"].cast(pa.int64()).to_pylist()
@@ -240,11 +221,8 @@ def test_special_channels_and_intervals(spark: SparkSession) -> None:
 
 
 def test_an_unsynchronised_clock_touches_nothing_and_a_repaired_one_does(spark: SparkSession) -> None:
-    rows = [
-        {name: getattr(item, "time_us" if name == "time" else name) for name in _COLUMNS.names}
-        for item in (reading(1, clock="unsynced", quality=3), reading(61), reading(121, clock="repaired"))
-    ]
-    frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_COLUMNS))
+    rows = [reading(1, clock="unsynced", quality=3), reading(61), reading(121, clock="repaired")]
+    frame = spark.createDataFrame(reading_table(rows))
     touched = touched_intervals(frame, 60).toArrow()
     assert sorted(touched["interval_start"].cast(pa.int64()).to_pylist()) == [
         START_US + 60 * S,

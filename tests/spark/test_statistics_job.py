@@ -1,0 +1,141 @@
+"""The statistics job: open rows carried on from sums, and closed beside the query."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_jobs.jobs import statistics
+from spark_jobs.jobs.gate import Gate
+from spark_jobs.settings import Settings
+from spark_jobs.sinks.ingested import IngestSink
+from spark_jobs.sources.readings import readings_in
+from tests.spark.records import reading
+from tests.spark.test_jobs import rows, store
+
+
+@contextmanager
+def running(
+    spark: SparkSession, settings: Settings
+) -> Iterator[tuple[statistics.StatisticsJob, StreamingQuery]]:
+    job = statistics.StatisticsJob(spark, settings, Gate())
+    query = job.start()
+    try:
+        yield job, query
+    finally:
+        query.stop()
+
+
+def computed(caplog: pytest.LogCaptureFixture) -> list[tuple[int, int]]:
+    """How many rows each batch since the last time had, and how many of them were computed whole."""
+    told = [text for text in caplog.messages if "event=statistics.computed cause=batch" in text]
+    caplog.clear()
+    return [
+        (int(text.partition("intervals=")[2].split()[0]), int(text.partition("whole=")[2].split()[0]))
+        for text in told
+    ]
+
+
+def test_an_open_row_is_carried_on_in_order_and_computed_after_anything_else(
+    spark: SparkSession, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="fieldgate.jobs.statistics")
+    settings = replace(settings, once=False)
+    sink = IngestSink(spark, settings)
+    with running(spark, settings) as (_, query):
+        for at, value in enumerate((4.0, 6.0, 8.0)):
+            store(spark, sink, [reading(at + 1, value)], at)
+            query.processAllAvailable()
+        assert rows(settings) == {0: (0, 3, 6.0)}
+        assert computed(caplog) == [(1, 0), (1, 0), (1, 0)]
+
+    # What was counted before a restart is in the table only.
+    with running(spark, settings) as (job, query):
+        store(spark, sink, [reading(4, 2.0)], 3)
+        query.processAllAvailable()
+        assert rows(settings) == {0: (0, 4, 5.0)}
+        # An interval that begins after it is carried on again.
+        store(spark, sink, [reading(61, 1.0), reading(63, 3.0)], 4)
+        query.processAllAvailable()
+        store(spark, sink, [reading(64, 8.0)], 5)
+        query.processAllAvailable()
+        assert rows(settings) == {0: (0, 4, 5.0), 1: (0, 3, 4.0)}
+        job.tick()
+        assert rows(settings) == {0: (1, 4, 5.0), 1: (0, 3, 4.0)}
+        assert computed(caplog) == [(1, 1), (1, 0), (1, 0)]
+        # A late reading, and then one in order.
+        store(spark, sink, [reading(62, 0.0)], 6)
+        query.processAllAvailable()
+        store(spark, sink, [reading(65, 3.0)], 7)
+        query.processAllAvailable()
+        assert rows(settings) == {0: (1, 4, 5.0), 1: (0, 5, 3.0)}
+        assert computed(caplog) == [(1, 1), (1, 1)]
+
+
+def test_a_batch_too_large_to_pass_the_driver_is_computed_whole(
+    spark: SparkSession, settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, logger="fieldgate.jobs.statistics")
+    monkeypatch.setattr(statistics, "_MOST_ROWS", 2)
+    settings = replace(settings, once=False)
+    sink = IngestSink(spark, settings)
+    with running(spark, settings) as (_, query):
+        for at, seqs in enumerate(((1, 2), (3, 4, 5), (6,))):
+            store(spark, sink, [reading(seq, float(seq)) for seq in seqs], at)
+            query.processAllAvailable()
+    assert rows(settings) == {0: (0, 6, 3.5)}
+    assert computed(caplog) == [(1, 0), (1, 1), (1, 1)]
+
+
+def test_what_is_over_is_closed_beside_the_query_and_by_the_next_job(
+    spark: SparkSession, settings: Settings
+) -> None:
+    settings = replace(settings, once=False)
+    sink = IngestSink(spark, settings)
+    with running(spark, settings) as (job, query):
+        store(spark, sink, [reading(1, 4.0)], 0)
+        query.processAllAvailable()
+        # Its last reading and the first one of the next come together.
+        store(spark, sink, [reading(2, 6.0), reading(61, 1.0)], 1)
+        query.processAllAvailable()
+        assert rows(settings) == {0: (0, 2, 5.0), 1: (0, 1, 1.0)}
+    # Killed before it closed the first.
+    with running(spark, settings) as (job, query):
+        job.tick()
+        assert rows(settings) == {0: (0, 2, 5.0), 1: (0, 1, 1.0)}
+        store(spark, sink, [reading(62, 3.0)], 2)
+        query.processAllAvailable()
+        job.tick()
+        assert rows(settings) == {0: (1, 2, 5.0), 1: (0, 2, 2.0)}
+    job.finish()
+    assert rows(settings) == {0: (1, 2, 5.0), 1: (1, 2, 2.0)}
+
+
+def test_a_reading_that_comes_while_its_interval_is_being_closed_is_not_taken_back(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(settings, once=False)
+    sink = IngestSink(spark, settings)
+    with running(spark, settings) as (job, query):
+        store(spark, sink, [reading(1, 4.0)], 0)
+        query.processAllAvailable()
+        store(spark, sink, [reading(61, 1.0)], 1)
+        query.processAllAvailable()
+
+        def read_before_it_comes(*given: Any) -> DataFrame:
+            monkeypatch.undo()
+            found = readings_in(*given)
+            store(spark, sink, [reading(2, 6.0)], 2)
+            query.processAllAvailable()
+            return found
+
+        monkeypatch.setattr(statistics, "readings_in", read_before_it_comes)
+        job.tick()
+        assert rows(settings) == {0: (1, 2, 5.0), 1: (0, 1, 1.0)}
