@@ -173,6 +173,20 @@ def test_what_does_not_continue_it_lets_an_interval_go_for_good(readings: list[R
     assert carried.add(batch(seconds(10, 11)), set()) == set()
 
 
+def test_a_gust_counts_until_a_reading_more_than_its_three_falls_into_its_seconds() -> None:
+    born = {(CUP, START_US)}
+    carried = CarriedIntervals(60)
+    carried.add(batch([reading(1, 90.0, at_us=START_US), *seconds(0.9, 1.8)]), born)
+    row = carried.rows(born).to_pylist()[0]
+    assert row["gust"] == pytest.approx((90.0 + 0.9 + 1.8) / 3)
+    carried.add(batch(seconds(2.7)), set())
+    row = carried.rows(born).to_pylist()[0]
+    assert row["gust"] == pytest.approx((0.9 + 1.8 + 2.7) / 3)
+    # Now nothing can change the second one any more.
+    carried.add(batch(seconds(8)), set())
+    assert carried.rows(born).to_pylist()[0]["gust"] == row["gust"]
+
+
 def test_an_interval_closed_is_no_more() -> None:
     carried = CarriedIntervals(60)
     born = {(CUP, START_US)}

@@ -9,14 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.jobs import statistics
 from spark_jobs.jobs.gate import Gate
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.ingested import IngestSink
-from spark_jobs.sources.readings import readings_in
 from tests.spark.records import reading
 from tests.spark.test_jobs import rows, store
 
@@ -129,13 +128,15 @@ def test_a_reading_that_comes_while_its_interval_is_being_closed_is_not_taken_ba
         store(spark, sink, [reading(61, 1.0)], 1)
         query.processAllAvailable()
 
-        def read_before_it_comes(*given: Any) -> DataFrame:
+        compute = job._rows
+
+        def compute_before_it_comes(*given: Any) -> Any:
             monkeypatch.undo()
-            found = readings_in(*given)
+            found = compute(*given)
             store(spark, sink, [reading(2, 6.0)], 2)
             query.processAllAvailable()
             return found
 
-        monkeypatch.setattr(statistics, "readings_in", read_before_it_comes)
+        monkeypatch.setattr(job, "_rows", compute_before_it_comes)
         job.tick()
         assert rows(settings) == {0: (1, 2, 5.0), 1: (0, 1, 1.0)}
