@@ -79,6 +79,7 @@ class Backlog:
         self._outcomes: deque[Drained] = deque()
         self._outcomes_told = False
         self._not_before_s = float("-inf")
+        self._freed = 0
         self._remove_pause_s = REMOVE_AGAIN_S
         self._remove_again_s = float("-inf")
         self.drained = 0
@@ -112,6 +113,9 @@ class Backlog:
         ``last_ones_after``: those after this number are to go now, and no others.
         """
         self._batches.tick(now_s)
+        if self._freed != self._parking.freed:
+            # What waited for that topic need not wait the pause out: the process may be about to end.
+            self._freed, self._not_before_s = self._parking.freed, float("-inf")
         if now_s >= self._drain.remove_at_s() or not fetch:
             self.remove(self._drain.take_delivered(now_s if fetch else _NEVER))
         if last_ones_after is not None:

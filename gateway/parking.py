@@ -29,6 +29,8 @@ class Parking:
 
     def __init__(self) -> None:
         self._parked: dict[str, _Parked] = {}
+        self.freed = 0
+        """How many topics have taken records again."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -64,4 +66,5 @@ class Parking:
     def delivered(self, topic: str) -> None:
         """A topic took a record: it is parked no longer."""
         if self._parked.pop(topic, None) is not None:
+            self.freed += 1
             log.warning("event=topic.delivers topic=%s", topic)

@@ -49,6 +49,11 @@ class Gate:
 
         return guarded
 
+    @property
+    def is_shut(self) -> bool:
+        """Whether no further batch may begin."""
+        return self._shut
+
     def shut(self) -> None:
         """Lets no further batch begin."""
         self._shut = True

@@ -120,20 +120,22 @@ class StatisticsJob:
             now_s = time.monotonic()
             for row in self._missing.learn({channel for channel, _ in touched}, now_s):
                 self._intervals.restore(row.channel, row.row_us, is_open=False, now_s=now_s)
-            carried: set[Interval] = set()
-            if readings is None:
-                self._carried.let_go(touched)
-            else:
-                carried = self._carried.add(readings, set(filter(self._missing.is_new, touched)))
+            carried = self._carry_on(readings, touched)
             due = self._intervals.touch(touched, now_s)
-            # What ended with its first readings is closed, hence computed whole; the rest of carried goes on.
-            going_on = {interval for interval in carried if not due.get(interval, False)}
-            closed = dict.fromkeys(going_on, False) | {each: due[each] for each in due.keys() - going_on}
-            for part in _parts(closed):
+            # What ended with its first readings is closed, and so computed whole.
+            carried -= {interval for interval, closed in due.items() if closed}
+            self._carried.let_go(due.keys() - carried)
+            for part in _parts(due):
                 begun = time.monotonic()
-                whole = [interval for interval in part if interval not in going_on]
-                rows = self._rows(whole, [interval for interval in part if interval in going_on])
-                self._write(rows, closed, f"batch={batch} whole={len(whole)}", begun)
+                whole = [interval for interval in part if interval not in carried]
+                rows = self._rows(whole, [interval for interval in part if interval in carried])
+                self._write(rows, due, f"batch={batch}", len(whole), begun)
+
+    def _carry_on(self, readings: ReadingsByInterval | None, touched: list[Interval]) -> set[Interval]:
+        """Which of the intervals can be carried on with these readings; None are too many."""
+        if readings is None:
+            return set()
+        return self._carried.add(readings, set(filter(self._missing.is_new, touched)))
 
     def _close(self, intervals: Iterable[Interval], cause: str) -> None:
         """Computes intervals whole and closes them, beside the query: it goes on meanwhile."""
@@ -142,10 +144,9 @@ class StatisticsJob:
             rows = self._rows(part, [])
             with self._lock:
                 closed = self._intervals.closed(part)
-                kept = [interval in closed for interval in intervals_of(rows)]
-                rows = rows.filter(pa.array(kept, pa.bool_()))
-                self._write(rows, dict.fromkeys(closed, True), f"{cause} whole={len(part)}", begun)
                 self._carried.let_go(closed)
+                rows = rows.filter(pa.array([each in closed for each in intervals_of(rows)], pa.bool_()))
+                self._write(rows, dict.fromkeys(closed, True), cause, len(part), begun)
 
     def _rows(self, whole: list[Interval], carried: list[Interval]) -> Any:
         """Rows of intervals: of the first computed from the table, of the others as they are carried on."""
@@ -158,15 +159,18 @@ class StatisticsJob:
             return rows
         return pa.concat_tables([rows, self._carried.rows(carried).cast(rows.schema)])
 
-    def _write(self, rows: Any, closed: Mapping[Interval, bool], cause: str, begun: float) -> None:
+    def _write(
+        self, rows: Any, closed: Mapping[Interval, bool], cause: str, whole: int, begun: float
+    ) -> None:
         """Merges rows, and what is missing around them; ``closed`` says whether each is closed by now."""
         self._closed = closed
         missing = self._missing.write(self._missing.before(rows, begun, time.time_ns() // 1000), rows)
         missing += self._missing.around_late()
         log.info(
-            "event=statistics.computed cause=%s intervals=%d closed=%d missing=%d seconds=%.2f",
+            "event=statistics.computed cause=%s intervals=%d whole=%d closed=%d missing=%d seconds=%.2f",
             cause,
             rows.num_rows,
+            whole,
             sum(closed.values()),
             missing,
             time.monotonic() - begun,

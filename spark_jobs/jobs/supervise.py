@@ -148,6 +148,10 @@ class Supervised:
         except Exception as error:  # the supervisor's: one job's fault must not end the others
             if isinstance(error, SettingsError) and not self._began:
                 raise
+            if self.gate.is_shut:
+                # Being stopped, and Spark with it: what is cut short is done again at the next start.
+                log.info("event=query.cut_short query=%s %s", self.name, reason_of(error))
+                return
             self.gate.shut()
             self.gate.wait(time.monotonic() + _PATIENCE_S)
             self.interrupt()

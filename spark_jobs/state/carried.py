@@ -60,6 +60,9 @@ class CarriedIntervals:
     interval_s: int
     _carried: dict[Interval, _Carried] = field(default_factory=dict)
 
+    def __len__(self) -> int:
+        return len(self._carried)
+
     def add(self, batch: ReadingsByInterval, born: Collection[Interval]) -> set[Interval]:
         """Takes up new readings: which of their intervals are carried on.
 

@@ -117,6 +117,24 @@ def test_what_is_over_is_closed_beside_the_query_and_by_the_next_job(
     assert rows(settings) == {0: (1, 2, 5.0), 1: (1, 2, 2.0)}
 
 
+def test_only_open_intervals_are_carried_on(spark: SparkSession, settings: Settings) -> None:
+    settings = replace(settings, once=False)
+    sink = IngestSink(spark, settings)
+    with running(spark, settings) as (job, query):
+        # A backlog: all but the last are over as soon as they are heard of.
+        store(spark, sink, [reading(1, 4.0), reading(61, 1.0), reading(121, 2.0)], 0)
+        query.processAllAvailable()
+        assert rows(settings) == {0: (1, 1, 4.0), 1: (1, 1, 1.0), 2: (0, 1, 2.0)}
+        assert len(job._carried) == 1
+        store(spark, sink, [reading(122, 2.0), reading(181, 3.0)], 1)
+        query.processAllAvailable()
+        assert len(job._carried) == 2
+        job.tick()
+        assert len(job._carried) == 1
+        job.finish()
+        assert len(job._carried) == 0
+
+
 def test_a_reading_that_comes_while_its_interval_is_being_closed_is_not_taken_back(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

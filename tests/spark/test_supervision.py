@@ -116,6 +116,22 @@ def test_a_batch_that_fails_once_is_done_again(spark: SparkSession, tmp_path: Pa
     assert f'error="ValueError: one bad moment",query="{name}"' in generate_latest(metrics.REGISTRY).decode()
 
 
+def test_what_is_cut_short_by_the_end_is_no_failure(spark: SparkSession, tmp_path: Path) -> None:
+    name = unique_name("cut")
+    stopping = threading.Event()
+    cut: list[bool] = []
+
+    class Busy(Rate):
+        def tick(self) -> None:
+            stopping.set()
+            cut.append(eventually(lambda: self._gate.is_shut, 10))
+            raise RuntimeError("Spark has ended under it")
+
+    run([Supervised(name, spark, lambda gate: Busy(name, spark, tmp_path, print, gate))], spark, stopping)
+    assert cut == [True]
+    assert value("fieldgate_jobs_restarts_total", name) in (None, 0)
+
+
 def test_with_nothing_left_that_runs_the_process_gives_up(spark: SparkSession) -> None:
     name = unique_name("hopeless")
 

@@ -45,3 +45,5 @@ def test_a_delivery_ends_the_parking() -> None:
     assert list(parking.topics) == []
     assert parking.may_send("mqtt.co2", 0.0)
     assert parking.again_s() == float("inf")
+    parking.delivered("mqtt.co2")
+    assert parking.freed == 1
