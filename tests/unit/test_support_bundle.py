@@ -171,6 +171,49 @@ def test_what_is_no_secret_stays() -> None:
     assert Redactor(Found({"no"})).text(text) == text.replace("no answer", f"{HIDDEN} answer")
 
 
+def test_a_config_alone_gives_no_secret_away_and_all_of_them_are_noted() -> None:
+    """The first net without the second one, which would hide what this one lets through."""
+    known = {"gateway", "id", "latitude", "mqtt", "username", "password", "kafka", "properties", "status"}
+    known |= {"token", "sensor", "name", "serial", "columns"}
+    raw = {
+        "gateway": {"id": "mast-07", "latitude": 47.25},
+        "mqtt": {"username": "mast", "password": "Zq7 mqtt"},
+        "kafka": {
+            "properties": {
+                "sasl.jaas.config": "Zq7 jaas",
+                "sasl": {"username": "mast", "password": {"credential": "kafka"}},
+                "ssl.key.pem": "Zq7 pem",
+                "ssl.ca.location": "/etc/ssl/ca.pem",
+                "linger.ms": 5,
+                "plugin.of.ours": "Zq7 of a property that nobody knows",
+            }
+        },
+        "status": {"token": ["Zq7 first", "Zq7 second"]},
+        "sensor": [{"name": "cup-a", "serial": "1795", "pasword": "Zq7 misspelt", "columns": {"own": "v"}}],
+    }
+    found = Found()
+    shown = config_without_secrets(raw, known, found, position=False)
+    assert MARK not in json.dumps(shown)
+    assert shown == {
+        "gateway": {"id": "mast-07", "latitude": PLACE},
+        "mqtt": {"username": "mast", "password": HIDDEN},
+        "kafka": {
+            "properties": {
+                "sasl.jaas.config": HIDDEN,
+                "sasl": {"username": "mast", "password": {"credential": "kafka"}},
+                "ssl.key.pem": HIDDEN,
+                "ssl.ca.location": "/etc/ssl/ca.pem",
+                "linger.ms": 5,
+                "plugin.of.ours": HIDDEN,
+            }
+        },
+        "status": {"token": HIDDEN},
+        "sensor": [{"name": "cup-a", "serial": "1795", "pasword": HIDDEN, "columns": {"own": "v"}}],
+    }
+    assert {"Zq7 mqtt", "Zq7 jaas", "Zq7 pem", "Zq7 first", "Zq7 second", "Zq7 misspelt"} <= found.secrets
+    assert found.places == {"47.25"}
+
+
 def test_a_broken_config_is_not_shown_at_all(tmp_path: Path) -> None:
     path = tmp_path / "gateway.toml"
     path.write_text(
