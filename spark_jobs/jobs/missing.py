@@ -107,7 +107,7 @@ class MissingIntervals:
         return found
 
     def is_new(self, interval: Interval) -> bool:
-        """Whether the table has no readings' row of the interval, its channel having been learned."""
+        """Whether the table has no row of the interval nor a later one, its channel having been learned."""
         return self._rows.is_new(interval)
 
     def _take_up(self, rows: list[NewestRow], now_s: float) -> list[NewestRow]:

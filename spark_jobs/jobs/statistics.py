@@ -83,9 +83,7 @@ class StatisticsJob:
 
     def tick(self) -> None:
         """Closes the intervals that are over, and those of channels that went silent."""
-        with self._lock:
-            over = self._intervals.over()
-        self._close(over, "over")
+        self._close_over()
         if not self._pace.due():
             return
         with self._lock:
@@ -129,7 +127,13 @@ class StatisticsJob:
                 begun = time.monotonic()
                 whole = [interval for interval in part if interval not in carried]
                 rows = self._rows(whole, [interval for interval in part if interval in carried])
-                self._write(rows, due, f"batch={batch}", len(whole), begun)
+                missing = self._missing.before(rows, now_s, time.time_ns() // 1000)
+                self._closed = due
+                written = self._missing.write(missing, rows) + self._missing.around_late()
+                _log_computed(f"batch={batch}", rows, due, len(whole), written, begun)
+        if self._settings.once:
+            # Nobody waits for new readings, and what is over would only become more.
+            self._close_over()
 
     def _carry_on(self, readings: ReadingsByInterval | None, touched: list[Interval]) -> set[Interval]:
         """Which of the intervals can be carried on with these readings; None are too many."""
@@ -137,16 +141,26 @@ class StatisticsJob:
             return set()
         return self._carried.add(readings, set(filter(self._missing.is_new, touched)))
 
+    def _close_over(self) -> None:
+        with self._lock:
+            over = self._intervals.over()
+        self._close(over, "over")
+
     def _close(self, intervals: Iterable[Interval], cause: str) -> None:
-        """Computes intervals whole and closes them, beside the query: it goes on meanwhile."""
+        """Computes intervals whole and closes them, beside the query: it goes on meanwhile.
+
+        What is missing around them was written with their open rows.
+        """
         for part in _parts(intervals):
             begun = time.monotonic()
             rows = self._rows(part, [])
             with self._lock:
-                closed = self._intervals.closed(part)
+                closed = dict.fromkeys(self._intervals.closed(part), True)
                 self._carried.let_go(closed)
                 rows = rows.filter(pa.array([each in closed for each in intervals_of(rows)], pa.bool_()))
-                self._write(rows, dict.fromkeys(closed, True), cause, len(part), begun)
+                self._closed = closed
+                self._merge(rows)
+            _log_computed(cause, rows, closed, len(part), 0, begun)
 
     def _rows(self, whole: list[Interval], carried: list[Interval]) -> Any:
         """Rows of intervals: of the first computed from the table, of the others as they are carried on."""
@@ -159,29 +173,26 @@ class StatisticsJob:
             return rows
         return pa.concat_tables([rows, self._carried.rows(carried).cast(rows.schema)])
 
-    def _write(
-        self, rows: Any, closed: Mapping[Interval, bool], cause: str, whole: int, begun: float
-    ) -> None:
-        """Merges rows, and what is missing around them; ``closed`` says whether each is closed by now."""
-        self._closed = closed
-        missing = self._missing.write(self._missing.before(rows, begun, time.time_ns() // 1000), rows)
-        missing += self._missing.around_late()
-        log.info(
-            "event=statistics.computed cause=%s intervals=%d whole=%d closed=%d missing=%d seconds=%.2f",
-            cause,
-            rows.num_rows,
-            whole,
-            sum(closed.values()),
-            missing,
-            time.monotonic() - begun,
-        )
-
     def _merge(self, rows: Any) -> None:
         merge_statistics(self._spark, self._location, rows, self._closed)
 
     def _log_missing(self, missing: int, cause: str) -> None:
         if missing:
             log.info("event=statistics.missing cause=%s intervals=%d", cause, missing)
+
+
+def _log_computed(
+    cause: str, rows: Any, closed: Mapping[Interval, bool], whole: int, missing: int, begun: float
+) -> None:
+    log.info(
+        "event=statistics.computed cause=%s intervals=%d whole=%d closed=%d missing=%d seconds=%.2f",
+        cause,
+        rows.num_rows,
+        whole,
+        sum(closed.values()),
+        missing,
+        time.monotonic() - begun,
+    )
 
 
 def _touched(changes: DataFrame, interval_s: int) -> list[Interval]:

@@ -137,8 +137,9 @@ class CarriedIntervals:
         for n, at in enumerate(places):
             recent = (times[n] > last_us[n] - GUST_S * _US) & gusty[n]
             self._carried[batch.intervals[at]] = _Carried(
-                sums[n],
-                likely[n],
+                # Else each of them would keep all of its batch.
+                sums[n].copy(),
+                likely[n].copy(),
                 quantity[n],
                 batch.unit[at],
                 int(period_ms[n]),

@@ -81,10 +81,10 @@ class ChannelRows:
         return self._channels[channel]
 
     def is_new(self, interval: Interval) -> bool:
-        """Whether an interval lies after all those of its channel that have readings."""
+        """Whether an interval lies after all rows of its channel, those of missing ones too."""
         channel, start_us = interval
         newest = self._channels.get(channel)
-        return newest is None or newest.expected or start_us > newest.data_us
+        return newest is None or start_us > max(newest.row_us, newest.data_us)
 
     def knows(self, gateway: str) -> bool:
         """Whether any channel of the gateway has readings that are known."""

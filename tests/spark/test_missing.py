@@ -338,6 +338,19 @@ def test_a_channel_that_fell_silent_is_missing_while_its_gateway_goes_on() -> No
     assert spans_of(rows.silent(999.0, EPOCH + DAY)) == {}
 
 
+def test_an_interval_is_new_only_after_all_rows_of_its_channel() -> None:
+    rows = known((CUP, EPOCH + 300 * S), (BARO, EPOCH))
+
+    def new(channel: Channel) -> list[int]:
+        return [minute for minute in range(9) if rows.is_new((channel, EPOCH + minute * 60 * S))]
+
+    assert (new(CUP), new(BARO)) == ([6, 7, 8], [1, 2, 3, 4, 5, 6, 7, 8])
+    # It is taken for silent: its next minutes are in the table as missing ones.
+    assert spans_of(rows.silent(60.0, EPOCH + DAY)) == {BARO: (1, 6)}
+    assert (new(CUP), new(BARO)) == ([6, 7, 8], [6, 7, 8])
+    assert new(CHANNELS[2]) == list(range(9))
+
+
 def test_a_gateway_that_fell_silent_is_missing_if_it_was_live() -> None:
     wall_us = EPOCH + 70 * S
     live = known((CUP, EPOCH), wall_us=wall_us)

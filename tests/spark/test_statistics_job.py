@@ -14,7 +14,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.jobs import statistics
 from spark_jobs.jobs.gate import Gate
+from spark_jobs.schemas import STATISTICS
 from spark_jobs.settings import Settings
+from spark_jobs.sinks.delta import latest_version
 from spark_jobs.sinks.ingested import IngestSink
 from tests.spark.records import reading
 from tests.spark.test_jobs import rows, store
@@ -133,6 +135,38 @@ def test_only_open_intervals_are_carried_on(spark: SparkSession, settings: Setti
         assert len(job._carried) == 1
         job.finish()
         assert len(job._carried) == 0
+
+
+def test_closing_is_one_merge_also_beside_a_gap(spark: SparkSession, settings: Settings) -> None:
+    """What is missing was written with the open row: closing must not look for it again, nor rewrite it."""
+    settings = replace(settings, once=False)
+    sink = IngestSink(spark, settings)
+    location = settings.table(STATISTICS.name)
+    with running(spark, settings) as (job, query):
+        # Each 90 s, in intervals of 60 s: every third interval has no sample due.
+        for at, seq in enumerate((1, 2, 5, 6)):
+            store(spark, sink, [reading(seq, 1.0, period_ms=90_000)], at)
+            query.processAllAvailable()
+            before = latest_version(spark, location)
+            job.tick()
+            assert latest_version(spark, location) == before + (at > 0)
+    assert {at: version for at, (version, *_) in rows(settings).items()} == {
+        **dict.fromkeys((0, 1, 6), 1),
+        **dict.fromkeys((3, 4), 1),
+        7: 0,
+    }
+
+
+def test_once_closes_as_it_goes(spark: SparkSession, settings: Settings) -> None:
+    sink = IngestSink(spark, settings)
+    for at in range(3):
+        store(spark, sink, [reading(60 * at + 1, 1.0), reading(60 * at + 2, 3.0)], at)
+        job = statistics.StatisticsJob(spark, settings, Gate())
+        query = job.start()
+        query.awaitTermination()
+        assert query.exception() is None
+        # As it is killed before it ends, the newest stays open.
+        assert rows(settings) == {**dict.fromkeys(range(at), (1, 2, 2.0)), at: (0, 2, 2.0)}
 
 
 def test_a_reading_that_comes_while_its_interval_is_being_closed_is_not_taken_back(
