@@ -34,7 +34,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 
 jars: .jars/kafka/.complete .jars/spark/.complete
 
-.jars/kafka/.complete: cloud/broker.pom.xml
+.jars/kafka/.complete: cloud/local/kafka_broker.pom.xml
 	@echo "Fetching the jars of the local Kafka broker into $(@D)"
 	@rm -rf $(@D) && $(MVN_COPY) -f $< -DoutputDirectory=$(CURDIR)/$(@D) && touch $@
 

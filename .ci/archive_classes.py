@@ -14,9 +14,9 @@ from typing import Any
 from confluent_kafka import Producer
 from pyspark import SparkContext
 
-from cloud import class_archive
-from cloud.broker import LocalBroker
-from cloud.schema import Reading, encode_reading
+from cloud.local import class_archive
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.schema import Reading, encode_reading
 from spark_jobs.jobs.run import run
 from spark_jobs.settings import Settings
 

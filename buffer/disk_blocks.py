@@ -16,13 +16,13 @@ from typing import Final
 
 from buffer import blocks, drops, recovery, tables
 from buffer.blocks import Block, DamagedBlockError, Dictionary
-from buffer.dictionaries import Dictionaries
 from buffer.drops import Drop, OnDrop
 from buffer.errors import OutboxCorrupt, OutboxDiskFull
+from buffer.numbering import Stock
 from buffer.outbox_file import OutboxFile
 from buffer.retention import pages_for
 from buffer.sqlite_errors import translated
-from buffer.stock import Stock
+from buffer.zstd_dictionaries import Dictionaries
 
 _GIVE_BACK_BYTES: Final = 1 << 20
 """An emptied file smaller than this keeps its space: a flapping link would else rewrite it all the time."""

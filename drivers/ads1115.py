@@ -23,10 +23,10 @@ from typing import Annotated, Any, Final, Literal
 from annotated_types import Ge, Le
 
 from drivers.driver_type import WIRING, Claim, Concern
+from drivers.hardware.bus_lock import Turns
+from drivers.hardware.quiet_import import quiet_import
 from drivers.interface import Board, BoardError, I2cBus, ReadError
-from drivers.meaning import Meaning
-from drivers.quiet_import import quiet_import
-from drivers.turns import Turns
+from drivers.option_docs import Meaning
 
 INSTALL: Final = "install fieldgate with the extra 'pi'"
 

@@ -25,7 +25,7 @@ from drivers.ads1115 import (
 )
 from drivers.driver_type import Claim, Concern, DriverType, Nameplate, OptionError
 from drivers.interface import Board, Channel, Located, Measurement, ReadError
-from drivers.meaning import Meaning
+from drivers.option_docs import Meaning
 
 CHANNEL = Channel("pressure", "kPa", "V", 15.0, 115.0, accuracy=1.5)
 

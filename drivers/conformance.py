@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
-from drivers.boards.opener import board_options, open_board
+from drivers.boards.registry import board_options, open_board
 from drivers.driver_type import Claim, Concern, DriverType, Nameplate
 from drivers.interface import Board, BoardError, DriverError, FittedSensor, ReadError
-from drivers.meaning import Meaning
+from drivers.option_docs import Meaning
 from drivers.registry import driver_type
 
 HELD: Final = frozenset(

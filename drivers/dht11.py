@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from drivers.ads1115 import INSTALL
-from drivers.dht_line import ANSWER_S, START_S, DhtLine
 from drivers.driver_type import Claim, DriverType
+from drivers.hardware.dht_line import ANSWER_S, START_S, DhtLine
+from drivers.hardware.quiet_import import quiet_import
 from drivers.interface import Board, Channel, ChecksumError, Measurement, ReadError
-from drivers.meaning import BcmPin
-from drivers.quiet_import import quiet_import
+from drivers.option_docs import BcmPin
 
 TEMPERATURE = Channel("temperature", "Cel", "Cel", 0.0, 50.0, accuracy=2.0)
 HUMIDITY = Channel("humidity", "%RH", "%RH", 20.0, 90.0, accuracy=5.0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from drivers.interface import Board, Channel, Driver, DriverError, Located
 
 if TYPE_CHECKING:
-    from drivers.boards.bench import Emulation
+    from drivers.emulation.hardware import Emulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class DriverType:
     ``channels`` are the same for every such sensor, or depend on its options: ``channels_of`` answers both.
     ``settle`` gives the options with what the gateway's place adds to them (None where that is wrong itself),
     or raises OptionError. ``emulate`` fits the sensor to a simulated or replay board, for drivers that aren't
-    built in; those that are have theirs in ``drivers/boards/emulations.py``.
+    built in; those that are have theirs in ``drivers/emulation/by_driver.py``.
 
     ``needs`` names other sensors' readings that the driver is told before each read. ``rests_at`` is what a
     sensor of one channel reads where nothing moves (a calm), None where that isn't known.

@@ -15,7 +15,7 @@ from annotated_types import Ge, Le
 
 from drivers.driver_type import Claim, DriverType, OptionError
 from drivers.interface import Board, BoardError, Channel, LineStream, Located, Measurement, ReadError
-from drivers.meaning import Meaning
+from drivers.option_docs import Meaning
 
 EARTH_RADIUS_M: Final = 6_371_008.8
 """Mean radius R1 of GRS 80."""

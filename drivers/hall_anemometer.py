@@ -17,9 +17,9 @@ from annotated_types import Ge, Gt, Le
 
 from drivers.cup_models import doubts
 from drivers.driver_type import Claim, Concern, DriverType, IndividualCalibration, Nameplate
-from drivers.edge_counter import CallbackCounter
+from drivers.hardware.edge_counter import CallbackCounter
 from drivers.interface import Board, Channel, CountsEdges, EdgeCounter, Edges, Measurement, ReadError
-from drivers.meaning import BcmPin, Meaning
+from drivers.option_docs import BcmPin, Meaning
 
 CHANNEL = Channel("wind_speed", "m/s", "Hz", 0.0, 75.0)
 GUST_INTERVAL_S: Final = 1.0

@@ -30,7 +30,7 @@ from drivers.interface import (
     Measurement,
     ReadError,
 )
-from drivers.meaning import Meaning
+from drivers.option_docs import Meaning
 
 Quantity = Literal["temperature", "humidity", "pressure", "wind_speed", "irradiance", "co2"]
 

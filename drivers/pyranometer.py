@@ -28,7 +28,7 @@ from drivers.ads1115 import (
 )
 from drivers.driver_type import Claim, Concern, DriverType, Nameplate
 from drivers.interface import Board, Channel, Measurement, ReadError
-from drivers.meaning import Meaning
+from drivers.option_docs import Meaning
 
 CHANNEL = Channel("irradiance", "W/m2", "V", -10.0, 2000.0)
 """A few W/m² below zero are normal at night: the sensor then radiates to the sky."""

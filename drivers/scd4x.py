@@ -19,6 +19,7 @@ from annotated_types import Ge, Le
 
 from drivers.ads1115 import INSTALL
 from drivers.driver_type import Claim, Concern, DriverType, Nameplate, Need
+from drivers.hardware.quiet_import import quiet_import
 from drivers.interface import (
     Board,
     BoardError,
@@ -29,8 +30,7 @@ from drivers.interface import (
     Measurement,
     ReadError,
 )
-from drivers.meaning import Meaning
-from drivers.quiet_import import quiet_import
+from drivers.option_docs import Meaning
 
 log = logging.getLogger(__name__)
 

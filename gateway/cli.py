@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from gateway.commands import config, daemon, provision, upkeep
-from gateway.commands.handed_on import HANDED_ON, list_for_help
+from gateway.commands import config, daemon, upkeep
+from gateway.commands.dispatch import HANDED_ON, list_for_help
 from gateway.commands.outcome import FAILED, INTERRUPTED, say
+from gateway.commands.provision import command
 
 
 class _Version(argparse.Action):
@@ -47,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     upkeep.add_support_bundle(commands)
     daemon.add_status(commands)
     daemon.add_phone(commands)
-    provision.add_provision(commands)
+    command.add_provision(commands)
     config.add_calibrations(commands)
     upkeep.add_self_report(commands)
     upkeep.add_uplink(commands)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from spark_jobs.errors import JobError, SettingsError
-from spark_jobs.jobs.registry import COMMANDS, STREAMING, load
+from spark_jobs.registry import COMMANDS, STREAMING, load
 from spark_jobs.settings import parse_command, parse_run
 
 

@@ -12,10 +12,10 @@ from typing import Any, Final
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from cloud import class_archive
+from cloud.local import class_archive
 from spark_jobs.errors import SettingsError
-from spark_jobs.jobs.registry import STREAMING
 from spark_jobs.package import write_package
+from spark_jobs.registry import STREAMING
 from spark_jobs.settings import Settings
 
 _PACKAGE: Final = Path(__file__).resolve().parent

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from cloud.channel_records import CHANNELS_TOPIC
-from cloud.fields import parse_time
-from cloud.schema import DEAD_LETTER_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC
+from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.fields import parse_time
+from cloud.wire.schema import DEAD_LETTER_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC
 from spark_jobs.alerting.rules_file import load_rules
 from spark_jobs.errors import SettingsError
-from spark_jobs.jobs.registry import COMMANDS, STREAMING, load
+from spark_jobs.registry import COMMANDS, STREAMING, load
 
 JOB_NAMES: Final = tuple(STREAMING)
 """In the order data flows, which is the order ``--once`` runs them in."""

@@ -12,11 +12,11 @@ from confluent_kafka.cimpl import NewTopic
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
-from cloud.broker import LocalBroker
-from cloud.child import free_port as choose_port
-from gateway.demo.mosquitto import LocalMosquitto
+from cloud.local.kafka_broker import LocalBroker
+from cloud.local.process import free_port as choose_port
+from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.schedule import SparkInTurn
-from tests.servers import unique_name
+from tests.support.servers import unique_name
 
 # How long an example takes is this machine's affair, busy as it may be: nothing here asserts times.
 _ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

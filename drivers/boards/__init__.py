@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drivers.boards.opener import BOARDS, board_options, open_board
-from drivers.boards.world import Site
+from drivers.boards.registry import BOARDS, board_options, open_board
+from drivers.emulation.environment import Site
 
 __all__ = ["BOARDS", "Site", "board_options", "open_board"]

@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from drivers.boards.gpio_chip import ChipCounter, Kernel, LinuxKernel, NoHeaderChipError
-from drivers.boards.gpio_library import gpio_errors, gpio_library
-from drivers.edge_counter import CallbackCounter
-from drivers.iio_sysfs import SysfsIio
+from drivers.hardware.bus_lock import SharedI2c
+from drivers.hardware.edge_counter import CallbackCounter
+from drivers.hardware.gpio_chip import ChipCounter, Kernel, LinuxKernel, NoHeaderChipError
+from drivers.hardware.gpio_library import gpio_errors, gpio_library
+from drivers.hardware.iio_sysfs import SysfsIio
+from drivers.hardware.quiet_import import quiet_import
+from drivers.hardware.tcp_lines import TcpLines
 from drivers.interface import BoardError, Clock, EdgeCounter, FittedSensor, Gpio, I2cBus, Iio, LineStream
-from drivers.line_stream import TcpLines
-from drivers.meaning import Meaning
-from drivers.quiet_import import quiet_import
-from drivers.turns import SharedI2c
+from drivers.option_docs import Meaning
 
 _log = logging.getLogger(__name__)
 

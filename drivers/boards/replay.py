@@ -20,11 +20,11 @@ from typing import Annotated, Final, Protocol
 
 from annotated_types import Ge, Gt, Le
 
-from drivers.boards.emulated_board import EmulatedBoard
-from drivers.boards.stepped_clock import SteppedClock
-from drivers.boards.world import SECOND_NS
+from drivers.emulation.board import EmulatedBoard
+from drivers.emulation.environment import SECOND_NS
+from drivers.emulation.stepped_clock import SteppedClock
 from drivers.interface import BoardError, FittedSensor
-from drivers.meaning import Meaning
+from drivers.option_docs import Meaning
 
 _HOLD_FACTOR: Final = 1.5
 """A row holds until the next one unless that is later than this many usual periods: then rows are missing."""

@@ -10,13 +10,13 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
-from drivers.boards.emulated_board import EmulatedBoard
-from drivers.boards.faults import Fault
-from drivers.boards.stepped_clock import SteppedClock
-from drivers.boards.weather import Weather, WeatherWorld
-from drivers.boards.world import SECOND_NS, Site
+from drivers.emulation.board import EmulatedBoard
+from drivers.emulation.environment import SECOND_NS, Site
+from drivers.emulation.faults import Fault
+from drivers.emulation.stepped_clock import SteppedClock
+from drivers.emulation.weather import Weather, WeatherWorld
 from drivers.interface import BoardError, FittedSensor
-from drivers.meaning import Meaning
+from drivers.option_docs import Meaning
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from gateway.cli_types import pair, positive
+from gateway.commands.cli_types import pair, positive
 
 CONFIG_PATH: Final = Path("/etc/fieldgate/gateway.toml")
 

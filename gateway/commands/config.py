@@ -18,7 +18,7 @@ def add_check(commands: Commands) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from gateway.check import run
+    from gateway.commands.check import run
 
     return run(arguments.config, json_output=arguments.json)
 
@@ -53,7 +53,7 @@ def add_init(commands: Commands) -> None:
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    from gateway.init_command import run, terminal
+    from gateway.commands.init import run, terminal
 
     return run(arguments, terminal())
 
@@ -83,6 +83,6 @@ def add_calibrations(commands: Commands) -> None:
 
 
 def _calibrations(arguments: argparse.Namespace) -> int:
-    from gateway.calibrations_command import run
+    from gateway.commands.calibrations import run
 
     return run(arguments.config, json_output=arguments.json)

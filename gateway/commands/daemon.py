@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gateway.cli_types import override, positive
 from gateway.commands.arguments import CONFIG_PATH, Commands, add_config, add_properties, add_timeout
+from gateway.commands.cli_types import override, positive
 from gateway.commands.outcome import fail
 
 
@@ -30,7 +30,7 @@ def add_run(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from gateway.daemon import run
+    from gateway.daemon.daemon import run
 
     return run(arguments.config, dict(arguments.overrides), arguments.seconds)
 
@@ -54,7 +54,7 @@ def add_read(commands: Commands) -> None:
 
 
 def _read(arguments: argparse.Namespace) -> int:
-    from gateway.read_command import run
+    from gateway.commands.read import run
 
     return run(
         arguments.config,
@@ -97,9 +97,9 @@ def add_status(commands: Commands) -> None:
 
 def _status(arguments: argparse.Namespace) -> int:
     if arguments.bootstrap_servers is not None:
-        from gateway import accounting_table
+        from gateway.commands import accounts
 
-        return accounting_table.run(
+        return accounts.run(
             arguments.bootstrap_servers,
             gateway=arguments.gateway,
             topics=arguments.topics,
@@ -109,7 +109,7 @@ def _status(arguments: argparse.Namespace) -> int:
         )
     if arguments.gateway or arguments.topics or arguments.properties:
         return fail("--gateway, --topic and --property need --bootstrap-servers")
-    from gateway.status_table import run
+    from gateway.commands.status import run
 
     return run(
         arguments.config or CONFIG_PATH, json_output=arguments.json, chosen=arguments.config is not None
@@ -137,7 +137,7 @@ def add_phone(commands: Commands) -> None:
 
 
 def _phone(arguments: argparse.Namespace) -> int:
-    from gateway.phone_command import run
+    from gateway.commands.phone import run
 
     return run(
         arguments.config,

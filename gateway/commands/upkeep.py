@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gateway.cli_types import count
 from gateway.commands.arguments import Commands, add_config, add_timeout
+from gateway.commands.cli_types import count
 
 
 def add_doctor(commands: Commands) -> None:
@@ -19,7 +19,7 @@ def add_doctor(commands: Commands) -> None:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from gateway.doctor import run
+    from gateway.commands.doctor import run
 
     return run(arguments.config, json_output=arguments.json, timeout_s=arguments.timeout)
 
@@ -42,8 +42,8 @@ def add_support_bundle(commands: Commands) -> None:
 
 
 def _support_bundle(arguments: argparse.Namespace) -> int:
-    from gateway.support.command import run
-    from gateway.support.parts import Request
+    from gateway.commands.support.command import run
+    from gateway.commands.support.parts import Request
 
     request = Request(arguments.config, arguments.timeout, arguments.lines, arguments.position)
     return run(request, arguments.file)
@@ -59,7 +59,7 @@ def add_self_report(commands: Commands) -> None:
 
 
 def _self_report(arguments: argparse.Namespace) -> int:
-    from gateway.self_report import run
+    from gateway.commands.self_report import run
 
     return run(arguments.config)
 
@@ -83,6 +83,6 @@ def add_uplink(commands: Commands) -> None:
 
 
 def _uplink(arguments: argparse.Namespace) -> int:
-    from gateway.uplink_command import run
+    from gateway.commands.uplink.command import run
 
     return run(arguments.config, arguments.state, dry_run=arguments.dry_run)

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from drivers.boards.emulations import emulation
-from drivers.boards.faults import FITS, amount_problem
-from drivers.boards.opener import BOARDS, board_options
 from drivers.boards.pi import PiOptions
+from drivers.boards.registry import BOARDS, board_options
 from drivers.boards.replay import ReplayColumn, ReplayOptions, check_header
 from drivers.boards.simulated import SimulatedOptions
+from drivers.emulation.by_driver import emulation
+from drivers.emulation.faults import FITS, amount_problem
 from drivers.interface import BoardError
 from drivers.registry import driver_type
 from gateway.config.keys import nearest

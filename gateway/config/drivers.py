@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from cloud.schema import UNITS
+from cloud.wire.schema import UNITS
 from drivers.driver_type import DriverType, Nameplate, OptionError
 from drivers.interface import DriverError
 from drivers.registry import DRIVERS, driver_type, guarded

@@ -9,7 +9,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, Literal, Union, get_args, get_origin
 
 from drivers.boards.pi_header import BCM_AT, PLACES
-from drivers.meaning import PIN
+from drivers.option_docs import PIN
 from gateway.config.amounts import meant, show
 from gateway.config.keys import Key, dataclasses_of, hints_of, keys_of, nearest
 from gateway.config.problems import quote

@@ -154,7 +154,7 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
 
 def _warn_of_absent_file(source: Source, path: KeyPath, name: str, value: str) -> None:
     """A file that a property names, and that can't be opened here; the machine may be another one."""
-    from cloud.inspection import NAMES_A_FILE
+    from cloud.kafka.cluster_check import NAMES_A_FILE
 
     if not name.endswith(NAMES_A_FILE) or value in ("", "probe"):
         return
@@ -172,8 +172,8 @@ def _is_metered(source: Source) -> bool:
 
 
 def _together_problem(properties: Mapping[str, str], *, metered: bool) -> str | None:
-    from cloud.inspection import together_problem
-    from gateway.pace import METERED_PROPERTIES
+    from cloud.kafka.cluster_check import together_problem
+    from gateway.forwarding.pace import METERED_PROPERTIES
 
     problem = together_problem(properties)
     if problem is None and metered:
@@ -184,7 +184,7 @@ def _together_problem(properties: Mapping[str, str], *, metered: bool) -> str | 
 
 def _property_problem(name: str, value: str) -> str | None:
     # Here: it takes librdkafka in, and most configs have no properties.
-    from cloud.inspection import property_problem
+    from cloud.kafka.cluster_check import property_problem
 
     return property_problem(name, value)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
-from drivers.meaning import Meaning
+from drivers.option_docs import Meaning
 
 REQUIRED: Final = dataclasses.MISSING
 """The default of a key that has none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from drivers.boards.opener import BOARDS
+from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
 from gateway.config.amounts import converted, key_with_unit, show, unit_of

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
 
-from drivers.meaning import Meaning
+from drivers.option_docs import Meaning
 from gateway.config.quality_rules import QualityRules
 
 GIB = 1 << 30

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from drivers.meaning import Meaning
+from drivers.option_docs import Meaning
 
 Test = Literal["site-range", "step", "spike", "flat", "rest", "stopped", "pair", "drift"]
 

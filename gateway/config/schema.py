@@ -16,8 +16,8 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from cloud.schema import UNITS
-from drivers.boards.opener import BOARDS
+from cloud.wire.schema import UNITS
+from drivers.boards.registry import BOARDS
 from drivers.registry import driver_type
 from gateway.config.board import DEFAULT_KIND
 from gateway.config.keys import Key, keys_of

@@ -16,9 +16,9 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from drivers.boards.opener import BOARDS
+from drivers.boards.registry import BOARDS
 from drivers.driver_type import OptionError
-from drivers.meaning import Meaning
+from drivers.option_docs import Meaning
 from drivers.registry import driver_type
 from gateway.config.amounts import show
 from gateway.config.board import DEFAULT_KIND

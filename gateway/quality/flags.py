@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cloud.schema import FAIL, GOOD, MISSING, SUSPECT
+from cloud.wire.schema import FAIL, GOOD, MISSING, SUSPECT
 from drivers.interface import Channel
 
 REASON_FLAGS: Final[Mapping[str, int]] = {

@@ -4,8 +4,8 @@
 ``page.html`` is what a phone shows, ``metrics`` and ``words`` are pure, ``vitals`` asks the machine.
 """
 
-from gateway.status.answers import Answers
 from gateway.status.server import StatusServer
-from gateway.status.status_page import PhoneControl, StatusPage
+from gateway.status.service import PhoneControl, StatusPage
+from gateway.status.source import Answers
 
 __all__ = ["Answers", "PhoneControl", "StatusPage", "StatusServer"]

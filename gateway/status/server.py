@@ -9,9 +9,9 @@ import threading
 from http.server import ThreadingHTTPServer
 from typing import Any, Final
 
-from gateway.status.access import Gate
-from gateway.status.answers import Answers
-from gateway.status.request import Request
+from gateway.status.handlers import Request
+from gateway.status.source import Answers
+from gateway.status.tokens import Gate
 
 log = logging.getLogger(__name__)
 

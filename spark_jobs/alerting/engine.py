@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from spark_jobs.alerting.alarm import Alarm, Move, Observation, Verdict
-from spark_jobs.alerting.places import (
+from spark_jobs.alerting.channel_state import (
     ChannelPlace,
     GatewayPlace,
     Orphan,
@@ -20,8 +20,8 @@ from spark_jobs.alerting.places import (
     restore_silences,
     silences_state,
 )
+from spark_jobs.alerting.evaluator import JUDGED, PairWatcher, Told, Watcher, track_from
 from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Rule, Rules, Silent, Stuck, Threshold
-from spark_jobs.alerting.watch import JUDGED, PairWatcher, Told, Watcher, track_from
 
 _LATE_PASS_US: Final = 600_000_000
 """A late pass ends when nothing late came for so long."""

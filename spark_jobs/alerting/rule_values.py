@@ -11,9 +11,9 @@ import string
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from cloud.alert_records import SEVERITIES
-from cloud.command_records import NAME
-from cloud.fields import MAX_DEPTH
+from cloud.wire.alert_records import SEVERITIES
+from cloud.wire.command_records import NAME
+from cloud.wire.fields import MAX_DEPTH
 from spark_jobs.alerting.rules import FIELDS
 
 _RULE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)

@@ -22,19 +22,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.streaming.query import StreamingQuery
 
-from cloud.alert_records import AlertRecord
-from cloud.command_records import Command
-from cloud.schema import ALERTS_TOPIC, COMMANDS_TOPIC
+from cloud.wire.alert_records import AlertRecord
+from cloud.wire.command_records import Command
+from cloud.wire.schema import ALERTS_TOPIC, COMMANDS_TOPIC
+from spark_jobs.alerting.channel_state import Orphan
 from spark_jobs.alerting.engine import Engine
-from spark_jobs.alerting.places import Orphan
+from spark_jobs.alerting.evaluator import Told
+from spark_jobs.alerting.notifications import Teller, closing, merged_row
 from spark_jobs.alerting.rules import Anomaly, Pair, Recovery
 from spark_jobs.alerting.rules_file import DEFAULT_RULES, load_rules
-from spark_jobs.alerting.teller import Teller, closing, merged_row
-from spark_jobs.alerting.watch import Told
 from spark_jobs.errors import SettingsError
-from spark_jobs.jobs.gate import Gate
-from spark_jobs.jobs.pace import Pace
-from spark_jobs.jobs.query import start_query
 from spark_jobs.metrics import state_rows
 from spark_jobs.schemas import ALERTS, ANOMALIES, CHANNELS, STATISTICS, Table
 from spark_jobs.session import small_batch_session
@@ -46,6 +43,9 @@ from spark_jobs.sources.changes import latest_version, new_rows
 from spark_jobs.sources.kafka import kafka_records
 from spark_jobs.sources.samples import anomaly_rows, collect_samples, intervals_of, recovery_rows
 from spark_jobs.state.alert_state import StateFiles
+from spark_jobs.streaming.batch_gate import Gate
+from spark_jobs.streaming.query import start_query
+from spark_jobs.streaming.timer import Pace
 from spark_jobs.transforms.templates import Templates
 
 log = logging.getLogger("fieldgate.jobs.alerts")

@@ -22,13 +22,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_jobs.anomaly.model import ModelError, Packed
 from spark_jobs.anomaly.scoring import scorer
 from spark_jobs.anomaly.store import ModelStore
-from spark_jobs.jobs.gate import Gate
-from spark_jobs.jobs.query import follow_table
 from spark_jobs.schemas import ANOMALIES, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed
+from spark_jobs.streaming.batch_gate import Gate
+from spark_jobs.streaming.query import follow_table
 from spark_jobs.transforms.anomaly import anomaly_rows, touched, windows
 
 log = logging.getLogger("fieldgate.jobs.anomaly")

@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs import metrics
-from spark_jobs.jobs.gate import Gate
-from spark_jobs.jobs.query import start_query
+from spark_jobs.files import Files
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.files import Files
-from spark_jobs.sinks.ingested import IngestSink
+from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sources.kafka import kafka_records
 from spark_jobs.state.lease import Lease
+from spark_jobs.streaming.batch_gate import Gate
+from spark_jobs.streaming.query import start_query
 from spark_jobs.transforms.packing import packed
 
 log = logging.getLogger("fieldgate.jobs.ingest")

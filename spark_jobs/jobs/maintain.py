@@ -15,7 +15,7 @@ from spark_jobs.errors import SettingsError
 from spark_jobs.settings import Settings, duration_s
 
 if TYPE_CHECKING:
-    from spark_jobs.upkeep.rounds import Plan, Report
+    from spark_jobs.maintenance.schedule import Plan, Report
 
 DESCRIPTION: Final = "join small files, cluster closed days, drop what is too old, back up checkpoints"
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def plan_of(options: argparse.Namespace, settings: Settings) -> Plan:
     """The plan that the options make. Raises SettingsError."""
-    from spark_jobs.upkeep.rounds import Plan
+    from spark_jobs.maintenance.schedule import Plan
 
     keep = {"readings": options.keep_readings, "messages": options.keep_messages}
     for name, days in (*keep.items(), ("quarantine", options.keep_quarantine)):
@@ -76,8 +76,8 @@ def main(options: argparse.Namespace, settings: Settings) -> None:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
+    from spark_jobs.maintenance.schedule import Upkeep
     from spark_jobs.session import spark_session
-    from spark_jobs.upkeep.rounds import Upkeep
 
     plan = plan_of(options, settings)
     every_s = None if options.every is None else duration_s(options.every)

@@ -16,8 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_jobs.jobs.gate import Gate
-from spark_jobs.jobs.query import start_query
 from spark_jobs.schemas import CHANNELS, MAST, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
@@ -28,6 +26,8 @@ from spark_jobs.sources.mast_intervals import MastInterval, intervals_within, st
 from spark_jobs.sources.statistics import has_readings
 from spark_jobs.sources.withdrawn import corrections
 from spark_jobs.state.record_changes import BEFORE, RecordChange, touched_spans
+from spark_jobs.streaming.batch_gate import Gate
+from spark_jobs.streaming.query import start_query
 from spark_jobs.transforms.mast import QUANTITIES, mounted_channels
 from spark_jobs.transforms.mast_values import mast_rows
 

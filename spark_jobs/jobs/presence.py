@@ -21,10 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from cloud.run_records import DroppedRange, RunRecord, Unfinished
-from spark_jobs.jobs.gate import Gate
-from spark_jobs.jobs.pace import Pace
-from spark_jobs.jobs.query import follow_table
+from cloud.wire.run_records import DroppedRange, RunRecord, Unfinished
 from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, RUNS, SEEN, SET_ASIDE, STATUS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
@@ -32,6 +29,9 @@ from spark_jobs.sinks.delta import ensure_table, table_version, write
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.sources.changes import new_rows
 from spark_jobs.state.presence import Arrival, Channel, Losses, Presence, Presences, Status
+from spark_jobs.streaming.batch_gate import Gate
+from spark_jobs.streaming.query import follow_table
+from spark_jobs.streaming.timer import Pace
 from spark_jobs.transforms.presence import arrivals, claimed, seq_ranges
 
 log = logging.getLogger("fieldgate.jobs.presence")

@@ -13,7 +13,7 @@ from spark_jobs.errors import SettingsError
 from spark_jobs.settings import Settings, moment_us
 
 if TYPE_CHECKING:
-    from spark_jobs.upkeep.recalibration import Later, Wanted
+    from spark_jobs.maintenance.recalibration import Later, Wanted
 
 DESCRIPTION: Final = "compute a channel's values anew from raw with a later certificate"
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def wanted_of(options: argparse.Namespace) -> tuple[Wanted, Later]:
     """The readings, and what takes their calibration's place. Raises SettingsError."""
-    from spark_jobs.upkeep.recalibration import Wanted
+    from spark_jobs.maintenance.recalibration import Wanted
 
     for name in ("gateway", "channel"):
         if getattr(options, name) is None:
@@ -77,7 +77,7 @@ def _later(options: argparse.Namespace) -> Later:
 
 def _record(file: Path, channel: str) -> Later:
     """The record in a file: one JSON object, or what ``fieldgate calibrations --json`` prints."""
-    from cloud.channel_records import InvalidChannel, parse_channel
+    from cloud.wire.channel_records import InvalidChannel, parse_channel
 
     try:
         told = json.loads(file.read_text())
@@ -100,8 +100,8 @@ def main(options: argparse.Namespace, settings: Settings) -> None:
     """Recalibrates, or lists what was."""
     from dataclasses import asdict
 
+    from spark_jobs.maintenance.recalibration import done_so_far, recalibrate
     from spark_jobs.session import spark_session
-    from spark_jobs.upkeep.recalibration import done_so_far, recalibrate
 
     asked = None if options.list else wanted_of(options)
     spark = spark_session(settings, app="fieldgate-recalibrate")

@@ -17,18 +17,18 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs import metrics
-from spark_jobs.jobs.gate import Gate
-from spark_jobs.jobs.query import start_query
 from spark_jobs.schemas import MESSAGES
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write_once
-from spark_jobs.sinks.places import Place, StoredPlaces
+from spark_jobs.sinks.partition_offsets import Place, StoredPlaces
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.records import LedgerSink, reasons_frame
 from spark_jobs.sources.kafka import kafka_records
-from spark_jobs.state.told import Row
+from spark_jobs.streaming.batch_gate import Gate
+from spark_jobs.streaming.query import start_query
 from spark_jobs.transforms.dedupe import unstored
+from spark_jobs.transforms.latest_record import Row
 from spark_jobs.transforms.messages import messages
 from spark_jobs.transforms.records import CHANNEL_LEDGER, RUN_LEDGER, STATUS_LEDGER, refused, told
 

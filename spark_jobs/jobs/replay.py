@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cloud.fields import format_time
+from cloud.wire.fields import format_time
 from spark_jobs.errors import SettingsError
 from spark_jobs.settings import Settings, moment_us
 
@@ -87,7 +87,7 @@ def replay_kafka(
     spark: SparkSession, settings: Settings, period: Period, lease: Lease, *, dry_run: bool = False
 ) -> Replayed:
     """Takes the period slice by slice. Raises LeaseTakenError when ``ingest`` was started meanwhile."""
-    from spark_jobs.sinks.ingested import IngestSink
+    from spark_jobs.sinks.readings import IngestSink
     from spark_jobs.sources.kafka import kafka_between
     from spark_jobs.transforms.packing import packed
 
@@ -129,7 +129,7 @@ def replay_quarantine(
 
     Dead letters stay, for a gateway has refused them, and so do records of which only the beginning is kept.
     """
-    from spark_jobs.sinks.ingested import IngestSink
+    from spark_jobs.sinks.readings import IngestSink
     from spark_jobs.sinks.release import RECORD, release
     from spark_jobs.sources.quarantine import quarantined_records
     from spark_jobs.transforms.packing import packed, readings_of
@@ -169,8 +169,8 @@ def main(options: argparse.Namespace, settings: Settings) -> None:
     """Replays, and says what became of the records. Raises LeaseTakenError while ``ingest`` runs."""
     import time
 
+    from spark_jobs.files import Files
     from spark_jobs.session import spark_session
-    from spark_jobs.sinks.files import Files
     from spark_jobs.state.lease import Lease
 
     period = period_of(options, time.time_ns() // 1000)

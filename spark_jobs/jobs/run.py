@@ -15,14 +15,14 @@ from typing import Final
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from spark_jobs.jobs.gate import Gate
-from spark_jobs.jobs.progress import Watch
-from spark_jobs.jobs.registry import STREAMING, load
-from spark_jobs.jobs.supervise import Job as Job
-from spark_jobs.jobs.supervise import QueryFailedError, Supervised, reason_of, run_until_stopped
 from spark_jobs.metrics import MetricsServer, serve
+from spark_jobs.registry import STREAMING, load
 from spark_jobs.session import spark_session
 from spark_jobs.settings import Settings
+from spark_jobs.streaming.batch_gate import Gate
+from spark_jobs.streaming.progress import Watch
+from spark_jobs.streaming.supervisor import Job as Job
+from spark_jobs.streaming.supervisor import QueryFailedError, Supervised, reason_of, run_until_stopped
 
 log = logging.getLogger("fieldgate.jobs")
 

@@ -20,10 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_jobs.jobs.gate import Gate
-from spark_jobs.jobs.missing import MissingIntervals
-from spark_jobs.jobs.pace import Pace
-from spark_jobs.jobs.query import follow_table
+from spark_jobs.jobs.missing_intervals import MissingIntervals
 from spark_jobs.schemas import READINGS, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
@@ -32,8 +29,11 @@ from spark_jobs.sinks.statistics import delete_missing, merge_statistics
 from spark_jobs.sources.configured import ConfiguredChannels
 from spark_jobs.sources.readings import interval_frame, readings_in, timely_readings
 from spark_jobs.sources.statistics import StatisticsRows
-from spark_jobs.state.carried import CarriedIntervals
 from spark_jobs.state.intervals import Interval, OpenIntervals, intervals_of
+from spark_jobs.state.running_intervals import CarriedIntervals
+from spark_jobs.streaming.batch_gate import Gate
+from spark_jobs.streaming.query import follow_table
+from spark_jobs.streaming.timer import Pace
 from spark_jobs.transforms.by_interval import ReadingsByInterval
 from spark_jobs.transforms.statistics import interval_statistics, touched_intervals
 

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from spark_jobs.schemas import QUARANTINE
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write_once
-from spark_jobs.sinks.places import Place, StoredPlaces
+from spark_jobs.sinks.partition_offsets import Place, StoredPlaces
 from spark_jobs.transforms.dedupe import unquarantined
 
 OVERFLOW: Final = "OVERFLOW"

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from cloud.fields import InvalidFields
+from cloud.wire.fields import InvalidFields
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.state.told import Row
+from spark_jobs.transforms.latest_record import Row
 from spark_jobs.transforms.records import Ledger
 
 

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from cloud.schema import UNSYNCED
+from cloud.wire.schema import UNSYNCED
+from spark_jobs.alerting.channel_state import Sample
 from spark_jobs.alerting.engine import Interval
-from spark_jobs.alerting.places import Sample
 from spark_jobs.transforms.templates import Templates
 from spark_jobs.transforms.validate import parse_batch
 

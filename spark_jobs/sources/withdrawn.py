@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.sinks.files import Files
+from spark_jobs.files import Files
 
 
 def corrections(spark: SparkSession, location: str, versions: Iterable[int]) -> set[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
-from cloud.channel_records import ChannelRecord
+from cloud.wire.channel_records import ChannelRecord
 from spark_jobs.errors import JobError
 from spark_jobs.transforms.recalibrate import Linear
 

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from spark_jobs.errors import JobError
-from spark_jobs.sinks.files import Files
+from spark_jobs.files import Files
 
 RENEW_S: Final = 10.0
 EXPIRES_S: Final = 40.0

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from cloud.balance import (
+from cloud.wire.run_records import RunRecord
+from cloud.wire.seq_accounting import (
     ChannelBalance,
     Found,
     Known,
@@ -25,8 +26,7 @@ from cloud.balance import (
     named_runs,
     run_balance,
 )
-from cloud.run_records import RunRecord
-from cloud.status_records import OFFLINE, ONLINE
+from cloud.wire.status_records import OFFLINE, ONLINE
 
 SILENT: Final = "silent"
 SETTLE_US: Final = 300_000_000

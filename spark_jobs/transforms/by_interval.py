@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cloud.schema import GOOD, NOT_EVALUATED
+from cloud.wire.schema import GOOD, NOT_EVALUATED
 from spark_jobs.state.intervals import Interval
-from spark_jobs.transforms.running import Floats, Ints
+from spark_jobs.transforms.running_statistics import Floats, Ints
 
 _US: Final = 1_000_000
 

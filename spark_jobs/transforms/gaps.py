@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cloud.schema import MISSING
+from cloud.wire.schema import MISSING
 from spark_jobs.state.intervals import Channel
 
 _US: Final = 1_000_000

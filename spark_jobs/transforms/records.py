@@ -19,14 +19,21 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from cloud.channel_records import parse_channel
-from cloud.fields import InvalidFields, load_object
-from cloud.run_records import RunRecord
-from cloud.schema import DEAD_LETTER_PAYLOAD_BYTES, GATEWAY_ID, MAX_PAYLOAD_BYTES, RUN_ID
-from cloud.status_records import parse_status
+from cloud.wire.channel_records import parse_channel
+from cloud.wire.fields import InvalidFields, load_object
+from cloud.wire.run_records import RunRecord
+from cloud.wire.schema import DEAD_LETTER_PAYLOAD_BYTES, GATEWAY_ID, MAX_PAYLOAD_BYTES, RUN_ID
+from cloud.wire.status_records import parse_status
 from spark_jobs.schemas import CHANNELS, RUNS, STATUS, Table
-from spark_jobs.state.told import Fold, Row, calibration, furthest_run, furthest_runs, last_status
 from spark_jobs.transforms.dedupe import as_quarantined
+from spark_jobs.transforms.latest_record import (
+    Fold,
+    Row,
+    calibration,
+    furthest_run,
+    furthest_runs,
+    last_status,
+)
 from spark_jobs.transforms.messages import header, utf8
 
 _MAX_INT64: Final = (1 << 63) - 1

@@ -19,7 +19,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from cloud.schema import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT, UNSYNCED
+from cloud.wire.schema import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT, UNSYNCED
 
 GUST_S: Final = 3
 """Averaging time of a gust in seconds (WMO-No. 8)."""

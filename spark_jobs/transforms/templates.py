@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cloud.schema import (
+from cloud.wire.schema import (
     MAX_AHEAD_US,
     MAX_READING_BYTES,
     OLDEST_TIME_US,

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from cloud.schema import (
+from cloud.wire.schema import (
     DEAD_LETTER_PAYLOAD_BYTES,
     GATEWAY_ID,
     InvalidReading,

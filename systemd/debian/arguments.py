@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 _ELSEWHERE: Final = {
-    "commission": "gateway.commissioning.command",
-    "outbox": "gateway.outbox_command",
-    "swap": "gateway.commissioning.swap_command",
+    "commission": "gateway.commands.commissioning.command",
+    "outbox": "gateway.commands.outbox.command",
+    "swap": "gateway.commands.commissioning.swap_command",
 }
 """Commands that parse their arguments themselves, and where."""
 

@@ -22,11 +22,11 @@ from typing import Final
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from cloud.alert_records import AlertRecord
-from cloud.broker import LocalBroker
-from cloud.child import wait_for
-from cloud.provision import provision_topics
-from cloud.schema import ALERTS_TOPIC, Reading, encode_reading, reading_key
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from cloud.local.process import wait_for
+from cloud.wire.alert_records import AlertRecord
+from cloud.wire.schema import ALERTS_TOPIC, Reading, encode_reading, reading_key
 
 _CHANNELS: Final = (
     ("probe.temperature", "Cel"),

@@ -26,16 +26,16 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
 from buffer.sqlite_outbox import SqliteOutbox
-from cloud.producer import KafkaSink
-from cloud.schema import encode_reading, parse_reading, reading_key
-from gateway.demo.mosquitto import LocalMosquitto
-from gateway.drain import BATCH_BYTES, BATCH_RECORDS
-from gateway.outbox_records import from_bytes, to_bytes
+from cloud.kafka.producer import KafkaSink
+from cloud.wire.schema import encode_reading, parse_reading, reading_key
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
+from gateway.forwarding.record_codec import from_bytes, to_bytes
 from gateway.ports import Record, Undelivered
 from tests.faults.kafka import HurtBroker, Kafka
-from tests.faults.mast import Mast, device_reading
 from tests.faults.uplink import Uplink
-from tests.servers import eventually
+from tests.support.fault_mast import Mast, device_reading
+from tests.support.servers import eventually
 
 _BLOCK: Final = 12
 """A mast's readings of one second: the blocks that an outage leaves."""

@@ -30,9 +30,9 @@ from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from cloud.broker import LocalBroker
-from cloud.schema import Reading, encode_reading, reading_key
-from tests.servers import eventually
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.schema import Reading, encode_reading, reading_key
+from tests.support.servers import eventually
 
 _TOPIC: Final = "mqtt.wind_speed"
 _OF_A_GATEWAY: Final = 10

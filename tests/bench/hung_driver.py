@@ -14,14 +14,14 @@ import threading
 import time
 from dataclasses import dataclass
 
-from cloud.schema import Reading
+from cloud.wire.schema import Reading
 from drivers.interface import Channel, Measurement
-from gateway.clock import SystemClock
+from gateway.clock.system_clock import SystemClock
 from gateway.config import SensorConfig
-from gateway.identity import Sequences
-from gateway.mast import Mast
-from gateway.sampler import Sampler
-from gateway.supervisor import Supervisor
+from gateway.sampling.run_context import Mast
+from gateway.sampling.sampler import Sampler
+from gateway.sampling.supervisor import Supervisor
+from gateway.sequences import Sequences
 
 _CHANNEL = Channel("temperature", "Cel", "Cel", -40.0, 80.0)
 _INTERVAL_S = 0.1

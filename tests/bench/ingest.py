@@ -30,15 +30,15 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from cloud.broker import LocalBroker
-from cloud.schema import Reading, encode_reading, format_time, reading_key
-from spark_jobs.jobs.gate import Gate
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.schema import Reading, encode_reading, format_time, reading_key
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.schemas import QUARANTINE, READINGS, SEEN
 from spark_jobs.session import spark_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version, write
 from spark_jobs.sources.kafka import kafka_records
+from spark_jobs.streaming.batch_gate import Gate
 
 _GATEWAYS: Final = 100
 _QUANTITIES: Final = (

@@ -24,12 +24,12 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_jobs.jobs.gate import Gate
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.schemas import READINGS, STATISTICS, Table
 from spark_jobs.session import spark_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version
+from spark_jobs.streaming.batch_gate import Gate
 
 _BEGIN_S: Final = 1_780_272_000
 """2026-06-01T00:00Z."""

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from drivers.boards.gpio_chip import LINE_EVENT, LinuxKernel
 from drivers.boards.pi import PiBoard, PiOptions
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions
-from tests.drivers.emulated_kernel import EmulatedKernel
-from tests.drivers.patched_lgpio import PatchedLgpio, patched_lgpio
+from drivers.hardware.gpio_chip import LINE_EVENT, LinuxKernel
+from tests.unit.drivers.emulated_kernel import EmulatedKernel
+from tests.unit.drivers.patched_lgpio import PatchedLgpio, patched_lgpio
 
 PINS = (17, 27, 22, 5, 6, 13)
 HZ, SECONDS, ROUNDS = 1082, 50, 5

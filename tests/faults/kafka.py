@@ -21,11 +21,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # no __all__
 )
 from confluent_kafka.cimpl import NewTopic
 
-from cloud.broker import LocalBroker
-from cloud.child import free_port
-from cloud.provision import provision_topics
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from cloud.local.process import free_port
 from tests.faults.uplink import Uplink
-from tests.servers import eventually, unique_name
+from tests.support.servers import eventually, unique_name
 
 Identity = tuple[str, str, str, int]
 """Gateway, channel, run, seq of a reading."""

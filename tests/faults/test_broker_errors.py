@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.faults.kafka import Kafka
-from tests.faults.mast import Mast
-from tests.servers import eventually
+from tests.support.fault_mast import Mast
+from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
 Tell = Callable[..., None]

@@ -13,14 +13,14 @@ from typing import Final
 import pytest
 from paho.mqtt import publish
 
-from cloud.schema import Reading, parse_reading
-from gateway.clock import since_boot_ns
-from gateway.demo.mosquitto import LocalMosquitto
-from gateway.local_control import ask
+from cloud.wire.schema import Reading, parse_reading
+from gateway.clock.system_clock import since_boot_ns
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from gateway.status.control_socket import ask
 from tests.faults.kafka import Identity, Kafka
-from tests.faults.mast import COMMIT_INTERVAL_S, FSYNC_S, Mast
 from tests.faults.unset_clock import MachineFile
-from tests.servers import eventually
+from tests.support.fault_mast import COMMIT_INTERVAL_S, FSYNC_S, Mast
+from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
 Tell = Callable[..., None]

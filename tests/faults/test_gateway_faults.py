@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.demo.mosquitto import LocalMosquitto
+from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Identity, Kafka
-from tests.faults.mast import COMMIT_INTERVAL_S, FSYNC_S, PER_EVENT_SECOND, Mast, Reckoning
-from tests.servers import eventually
+from tests.support.fault_mast import COMMIT_INTERVAL_S, FSYNC_S, PER_EVENT_SECOND, Mast, Reckoning
+from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
 Tell = Callable[..., None]

@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
-from gateway.demo.mosquitto import LocalMosquitto
-from gateway.logs.bounded import ENTRY_BYTES, IN_A_ROW, Bounded
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from gateway.system.logs.rate_limit import ENTRY_BYTES, IN_A_ROW, Bounded
 from tests.faults.kafka import Kafka
-from tests.faults.mast import Mast
-from tests.servers import eventually
+from tests.support.fault_mast import Mast
+from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
 Tell = Callable[..., None]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.demo.mosquitto import LocalMosquitto
+from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Kafka
-from tests.faults.mast import Mast
-from tests.servers import eventually
+from tests.support.fault_mast import Mast
+from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
 Tell = Callable[..., None]

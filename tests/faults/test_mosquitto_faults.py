@@ -11,11 +11,11 @@ from paho.mqtt import publish
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from cloud.schema import MAX_PAYLOAD_BYTES, encode_reading
-from gateway.demo.mosquitto import LocalMosquitto
+from cloud.wire.schema import MAX_PAYLOAD_BYTES, encode_reading
+from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Kafka
-from tests.faults.mast import Mast, device_reading
-from tests.servers import eventually, unique_name
+from tests.support.fault_mast import Mast, device_reading
+from tests.support.servers import eventually, unique_name
 
 pytestmark = pytest.mark.system
 Tell = Callable[..., None]

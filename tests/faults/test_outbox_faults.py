@@ -15,15 +15,15 @@ import pytest
 from paho.mqtt import publish
 
 from buffer.sqlite_outbox import BALLAST_BYTES, SqliteOutbox
-from cloud.schema import encode_reading, reading_key
-from gateway.announced_status import TELL_EVERY_S
-from gateway.demo.mosquitto import LocalMosquitto
-from gateway.outbox_records import to_bytes
+from cloud.wire.schema import encode_reading, reading_key
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from gateway.forwarding.record_codec import to_bytes
 from gateway.ports import Record
+from gateway.reporting.gateway_status import TELL_EVERY_S
 from tests.faults.disks import Disk
 from tests.faults.kafka import Kafka
-from tests.faults.mast import CHANNELS, Mast, device_reading
-from tests.servers import eventually, unique_name
+from tests.support.fault_mast import CHANNELS, Mast, device_reading
+from tests.support.servers import eventually, unique_name
 
 pytestmark = pytest.mark.system
 Tell = Callable[..., None]

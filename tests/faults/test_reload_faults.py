@@ -9,10 +9,10 @@ import pytest
 from paho.mqtt import publish
 from paho.mqtt.enums import MQTTProtocolVersion
 
-from gateway.demo.mosquitto import LocalMosquitto
+from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Kafka
-from tests.faults.mast import Mast
-from tests.servers import eventually
+from tests.support.fault_mast import Mast
+from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
 Tell = Callable[..., None]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.demo.mosquitto import LocalMosquitto
+from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.disks import Disk
 from tests.faults.kafka import Kafka
-from tests.faults.mast import Mast
+from tests.support.fault_mast import Mast
 
 pytestmark = pytest.mark.system
 Tell = Callable[..., None]

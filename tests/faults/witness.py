@@ -15,9 +15,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from cloud.run_records import RunRecord
+from cloud.wire.run_records import RunRecord
 from tests.faults.kafka import Identity
-from tests.servers import unique_name
+from tests.support.servers import unique_name
 
 
 @dataclass

@@ -15,8 +15,8 @@ from typing import Any
 import duckdb
 import psutil
 
-from cloud.tables import open_lake
-from tests.servers import eventually
+from cloud.lake.tables import open_lake
+from tests.support.servers import eventually
 
 UP_S = 180.0
 """Until all components are up, on two busy cores."""

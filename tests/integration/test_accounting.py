@@ -13,11 +13,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import TopicPartition
 
-from cloud.broker import LocalBroker
-from cloud.provision import provision_topics
-from cloud.schema import RUNS_TOPIC
-from tests.servers import unique_name
-from tests.unit.test_accounting import CUP, reading, run_record
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.schema import RUNS_TOPIC
+from tests.support.servers import unique_name
+from tests.unit.cloud.kafka.test_run_accounts import CUP, reading, run_record
 
 Account = Callable[..., tuple[int, dict[str, Any]]]
 

@@ -15,10 +15,10 @@ from confluent_kafka.cimpl import NewTopic
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from cloud.broker import BrokerError, LocalBroker
-from cloud.child import Child, free_port, last_lines, listening
-from gateway.demo.mosquitto import LocalMosquitto, MosquittoError
-from tests.servers import eventually, unique_name
+from cloud.local.kafka_broker import BrokerError, LocalBroker
+from cloud.local.process import Child, free_port, last_lines, listening
+from gateway.commands.demo.mosquitto import LocalMosquitto, MosquittoError
+from tests.support.servers import eventually, unique_name
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -110,7 +110,7 @@ def test_a_taken_port_fails_with_the_end_of_the_log(tmp_path: Path, kafka: Local
 def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib, signal\n"
-        "from gateway.demo.mosquitto import LocalMosquitto\n"
+        "from gateway.commands.demo.mosquitto import LocalMosquitto\n"
         "broker = LocalMosquitto(pathlib.Path(sys.argv[1]))\n"
         "broker.start()\n"
         "print(broker.pid, flush=True)\n"

@@ -14,18 +14,18 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from cloud.broker import LocalBroker
-from cloud.provision import provision_topics
-from cloud.schema import EVENTS_TOPIC
-from gateway.broker_drops import TOPIC, BrokerDrops
-from gateway.demo.mosquitto import LocalMosquitto
-from gateway.ledger import Ack
-from gateway.mqtt import MqttLink
-from tests.integration.gateways import records
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.schema import EVENTS_TOPIC
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from gateway.forwarding.ledger import Ack
+from gateway.mqtt.broker_drops import TOPIC, BrokerDrops
+from gateway.mqtt.session import MqttSession
 from tests.integration.test_mqtt_link import send
 from tests.integration.test_third_party import forwarding, readings, settled
 from tests.integration.test_third_party import send as send_all
-from tests.servers import eventually, unique_name
+from tests.support.gateways import records
+from tests.support.servers import eventually, unique_name
 
 SMALL = "sys_interval 1\nmax_inflight_messages 20\nmax_queued_messages 30\n"
 FLOOD = 200
@@ -34,7 +34,7 @@ FLOOD = 200
 @contextmanager
 def counting(
     broker: LocalMosquitto, topics: str = "sensors/#", *, acknowledging: bool = True
-) -> Iterator[tuple[MqttLink, BrokerDrops, set[bytes]]]:
+) -> Iterator[tuple[MqttSession, BrokerDrops, set[bytes]]]:
     """A link that counts, and what has arrived there."""
     found: set[bytes] = set()
     drops = BrokerDrops("thisrun")
@@ -45,7 +45,7 @@ def counting(
         if ack is not None and acknowledging:
             link.acknowledge(ack)
 
-    link = MqttLink(
+    link = MqttSession(
         broker.host, broker.port, "link", [topics], ["own/run"], arrived, ("own/status", b""), drops=drops
     )
     link.start()
@@ -154,7 +154,7 @@ def test_a_forwards_filter_that_is_refused_is_told_as_that_and_not_as_a_takeover
     (tmp_path / "dynamic.json").write_text(json.dumps(DYNAMIC))
     settings = f"plugin {PLUGIN}\nplugin_opt_config_file {tmp_path}/dynamic.json\n"
     with LocalMosquitto(tmp_path, settings=settings) as broker:
-        link = MqttLink(
+        link = MqttSession(
             broker.host, broker.port, "link", ["forbidden"], ["own/run"], lambda *_: None, ("own/status", b"")
         )
         link.start()

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from buffer.reader import OutboxReader
-from cloud.broker import LocalBroker
-from cloud.channel_records import ChannelRecord, parse_channel
-from cloud.child import free_port
-from cloud.provision import provision_topics
-from cloud.schema import Reading, parse_reading, parse_time
-from gateway.calibration_history import read_history
-from gateway.demo.mosquitto import LocalMosquitto
-from gateway.outbox_records import from_bytes
-from tests.integration.gateways import Gateway, records, run_gateway
-from tests.servers import eventually, unique_name
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from cloud.local.process import free_port
+from cloud.wire.channel_records import ChannelRecord, parse_channel
+from cloud.wire.schema import Reading, parse_reading, parse_time
+from gateway.calibration.history import read_history
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from gateway.forwarding.record_codec import from_bytes
+from tests.support.gateways import Gateway, records, run_gateway
+from tests.support.servers import eventually, unique_name
 
 TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity"]
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from cloud.broker import LocalBroker
-from cloud.provision import provision_topics
-from gateway.demo.mosquitto import LocalMosquitto
-from tests.integration.gateways import records, run_gateway
-from tests.servers import eventually, unique_name
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from tests.support.gateways import records, run_gateway
+from tests.support.servers import eventually, unique_name
 
 CONFIG = """
 [gateway]

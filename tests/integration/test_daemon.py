@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from cloud.broker import LocalBroker
-from cloud.provision import provision_topics
-from cloud.schema import parse_reading
-from gateway.demo.accounting import in_outbox
-from gateway.demo.mosquitto import LocalMosquitto
-from tests.integration.gateways import Gateway, records, run_gateway, told
-from tests.servers import eventually, unique_name
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.schema import parse_reading
+from gateway.commands.demo.accounting import in_outbox
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from tests.support.gateways import Gateway, records, run_gateway, told
+from tests.support.servers import eventually, unique_name
 
 TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity"]
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from paho.mqtt import subscribe
 
+from gateway.commands.demo.accounting import in_outbox
+from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import load
-from gateway.daemon import Daemon
-from gateway.demo.accounting import in_outbox
-from gateway.demo.mosquitto import LocalMosquitto
+from gateway.daemon.daemon import Daemon
 
 CONFIG = """
 [gateway]
@@ -124,8 +124,8 @@ def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.daemon._TICK_S", 0.2)
-    monkeypatch.setattr("gateway.daemon._KAFKA_GRACE_S", 0.2)
+    monkeypatch.setattr("gateway.daemon.daemon._TICK_S", 0.2)
+    monkeypatch.setattr("gateway.daemon.daemon._KAFKA_GRACE_S", 0.2)
     path = tmp_path / "gateway.toml"
     path.write_text(CONFIG)
     overrides = {"mqtt.port": mosquitto.port, "kafka.bootstrap_servers": f"127.0.0.1:{free_port}"}

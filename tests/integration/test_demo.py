@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gateway.demo.options import MAST
+from gateway.commands.demo.options import MAST
 from tests.integration.demo_runs import UP_S, left_over, running_demo
-from tests.servers import eventually
+from tests.support.servers import eventually
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONFIG = """

@@ -11,10 +11,10 @@ import pytest
 from deltalake import write_deltalake
 
 from buffer.sqlite_outbox import SqliteOutbox
-from cloud.schema import Reading, encode_reading
-from gateway.demo.accounting import Lake, TableCounts, in_outbox, sampled
-from gateway.demo.run_records import RunRecord
-from gateway.outbox_records import to_bytes
+from cloud.wire.schema import Reading, encode_reading
+from gateway.commands.demo.accounting import Lake, TableCounts, in_outbox, sampled
+from gateway.commands.demo.run_records import RunRecord
+from gateway.forwarding.record_codec import to_bytes
 from gateway.ports import Record
 
 RUN = RunRecord("r1", "stopped", {"a.x": 5, "b.y": 3}, 0, 0)

@@ -10,9 +10,9 @@ import pytest
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from gateway.demo.mosquitto import LocalMosquitto
-from gateway.demo.run_records import RunRecord, RunRecords
-from tests.servers import eventually
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from gateway.commands.demo.run_records import RunRecord, RunRecords
+from tests.support.servers import eventually
 
 TOPIC = "fieldgate/mast/run"
 

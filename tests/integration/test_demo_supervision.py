@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from cloud.errors import CloudError
-from gateway.demo.errors import DemoError
-from gateway.demo.program import Program
-from gateway.demo.supervision import Part, Stack, State
-from tests.servers import eventually
+from gateway.commands.demo.errors import DemoError
+from gateway.commands.demo.program import Program
+from gateway.commands.demo.supervision import Part, Stack, State
+from tests.support.servers import eventually
 
 SERVES = "import signal, time; print('ready', flush=True); time.sleep(600)"
 CRASHES = "import sys; print('bad wiring', flush=True); sys.exit(3)"

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from buffer.sqlite_outbox import SqliteOutbox
-from cloud.broker import LocalBroker
-from cloud.provision import provision_topics
-from gateway.demo.mosquitto import LocalMosquitto
-from tests.servers import unique_name
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from tests.support.servers import unique_name
 
 CONFIG = """
 [gateway]

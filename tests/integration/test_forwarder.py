@@ -12,18 +12,18 @@ import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from buffer.sqlite_outbox import SqliteOutbox
-from cloud.broker import LocalBroker
-from cloud.producer import KafkaSink
-from cloud.provision import provision_topics
-from cloud.schema import Reading, encode_reading, parse_dead_letter, parse_reading
-from gateway.clock import SystemClock
-from gateway.forwarder import Forwarder
-from gateway.identity import Sequences
-from gateway.intake import Intake
-from gateway.ledger import Ack
-from gateway.outbox_records import from_bytes
-from gateway.outbox_writer import OutboxWriter
-from tests.servers import eventually
+from cloud.kafka.producer import KafkaSink
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.schema import Reading, encode_reading, parse_dead_letter, parse_reading
+from gateway.clock.system_clock import SystemClock
+from gateway.forwarding.forwarder import Forwarder
+from gateway.forwarding.ledger import Ack
+from gateway.forwarding.outbox_writer import OutboxWriter
+from gateway.forwarding.record_codec import from_bytes
+from gateway.mqtt.intake import Intake
+from gateway.sequences import Sequences
+from tests.support.servers import eventually
 
 COMMIT_INTERVAL_S = 0.4
 
@@ -150,7 +150,7 @@ def test_what_is_refused_reaches_the_dead_letters(
     kafka: LocalBroker, kafka_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead_letters = kafka_topic("dead-letter")
-    monkeypatch.setattr("cloud.schema.DEAD_LETTER_TOPIC", dead_letters)
+    monkeypatch.setattr("cloud.wire.schema.DEAD_LETTER_TOPIC", dead_letters)
     with running(kafka.bootstrap_servers, kafka_topic(), tmp_path / "outbox.db") as station:
         station.forwarder.arrived("sensors/x", b"nonsense", Ack(1, 1))
         station.forwarder.arrived("sensors/x", b"\x00" * 2_000_000, Ack(1, 2))

@@ -11,12 +11,12 @@ from typing import Any
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
-from cloud.child import free_port
-from gateway.demo.mosquitto import LocalMosquitto
-from tests.integration.gateways import run_gateway
-from tests.servers import eventually, unique_name
-from tests.unit.json_schema import errors
-from tests.unit.test_home_assistant import SCHEMA
+from cloud.local.process import free_port
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from tests.support.gateways import run_gateway
+from tests.support.servers import eventually, unique_name
+from tests.unit.gateway.config.json_schema import errors
+from tests.unit.gateway.mqtt.test_home_assistant import SCHEMA
 
 BASE = """
 [gateway]

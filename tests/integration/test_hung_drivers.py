@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from buffer.reader import OutboxReader
-from cloud.broker import LocalBroker
-from cloud.provision import provision_topics
-from gateway.demo.mosquitto import LocalMosquitto
-from gateway.hang_restarts import EXIT_CODE
-from gateway.outbox_records import from_bytes
-from tests.integration.gateways import Gateway, records, run_gateway, told
-from tests.servers import eventually, unique_name
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from gateway.daemon.restart_budget import EXIT_CODE
+from gateway.forwarding.record_codec import from_bytes
+from tests.support.gateways import Gateway, records, run_gateway, told
+from tests.support.servers import eventually, unique_name
 
 DRIVER = '''
 import threading

@@ -17,9 +17,9 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
 
-from cloud.producer import KafkaSink, Undelivered
+from cloud.kafka.producer import KafkaSink, Undelivered
 from gateway.ports import Record
-from tests.servers import eventually
+from tests.support.servers import eventually
 
 BROKERS = "test.mock.num.brokers"
 RECORD = Record("mqtt.wind_speed", b"mast-07/cup.wind_speed", b"7.2", ())

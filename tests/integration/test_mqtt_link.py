@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import pytest
 from paho.mqtt import publish
 
-from gateway.demo.mosquitto import LocalMosquitto
-from gateway.ledger import Ack
-from gateway.mqtt import MqttLink
-from tests.servers import eventually
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from gateway.forwarding.ledger import Ack
+from gateway.mqtt.session import MqttSession
+from tests.support.servers import eventually
 
 
 class Message(NamedTuple):
@@ -22,7 +22,7 @@ class Message(NamedTuple):
 
 
 @contextmanager
-def session(broker: LocalMosquitto, *, at_once: bool = False) -> Iterator[tuple[MqttLink, list[Message]]]:
+def session(broker: LocalMosquitto, *, at_once: bool = False) -> Iterator[tuple[MqttSession, list[Message]]]:
     """A link of one and the same client; ``at_once`` acknowledges in the network thread."""
     found: list[Message] = []
 
@@ -33,7 +33,7 @@ def session(broker: LocalMosquitto, *, at_once: bool = False) -> Iterator[tuple[
             link.acknowledge(ack)
         found.append(Message(payload, ack, repeated))
 
-    link = MqttLink(
+    link = MqttSession(
         broker.host, broker.port, "link", ["sensors/#"], ["own/run"], arrived, ("own/status", b"")
     )
     link.start()

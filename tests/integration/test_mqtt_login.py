@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from gateway.commands.doctor.network import broker
 from gateway.config import load
-from gateway.demo.mosquitto import LocalMosquitto
-from gateway.doctor.network import broker
-from gateway.mqtt import MqttLink
+from gateway.mqtt.session import MqttSession
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def guarded(tmp_path: Path) -> Iterator[LocalMosquitto]:
     ("login", "let_in"), [(("mast", "sesame"), True), (("mast", "simsalabim"), False), (None, False)]
 )
 def test_who_is_let_in(guarded: LocalMosquitto, login: tuple[str, str | None] | None, let_in: bool) -> None:
-    link = MqttLink(
+    link = MqttSession(
         guarded.host,
         guarded.port,
         "link",

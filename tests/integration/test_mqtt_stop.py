@@ -9,12 +9,12 @@ from contextlib import closing
 
 import pytest
 
-from gateway.mqtt import STOP_TIMEOUT_S, MqttLink
-from tests.servers import eventually
+from gateway.mqtt.session import STOP_TIMEOUT_S, MqttSession
+from tests.support.servers import eventually
 
 
-def link_to(host: str, port: int) -> MqttLink:
-    return MqttLink(host, port, "link", ["sensors/#"], ["own/run"], lambda *_: None, ("own/status", b""))
+def link_to(host: str, port: int) -> MqttSession:
+    return MqttSession(host, port, "link", ["sensors/#"], ["own/run"], lambda *_: None, ("own/status", b""))
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def crowded() -> Iterator[int]:
             one.close()
 
 
-def stopped_after_s(link: MqttLink) -> float:
+def stopped_after_s(link: MqttSession) -> float:
     begin_s = time.monotonic()
     link.stop(farewell=("own/status", b"offline"))
     return time.monotonic() - begin_s

@@ -16,17 +16,17 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from buffer.sqlite_outbox import SqliteOutbox
-from cloud.broker import LocalBroker
-from cloud.provision import provision_topics
-from cloud.schema import RUNS_TOPIC
-from cloud.topic_scan import read_books, read_channels
-from gateway.calibration_history import kafka_record
-from gateway.outbox_records import to_bytes
+from cloud.kafka.provision import provision_topics
+from cloud.kafka.topic_scan import read_books, read_channels
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.schema import RUNS_TOPIC
+from gateway.calibration.history import kafka_record
+from gateway.forwarding.record_codec import to_bytes
+from gateway.forwarding.seq_summary import summarise
 from gateway.ports import Record
-from gateway.summaries import summarise
-from tests.servers import eventually, unique_name
-from tests.unit.test_accounting import CUP, reading, run_record
-from tests.unit.test_channel_records import RECORD
+from tests.support.servers import eventually, unique_name
+from tests.unit.cloud.kafka.test_run_accounts import CUP, reading, run_record
+from tests.unit.cloud.wire.test_channel_records import RECORD
 
 CONFIG = """
 [gateway]

@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
-from cloud.child import free_port
-from gateway.demo.mosquitto import LocalMosquitto
+from cloud.local.process import free_port
+from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.status import metrics
-from tests.integration.gateways import run_gateway
-from tests.servers import eventually
+from tests.support.gateways import run_gateway
+from tests.support.servers import eventually
 
 PLACE: Final = Path(__file__).parents[2] / "docs" / "examples" / "prometheus"
 RULES: Final = PLACE / "fieldgate.rules.yml"

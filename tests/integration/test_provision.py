@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined] # no __all__
 from confluent_kafka.cimpl import NewTopic
 
-from cloud.broker import LocalBroker
-from cloud.provision import TOPICS, Provisioned, ProvisionError, provision_topics
+from cloud.kafka.provision import TOPICS, Provisioned, ProvisionError, provision_topics
+from cloud.local.kafka_broker import LocalBroker
 from gateway.cli import main
-from tests.servers import eventually
+from tests.support.servers import eventually
 
 EXPECTED = (
     *("mqtt.temperature", "mqtt.humidity", "mqtt.pressure", "mqtt.wind_speed", "mqtt.irradiance", "mqtt.co2"),

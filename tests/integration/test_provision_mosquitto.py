@@ -12,11 +12,11 @@ import pytest
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from cloud.child import Child, free_port, last_lines, listening
+from cloud.local.process import Child, free_port, last_lines, listening
 from gateway.cli import main
-from gateway.demo.mosquitto import _program
-from tests.servers import eventually
-from tests.unit.test_provision_mosquitto import TRIXIE_UNIT
+from gateway.commands.demo.mosquitto import _program
+from tests.support.servers import eventually
+from tests.unit.gateway.commands.test_provision_mosquitto import TRIXIE_UNIT
 
 
 @dataclass

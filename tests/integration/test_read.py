@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cloud.child import free_port
-from gateway.demo.mosquitto import LocalMosquitto
-from tests.integration.gateways import run_gateway
-from tests.servers import eventually
+from cloud.local.process import free_port
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from tests.support.gateways import run_gateway
+from tests.support.servers import eventually
 
 CONFIG = """
 [gateway]

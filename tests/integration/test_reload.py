@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from paho.mqtt import publish
 
-from cloud.broker import LocalBroker
-from cloud.provision import provision_topics
-from cloud.schema import Reading, parse_reading
-from gateway.demo.mosquitto import LocalMosquitto
-from tests.integration.gateways import Gateway, records, told
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.schema import Reading, parse_reading
+from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.integration.test_daemon import CONFIG, expected, gateway, waiting
-from tests.servers import eventually
+from tests.support.gateways import Gateway, records, told
+from tests.support.servers import eventually
 
 TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity", "mqtt.pressure"]
 ABSENT_CUP = """

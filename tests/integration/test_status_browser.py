@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from cloud.broker import LocalBroker
-from cloud.provision import provision_topics
-from cloud.schema import format_time
-from gateway.clock_gifts import ClockGifts, Gift
-from gateway.demo.mosquitto import LocalMosquitto
-from gateway.local_control import ask
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.schema import format_time
+from gateway.clock.manual_time import ManualTime, TimeOffer
+from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.status import Answers, StatusServer
-from gateway.status.access import Gate
-from tests.chromium import Chromium, Page
-from tests.integration.gateways import Gateway, run_gateway
-from tests.servers import eventually, unique_name
+from gateway.status.control_socket import ask
+from gateway.status.tokens import Gate
+from tests.support.browser import Chromium, Page
+from tests.support.gateways import Gateway, run_gateway
+from tests.support.servers import eventually, unique_name
 
 CONFIG = """
 [gateway]
@@ -244,7 +244,7 @@ def test_a_phones_time_is_given_after_a_look_at_both(chromium: Chromium) -> None
     """The page against a server in this process, whose clock is a year behind."""
     behind_ms = 365 * 86_400_000
     booted_ms = time.time_ns() // 1_000_000 - 60_000
-    gifts = ClockGifts(lambda: time.time_ns() - booted_ms * 1_000_000)
+    gifts = ManualTime(lambda: time.time_ns() - booted_ms * 1_000_000)
     status = {
         "gateway": "mast-07", "state": "sampling", "own_time": False, "uplink": "spilling",
         "clock": "unsynced", "clock_given": False, "clock_may_be_given": True, "held": 5123,
@@ -256,7 +256,7 @@ def test_a_phones_time_is_given_after_a_look_at_both(chromium: Chromium) -> None
     def told() -> dict[str, object]:
         return {**status, "now": format_time((time.time_ns() // 1_000_000 - behind_ms) * 1000)}
 
-    def again(page: Page) -> list[Gift]:
+    def again(page: Page) -> list[TimeOffer]:
         """A busy machine may be too slow to carry a time: then one tries again, as the page says."""
         if "too slow" in page.text("#clock-problem"):
             page.click("#clock-yes")

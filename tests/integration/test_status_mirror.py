@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from paho.mqtt import publish, subscribe
 
-from cloud.broker import LocalBroker
-from cloud.provision import provision_topics
-from cloud.status_records import StatusRecord, parse_status
-from gateway.demo.mosquitto import LocalMosquitto
-from tests.integration.gateways import Gateway, records, run_gateway
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.status_records import StatusRecord, parse_status
+from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.integration.test_daemon import CONFIG
-from tests.servers import eventually, unique_name
+from tests.support.gateways import Gateway, records, run_gateway
+from tests.support.servers import eventually, unique_name
 
 
 @pytest.fixture(scope="module")

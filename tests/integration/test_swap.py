@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from cloud.broker import LocalBroker
-from cloud.child import free_port
-from cloud.provision import provision_topics
-from gateway.calibration_history import read_history
-from gateway.demo.mosquitto import LocalMosquitto
-from tests.integration.gateways import records, run_gateway
-from tests.servers import eventually, unique_name
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from cloud.local.process import free_port
+from gateway.calibration.history import read_history
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from tests.support.gateways import records, run_gateway
+from tests.support.servers import eventually, unique_name
 
 CONFIG = """
 [gateway]

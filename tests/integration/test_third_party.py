@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Message
 from paho.mqtt import publish
 
-from cloud.broker import LocalBroker
-from cloud.provision import provision_topics
-from cloud.schema import (
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.schema import (
     DEAD_LETTER_TOPIC,
     RAW_TOPIC,
     Reading,
@@ -23,14 +23,14 @@ from cloud.schema import (
     parse_dead_letter,
     parse_reading,
 )
+from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config.model import ForwardConfig
-from gateway.demo.mosquitto import LocalMosquitto
-from gateway.intake import Intake
-from gateway.ledger import Ack
+from gateway.forwarding.ledger import Ack
+from gateway.mqtt.intake import Intake
 from gateway.ports import Record
-from tests.integration.gateways import Gateway, records, run_gateway
 from tests.integration.test_forwarder import reading, running
-from tests.servers import eventually, unique_name
+from tests.support.gateways import Gateway, records, run_gateway
+from tests.support.servers import eventually, unique_name
 
 COUNT = 100
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
+from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import load
-from gateway.daemon import Daemon
-from gateway.demo.mosquitto import LocalMosquitto
-from tests.servers import eventually
+from gateway.daemon.daemon import Daemon
+from tests.support.servers import eventually
 
 PERIOD_S = 1.0
 CONFIG = """
@@ -122,10 +122,10 @@ def mast(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mast]:
         patch.setenv("NOTIFY_SOCKET", address)
         patch.setenv("WATCHDOG_USEC", str(int(PERIOD_S * 1e6)))
         patch.setenv("WATCHDOG_PID", str(os.getpid()))
-        patch.setattr("gateway.daemon._TICK_S", 0.1)
-        patch.setattr("gateway.daemon._KAFKA_GRACE_S", 0.2)
+        patch.setattr("gateway.daemon.daemon._TICK_S", 0.1)
+        patch.setattr("gateway.daemon.daemon._KAFKA_GRACE_S", 0.2)
         # As far below the watchdog's patience as it is with the real ones.
-        patch.setattr("gateway.forwarder._IDLE_S", 0.05)
+        patch.setattr("gateway.forwarding.forwarder._IDLE_S", 0.05)
         patch.setattr(signal, "signal", lambda *_: None)
         systemd = Systemd()
         listener = threading.Thread(target=systemd.listen, args=(listening,))

@@ -20,13 +20,13 @@ import psutil
 from confluent_kafka import Producer
 from deltalake.exceptions import TableNotFoundError
 
-from cloud.schema import Reading, encode_reading, reading_key
+from cloud.wire.schema import Reading, encode_reading, reading_key
 from spark_jobs import submit
 from spark_jobs.package import write_package
 from spark_jobs.session import find_jars
 from spark_jobs.settings import Settings
-from tests.servers import eventually
 from tests.spark.records import identities, reading, rows_of
+from tests.support.servers import eventually
 
 QUICK_JVM = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"
 """A quick compiler rather than good code: these programs live for seconds."""

@@ -20,21 +20,21 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
-from cloud.alert_records import AlertRecord
-from cloud.broker import LocalBroker
-from cloud.command_records import Command
-from cloud.provision import provision_topics
-from cloud.schema import ALERTS_TOPIC, COMMANDS_TOPIC, Reading, encode_reading, reading_key
+from cloud.kafka.provision import provision_topics
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.alert_records import AlertRecord
+from cloud.wire.command_records import Command
+from cloud.wire.schema import ALERTS_TOPIC, COMMANDS_TOPIC, Reading, encode_reading, reading_key
 from spark_jobs.errors import JobError
 from spark_jobs.jobs.alerts import AlertsJob
-from spark_jobs.jobs.gate import Gate
 from spark_jobs.schemas import ANOMALIES, CHANNELS, STATISTICS
 from spark_jobs.settings import Settings, parse_run
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sources.samples import collect_samples
 from spark_jobs.state.alert_state import StateFiles
-from tests.servers import eventually, unique_name
+from spark_jobs.streaming.batch_gate import Gate
 from tests.spark.records import encoded, kafka_frame, reading, rows_of
+from tests.support.servers import eventually, unique_name
 
 RULES = """
 [[rule]]

@@ -22,14 +22,14 @@ from spark_jobs.anomaly.store import ModelStore
 from spark_jobs.anomaly.training import Choices, train
 from spark_jobs.errors import JobError
 from spark_jobs.jobs.anomaly import AnomalyJob, CurrentModels
-from spark_jobs.jobs.gate import Gate
 from spark_jobs.jobs.train import Period, train_models
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.transforms.anomaly import touched, windows
-from tests.anomaly.mast import CUPS, INTERVAL_S, START, dead_cup, statistics_table, weather
 from tests.spark.records import rows_of
+from tests.support.anomaly_mast import CUPS, INTERVAL_S, START, dead_cup, statistics_table, weather
 
 TRAINED_DAYS = 12
 DAYS = 14

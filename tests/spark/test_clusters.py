@@ -15,15 +15,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from cloud.broker import BrokerError, LocalBroker, jar_directory
-from cloud.child import Child, free_port, listening
-from cloud.schema import encode_reading, reading_key
-from spark_jobs.jobs.gate import Gate
+from cloud.local.kafka_broker import BrokerError, LocalBroker, jar_directory
+from cloud.local.process import Child, free_port, listening
+from cloud.wire.schema import encode_reading, reading_key
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.settings import Settings
-from tests.servers import eventually
+from spark_jobs.streaming.batch_gate import Gate
 from tests.spark.programs import Flow, assert_tables_hold, jobs_program, wait_for_rows
 from tests.spark.records import identities, reading, rows_of
+from tests.support.servers import eventually
 
 pytestmark = pytest.mark.timeout(1800)
 

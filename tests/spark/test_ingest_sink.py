@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.settings import Settings
-from spark_jobs.sinks import ingested
-from spark_jobs.sinks.ingested import BatchCounts, IngestSink
+from spark_jobs.sinks import readings as readings_sink
+from spark_jobs.sinks.readings import BatchCounts, IngestSink
 from spark_jobs.transforms.packing import packed
 from tests.spark.records import KAFKA_US, encoded, identities, kafka_frame, reading, rows_of
 
@@ -129,7 +129,7 @@ def stored_ranges(settings: Settings) -> list[tuple[int, int]]:
 def test_ranges_are_stored_now_and_then_and_compacted(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingested, "_COMPACT_EVERY", 2)
+    monkeypatch.setattr(readings_sink, "_COMPACT_EVERY", 2)
     now_s = [0.0]
     sink = IngestSink(spark, settings, clock=lambda: now_s[0])
     for batch, at_s, stored in [(0, 9.9, []), (1, 10.0, [(1, 2), (3, 4)]), (2, 19.9, [(1, 2), (3, 4)])]:

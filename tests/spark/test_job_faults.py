@@ -18,19 +18,19 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from cloud.broker import LocalBroker
-from cloud.schema import Reading
-from spark_jobs.jobs.checkpoint import CheckpointError, check_checkpoint
-from spark_jobs.jobs.gate import Gate
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.schema import Reading
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.schemas import READINGS
 from spark_jobs.settings import Settings
-from spark_jobs.sinks import ingested
+from spark_jobs.sinks import readings
+from spark_jobs.streaming.batch_gate import Gate
+from spark_jobs.streaming.checkpoint import CheckpointError, check_checkpoint
 from tests.faults.results import PIPELINE, Results
-from tests.servers import unique_name
 from tests.spark.programs import Flow, assert_tables_hold, jobs_program, submitted_program, wait_for_rows
 from tests.spark.records import contents, identities, reading, rows_of
+from tests.support.servers import unique_name
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -244,11 +244,11 @@ def test_tables_of_an_older_version(
     old = replace(
         READINGS, schema=StructType([field for field in READINGS.schema if field.name not in later])
     )
-    all_columns = ingested._Batch.readings_frame
+    all_columns = readings._Batch.readings_frame
     with monkeypatch.context() as older:
         for module in ("jobs.statistics", "sinks.ingested"):
             older.setattr(f"spark_jobs.{module}.READINGS", old)
-        older.setattr(ingested._Batch, "readings_frame", lambda batch: all_columns(batch).drop(*later))
+        older.setattr(readings._Batch, "readings_frame", lambda batch: all_columns(batch).drop(*later))
         produced = _produce(place, range(1, 91))
         _finish(spark, place)
     assert not later & rows_of(place, "readings")[0].keys()

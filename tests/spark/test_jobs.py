@@ -20,17 +20,17 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from cloud.broker import LocalBroker
-from cloud.query import run as run_query
-from cloud.schema import Reading, encode_reading, reading_key
-from spark_jobs.jobs.gate import Gate
+from cloud.lake.query import run as run_query
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.schema import Reading, encode_reading, reading_key
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.ingested import IngestSink
+from spark_jobs.sinks.readings import IngestSink
+from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.transforms.packing import packed
-from tests.servers import eventually, unique_name
 from tests.spark.records import START_US, contents, encoded, identities, kafka_frame, reading, rows_of
+from tests.support.servers import eventually, unique_name
 
 M = 60_000_000
 

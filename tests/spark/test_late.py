@@ -14,12 +14,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from cloud.schema import Reading
-from spark_jobs.jobs.gate import Gate
-from spark_jobs.jobs.registry import STREAMING, load
+from cloud.wire.schema import Reading
+from spark_jobs.registry import STREAMING, load
 from spark_jobs.schemas import READINGS, TABLES
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.ingested import IngestSink
+from spark_jobs.sinks.readings import IngestSink
+from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.transforms.packing import packed
 from tests.spark.records import START_US, encoded, kafka_frame, reading
 from tests.spark.results import note

@@ -18,25 +18,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.errors import SettingsError
-from spark_jobs.jobs.gate import Gate
 from spark_jobs.jobs.maintain import plan_of
-from spark_jobs.jobs.query import start_query
-from spark_jobs.jobs.supervise import reason_of
+from spark_jobs.maintenance import compaction
+from spark_jobs.maintenance.backup import back_up
+from spark_jobs.maintenance.compaction import Compaction, compact, joins
+from spark_jobs.maintenance.schedule import Plan, Report, Upkeep
+from spark_jobs.maintenance.table_files import Part, parts
 from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS
 from spark_jobs.settings import Settings, parse_command
 from spark_jobs.sinks.delta import ensure_table, table_version
-from spark_jobs.sinks.ingested import IngestSink
 from spark_jobs.sinks.merge import merge_changed
+from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sinks.retry import retried
 from spark_jobs.sources.changes import table_changes
+from spark_jobs.streaming.batch_gate import Gate
+from spark_jobs.streaming.query import start_query
+from spark_jobs.streaming.supervisor import reason_of
 from spark_jobs.transforms.packing import packed
-from spark_jobs.upkeep import compaction
-from spark_jobs.upkeep.backup import back_up
-from spark_jobs.upkeep.compaction import Compaction, compact, joins
-from spark_jobs.upkeep.layout import Part, parts
-from spark_jobs.upkeep.rounds import Plan, Report, Upkeep
-from tests.servers import eventually
 from tests.spark.records import encoded, identities, kafka_frame, reading, rows_of
+from tests.support.servers import eventually
 
 NOW = datetime(2026, 5, 30, 12, tzinfo=UTC)
 
@@ -132,7 +132,7 @@ def test_a_round_changes_the_files_and_not_the_rows(
 ) -> None:
     monkeypatch.setattr(compaction, "FILE_BYTES", 15_000)
     monkeypatch.setattr(compaction, "TIERS", (2_500, 5_000))
-    monkeypatch.setattr("spark_jobs.upkeep.layout.TIERS", (2_500, 5_000))
+    monkeypatch.setattr("spark_jobs.maintenance.table_files.TIERS", (2_500, 5_000))
     store(spark, settings, day(3), 1, 12)
     slow = replace(settings, checkpoints=settings.checkpoints + "-slow")
     assert follow(spark, slow) == 12

@@ -13,17 +13,17 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from spark_jobs.jobs.gate import Gate
 from spark_jobs.jobs.mast import MastJob
+from spark_jobs.maintenance.retention import drop_dates
+from spark_jobs.maintenance.table_files import parts
 from spark_jobs.schemas import CHANNELS, STATISTICS, Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.statistics import delete_missing
 from spark_jobs.state.record_changes import RecordChange, touched_spans
+from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.transforms.mast import mounted_channels
 from spark_jobs.transforms.mast_values import air_density_kgm3, power_law_exponent
-from spark_jobs.upkeep.layout import parts
-from spark_jobs.upkeep.retention import drop_dates
 from tests.spark.records import rows_of
 
 T0 = datetime(2026, 5, 28, 20, 20, tzinfo=UTC)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.jobs.missing import MissingIntervals
+from spark_jobs.jobs.missing_intervals import MissingIntervals
 from spark_jobs.sources.statistics import NewestRow, day_of
 from spark_jobs.state.channels import LONGEST_US, ChannelRows
 from spark_jobs.state.configured import FOREVER_US, Configured, Span, configured, union, without

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
-from cloud.schema import Reading
-from spark_jobs.jobs.gate import Gate
+from cloud.wire.schema import Reading
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.schemas import CHANNELS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.sinks.ingested import IngestSink
+from spark_jobs.sinks.readings import IngestSink
+from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.transforms.packing import packed
 from tests.spark.records import START_US, contents, encoded, kafka_frame, reading, rows_of
 

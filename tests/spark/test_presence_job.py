@@ -12,14 +12,14 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from cloud.schema import encode_reading
-from cloud.status_records import StatusRecord, encode_status
-from spark_jobs.jobs.gate import Gate
+from cloud.wire.schema import encode_reading
+from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.presence import PresenceJob
 from spark_jobs.schemas import QUARANTINE, READINGS, Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write
 from spark_jobs.sinks.records import LedgerSink
+from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.transforms.presence import arrivals, claimed, seq_ranges
 from spark_jobs.transforms.records import RUN_LEDGER, STATUS_LEDGER, told
 from tests.spark.records import KAFKA_US, START_US, kafka_frame, reading, rows_of

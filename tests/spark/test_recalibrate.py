@@ -13,19 +13,19 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cloud.channel_records import ChannelRecord, Period, encode_channel
+from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
 from spark_jobs.errors import SettingsError
-from spark_jobs.jobs.gate import Gate
 from spark_jobs.jobs.recalibrate import wanted_of
 from spark_jobs.jobs.statistics import StatisticsJob
+from spark_jobs.maintenance.recalibration import Outcome, Wanted, done_so_far, recalibrate
 from spark_jobs.schemas import CHANNELS, READINGS
 from spark_jobs.settings import Settings, parse_command
 from spark_jobs.sinks.delta import ensure_table, table_version
-from spark_jobs.sinks.ingested import IngestSink
+from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.state.calibrations import CalibrationError, Certificate, linear, row_of, with_period
+from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.transforms.packing import packed
 from spark_jobs.transforms.recalibrate import Linear, recalibrated
-from spark_jobs.upkeep.recalibration import Outcome, Wanted, done_so_far, recalibrate
 from tests.spark.records import START_US, encoded, kafka_frame, reading, rows_of
 
 OLD = Linear("5d1c0a7e", 0.765, 0.35, (0.0, 75.0), rest_is_zero=True)

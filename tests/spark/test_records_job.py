@@ -17,18 +17,18 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from cloud.broker import LocalBroker
-from cloud.channel_records import ChannelRecord, Period, encode_channel
-from cloud.schema import dead_letter, encode_dead_letter, encode_reading, reading_key
-from cloud.status_records import StatusRecord, encode_status
-from spark_jobs.jobs.gate import Gate
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
+from cloud.wire.schema import dead_letter, encode_dead_letter, encode_reading, reading_key
+from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.records import RecordsJob
 from spark_jobs.schemas import READINGS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
-from tests.servers import unique_name
+from spark_jobs.streaming.batch_gate import Gate
 from tests.spark.records import START_US, contents, reading, rows_of
+from tests.support.servers import unique_name
 
 Headers = list[tuple[str, str | bytes | None]]
 

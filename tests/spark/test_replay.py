@@ -14,17 +14,17 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from cloud.broker import LocalBroker
-from cloud.schema import Reading, encode_reading, reading_key
+from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.schema import Reading, encode_reading, reading_key
 from spark_jobs.errors import JobError, SettingsError
-from spark_jobs.jobs.gate import Gate
+from spark_jobs.files import Files
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.replay import Period, Replayed, period_of, replay_kafka, replay_quarantine
 from spark_jobs.schemas import QUARANTINE
 from spark_jobs.settings import Settings, moment_us, parse_command
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.sinks.files import Files
 from spark_jobs.state.lease import EXPIRES_S, Lease, LeaseTakenError
+from spark_jobs.streaming.batch_gate import Gate
 from tests.spark.records import KAFKA_US, START_US, identities, reading, rows_of
 
 HOUR_US = 3_600_000_000

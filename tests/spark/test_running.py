@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from cloud.schema import Reading
-from spark_jobs.state.carried import CarriedIntervals
+from cloud.wire.schema import Reading
+from spark_jobs.state.running_intervals import CarriedIntervals
 from spark_jobs.transforms.by_interval import ReadingsByInterval
-from spark_jobs.transforms.running import merged, nothing, sums_of
+from spark_jobs.transforms.running_statistics import merged, nothing, sums_of
 from spark_jobs.transforms.statistics import interval_start, interval_statistics
 from tests.spark.records import START_US, reading, reading_table
 

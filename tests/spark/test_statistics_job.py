@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.jobs import statistics
-from spark_jobs.jobs.gate import Gate
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import latest_version
-from spark_jobs.sinks.ingested import IngestSink
+from spark_jobs.sinks.readings import IngestSink
+from spark_jobs.streaming.batch_gate import Gate
 from tests.spark.records import reading
 from tests.spark.test_jobs import rows, store
 

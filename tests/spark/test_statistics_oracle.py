@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from drivers.hall_anemometer import HallAnemometerOptions, wind_speed_mps
 from spark_jobs.transforms.statistics import interval_start, interval_statistics
-from tests.servers import shared_data
+from tests.support.servers import shared_data
 
 S = 1_000_000
 

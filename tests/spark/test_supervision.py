@@ -19,13 +19,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_jobs import metrics
 from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.jobs import run as run_module
-from spark_jobs.jobs import supervise
-from spark_jobs.jobs.gate import Gate
-from spark_jobs.jobs.registry import STREAMING
-from spark_jobs.jobs.supervise import QueryFailedError, Supervised, reason_of, run_until_stopped
+from spark_jobs.registry import STREAMING
 from spark_jobs.session import _slots
 from spark_jobs.settings import Settings
-from tests.servers import eventually, unique_name
+from spark_jobs.streaming import supervisor
+from spark_jobs.streaming.batch_gate import Gate
+from spark_jobs.streaming.supervisor import QueryFailedError, Supervised, reason_of, run_until_stopped
+from tests.support.servers import eventually, unique_name
 
 
 class Rate:
@@ -57,7 +57,7 @@ def value(metric: str, query: str) -> float | None:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervise, "_BACKOFF_S", (0.0,) * 6 + (3600.0,))
+    monkeypatch.setattr(supervisor, "_BACKOFF_S", (0.0,) * 6 + (3600.0,))
 
 
 def run(jobs: list[Supervised], spark: SparkSession, stopping: threading.Event) -> None:

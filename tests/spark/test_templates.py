@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cloud.schema import encode_reading, parse_reading
+from cloud.wire.schema import encode_reading, parse_reading
 from spark_jobs.transforms.templates import _SAMPLES, Templates
 from spark_jobs.transforms.validate import Parsed, parse_batch
 from tests.spark.records import KAFKA_ROWS, KAFKA_US, reading

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from cloud.schema import dead_letter, encode_dead_letter, encode_reading
+from cloud.wire.schema import dead_letter, encode_dead_letter, encode_reading
 from spark_jobs.transforms.packing import packed, readings_of, rejects_of
 from tests.spark.records import KAFKA_US, START_US, encoded, kafka_frame, reading
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cloud.child import free_port
+from cloud.local.process import free_port
 from tests.faults.kafka import HurtBroker, Kafka
 from tests.faults.uplink import Uplink
-from tests.servers import unique_name
+from tests.support.servers import unique_name
 from tests.vm.guest_mast import Ports
 from tests.vm.machine import Machine, tool
 from tests.vm.package import OPEN_MOSQUITTO, build, install, with_dependencies

@@ -16,12 +16,12 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from cloud.run_records import RunRecord
-from cloud.topic_scan import read_books
+from cloud.kafka.topic_scan import read_books
+from cloud.wire.run_records import RunRecord
 from tests.faults.kafka import Identity, Kafka
-from tests.faults.mast import Reckoning, readings_in
 from tests.faults.witness import Witness
-from tests.servers import eventually, unique_name
+from tests.support.fault_mast import Reckoning, readings_in
+from tests.support.servers import eventually, unique_name
 from tests.vm.machine import Link, Machine
 
 COMMIT_INTERVAL_S: Final = 1.0

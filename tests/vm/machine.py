@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from tests.servers import eventually
+from tests.support.servers import eventually
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _BOOT_S: Final = 600

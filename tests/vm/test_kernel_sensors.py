@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from drivers.gpsd import distance_m
-from tests.drivers.nmea import second, second_without_fix
-from tests.servers import eventually
+from tests.support.servers import eventually
+from tests.unit.drivers.nmea import second, second_without_fix
 from tests.vm.guest_mast import TOKEN, Ports
 from tests.vm.machine import Machine
 

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import pytest
 
-from cloud.schema import EVENTS_TOPIC
+from cloud.wire.schema import EVENTS_TOPIC
 from tests.faults.kafka import Kafka
-from tests.servers import eventually
+from tests.support.servers import eventually
 from tests.vm.guest_mast import Ports
 from tests.vm.machine import Machine
 from tests.vm.watched_guest import Guest

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
-from cloud.child import free_port
-from cloud.schema import READING_TOPIC_PREFIX, UNITS, parse_reading
+from cloud.local.process import free_port
+from cloud.wire.schema import READING_TOPIC_PREFIX, UNITS, parse_reading
 from tests.faults.kafka import Kafka
-from tests.servers import eventually, unique_name
+from tests.support.servers import eventually, unique_name
 from tests.vm.guest_mast import GuestMast, Ports
 from tests.vm.machine import Machine
 from tests.vm.package import OPEN_MOSQUITTO, build, install

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cloud.accounting import RunAccount
-from cloud.schema import UNITS
+from cloud.kafka.run_accounts import RunAccount
+from cloud.wire.schema import UNITS
 from tests.faults.kafka import Kafka
-from tests.faults.mast import Reckoning
+from tests.support.fault_mast import Reckoning
 from tests.vm.guest_mast import COMMIT_INTERVAL_S, FSYNC_S, RATE, Cut, GuestMast, Phase, Ports
 from tests.vm.machine import Machine
 from tests.vm.results import CutTable

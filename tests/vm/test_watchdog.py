@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.kafka import Kafka
-from tests.servers import eventually
+from tests.support.servers import eventually
 from tests.vm.guest_mast import Ports
 from tests.vm.machine import Machine
 from tests.vm.watched_guest import SLOW, WATCHDOG_S, Guest

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.servers import unique_name
+from tests.support.servers import unique_name
 from tests.vm.guest_mast import TOKEN, Ports
 from tests.vm.machine import Machine
 

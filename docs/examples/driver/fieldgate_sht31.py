@@ -13,8 +13,8 @@ from typing import Annotated, Final
 
 from annotated_types import Ge, Le
 
-from drivers.boards.bench import Bench, TakeOff
 from drivers.driver_type import Claim, DriverType
+from drivers.emulation.hardware import Bench, TakeOff
 from drivers.interface import (
     Board,
     BoardError,
@@ -25,7 +25,7 @@ from drivers.interface import (
     Measurement,
     ReadError,
 )
-from drivers.meaning import Meaning
+from drivers.option_docs import Meaning
 
 # What it measures: quantity, its unit on the wire, the raw unit, the sensor's own range, its accuracy.
 TEMPERATURE = Channel("temperature", "Cel", "Cel", -40.0, 125.0, accuracy=0.2)

@@ -1,0 +1,1 @@
+"""The Kafka side: producer, provisioning, and reading topics back."""

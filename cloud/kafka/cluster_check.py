@@ -1,0 +1,96 @@
+"""Looks at a Kafka cluster without changing it, and at librdkafka properties without a cluster."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from cloud.errors import CloudError
+from cloud.kafka.producer import DEFAULTS
+
+log = logging.getLogger(__name__)
+
+_STEP_S: Final = 0.5
+_LOADS_CODE: Final = "plugin."
+NAMES_A_FILE: Final = ".location"
+"""How the names of properties end that name a file."""
+_OF_ITS_OWN: Final = ("No such configuration property", "Invalid value", "Configuration property")
+
+
+class NoAnswer(CloudError):
+    """Kafka doesn't answer; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a cluster answers: how many brokers, the topics there are, and how long the answer took (s)."""
+
+    brokers: int
+    topics: frozenset[str]
+    took_s: float
+
+
+def property_problem(name: str, value: str) -> str | None:
+    """Why librdkafka doesn't take a property by itself; None where it does. No network, no files."""
+    if name.startswith(_LOADS_CODE):
+        return None
+    try:
+        # Without servers it connects to nothing.
+        Producer({name: value, "log_level": 0}, logger=log)
+    except KafkaException as error:
+        problem = str(error.args[0].str()).strip()
+        # Others compare properties with each other, and their neighbours aren't here.
+        return problem if problem.startswith(_OF_ITS_OWN) else None
+    except (TypeError, AttributeError, ValueError):
+        return f"{name} can't be set by a file"
+    return None
+
+
+def together_problem(properties: Mapping[str, str]) -> str | None:
+    """Why librdkafka doesn't take properties together that it takes one by one; None where it does.
+
+    No network. Files that properties name are left out: they may be on another machine only.
+    """
+    taken = {
+        name: value
+        for name, value in properties.items()
+        if not name.startswith(_LOADS_CODE) and not name.endswith(NAMES_A_FILE)
+    }
+    try:
+        Producer({**DEFAULTS, **taken, "log_level": 0}, logger=log)
+    except KafkaException as error:
+        return str(error.args[0].str()).strip().removeprefix("Failed to create producer: ")
+    return None
+
+
+def look_at(bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float) -> Cluster:
+    """Ask for brokers and topics. Raises NoAnswer, CloudError where the properties don't go together."""
+    begin_s = time.monotonic()
+    errors: list[str] = []
+    settings: dict[str, Any] = {
+        **properties,
+        "bootstrap.servers": bootstrap_servers,
+        "log_level": 0,
+        "error_cb": lambda error: errors.append(str(error.str())),
+    }
+    try:
+        admin = AdminClient(settings, logger=log)
+    except KafkaException as error:
+        raise CloudError(str(error.args[0].str()).strip()) from error
+    while True:
+        try:
+            found = admin.list_topics(timeout=min(_STEP_S, timeout_s))
+        except KafkaException as error:
+            admin.poll(0)
+            if time.monotonic() >= begin_s + timeout_s:
+                # What it complained of says more than that it did not answer.
+                reason = errors[-1] if errors else str(error.args[0].str())
+                raise NoAnswer(reason) from error
+        else:
+            return Cluster(len(found.brokers), frozenset(found.topics), time.monotonic() - begin_s)

@@ -1,0 +1,152 @@
+"""The topics a fleet needs, created where they are missing; doing it again changes nothing."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined] # no __all__
+from confluent_kafka.cimpl import NewTopic
+
+from cloud.errors import CloudError
+from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.schema import (
+    ALERTS_TOPIC,
+    COMMANDS_TOPIC,
+    DEAD_LETTER_TOPIC,
+    EVENTS_TOPIC,
+    RAW_TOPIC,
+    READING_TOPIC_PREFIX,
+    RUNS_TOPIC,
+    STATUS_TOPIC,
+    UNITS,
+)
+
+log = logging.getLogger(__name__)
+
+_COMPACTED: Final = (STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC)
+_PLAIN: Final = (
+    *(f"{READING_TOPIC_PREFIX}{quantity}" for quantity in UNITS),
+    RAW_TOPIC,
+    EVENTS_TOPIC,
+    COMMANDS_TOPIC,
+    "gateway.command-results",
+    ALERTS_TOPIC,
+    DEAD_LETTER_TOPIC,
+)
+
+# Never the event time: brokers refuse and expire records by it, and a mast may deliver last month's today.
+_BY_ARRIVAL: Final = {"message.timestamp.type": "LogAppendTime"}
+
+TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
+    **{name: {**_BY_ARRIVAL, "cleanup.policy": "delete"} for name in _PLAIN},
+    **{name: {**_BY_ARRIVAL, "cleanup.policy": "compact"} for name in _COMPACTED},
+}
+"""Every topic with the settings it depends on."""
+
+_STEP_S: Final = 0.5
+
+BROKER_DEFAULT: Final = -1
+"""As many partitions or replicas as the broker gives by itself."""
+
+
+class ProvisionError(CloudError):
+    """Kafka can't be reached or refuses; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provisioned:
+    """What was found and done; ``deviations`` are settings of existing topics that must be different."""
+
+    created: tuple[str, ...]
+    existing: tuple[str, ...]
+    deviations: tuple[str, ...]
+
+
+def provision_topics(
+    bootstrap_servers: str,
+    *,
+    partitions: int = BROKER_DEFAULT,
+    replication: int = BROKER_DEFAULT,
+    dry_run: bool = False,
+    properties: Mapping[str, str] | None = None,
+    timeout_s: float = 10.0,
+) -> Provisioned:
+    """Create the missing ones of TOPICS; existing ones are compared, never changed.
+
+    ``dry_run`` only tells what would be created. ``properties`` are librdkafka's (security, mostly). Raises
+    ProvisionError.
+    """
+    admin = AdminClient({**(properties or {}), "bootstrap.servers": bootstrap_servers}, logger=log)
+    try:
+        present = _topics(admin, timeout_s)
+    except KafkaException as error:
+        raise ProvisionError(
+            f"no answer from Kafka at {bootstrap_servers} within {timeout_s:g} s: {_reason(error)}"
+        ) from error
+    missing = [name for name in TOPICS if name not in present]
+    existing = [name for name in TOPICS if name in present]
+    deviations = _deviations(admin, existing, timeout_s)
+    if missing and not dry_run:
+        missing = _create(admin, missing, partitions, replication, timeout_s)
+    return Provisioned(tuple(missing), tuple(existing), deviations)
+
+
+def _topics(admin: AdminClient, timeout_s: float) -> Container[str]:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            # In short steps: librdkafka can't be interrupted while it waits.
+            return admin.list_topics(timeout=min(_STEP_S, timeout_s)).topics
+        except KafkaException as error:
+            if not error.args[0].retriable() and error.args[0].code() != KafkaError._TRANSPORT:
+                raise
+            if time.monotonic() >= deadline:
+                raise
+
+
+def _create(
+    admin: AdminClient, names: list[str], partitions: int, replication: int, timeout_s: float
+) -> list[str]:
+    wanted = [
+        NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(TOPICS[name]))
+        for name in names
+    ]
+    created, refused = [], []
+    for name, outcome in admin.create_topics(wanted, operation_timeout=timeout_s).items():
+        try:
+            outcome.result(timeout=2 * timeout_s)
+        except KafkaException as error:
+            # Somebody else may provision at the same moment; then it is there all the same.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                refused.append(f"{name}: {_reason(error)}")
+        else:
+            created.append(name)
+    if refused:
+        raise ProvisionError("Kafka refused to create " + "; ".join(refused))
+    return created
+
+
+def _deviations(admin: AdminClient, names: list[str], timeout_s: float) -> tuple[str, ...]:
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+    if not resources:
+        return ()
+    found = []
+    for resource, answer in admin.describe_configs(resources, request_timeout=timeout_s).items():
+        try:
+            settings = answer.result(timeout=2 * timeout_s)
+        except KafkaException as error:
+            raise ProvisionError(f"can't read the settings of {resource.name}: {_reason(error)}") from error
+        for key, value in TOPICS[resource.name].items():
+            actual = settings[key].value
+            if actual != value:
+                found.append(f"{resource.name}: {key} is {actual}, must be {value}")
+    return tuple(sorted(found))
+
+
+def _reason(error: KafkaException) -> str:
+    return str(error.args[0].str())

@@ -1,0 +1,207 @@
+"""Reads topics once, from their beginning up to where they ended at the start, and books what is in them."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from cloud.errors import CloudError
+from cloud.kafka.run_accounts import Books
+from cloud.wire.channel_records import (
+    CHANNELS_TOPIC,
+    ChannelRecord,
+    InvalidChannel,
+    channel_key,
+    parse_channel,
+)
+from cloud.wire.schema import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX, RUNS_TOPIC
+
+log = logging.getLogger(__name__)
+
+_BATCH: Final = 1000
+_POLL_S: Final = 0.2
+_SILENCE_S: Final = 30.0
+_REPLAYED: Final = ("replayed", b"1")
+
+Progress = Callable[[int, int], None]
+"""Told how many records have been read, of how many at most."""
+
+
+class ScanError(CloudError):
+    """Kafka can't be read; the message says where and why."""
+
+
+def read_books(
+    bootstrap_servers: str,
+    *,
+    gateway: str | None = None,
+    topics: Iterable[str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    timeout_s: float = 10.0,
+    progress: Progress = lambda read, total: None,
+    runs_only: bool = False,
+) -> Books:
+    """Everything the accounts need. Raises ScanError.
+
+    ``topics`` are the reading topics, by default all ``mqtt.…`` but ``mqtt.raw``. ``properties`` are
+    librdkafka's (security, mostly). ``timeout_s`` is for the first answer. With ``runs_only`` no more than
+    the run records are read.
+    """
+    books = Books(gateway)
+    scan = _Scan(bootstrap_servers, dict(properties or {}), timeout_s)
+    try:
+        known = scan.topics()
+        wanted = sorted(_reading_topics(known) if topics is None else set(topics) & known)
+        # The run records first: what they say has arrived is then before the ends of the other topics.
+        scan.read([RUNS_TOPIC] if RUNS_TOPIC in known else [], _booker(books, ()), lambda *_: None)
+        if runs_only:
+            return books
+        letters = [DEAD_LETTER_TOPIC] if DEAD_LETTER_TOPIC in known else []
+        for topic in scan.read([*letters, *wanted], _booker(books, set(wanted)), progress):
+            books.truncated(topic)
+    except KafkaException as error:
+        raise ScanError(f"reading from Kafka at {bootstrap_servers}: {error.args[0].str()}") from error
+    finally:
+        scan.close()
+    return books
+
+
+def read_channels(
+    bootstrap_servers: str, *, properties: Mapping[str, str] | None = None, timeout_s: float = 10.0
+) -> dict[bytes, ChannelRecord]:
+    """Of each key of ``gateway.channels`` the record that counts: the highest revision. Raises ScanError.
+
+    What is no record is passed over.
+    """
+    found: dict[bytes, ChannelRecord] = {}
+
+    def book(message: Message) -> None:
+        try:
+            record = parse_channel(message.value() or b"")
+        except InvalidChannel:
+            return
+        key = channel_key(record.gateway, record.channel, record.cal)
+        if key not in found or record.revision >= found[key].revision:
+            found[key] = record
+
+    scan = _Scan(bootstrap_servers, dict(properties or {}), timeout_s)
+    try:
+        if CHANNELS_TOPIC in scan.topics():
+            scan.read([CHANNELS_TOPIC], book, lambda *_: None)
+    except KafkaException as error:
+        raise ScanError(f"reading from Kafka at {bootstrap_servers}: {error.args[0].str()}") from error
+    finally:
+        scan.close()
+    return found
+
+
+def _reading_topics(known: Iterable[str]) -> set[str]:
+    return {name for name in known if name.startswith(READING_TOPIC_PREFIX) and name != RAW_TOPIC}
+
+
+def _booker(books: Books, reading_topics: Iterable[str]) -> Callable[[Message], None]:
+    readings = frozenset(reading_topics)
+
+    def book(message: Message) -> None:
+        topic, value = message.topic() or "", message.value() or b""
+        if topic in readings:
+            books.take_reading(topic, value, replayed=_REPLAYED in (message.headers() or ()))
+        elif topic == RUNS_TOPIC:
+            books.take_run(topic, value, message.timestamp()[1])
+        else:
+            books.take_letter(topic, value)
+
+    return book
+
+
+class _Scan:
+    """A consumer that belongs to no group and commits nothing."""
+
+    def __init__(self, bootstrap_servers: str, properties: dict[str, str], timeout_s: float) -> None:
+        self._servers = bootstrap_servers
+        self._timeout_s = timeout_s
+        settings: dict[str, object] = {
+            **properties,
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": f"fieldgate-accounting-{uuid.uuid4().hex}",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+        try:
+            # An outage is told by the exception; librdkafka would repeat it on stderr.
+            self._consumer = Consumer({**settings, "log_level": 0}, logger=log)
+        except KafkaException as error:
+            raise ScanError(error.args[0].str()) from error
+
+    def topics(self) -> set[str]:
+        """Names of all topics."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                # In short steps: librdkafka can't be interrupted while it waits.
+                return set(self._consumer.list_topics(timeout=min(0.5, self._timeout_s)).topics)
+            except KafkaException as error:
+                if time.monotonic() >= deadline:
+                    raise ScanError(
+                        f"no answer from Kafka at {self._servers} within {self._timeout_s:g} s: "
+                        f"{error.args[0].str()}"
+                    ) from error
+
+    def read(self, topics: list[str], book: Callable[[Message], None], progress: Progress) -> list[str]:
+        """Book each message up to the end of now; the topics whose oldest messages are deleted already."""
+        ends: dict[tuple[str, int], int] = {}
+        truncated: set[str] = set()
+        total = read = 0
+        known = self._consumer.list_topics(timeout=self._timeout_s).topics
+        for topic in topics:
+            for partition in known[topic].partitions:
+                place = TopicPartition(topic, partition, OFFSET_BEGINNING)
+                begin, end = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
+                if begin > 0:
+                    truncated.add(topic)
+                if begin < end:
+                    ends[topic, partition] = end
+                    total += end - begin
+        self._consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in ends])
+        heard_s = time.monotonic()
+        while ends:
+            messages = self._consumer.consume(_BATCH, timeout=_POLL_S)
+            for message in messages:
+                place_read = (message.topic() or "", message.partition() or 0)
+                error = message.error()
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        # The last offsets may be of markers, or compacted away.
+                        ends.pop(place_read, None)
+                    elif not error.retriable():
+                        raise KafkaException(error)
+                    continue
+                if place_read not in ends:
+                    continue
+                read += 1
+                if (message.offset() or 0) < ends[place_read]:
+                    book(message)
+                if (message.offset() or 0) + 1 >= ends[place_read]:
+                    del ends[place_read]
+            if messages:
+                heard_s = time.monotonic()
+                progress(read, total)
+            elif time.monotonic() > heard_s + _SILENCE_S:
+                raise ScanError(
+                    f"Kafka at {self._servers} has said nothing for {_SILENCE_S:g} s; "
+                    f"{read} of {total} records read"
+                )
+        progress(total, total)
+        self._consumer.unassign()
+        return sorted(truncated)
+
+    def close(self) -> None:
+        """Leave."""
+        self._consumer.close()

@@ -1,0 +1,1 @@
+"""The tables, read without a JVM."""

@@ -1,0 +1,1 @@
+"""A Kafka broker on this machine, for the demo and the tests."""

@@ -1,0 +1,230 @@
+"""A Kafka broker of one's own on this machine, for the demo and the tests: one KRaft node, loopback only.
+
+Data, configuration and log live in one directory; starting again on it keeps the topics. It is not for
+production: replication is 1 and nothing is authenticated.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import subprocess
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from cloud.errors import CloudError
+from cloud.local import class_archive
+from cloud.local.process import Child, free_port, last_lines, listening, wait_for
+
+_JARS_VARIABLE: Final = "FIELDGATE_JARS"
+_KILL_TIMEOUT_S: Final = 2.0
+_STOP_TIMEOUT_S: Final = 15.0
+_FORMAT_TIMEOUT_S: Final = 60.0
+_ANSWER_TIMEOUT_S: Final = 2.0
+
+_LOG4J: Final = """\
+status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = [%d] %p %m (%c)%n%ex
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+logger.server.name = kafka.server
+logger.server.level = info
+"""
+
+_PROPERTIES: Final = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+log.dirs={data}
+auto.create.topics.enable=false
+log.message.timestamp.type=LogAppendTime
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=2
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+log.segment.bytes=67108864
+log.cleaner.dedupe.buffer.size=8388608
+num.network.threads=2
+num.io.threads=4
+"""
+
+
+class BrokerError(CloudError):
+    """The local broker can't be started; the message says what to do."""
+
+
+def jar_directory(name: str) -> Path:
+    """The directory of jars ``name`` (kafka, spark): in $FIELDGATE_JARS, else in .jars beside the packages.
+
+    Raises BrokerError when there are none.
+    """
+    root = os.environ.get(_JARS_VARIABLE)
+    directory = (Path(root) if root else Path(__file__).resolve().parents[2] / ".jars") / name
+    if not any(directory.glob("*.jar")):
+        raise BrokerError(
+            f"no jars in {directory}: run `make setup`, "
+            f"or set {_JARS_VARIABLE} to the directory that holds {name}/"
+        )
+    return directory
+
+
+class LocalBroker:
+    """One broker process. ``start`` may be called again after ``stop`` or a crash: ports and data stay.
+
+    Start it from a thread that lives as long as the broker should (see ``cloud.child``). ``java_options``
+    take the place of those that make Java start quicker.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int | None = None,
+        controller_port: int | None = None,
+        heap_mb: int = 512,
+        java_options: Sequence[str] | None = None,
+    ) -> None:
+        self.directory = directory.absolute()
+        self.port = port or free_port()
+        self.controller_port = controller_port or free_port()
+        self.log = self.directory / "kafka.log"
+        self._heap_mb = heap_mb
+        self._java_options = java_options
+        self._child: Child | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients connect to."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's process id, None before the first start."""
+        return None if self._child is None else self._child.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while the process runs or before the first start."""
+        return None if self._child is None else self._child.exit_code
+
+    def start(self, timeout_s: float = 60.0) -> None:
+        """Start and wait until the broker answers. Raises BrokerError, with the end of its log."""
+        self.launch()
+        wait_for(lambda: self.exit_code is not None or self.answers(), timeout_s)
+        if self.exit_code is not None or not self.answers():
+            why = (
+                f"ended with {self.exit_code}"
+                if self.exit_code is not None
+                else f"not up after {timeout_s:g} s"
+            )
+            self.stop()
+            raise BrokerError(f"Kafka {why}; the end of {self.log}:\n{last_lines(self.log)}")
+
+    def launch(self) -> None:
+        """Start the process, formatting new storage first, without waiting for it to answer."""
+        if self._child is not None and self._child.exit_code is None:
+            return
+        self.stop()
+        if listening(self.port):
+            raise BrokerError(f"something else listens on 127.0.0.1:{self.port} already")
+        if shutil.which("java") is None:
+            raise BrokerError("java is not installed: run `make setup`")
+        jars = jar_directory("kafka")
+        classpath = f"{jars}/*"
+        properties = self._configure()
+        if not (self.directory / "data" / "meta.properties").exists():
+            self._format(classpath, properties)
+        heap = f"-Xmx{self._heap_mb}m"
+        options = class_archive.using(jars) if self._java_options is None else self._java_options
+        command = self._java(classpath, heap, "-XX:+UseSerialGC", *options, "kafka.Kafka", str(properties))
+        self._child = Child(command, self.log, parent_death_signal=signal.SIGKILL)
+
+    def answers(self) -> bool:
+        """True when the broker gives its metadata to a client."""
+        if not listening(self.port):
+            return False
+        client = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        try:
+            return bool(client.list_topics(timeout=_ANSWER_TIMEOUT_S).brokers)
+        except KafkaException:
+            return False
+
+    def stop(self, timeout_s: float = _STOP_TIMEOUT_S) -> None:
+        """SIGTERM, and SIGKILL past the timeout; safe to call twice."""
+        if self._child is not None:
+            self._child.stop(timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone: then ``start`` starts a new one."""
+        if self._child is not None:
+            self._child.kill()
+            # Polled, not waited for: a second Ctrl-C calls this from a signal handler.
+            wait_for(lambda: self.exit_code is not None, _KILL_TIMEOUT_S, poll_s=0.005)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _configure(self) -> Path:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "log4j2.properties").write_text(_LOG4J)
+        properties = self.directory / "server.properties"
+        properties.write_text(
+            _PROPERTIES.format(
+                port=self.port, controller_port=self.controller_port, data=self.directory / "data"
+            )
+        )
+        return properties
+
+    def _java(self, classpath: str, *arguments: str) -> tuple[str, ...]:
+        log4j = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
+        # The JIT's first stage only: on two cores the second one costs more than it ever gives back here.
+        return ("java", "-cp", classpath, log4j, "-XX:TieredStopAtLevel=1", *arguments)
+
+    def _format(self, classpath: str, properties: Path) -> None:
+        # Joined by "=": an id that begins with a dash would be taken for an option.
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        tool = (
+            "kafka.tools.StorageTool",
+            "format",
+            f"--cluster-id={cluster_id}",
+            "--config",
+            str(properties),
+        )
+        try:
+            done = subprocess.run(
+                self._java(classpath, *tool),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_FORMAT_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise BrokerError(f"formatting Kafka's storage took over {_FORMAT_TIMEOUT_S:g} s") from error
+        if done.returncode:
+            raise BrokerError(f"formatting Kafka's storage failed:\n{done.stdout}{done.stderr}".rstrip())

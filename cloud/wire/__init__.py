@@ -1,0 +1,1 @@
+"""Records as they are on the wire: one parser and one encoder for each."""

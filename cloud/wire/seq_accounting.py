@@ -1,0 +1,222 @@
+"""What is missing of a gateway's runs, channel by channel: pending, as far as the gateway says so, or lost.
+
+The one definition of both, for ``fieldgate status`` (``cloud.accounting``) and for the table ``presence``.
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cloud.wire.run_records import RunRecord
+from cloud.wire.seq_set import Seqs
+
+GOING_ON: Final = ("running", "ended")
+"""States of a run that may still issue readings."""
+_ON_THE_WAY: Final = 100
+"""How many readings of one channel may be between sampler and ledger when a run record is made."""
+_STEPS: Final = 1 << 40
+"""How finely the age of a missing reading is told, in parts of its run's length."""
+
+Known = Mapping[str, tuple[RunRecord, int]]
+"""Each run's record, and when it was told (Kafka's time, of any unit)."""
+
+
+def _channels() -> defaultdict[str, Seqs]:
+    return defaultdict(Seqs)
+
+
+@dataclass
+class Found:
+    """What was found of one run, as sets of seq by channel."""
+
+    kafka: defaultdict[str, Seqs] = field(default_factory=_channels)
+    dead_letters: defaultdict[str, Seqs] = field(default_factory=_channels)
+    announced: defaultdict[str, Seqs] = field(default_factory=_channels)
+    repeats: int = 0
+    replayed: int = 0
+
+    def channels(self) -> set[str]:
+        """Channels of which there is anything."""
+        return {*self.kafka, *self.dead_letters, *self.announced}
+
+    def highest(self, channel: str) -> int:
+        """The highest seq of a channel that is anywhere."""
+        return max(
+            places[channel].highest if channel in places else 0
+            for places in (self.kafka, self.dead_letters, self.announced)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelBalance:
+    """What became of one channel's readings in one run; each is counted in the first place that has it.
+
+    ``issued`` is the highest seq that is known to be. ``issuing`` are missing and may just be on their way;
+    ``settled`` are missing and were issued long ago. ``never_sampled`` are beyond what a stopped run issued.
+    """
+
+    issued: int
+    in_kafka: int
+    dead_letters: int
+    dropped: int
+    expired: int
+    never_sampled: int
+    issuing: int
+    settled: Seqs
+
+
+def nothing_expired(channel: str, kafka: Seqs, issued: int) -> int:
+    """Where nothing is ever deleted."""
+    return 0
+
+
+def run_balance(
+    found: Found,
+    record: RunRecord | None,
+    *,
+    counted: bool,
+    current: bool,
+    expired: Callable[[str, Seqs, int], int] = nothing_expired,
+) -> dict[str, ChannelBalance]:
+    """What became of one run's readings, by channel.
+
+    Without ``counted`` nobody knows what the run issued, so nothing of it is missing. ``current``: it is its
+    gateway's latest. ``expired`` tells up to which seq a channel's readings may have been deleted since.
+    """
+    last_seq = record.last_seq if record else {}
+    balances = {}
+    for channel in {*last_seq, *found.channels()}:
+        kafka, seen = found.kafka.get(channel, Seqs()), Seqs()
+        seen.update(kafka)
+        letters = len(found.dead_letters.get(channel, Seqs()).without(seen))
+        seen.update(found.dead_letters.get(channel, Seqs()))
+        dropped = len(found.announced.get(channel, Seqs()).without(seen))
+        seen.update(found.announced.get(channel, Seqs()))
+        told = last_seq.get(channel, 0)
+        # Only a run that has stopped has said its last word; the others may have gone on.
+        stopped = record is not None and record.state == "stopped"
+        issued = told if stopped else max(told, found.highest(channel))
+        gone = expired(channel, kafka, issued)
+        issuing, settled = 0, Seqs()
+        if counted:
+            going_on = current and record is not None and record.state in GOING_ON
+            late = _begin_of_tail(seen, told, issued) if going_on else issued + 1
+            issuing = len(seen.missing(max(late, gone + 1), issued))
+            settled = seen.missing(gone + 1, min(late - 1, issued))
+        balances[channel] = ChannelBalance(
+            issued=issued,
+            in_kafka=len(kafka),
+            dead_letters=letters,
+            dropped=dropped,
+            expired=len(seen.missing(1, gone)) if counted else 0,
+            never_sampled=len(seen.without(_upto(issued))) if counted else 0,
+            issuing=issuing,
+            settled=settled,
+        )
+    return balances
+
+
+def held_of_runs(
+    runs: Iterable[str], known: Known, current: str | None, settled: Mapping[str, int]
+) -> dict[str, int]:
+    """How many of each run's ``settled`` missing readings the gateway says it still has.
+
+    ``runs`` are in their order. In flight are the current run's, in the outbox anybody's: the oldest leave it
+    first, so what it still holds is of the newest runs.
+    """
+    in_flight, stored = 0, 0
+    if current is not None:
+        in_flight, stored = known[current][0].in_flight, known[current][0].outbox_records
+    held = {}
+    for run in reversed(list(runs)):
+        flying = min(settled[run], in_flight if run == current else 0)
+        waiting = min(settled[run] - flying, stored)
+        stored -= waiting
+        held[run] = flying + waiting
+    return held
+
+
+def held_of_channels(balances: Mapping[str, ChannelBalance], held: int) -> dict[str, int]:
+    """How many of each channel's ``settled`` are among the ``held`` of their run: the newest are.
+
+    How old a reading is, among channels of different periods, tells its distance from its channel's last
+    one, in parts of the run. Adds up to ``held``, or to all that is missing if that is less.
+    """
+
+    def newer(channel: str, steps: int) -> int:
+        """How many of a channel's missing are at most so old."""
+        balance = balances[channel]
+        first = balance.issued - balance.issued * steps // _STEPS
+        return sum(max(last - max(begin, first) + 1, 0) for begin, last in balance.settled.spans())
+
+    missing = {channel: len(balance.settled) for channel, balance in balances.items() if balance.settled}
+    if sum(missing.values()) <= held:
+        return missing
+    if held < 1:
+        return {}
+    low, high = 0, _STEPS
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if sum(newer(each, middle) for each in missing) <= held else (low, middle)
+    shares = {channel: newer(channel, low) for channel in missing}
+    if sum(shares.values()) > held:
+        shares = dict.fromkeys(missing, 0)
+    left = held - sum(shares.values())
+    # Those that are equally old share what is left in a fixed order.
+    for channel in sorted(missing):
+        more = min(newer(channel, high) - shares[channel], left)
+        shares[channel] += more
+        left -= more
+    return shares
+
+
+def current_run(known: Known, named: Collection[str | None]) -> str | None:
+    """The gateway's latest run: no other follows it. ``named`` are those that others name as earlier."""
+    last = [run for run in known if run not in named]
+    return max(last or known, key=lambda run: (known[run][0].state != "killed", known[run][1]), default=None)
+
+
+def named_runs(known: Known) -> set[str]:
+    """The runs that others name as before them."""
+    named = {each.run for record, _ in known.values() for each in record.unfinished}
+    return named | {record.previous_run for record, _ in known.values() if record.previous_run is not None}
+
+
+def in_order(runs: Collection[str], known: Known) -> list[str]:
+    """Each run after the one it names as its previous; chains by when they were last heard of."""
+    previous = {run: record.previous_run for run, (record, _) in known.items()}
+    heads = sorted(
+        (run for run in runs if run not in previous.values()),
+        key=lambda run: known[run][1] if run in known else 0,
+    )
+    order: dict[str, None] = {}
+    for head in heads:
+        chain: list[str] = []
+        run: str | None = head
+        while run is not None and run in runs and run not in chain and run not in order:
+            chain.append(run)
+            run = previous.get(run)
+        order.update(dict.fromkeys(reversed(chain)))
+    order.update(dict.fromkeys(sorted(set(runs) - order.keys())))
+    return list(order)
+
+
+def _upto(last: int) -> Seqs:
+    whole = Seqs()
+    whole.add(1, last)
+    return whole
+
+
+def _begin_of_tail(seen: Seqs, told: int, issued: int) -> int:
+    """From which seq on a running channel's readings may be newer than what its last record knew of.
+
+    The last of what had been told may have been on their way from the sampler to the ledger, uncounted.
+    """
+    if told < 1 or told in seen:
+        return min(told, issued) + 1
+    *_, (first, _) = seen.missing(1, told).spans()
+    return max(first, told - _ON_THE_WAY + 1)

@@ -1,0 +1,1 @@
+"""Sensors emulated beneath the real drivers: pulses, codes, frames."""

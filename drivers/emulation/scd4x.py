@@ -1,0 +1,153 @@
+"""A Sensirion SCD4x at the level of its commands (datasheet, section 3).
+
+Unlike the real chip's its first measurement is ready at once: in lock-step nobody could wait 5 s for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from drivers.emulation.environment import SECOND_NS
+
+_START: Final = 0x21B1
+_STOP: Final = 0x3F86
+_DATA_READY: Final = 0xE4B8
+_READ: Final = 0xEC05
+_SERIAL: Final = 0x3682
+_VARIANT: Final = 0x202F
+_PERSIST: Final = 0x3615
+_PRESSURE: Final = 0xE000
+_GETS: Final = {0x2313: "self_calibration", 0x2322: "altitude_m"}
+_SETS: Final = {0x2416: "self_calibration", 0x2427: "altitude_m"}
+_PERIOD_NS: Final = 5 * SECOND_NS
+_READY_WORD, _NOT_READY_WORD = 0x8006, 0x8000
+_SERIAL_WORDS: Final = (0xF896, 0x9F07, 0x3BBE)
+_VARIANT_WORDS: Final = {"SCD40": 0x0440, "SCD41": 0x1408}
+_STANDARD_HPA: Final = 1013.25
+
+
+@dataclass(frozen=True, slots=True)
+class Air:
+    """What the sensor breathes: ppm, °C, %RH; hPa where the sensor should notice that it is thin."""
+
+    co2_ppm: float
+    temperature_c: float
+    humidity_pct: float
+    pressure_hpa: float | None = None
+
+
+def crc8(word: bytes) -> int:
+    """Sensirion's checksum of a word: CRC-8, polynomial 0x31, initial value 0xFF (0xBEEF gives 0x92)."""
+    crc = 0xFF
+    for byte in word:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc << 1 ^ 0x31) & 0xFF if crc & 0x80 else crc << 1
+    return crc
+
+
+def _words(*words: int) -> bytes:
+    return b"".join(pair + bytes([crc8(pair)]) for pair in (word.to_bytes(2, "big") for word in words))
+
+
+def _clip(word: float) -> int:
+    return max(0, min(0xFFFF, round(word)))
+
+
+class EmulatedScd4x:
+    """The chip in air that ``breathe`` describes at an instant (None: it answers nothing)."""
+
+    def __init__(
+        self, now_ns: Callable[[], int], breathe: Callable[[int], Air | None], variant: str = "SCD41"
+    ) -> None:
+        self._now_ns = now_ns
+        self._breathe = breathe
+        self._variant = variant
+        self._eeprom = {"self_calibration": 1, "altitude_m": 0, "pressure_hpa": 0}
+        self.eeprom_writes = 0
+        self.lose_power()
+
+    def lose_power(self) -> None:
+        """For a moment: it is idle then, with what its EEPROM holds."""
+        self._started_ns: int | None = None
+        self._measured_ns: int | None = None
+        self._reply = b""
+        self.settings = dict(self._eeprom)
+
+    def write(self, sent: bytes) -> None:
+        """Take a command. Raises OSError on those that need an idle sensor, and without air."""
+        if len(sent) < 2:
+            return
+        command, argument = int.from_bytes(sent[:2], "big"), sent[2:]
+        self._reply = b""
+        if argument and (len(argument) != 3 or crc8(argument[:2]) != argument[2]):
+            raise OSError(121, f"command 0x{command:04x}: a damaged argument")
+        value = int.from_bytes(argument[:2], "big")
+        if command == _STOP:
+            self._started_ns = None
+        elif command == _DATA_READY:
+            self._reply = _words(_NOT_READY_WORD if self._new_tick_ns() is None else _READY_WORD)
+        elif command == _READ:
+            self._reply = self._measurement()
+        elif command == _PRESSURE and argument:
+            self.settings["pressure_hpa"] = value
+        elif command == _PRESSURE:
+            self._reply = _words(self.settings["pressure_hpa"])
+        elif self._started_ns is not None:
+            raise OSError(121, "the sensor takes no such command while it measures")
+        elif command == _START:
+            self._started_ns, self._measured_ns = self._now_ns(), None
+        else:
+            self._idle_command(command, value)
+
+    def _idle_command(self, command: int, value: int) -> None:
+        if command == _SERIAL:
+            self._reply = _words(*_SERIAL_WORDS)
+        elif command == _VARIANT:
+            self._reply = _words(_VARIANT_WORDS[self._variant])
+        elif command == _PERSIST:
+            self._eeprom = dict(self.settings)
+            self.eeprom_writes += 1
+        elif command in _GETS:
+            self._reply = _words(self.settings[_GETS[command]])
+        elif command in _SETS:
+            self.settings[_SETS[command]] = value
+        else:
+            raise OSError(121, f"command 0x{command:04x} isn't emulated")
+
+    def read(self, count: int) -> bytes:
+        """The last command's reply. Raises OSError where there is none."""
+        if len(self._reply) < count:
+            raise OSError(121, "the sensor has nothing to say")
+        return self._reply[:count]
+
+    def _new_tick_ns(self) -> int | None:
+        """When the latest measurement ended, unless it has been read."""
+        if self._started_ns is None:
+            return None
+        elapsed_ns = self._now_ns() - self._started_ns
+        tick_ns = self._started_ns + elapsed_ns // _PERIOD_NS * _PERIOD_NS
+        return None if tick_ns == self._measured_ns else tick_ns
+
+    def _measurement(self) -> bytes:
+        tick_ns = self._new_tick_ns()
+        if tick_ns is None:
+            return b""
+        air = self._breathe(tick_ns)
+        if air is None:
+            raise OSError(121, "the sensor is dead")
+        self._measured_ns = tick_ns
+        # Its signal is the number of molecules: what it takes for the pressure decides the ppm.
+        thinness = 1.0 if air.pressure_hpa is None else air.pressure_hpa / self._assumed_hpa()
+        return _words(
+            _clip(air.co2_ppm * thinness),
+            _clip((air.temperature_c + 45) / 175 * 65535),
+            _clip(air.humidity_pct / 100 * 65535),
+        )
+
+    def _assumed_hpa(self) -> float:
+        """The pressure it was told, else the standard atmosphere's at its altitude (ISO 2533)."""
+        told = self.settings["pressure_hpa"]
+        return float(told or _STANDARD_HPA * (1 - 2.25577e-5 * self.settings["altitude_m"]) ** 5.25588)

@@ -1,0 +1,203 @@
+"""Weather at a mast from a seed and the time alone: the same seed gives the same series, anywhere in it.
+
+Noise is value noise: random figures on a lattice in time, by hashing seed, stream and lattice index, with
+smooth interpolation between them. Magnitudes are those of a windy hill site; nothing here is a forecast.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
+
+from drivers.emulation.environment import SECOND_NS, Site
+from drivers.interface import FittedSensor
+
+_MASK: Final = (1 << 64) - 1
+_DAY_S: Final = 86_400
+
+_WIND_OCTAVES: Final = (
+    (21_600.0, 0.30),
+    (3_600.0, 0.16),
+    (600.0, 0.10),
+    (60.0, 0.09),
+    (12.0, 0.08),
+    (3.0, 0.05),
+)
+"""Period in seconds and relative amplitude: from passing weather down to gusts."""
+_MEAN_WIND_MPS: Final = 7.5
+_REFERENCE_HEIGHT_M: Final = 50.0
+_DEFAULT_HEIGHT_M: Final = 10.0
+
+
+def _hash64(seed: int, stream: int, index: int) -> int:
+    """SplitMix64's finaliser over the three figures (Steele, Lea and Flood 2014)."""
+    mixed = (seed * 0x9E3779B97F4A7C15 + stream * 0xD1B54A32D192ED03 + index * 0x8CB92BA72F3D8DD7) & _MASK
+    mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) & _MASK
+    mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _MASK
+    return mixed ^ mixed >> 31
+
+
+@lru_cache(maxsize=4096)
+def _lattice(seed: int, stream: int, index: int) -> float:
+    return _hash64(seed, stream, index) / (1 << 63) - 1.0
+
+
+def noise(seed: int, stream: str, time_s: float, period_s: float) -> float:
+    """Smooth noise in [-1, 1] whose features last about ``period_s``."""
+    position = time_s / period_s
+    index = math.floor(position)
+    fraction = position - index
+    blend = fraction * fraction * (3 - 2 * fraction)
+    key = zlib.crc32(f"{stream}/{period_s}".encode())
+    left, right = _lattice(seed, key, index), _lattice(seed, key, index + 1)
+    return left + (right - left) * blend
+
+
+def cos_zenith(site: Site, time_s: float) -> float:
+    """Cosine of the sun's zenith angle, to about a degree (sun's position after Spencer 1971)."""
+    moment = datetime.fromtimestamp(time_s, UTC)
+    day_s = time_s % _DAY_S
+    angle = 2 * math.pi * (moment.timetuple().tm_yday - 1 + day_s / _DAY_S) / 365
+    declination = (
+        0.006918 - 0.399912 * math.cos(angle) + 0.070257 * math.sin(angle) - 0.006758 * math.cos(2 * angle)
+        + 0.000907 * math.sin(2 * angle) - 0.002697 * math.cos(3 * angle) + 0.00148 * math.sin(3 * angle)
+    )  # fmt: skip
+    equation_min = 229.18 * (
+        0.000075 + 0.001868 * math.cos(angle) - 0.032077 * math.sin(angle)
+        - 0.014615 * math.cos(2 * angle) - 0.040849 * math.sin(2 * angle)
+    )  # fmt: skip
+    solar_h = (day_s / 3600 + site.longitude / 15 + equation_min / 60) % 24
+    latitude, hour_angle = math.radians(site.latitude), math.radians(15 * (solar_h - 12))
+    return math.sin(latitude) * math.sin(declination) + math.cos(latitude) * math.cos(declination) * math.cos(
+        hour_angle
+    )
+
+
+class Weather:
+    """The weather at a site, for one seed. Time is in seconds since 1970-01-01T00:00Z."""
+
+    def __init__(self, seed: int, site: Site) -> None:
+        self._seed = seed
+        self._site = site
+
+    def _noise(self, stream: str, time_s: float, period_s: float) -> float:
+        return noise(self._seed, stream, time_s, period_s)
+
+    def wind_mps(self, time_s: float, height_m: float | None, cup: str) -> float:
+        """Speed in m/s at a height (10 m unless known): gusts, shear by a power law that is steeper at night.
+
+        Two cups at one height differ a little, as a mast's wake and the cups themselves make them.
+        """
+        factor = 1 + sum(share * self._noise("wind", time_s, period) for period, share in _WIND_OCTAVES)
+        alpha = 0.22 - 0.08 * max(0.0, cos_zenith(self._site, time_s))
+        shear: float = ((height_m or _DEFAULT_HEIGHT_M) / _REFERENCE_HEIGHT_M) ** alpha
+        twin = (
+            1
+            + 0.004 * self._noise(f"boom {cup}", time_s, 900.0)
+            + 0.01 * self._noise(f"cup {cup}", time_s, 4.0)
+        )
+        return max(0.0, _MEAN_WIND_MPS * factor * shear * twin)
+
+    def cloud_cover(self, time_s: float) -> float:
+        """0 (clear) to 1 (thick): drifting cloud fields with single clouds in them."""
+        cover = 0.6 * self._noise("cloud field", time_s, 5_400.0) + 0.5 * self._noise("cloud", time_s, 240.0)
+        return min(1.0, max(0.0, 1.6 * cover))
+
+    def irradiance_wm2(self, time_s: float) -> float:
+        """Global horizontal irradiance in W/m²: clear sky after Haurwitz 1945, dimmed by clouds.
+
+        At night the sensor shows a slightly negative offset, more of it under a clear sky.
+        """
+        elevation = cos_zenith(self._site, time_s)
+        cloud = self.cloud_cover(time_s)
+        clear = 1098 * elevation * math.exp(-0.057 / elevation) if elevation > 0.01 else 0.0
+        return clear * (1 - 0.75 * cloud) - 1.8 * (1 - 0.7 * cloud) * (1 - min(1.0, clear / 100))
+
+    def temperature_c(self, time_s: float) -> float:
+        """Air temperature in °C: by latitude, season and elevation, warmest about three hours after noon."""
+        moment = datetime.fromtimestamp(time_s, UTC)
+        season = math.cos(2 * math.pi * (moment.timetuple().tm_yday - 196) / 365.25)
+        tilt = self._site.latitude / 90
+        annual = 28 - 34 * tilt * tilt - 0.0055 * self._site.elevation_m + 16 * tilt * season
+        solar_h = time_s / 3600 + self._site.longitude / 15
+        daily = 4.5 * math.cos(2 * math.pi * (solar_h - 15) / 24)
+        slow = 1.5 * self._noise("air mass", time_s, 43_200.0)
+        return annual + daily + slow + 0.15 * self._noise("warm air", time_s, 90.0)
+
+    def humidity_pct(self, time_s: float) -> float:
+        """Relative humidity in %: falls while the day warms, rises with clouds."""
+        solar_h = time_s / 3600 + self._site.longitude / 15
+        daily = -14 * math.cos(2 * math.pi * (solar_h - 15) / 24)
+        cloud = 5 * self.cloud_cover(time_s)
+        noises = 5 * self._noise("damp", time_s, 28_800.0) + 0.6 * self._noise("damp gust", time_s, 120.0)
+        return min(99.0, max(5.0, 56 + daily + cloud + noises))
+
+    def pressure_kpa(self, time_s: float) -> float:
+        """Station pressure in kPa: the standard atmosphere (ISO 2533) with passing weather."""
+        standard: float = 101.325 * (1 - 2.25577e-5 * self._site.elevation_m) ** 5.25588
+        passing = 0.008 * self._noise("front", time_s, 129_600.0) + 0.0006 * self._noise(
+            "tide", time_s, 7_200.0
+        )
+        return standard * (1 + passing) + 0.003 * self._noise("wind pressure", time_s, 20.0)
+
+    def co2_ppm(self, time_s: float) -> float:
+        """CO2 in ppm: background air, a little more at night."""
+        day = 6 * max(0.0, cos_zenith(self._site, time_s))
+        return (
+            432 - day + 6 * self._noise("co2", time_s, 10_800.0) + 1.5 * self._noise("breath", time_s, 60.0)
+        )
+
+    def location_m(self, time_s: float) -> float:
+        """Metres a receiver at a fixed place wanders about."""
+        return 1.2 + 0.8 * self._noise("gps", time_s, 300.0)
+
+
+class WeatherWorld:
+    """A world without end whose weather changes each second."""
+
+    end_ns: int | None = None
+
+    def __init__(self, weather: Weather, start_ns: int, heights_m: Mapping[str, float | None]) -> None:
+        self._start_ns = start_ns
+        self._heights_m = heights_m
+        self._weather = weather
+        self._quantities: dict[str, Callable[[float], float]] = {
+            "irradiance": weather.irradiance_wm2,
+            "temperature": weather.temperature_c,
+            "humidity": weather.humidity_pct,
+            "pressure": weather.pressure_kpa,
+            "co2": weather.co2_ppm,
+            "location": weather.location_m,
+        }
+
+    @property
+    def start_ns(self) -> int:
+        """Where event time begins."""
+        return self._start_ns
+
+    def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
+        """There is weather for any sensor."""
+        heights_m = {sensor.name: sensor.height_m for sensor in sensors}
+
+        def change() -> None:
+            self._heights_m = heights_m
+
+        return change
+
+    def piece(self, time_ns: int) -> tuple[int, int]:
+        """The second that holds this instant."""
+        second_ns = time_ns // SECOND_NS * SECOND_NS
+        return second_ns, second_ns + SECOND_NS
+
+    def value(self, channel: str, time_ns: int) -> float | None:
+        """The weather of this second; None for a quantity it has nothing of."""
+        sensor, quantity = channel.rsplit(".", 1)
+        second = float(time_ns // SECOND_NS)
+        if quantity == "wind_speed":
+            return self._weather.wind_mps(second, self._heights_m.get(sensor), sensor)
+        source = self._quantities.get(quantity)
+        return None if source is None else source(second)

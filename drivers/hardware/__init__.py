@@ -1,0 +1,1 @@
+"""Pins, buses and lines as drivers use them."""

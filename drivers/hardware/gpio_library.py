@@ -1,0 +1,52 @@
+"""The library that offers the RPi.GPIO interface here: RPi.GPIO itself, or rpi-lgpio over lgpio.
+
+Importing lgpio has side effects that a daemon can't bear, so this module stands around them. It makes a named
+pipe in the working directory, which fails where that is read-only (a service's ``/``), and with ``LG_WD`` set
+it moves the whole process into that directory (both seen with lgpio 0.2.2.0).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Final, cast
+
+from drivers.hardware.quiet_import import quiet_import
+from drivers.interface import BoardError, Gpio
+
+_REMEDY: Final = (
+    "pins need a Raspberry Pi and fieldgate's extra 'pi' (rpi-lgpio) or, on kernels before 6.6, 'pi-legacy'; "
+    'elsewhere use [board] kind = "simulated" or "replay"'
+)
+_MODULE: Final = "RPi.GPIO"
+_DEVICE_TREE: Final = Path("/proc/device-tree/model")
+_one_at_a_time: Final = threading.Lock()
+
+
+def gpio_library() -> Gpio:
+    """The module. Raises BoardError away from a Pi, unless RPI_LGPIO_REVISION names one for rpi-lgpio."""
+    with _one_at_a_time:
+        if _MODULE in sys.modules:
+            return cast(Gpio, sys.modules[_MODULE])
+        if not _DEVICE_TREE.exists() and "RPI_LGPIO_REVISION" not in os.environ:
+            raise BoardError(f"this machine has no GPIO pins: {_REMEDY}")
+        if "LG_WD" not in os.environ:
+            directory = tempfile.mkdtemp(prefix="fieldgate-lgpio-")
+            atexit.register(shutil.rmtree, directory, ignore_errors=True)
+            os.environ["LG_WD"] = directory
+        home = Path.cwd()
+        try:
+            return cast(Gpio, quiet_import(_MODULE, _REMEDY))
+        finally:
+            os.chdir(home)
+
+
+def gpio_errors() -> tuple[type[Exception], ...]:
+    """What the library raises beside the usual: lgpio has an exception class of its own."""
+    error = getattr(sys.modules.get("lgpio"), "error", None)
+    return (error,) if isinstance(error, type) and issubclass(error, Exception) else ()

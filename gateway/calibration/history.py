@@ -1,0 +1,298 @@
+"""Which calibration was in force when, on each channel: kept beside the outbox, told in ``gateway.channels``.
+
+A record is known by gateway, channel and ``cal``. It ends where the config no longer has it (another
+calibration, a sensor that is gone) and goes on, with one more period, where it comes back. The file is
+written only when something changes, before that is told; a start tells all of it, so that a topic that was
+lost is right again. Owned by the main thread.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from cloud.wire.channel_records import (
+    CHANNELS_TOPIC,
+    MAX_LABEL,
+    MAX_SETTINGS,
+    ChannelRecord,
+    Period,
+    Setting,
+    channel_key,
+    encode_channel,
+    parse_channel,
+)
+from cloud.wire.schema import VERSION
+from gateway.ports import Clock, Record
+from gateway.reporting.previous_runs import write_durably
+
+log = logging.getLogger(__name__)
+
+MAX_PERIODS: Final = 100
+"""Of more than that the first and the newest are told."""
+MAX_ENDED: Final = 50
+"""Ended records of a channel that the gateway remembers; Kafka has them all."""
+_SAVE_AGAIN_S: Final = 10.0
+_LONGEST_UP_MS: Final = 100 * 366 * 86_400_000
+
+_Key = tuple[str, str, str]
+
+
+class UnreadableHistory(Exception):
+    """The file is there and can't be read; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Undated:
+    """An end of a record's last period so far that waits for the clock: since boot, in ms."""
+
+    key: _Key
+    period: int
+    is_end: bool
+    boot: str
+    mono_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    records: tuple[ChannelRecord, ...] = ()
+    undated: tuple[_Undated, ...] = ()
+
+
+def read_history(path: Path) -> tuple[ChannelRecord, ...]:
+    """The records in a file, those that ended first before the others; none where there is no file.
+
+    Raises UnreadableHistory.
+    """
+    return _read(path).records
+
+
+def kafka_record(record: ChannelRecord) -> Record:
+    """A record as it goes to Kafka."""
+    key = channel_key(record.gateway, record.channel, record.cal)
+    return Record(CHANNELS_TOPIC, key, encode_channel(record), ())
+
+
+class CalibrationHistory:
+    """The records of this gateway, and what has changed since they were last told.
+
+    ``announce`` takes what is told; ``boot`` is the kernel's id of this boot. A file that can't be read is
+    set aside, one that can't be written is tried again: neither is a reason not to sample.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        boot: str,
+        clock: Clock,
+        announce: Callable[[Record], None],
+        wall_s: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = path
+        self._boot = boot
+        self._clock = clock
+        self._announce = announce
+        self._wall_s = wall_s
+        self._monotonic = monotonic
+        state = self._opened()
+        self._records = {_key(record): record for record in state.records}
+        # What waits since an earlier boot waits in vain: nobody knows when that was.
+        self._undated = [each for each in state.undated if each.boot == boot and each.key in self._records]
+        self._changed: dict[_Key, None] = {}
+        self._unsaved = False
+        self._save_at_s = float("-inf")
+
+    @property
+    def records(self) -> tuple[ChannelRecord, ...]:
+        """All that are known, in the order of their last change."""
+        return tuple(self._records.values())
+
+    def begin(self, configured: Iterable[ChannelRecord]) -> None:
+        """Take over what is configured at a start, and tell the whole history."""
+        self.adopt(configured)
+        self._changed = dict.fromkeys((*self._changed, *self._records))
+        self.tell()
+
+    def adopt(self, configured: Iterable[ChannelRecord]) -> None:
+        """From now on these are in force and no others. Told, and kept, with the next ``tell``."""
+        wanted = {_key(record): record for record in configured}
+        for key, record in list(self._records.items()):
+            if record.in_force and key not in wanted:
+                self._put(replace(self._dated(record, is_end=True), in_force=False))
+        for key, record in wanted.items():
+            known = self._records.get(key)
+            if known is None:
+                self._put(self._dated(replace(record, periods=(Period(None),))))
+                continue
+            # What isn't part of the name is the latest.
+            latest = replace(
+                record,
+                revision=known.revision,
+                periods=known.periods,
+                in_force=known.in_force,
+                said=known.said,
+                extra=known.extra,
+            )
+            if not known.in_force:
+                begun = replace(latest, in_force=True, periods=(*known.periods, Period(None)))
+                self._put(self._dated(begun))
+            elif latest != known:
+                self._put(latest)
+        self._forget_oldest()
+
+    def tell(self) -> None:
+        """Keep what has changed, then announce it."""
+        changed = [self._records[key] for key in self._changed if key in self._records]
+        if self._unsaved:
+            self._save()
+        self._changed.clear()
+        for record in changed:
+            self._announce(kafka_record(record))
+
+    def check(self, said: Mapping[str, Mapping[str, Any]]) -> None:
+        """Every now and then: what sensors, by name, said of themselves; what waited for clock or disk."""
+        for record in self.records:
+            told = said.get(record.sensor)
+            if told and record.in_force and (latest := _settings(told)) != record.said:
+                self._put(replace(record, said=latest))
+                _compare_serials(record, latest)
+        if self._undated and self._clock.synced:
+            self._date_all()
+        if self._changed or (self._unsaved and self._monotonic() >= self._save_at_s):
+            self.tell()
+
+    def _put(self, record: ChannelRecord) -> None:
+        key = _key(record)
+        known = self._records.pop(key, None)
+        # Grows also where the history was lost: what is told now counts more than what was told then.
+        revision = max(1 if known is None else known.revision + 1, int(self._wall_s()))
+        self._records[key] = replace(record, revision=revision)
+        self._changed.pop(key, None)
+        self._changed[key] = None
+        self._unsaved = True
+        self._save_at_s = float("-inf")
+
+    def _dated(self, record: ChannelRecord, *, is_end: bool = False) -> ChannelRecord:
+        """The record with now as the beginning, or the end, of its last period."""
+        periods = list(record.periods)
+        if len(periods) > MAX_PERIODS:
+            # Those that wait for the clock are counted from the beginning: they keep their places or go.
+            self._undated = [each for each in self._undated if each.key != _key(record)]
+            del periods[1 : len(periods) - MAX_PERIODS + 1]
+        now_us: int | None = None
+        if self._clock.synced:
+            now_us = self._clock.now_ns() // 1_000_000 * 1000
+        else:
+            since_boot_ms = (self._clock.now_ns() - self._clock.offset_ns()) // 1_000_000
+            self._undated.append(
+                _Undated(_key(record), len(periods) - 1, is_end, self._boot, max(since_boot_ms, 0))
+            )
+        periods[-1] = replace(periods[-1], **{"end_us" if is_end else "begin_us": now_us})
+        return replace(record, periods=tuple(periods))
+
+    def _date_all(self) -> None:
+        """The clock is set: what has happened since boot has a time now."""
+        offset_ms = self._clock.offset_ns() // 1_000_000
+        waiting, self._undated = self._undated, []
+        for each in waiting:
+            record = self._records.get(each.key)
+            if record is None or each.period >= len(record.periods):
+                continue
+            periods = list(record.periods)
+            end = "end_us" if each.is_end else "begin_us"
+            periods[each.period] = replace(periods[each.period], **{end: (each.mono_ms + offset_ms) * 1000})
+            self._put(replace(record, periods=tuple(periods)))
+
+    def _forget_oldest(self) -> None:
+        ended: dict[tuple[str, str], list[_Key]] = {}
+        for key, record in self._records.items():
+            if not record.in_force:
+                ended.setdefault(key[:2], []).append(key)
+        for keys in ended.values():
+            for key in keys[:-MAX_ENDED]:
+                if key not in self._changed:
+                    del self._records[key]
+
+    def _opened(self) -> _State:
+        try:
+            return _read(self._path)
+        except UnreadableHistory as error:
+            aside = self._path.with_name(self._path.name + ".damaged")
+            log.warning("event=calibrations.unreadable error=%s kept_as=%s", error, aside)
+            try:
+                self._path.replace(aside)
+            except OSError as refused:
+                log.warning("event=calibrations.not_set_aside error=%s", refused)
+            return _State()
+
+    def _save(self) -> None:
+        fields = {
+            "v": VERSION,
+            "records": [json.loads(encode_channel(record)) for record in self._records.values()],
+            "undated": [
+                [*each.key, each.period, each.is_end, each.boot, each.mono_ms] for each in self._undated
+            ],
+        }
+        try:
+            write_durably(self._path, json.dumps(fields))
+        except OSError as error:
+            level = logging.DEBUG if self._save_at_s > float("-inf") else logging.ERROR
+            log.log(level, "event=state.not_written path=%s error=%s", self._path, error)
+            self._save_at_s = self._monotonic() + _SAVE_AGAIN_S
+        else:
+            self._unsaved = False
+
+
+def _key(record: ChannelRecord) -> _Key:
+    return record.gateway, record.channel, record.cal
+
+
+def _read(path: Path) -> _State:
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return _State()
+    except (OSError, ValueError) as error:
+        raise UnreadableHistory(f"{path}: {error}") from error
+    try:
+        fields = json.loads(text)
+        records = tuple(parse_channel(json.dumps(each).encode()) for each in fields["records"])
+        undated = tuple(
+            _Undated(
+                (str(gateway), str(channel), str(cal)), int(period), bool(is_end), str(boot), int(mono_ms)
+            )
+            for gateway, channel, cal, period, is_end, boot, mono_ms in fields["undated"]
+        )
+        if not all(each.period >= 0 and 0 <= each.mono_ms <= _LONGEST_UP_MS for each in undated):
+            raise ValueError("undated has a period or a time since boot that can't be")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise UnreadableHistory(f"{path}: {type(error).__name__}: {error}") from error
+    return _State(records, undated)
+
+
+def _settings(said: Mapping[str, Any]) -> Mapping[str, Setting]:
+    """What a sensor says, as a record can have it: a driver may be anybody's."""
+    told: dict[str, Setting] = {}
+    for name, value in list(said.items())[:MAX_SETTINGS]:
+        number = isinstance(value, bool | int) or (isinstance(value, float) and value - value == 0)
+        text = value if isinstance(value, str) else str(value)
+        told[_printable(str(name))] = value if number else _printable(text)
+    return told
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text[:MAX_LABEL])
+
+
+def _compare_serials(record: ChannelRecord, said: Mapping[str, Setting]) -> None:
+    serial = said.get("serial")
+    if record.serial is not None and serial is not None and str(serial) != record.serial:
+        log.warning(
+            "event=sensor.other_serial sensor=%s configured=%s said=%s", record.sensor, record.serial, serial
+        )

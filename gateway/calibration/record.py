@@ -1,0 +1,178 @@
+"""A channel's calibration as the config has it: its record, its name and its expiry. Pure.
+
+The name (``cal``) is a digest of what determines a value and its uncertainty, as the config says it. What
+the program itself assumes where the config says nothing is not in it (an option's default, a datasheet's
+range), so another version of the daemon gives the same name; slope and offset always are, given or not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass, replace
+from datetime import date
+from itertools import chain
+from typing import Any, Final
+
+from cloud.wire.channel_records import MAX_LABEL, ChannelRecord, Period, Setting
+from drivers.interface import Channel
+from drivers.registry import driver_type
+from gateway.config.calibration import accuracy_of, expiry_date, range_of
+from gateway.config.model import SensorConfig
+
+CALIBRATION_EXPIRED: Final = "CALIBRATION_EXPIRED"
+"""The reason of a reading made after its calibration's last day."""
+
+EXPIRES: Final = "cal_expires"
+"""Field of a reading that waits for its time: the last day of its calibration."""
+
+_DAY_US: Final = 86_400_000_000
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+
+
+def configured(gateway: str, sensor: SensorConfig, channels: Iterable[Channel]) -> tuple[ChannelRecord, ...]:
+    """The record of each of a sensor's channels, in force since nobody knows when."""
+    return tuple(_record(gateway, sensor, channel) for channel in channels)
+
+
+def expiry_reasons(record: ChannelRecord, time_us: int, *, known: bool) -> tuple[str, ...]:
+    """Why a reading of this time is suspect: the day its calibration expires is over, in UTC.
+
+    ``known`` is False while the clock was never set: then nobody can tell, and CLOCK_UNSYNCED says so.
+    """
+    if known and record.expires is not None and has_expired(record.expires, time_us):
+        return (CALIBRATION_EXPIRED,)
+    return ()
+
+
+def in_range(channel: Channel, record: ChannelRecord) -> Channel:
+    """The channel with the range its record says, which may be narrower or wider than the datasheet's."""
+    lower, upper = record.range
+    return replace(channel, lower=lower, upper=upper)
+
+
+def unjudged_expiry(record: ChannelRecord) -> dict[str, str] | None:
+    """What a reading of unknown time carries along, so that it can be judged once its time is known."""
+    return None if record.expires is None else {EXPIRES: record.expires.isoformat()}
+
+
+def judge_expiry(extra: Mapping[str, Any] | None, time_us: int) -> tuple[str, ...]:
+    """The reasons of a reading whose time has become known, by what it has carried along."""
+    try:
+        expires = date.fromisoformat((extra or {})[EXPIRES])
+    except (KeyError, TypeError, ValueError):
+        return ()
+    return (CALIBRATION_EXPIRED,) if has_expired(expires, time_us) else ()
+
+
+def has_expired(expires: date, time_us: int) -> bool:
+    """Whether a moment (microseconds since the epoch) lies after the last day, in UTC."""
+    return time_us >= (expires.toordinal() + 1 - _EPOCH) * _DAY_US
+
+
+def calibration_id(determining: dict[str, object]) -> str:
+    """Name of a calibration: 8 hexadecimal digits that change when anything in it does."""
+    text = json.dumps(determining, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelRecord:
+    kind = driver_type(sensor.driver)
+    slope: float | None = None
+    offset: float | None = None
+    settings: dict[str, Setting] = {}
+    chosen: dict[str, Setting] = {}
+    shaping = kind.shaping(sensor.options, channel.quantity)
+    for name, value, is_default in chain.from_iterable(map(_options, shaping)):
+        if name in kind.wiring or value is None:
+            continue
+        if name == "slope":
+            slope = float(value)
+            continue
+        if name == "offset":
+            offset = float(value)
+            continue
+        settings[name] = _setting(value)
+        if not is_default:
+            chosen[name] = settings[name]
+    accuracy, limits = accuracy_of(sensor, channel.quantity), range_of(sensor, channel.quantity)
+    expires = expiry_date(sensor)
+    determining = {
+        "driver": sensor.driver,
+        "quantity": channel.quantity,
+        "slope": slope,
+        "offset": offset,
+        "options": chosen,
+        "range": limits,
+        "accuracy": None if accuracy is None else (accuracy.absolute, accuracy.percent),
+        "model": sensor.model,
+        "serial": sensor.serial,
+        "certificate": sensor.certificate,
+        "lab": sensor.lab,
+        "calibrated": sensor.calibrated,
+        "expires": expires,
+        "height_m": _float(sensor.height_m),
+        "boom_deg": _float(sensor.boom_deg),
+    }
+    return ChannelRecord(
+        gateway=gateway,
+        sensor=sensor.name,
+        quantity=channel.quantity,
+        # Only what is said: a key that comes with a later version changes no name.
+        cal=calibration_id({name: value for name, value in determining.items() if value not in (None, {})}),
+        revision=1,
+        in_force=True,
+        periods=(Period(None),),
+        unit=channel.unit,
+        driver=sensor.driver,
+        interval_s=float(sensor.interval_s),
+        range=limits if limits is not None else (float(channel.lower), float(channel.upper)),
+        raw_unit=channel.raw_unit,
+        slope=slope,
+        offset=offset,
+        settings=settings,
+        accuracy=_float(channel.accuracy) if accuracy is None else accuracy.absolute,
+        accuracy_percent=None if accuracy is None else accuracy.percent,
+        model=sensor.model,
+        serial=sensor.serial,
+        certificate=sensor.certificate,
+        lab=sensor.lab,
+        calibrated=sensor.calibrated,
+        expires=expires,
+        height_m=_float(sensor.height_m),
+        boom_deg=_float(sensor.boom_deg),
+        pair=sensor.pair,
+    )
+
+
+def _float(number: float | None) -> float | None:
+    return None if number is None else float(number)
+
+
+def _options(options: Any) -> Iterator[tuple[str, Any, bool]]:
+    """Each of a driver's options with its dotted name, and whether it has its default."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if is_dataclass(value):
+            for name, inner, is_default in _options(value):
+                yield f"{field.name}.{name}", inner, is_default
+            continue
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        yield field.name, value, value == default
+
+
+def _setting(value: Any) -> Setting:
+    """An option as the record tells it. Whole numbers and others are the same: 1 is 1.0."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return float(value)
+    return _label(value if isinstance(value, str) else json.dumps(value, default=str))
+
+
+def _label(text: str) -> str:
+    """A text that a record can have; what is too long or can't be printed is told from others by a digest."""
+    if len(text) <= MAX_LABEL and text.isprintable():
+        return text
+    return f"sha256:{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:16]}"

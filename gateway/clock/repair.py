@@ -1,0 +1,98 @@
+"""Readings of a clock that was not set: how they are marked, and what leaves of them in the end. Pure.
+
+Both ways out depend on nothing but the record's own bytes and the boot's verdict, so that a second copy of a
+reading (from the broker, or fetched again after a crash) leaves with the same bytes as the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from cloud.wire.schema import (
+    CLOCK_UNSYNCED,
+    GOOD,
+    MISSING,
+    NOT_EVALUATED,
+    REPAIRED,
+    SUSPECT,
+    UNSYNCED,
+    Reading,
+    encode_reading,
+    parse_reading,
+)
+from gateway.calibration.record import EXPIRES, judge_expiry
+from gateway.ports import Record
+from gateway.quality import REASON_FLAGS
+
+UNREPAIRED: Final = "unrepaired"
+"""Name of the header of a record whose time is not known yet: its boot. It is never sent."""
+RECEIVED_AT: Final = "received-at"
+_UNTESTED: Final = b" untested"
+
+
+def mark(reading: Reading, *, tested: bool = True) -> tuple[tuple[str, bytes], ...]:
+    """The header of a reading that has to wait for its time; none for any other.
+
+    ``tested``: its value has been compared with a range, so it is good if nothing is said against it.
+    """
+    if reading.clock != UNSYNCED or reading.boot is None or reading.mono_ms is None:
+        return ()
+    return ((UNREPAIRED, reading.boot.encode() + (b"" if tested else _UNTESTED)),)
+
+
+def boot_of(record: Record) -> str | None:
+    """The boot whose time a record has to wait for; None where it is a record like any other."""
+    for name, value in record.headers:
+        if name == UNREPAIRED:
+            return value.removesuffix(_UNTESTED).decode(errors="replace")
+    return None
+
+
+def unmarked(record: Record) -> Record:
+    """The record as it stands: nobody will ever know its time."""
+    return replace(record, headers=tuple(header for header in record.headers if header[0] != UNREPAIRED))
+
+
+def repaired(record: Record, offset_ms: int) -> Record:
+    """The record with its time, by the wall time at boot (ms since the epoch).
+
+    Its header ``received-at``, which is by the clock as it was, goes. A record that doesn't say when it was,
+    or a moment that no calendar has, stays as it stands.
+    """
+    try:
+        reading = parse_reading(record.value, unrepaired=True)
+        if reading.mono_ms is None:
+            return unmarked(record)
+        time_us = (reading.mono_ms + offset_ms) * 1000
+        reasons = tuple(reason for reason in reading.reasons if reason != CLOCK_UNSYNCED)
+        if reading.value is not None:
+            reasons = tuple(dict.fromkeys((*reasons, *judge_expiry(reading.extra, time_us))))
+        extra = {name: field for name, field in (reading.extra or {}).items() if name != EXPIRES}
+        value = encode_reading(
+            replace(
+                reading,
+                time_us=time_us,
+                clock=REPAIRED,
+                boot=None,
+                mono_ms=None,
+                reasons=reasons,
+                extra=extra or None,
+                quality=_quality(reading, reasons, record),
+            )
+        )
+    except (ValueError, OverflowError, OSError):
+        return unmarked(record)
+    headers = tuple(header for header in record.headers if header[0] not in (UNREPAIRED, RECEIVED_AT))
+    return replace(record, value=value, headers=headers)
+
+
+def _quality(reading: Reading, reasons: tuple[str, ...], record: Record) -> int:
+    """The flag that the reading would have had at once with a clock that was right."""
+    if reading.value is None:
+        return MISSING
+    if reasons:
+        # OVER_RANGE is the sensor's range (fail) or the site's (suspect): the reading says which.
+        return min(reading.quality, max(REASON_FLAGS.get(reason, SUSPECT) for reason in reasons))
+    untested = any(name == UNREPAIRED and value.endswith(_UNTESTED) for name, value in record.headers)
+    return NOT_EVALUATED if untested else GOOD

@@ -1,0 +1,117 @@
+"""``fieldgate status --bootstrap-servers``: what became of everything that was sampled, as a table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from cloud.errors import CloudError
+from cloud.kafka.run_accounts import Books, RunAccount
+from cloud.kafka.topic_scan import read_books
+from gateway.commands.progress import Progress
+
+_COUNTS: Final = (
+    "sampled", "in_kafka", "repeats", "dead_letters", "dropped", "expired", "pending", "unaccounted",
+    "never_sampled",
+)  # fmt: skip
+_ONLY_IF_ANY: Final = frozenset({"expired", "never_sampled"})
+
+
+def _totals(accounts: Sequence[RunAccount]) -> dict[str, int]:
+    return {name: sum(getattr(account, name) or 0 for account in accounts) for name in _COUNTS}
+
+
+def as_json(books: Books, accounts: Sequence[RunAccount]) -> dict[str, Any]:
+    """The accounts as one object, for programs."""
+    letters: dict[str, dict[str, int]] = {}
+    for (gateway, reason), count in sorted(books.letters.items()):
+        letters.setdefault(gateway, {})[reason] = count
+    return {
+        "balanced": all(account.balanced for account in accounts),
+        "total": _totals(accounts),
+        "runs": [asdict(account) | {"balanced": account.balanced} for account in accounts],
+        "dead_letters_by_reason": letters,
+        "unreadable_records": dict(books.unreadable),
+    }
+
+
+def _table(accounts: Sequence[RunAccount]) -> Table:
+    totals = _totals(accounts)
+    shown = [name for name in _COUNTS if name not in _ONLY_IF_ANY or totals[name]]
+    table = Table(box=None, pad_edge=False)
+    for name in ("gateway", "run", "state", "last word"):
+        table.add_column(name, no_wrap=True)
+    for name in shown:
+        table.add_column(name.replace("_", " "), justify="right")
+    # Columns of their own only where there is something in them.
+    untold = any(account.untold_s is not None for account in accounts)
+    if untold:
+        table.add_column("may lack", no_wrap=True)
+    for account in accounts:
+        table.add_row(
+            account.gateway,
+            account.run,
+            account.state,
+            _moment(account.told_ms),
+            *(_cell(getattr(account, name)) for name in shown),
+            *([_untold(account)] if untold else []),
+            style=None if account.balanced else "bold red",
+        )
+    if len(accounts) > 1:
+        table.add_row("total", "", "", "", *(_cell(totals[name]) for name in shown), style="bold")
+    return table
+
+
+def _untold(account: RunAccount) -> str:
+    return "" if account.untold_s is None else f"its last {account.untold_s:g} s"
+
+
+def _cell(count: int | None) -> str:
+    return "–" if count is None else f"{count:,}"
+
+
+def _moment(at_ms: int | None) -> str:
+    return "–" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%m-%d %H:%M:%SZ")
+
+
+def run(
+    bootstrap_servers: str, *, gateway: str | None, topics: Sequence[str], properties: Mapping[str, str],
+    timeout_s: float, json_output: bool,
+) -> int:  # fmt: skip
+    """Print the accounts: 0, or 1 where something is unaccounted or Kafka can't be read."""
+    progress = Progress("records read")
+    try:
+        books = read_books(
+            bootstrap_servers,
+            gateway=gateway,
+            topics=topics or None,
+            properties=properties,
+            timeout_s=timeout_s,
+            progress=progress,
+        )
+    except CloudError as error:
+        progress.end()
+        sys.stderr.write(f"fieldgate: {error}\n")
+        return 1
+    progress.end()
+    accounts = books.accounts()
+    answer = as_json(books, accounts)
+    if json_output:
+        sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+    else:
+        # A wide table is cut at 80 columns when it is piped: nobody wants that in a file.
+        console = Console() if sys.stdout.isatty() else Console(width=200)
+        if accounts:
+            console.print(_table(accounts))
+        else:
+            console.print("no runs and no readings" + ("" if gateway is None else f" of {gateway}"))
+        for topic, count in sorted(books.unreadable.items()):
+            console.print(f"{topic}: {count:,} records are not what the topic is for", highlight=False)
+    return 0 if answer["balanced"] else 1

@@ -1,0 +1,123 @@
+"""``fieldgate calibrations``: which calibration was in force when, and what the config would change."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
+from cloud.wire.fields import format_time
+from gateway.calibration.history import UnreadableHistory, read_history
+from gateway.config import ConfigError, load
+from gateway.daemon.build import calibration_history_path, channel_records
+
+State = Literal["ended", "in force", "until reload", "from reload"]
+
+_WIDTH: Final = 400
+_STYLES: Final[dict[State, str]] = {
+    "ended": "bright_black",
+    "in force": "green",
+    "until reload": "yellow",
+    "from reload": "yellow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A record and how it stands: by the history alone, and by what the config has now."""
+
+    record: ChannelRecord
+    state: State
+
+
+def standing(history: Iterable[ChannelRecord], configured: Iterable[ChannelRecord]) -> list[Known]:
+    """All records, by channel and then in the order of their beginnings."""
+    wanted = {(record.gateway, record.channel, record.cal): record for record in configured}
+    known = []
+    for record in history:
+        coming = wanted.get((record.gateway, record.channel, record.cal))
+        if record.in_force:
+            wanted.pop((record.gateway, record.channel, record.cal), None)
+            known.append(Known(record, "in force" if coming is not None else "until reload"))
+        else:
+            known.append(Known(record, "ended"))
+    known += [Known(record, "from reload") for record in wanted.values()]
+    return sorted(known, key=lambda each: (each.record.gateway, each.record.channel, _place(each)))
+
+
+def _place(known: Known) -> tuple[bool, int]:
+    return known.state == "from reload", known.record.valid_from_us or 0
+
+
+def _table(known: Sequence[Known]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("channel", "cal", "state", "from", "to", "serial"):
+        table.add_column(name, no_wrap=True)
+    for name in ("slope", "offset"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("calibrated", "expires"):
+        table.add_column(name, no_wrap=True)
+    for each in known:
+        record = each.record
+        last = len(record.periods) - 1
+        for number, period in enumerate(record.periods):
+            state: State = each.state if number == last else "ended"
+            table.add_row(
+                record.channel,
+                record.cal,
+                Text(state, style=_STYLES[state]),
+                *_ends(period, state),
+                record.serial or "",
+                "" if record.slope is None else f"{record.slope:g}",
+                "" if record.offset is None else f"{record.offset:g}",
+                "" if record.calibrated is None else str(record.calibrated),
+                "" if record.expires is None else str(record.expires),
+            )
+    return table
+
+
+def _ends(period: Period, state: State) -> tuple[str, str]:
+    if state == "from reload":
+        return "", ""
+    begin = "unknown" if period.begin_us is None else _minute(period.begin_us)
+    if period.end_us is not None:
+        return begin, _minute(period.end_us)
+    return begin, "unknown" if state == "ended" else ""
+
+
+def _minute(time_us: int) -> str:
+    return format_time(time_us)[:16].replace("T", " ") + "Z"
+
+
+def run(path: Path, *, json_output: bool) -> int:
+    """Print the history beside a config's outbox: 0, or 1 where the config or the history can't be read."""
+    try:
+        config = load(path)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    place = calibration_history_path(config)
+    try:
+        known = standing(read_history(place), channel_records(config))
+    except UnreadableHistory as error:
+        sys.stderr.write(f"fieldgate: {error}; the daemon sets it aside at its next start\n")
+        return 1
+    if json_output:
+        answer: list[dict[str, Any]] = [
+            {**json.loads(encode_channel(each.record)), "state": each.state} for each in known
+        ]
+        sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+        return 0
+    if not place.exists():
+        sys.stdout.write(f"no history yet: the daemon writes {place} when it starts\n")
+    # A narrow terminal breaks the lines; figures that are cut off would be of no use.
+    Console(width=_WIDTH).print(_table(known))
+    return 0

@@ -1,0 +1,76 @@
+"""``fieldgate check``: whether a config is right, and what it means."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from drivers.registry import plug_in_problems
+from gateway.config import Config, Problem, check
+from gateway.forwarding import capacity
+
+OK, FAILED = 0, 1
+
+
+def run(path: Path, *, json_output: bool) -> int:
+    """Print each problem as ``file:line: key: …``, or all as one JSON object; 1 on errors, else 0."""
+    config, problems = check(path)
+    problems += _unused_packages(path, problems)
+    errors = sum(problem.severity == "error" for problem in problems)
+    if json_output:
+        answer = {
+            "file": str(path),
+            "ok": not errors,
+            "errors": errors,
+            "warnings": len(problems) - errors,
+            "problems": [asdict(problem) for problem in problems],
+            "summary": _facts(config) if config is not None else None,
+        }
+        sys.stdout.write(json.dumps(answer) + "\n")
+        return FAILED if errors else OK
+    for problem in problems:
+        marker = " [warning]" if problem.severity == "warning" else ""
+        sys.stdout.write(f"{problem}{marker}\n")
+    if config is None:
+        sys.stdout.write(f"{_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}\n")
+        return FAILED
+    sys.stdout.write(summary(config) + "\n")
+    return OK
+
+
+def summary(config: Config) -> str:
+    """What a config means, on one line."""
+    facts = _facts(config)
+    return (
+        f"good: gateway {facts['gateway']} on board {facts['board']}: {_count(facts['sensors'], 'sensor')}, "
+        f"{_count(facts['channels'], 'channel')}, {facts['readings_per_s']:g} readings/s"
+        f" to {config.kafka.bootstrap_servers}"
+    )
+
+
+def _unused_packages(path: Path, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    """Warnings of installed packages whose drivers are broken, though no sensor needs them."""
+    told = {problem.message for problem in problems}
+    broken = plug_in_problems().values()
+    return tuple(
+        Problem(str(path), None, "", f"installed, not used here: {message}", severity="warning")
+        for message in broken
+        if message not in told
+    )
+
+
+def _facts(config: Config) -> dict[str, Any]:
+    return {
+        "gateway": config.gateway.id,
+        "board": config.board.kind,
+        "sensors": len(config.sensors),
+        "channels": capacity.channels(config),
+        "readings_per_s": round(capacity.readings_per_s(config), 3),
+    }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

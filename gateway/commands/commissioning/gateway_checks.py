@@ -1,0 +1,119 @@
+"""The gateway itself: whether readings leave, where they wait, whether it knows the time.
+
+Judged by what the running daemon says of itself (``/api/status``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from buffer.reader import files_of
+from gateway.calibration.history import UnreadableHistory, read_history
+from gateway.commands.calibrations import standing
+from gateway.commands.commissioning.session import Result
+from gateway.config import Config
+from gateway.daemon.build import calibration_history_path, channel_records
+from gateway.forwarding import capacity
+
+_LIVE_ACK_S: Final = 30.0
+"""Live, something is confirmed each second; a metered uplink confirms a batch every ``batch_s``."""
+_FEW_DAYS: Final = 7.0
+_HOT_CELSIUS: Final = 80.0
+_NOT_RUNNING: Final = "the daemon doesn't run: sudo systemctl enable --now fieldgate"
+
+
+def gateway_checks(
+    config: Config, status: Mapping[str, Any] | None, days: float | None, stale: Sequence[str]
+) -> Iterator[tuple[str, Result]]:
+    """Check and result, in order. Pure.
+
+    ``days`` the outbox holds without Kafka, None where that isn't known; ``stale`` are channels that the
+    daemon measures with other figures than the config's.
+    """
+    if status is None:
+        yield "daemon", Result("fault", _NOT_RUNNING)
+        return
+    yield "daemon", _daemon(status)
+    reload = f"the daemon has other figures for {', '.join(stale)}: sudo systemctl reload fieldgate"
+    yield "calibrations", _result(not stale, "the daemon measures with the config's", reload)
+    connected = bool(status.get("mqtt_connected"))
+    yield "broker", _result(connected, "local broker connected", "no connection to the local broker")
+    yield "uplink", _uplink(config, status)
+    yield "outbox", _outbox(status, days)
+    synced = status.get("clock") == "synced"
+    yield "clock", _result(synced, "synchronised", "not synchronised: readings wait for it")
+    yield "disk", _disk(config, status)
+
+
+def outbox_days(config: Config, status: Mapping[str, Any]) -> float | None:
+    """How many days of readings find room. Raises OutboxError."""
+    free = (status.get("machine") or {}).get("disk_free_bytes")
+    if free is None:
+        return None
+    room = capacity.room_bytes(config, files_of(config.outbox.path).total, free)
+    return capacity.days(room, config, capacity.bytes_per_reading(config))
+
+
+def not_in_force(config: Config) -> list[str]:
+    """Channels whose calibration the daemon hasn't taken over, by its own history."""
+    try:
+        known = standing(read_history(calibration_history_path(config)), channel_records(config))
+    except UnreadableHistory:
+        return ["every sensor"]
+    return list(dict.fromkeys(each.record.channel for each in known if "reload" in each.state))
+
+
+def _result(good: bool, words: str, otherwise: str) -> Result:
+    return Result("passed", words) if good else Result("fault", otherwise)
+
+
+def _daemon(status: Mapping[str, Any]) -> Result:
+    error = (status.get("config") or {}).get("error")
+    if error:
+        return Result("fault", f"it has refused the config file as it is now: {error}")
+    hung = status.get("sensors_hung") or ()
+    if hung:
+        return Result("fault", f"hangs: {', '.join(hung)}")
+    machine = status.get("machine") or {}
+    celsius = machine.get("cpu_celsius")
+    if celsius is not None and celsius >= _HOT_CELSIUS:
+        return Result("fault", f"the processor is at {celsius:.0f} °C: shade or vent the box")
+    return Result(
+        "passed", f"runs, version {machine.get('version')}, since {status.get('uptime_s', 0):.0f} s"
+    )
+
+
+def _uplink(config: Config, status: Mapping[str, Any]) -> Result:
+    parked = status.get("parked_topics") or ()
+    if parked:
+        return Result(
+            "fault", f"Kafka takes nothing for {', '.join(map(str, parked))}: missing topic or right"
+        )
+    ago_s = status.get("kafka_confirmed_ago_s")
+    limit_s = _LIVE_ACK_S + (2 * config.uplink.batch_s if config.uplink.mode == "metered" else 0.0)
+    if ago_s is None:
+        return Result("fault", f"Kafka has confirmed nothing so far ({config.kafka.bootstrap_servers})")
+    told = f"Kafka's last acknowledgement {ago_s:.0f} s ago"
+    good = ago_s <= limit_s
+    return Result("passed" if good else "fault", told, figures={"acknowledged_ago_s": float(ago_s)})
+
+
+def _outbox(status: Mapping[str, Any], days: float | None) -> Result:
+    problem = status.get("outbox_problem")
+    if problem:
+        return Result("fault", f"can't be written: {problem}")
+    waiting = f"{status.get('outbox_records', 0):,} records wait"
+    if days is None or days == float("inf"):
+        return Result("passed", waiting)
+    figures = {"days": round(days, 1)}
+    words = f"{waiting}; room for {days:.1f} days without uplink"
+    return Result("passed" if days >= _FEW_DAYS else "fault", words, figures=figures)
+
+
+def _disk(config: Config, status: Mapping[str, Any]) -> Result:
+    free = (status.get("machine") or {}).get("disk_free_bytes")
+    if free is None:
+        return Result("fault", "what is free on the disk isn't known")
+    words = f"{free / (1 << 20):,.0f} MiB free, {config.outbox.min_free_disk / (1 << 20):,.0f} are kept free"
+    return Result("passed" if free > config.outbox.min_free_disk else "fault", words)

@@ -1,0 +1,88 @@
+"""What a demo is asked to do, from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gateway.commands.cli_types import not_negative, override, positive
+
+MAST: Final = Path(__file__).with_name("mast.toml")
+"""The simulated mast that is shown when no config is named."""
+
+_DAY_S: Final = 86_400
+_INTERVAL: Final = re.compile(r"(\d+)(s|m|h)", re.ASCII)
+_UNIT_S: Final = {"s": 1, "m": 60, "h": 3600}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """One demo. ``workdir`` None: a fresh directory. Seconds are real ones."""
+
+    config: Path = MAST
+    overrides: Mapping[str, object] | None = None
+    workdir: Path | None = None
+    seconds: float | None = None
+    interval: str = "1m"
+    json: bool = False
+    drain_timeout_s: float = 120.0
+    resume: bool = False
+    restart_after_s: float = 1.0
+
+    @property
+    def unattended(self) -> bool:
+        """Whether it ends by itself."""
+        return self.json or self.seconds is not None
+
+    @property
+    def interval_s(self) -> int:
+        """The interval of the statistics in seconds."""
+        return interval_s(self.interval)
+
+
+def interval_s(text: str) -> int:
+    """Seconds in ``30s``, ``1m``, ``1h``. Raises ArgumentTypeError unless they divide a day."""
+    match = _INTERVAL.fullmatch(text)
+    seconds = int(match[1]) * _UNIT_S[match[2]] if match else 0
+    if seconds == 0 or _DAY_S % seconds:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no interval that divides a day, such as 30s, 1m or 10m"
+        )
+    return seconds
+
+
+def _interval(text: str) -> str:
+    interval_s(text)
+    return text
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Options from arguments; wrong usage ends with SystemExit(2)."""
+    parser = argparse.ArgumentParser(
+        prog="fieldgate demo",
+        description="Kafka, Mosquitto, a gateway and the Spark jobs on this machine. Ctrl-C stops all of it.",
+    )
+    add = parser.add_argument
+    add("-c", "--config", type=Path, default=MAST, metavar="FILE", help="default: a simulated mast")
+    add("--set", dest="overrides", metavar="KEY=VALUE", type=override, action="append", default=[],
+        help="override a key of the file (repeatable)")  # fmt: skip
+    add(
+        "--workdir",
+        type=Path,
+        metavar="DIR",
+        help="where all data goes; default: a fresh temporary directory",
+    )
+    add("--seconds", type=positive, metavar="N", help="stop sampling after N seconds, drain, end")
+    add("--interval", type=_interval, default="1m", metavar="T", help="of the statistics (default: 1m)")
+    add("--json", action="store_true", help="no live view; end by itself with one JSON object")
+    add("--drain-timeout", dest="drain_timeout_s", type=positive, default=120.0, metavar="S",
+        help="how long the tables may take to catch up at the end (default: 120)")  # fmt: skip
+    add("--resume", action="store_true", help="go on in a DIR that an earlier demo left")
+    add("--restart-after", dest="restart_after_s", type=not_negative, default=1.0, metavar="S",
+        help="how long a component that died stays down, to try outages (default: 1)")  # fmt: skip
+    given = vars(parser.parse_args(arguments))
+    return Options(**{**given, "overrides": dict(given["overrides"])})

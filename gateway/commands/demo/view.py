@@ -1,0 +1,181 @@
+"""What the demo shows: a live picture on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from gateway.commands.demo.observer import Observation
+from gateway.commands.demo.supervision import State
+from gateway.commands.status import channel_table
+
+_LINE_EVERY_S: Final = 5.0
+_FRAME_S: Final = 0.5
+_LINES_AROUND_CHANNELS: Final = 10
+_STYLE: Final = {
+    State.WAITING: "dim",
+    State.STARTING: "yellow",
+    State.UP: "green",
+    State.DOWN: "bold red",
+    State.STOPPED: "dim",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One moment of a demo; ``live_time`` is False where event time is replayed."""
+
+    gateway: str
+    phase: str
+    elapsed_s: float
+    states: Mapping[str, State]
+    restarts: Mapping[str, int]
+    seen: Observation
+    live_time: bool
+    hints: tuple[str, ...]
+
+
+class View(Protocol):
+    """Where pictures go. Used as a context manager."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def show(self, picture: Picture) -> None:
+        """Show a newer picture; cheap when called often."""
+
+
+class LiveView:
+    """Redraws the whole picture on a terminal, twice a second."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console()
+        self._live = Live(console=self._console, auto_refresh=False, screen=False, vertical_overflow="crop")
+        self._drawn_s = -_FRAME_S
+        self._phase = ""
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def show(self, picture: Picture) -> None:
+        """Redraw, unless it was done a moment ago and the phase is the same."""
+        if picture.phase != self._phase or picture.elapsed_s - self._drawn_s >= _FRAME_S:
+            self._phase = picture.phase
+            self._drawn_s = picture.elapsed_s
+            self._live.update(render(picture, self._console.height, datetime.now(UTC)), refresh=True)
+
+
+class LineView:
+    """Writes a line when a component or the phase changes, and every few seconds a summary."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._states: dict[str, str] = {}
+        self._phase = ""
+        self._summary_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, picture: Picture) -> None:
+        """Write what is new."""
+        if picture.phase != self._phase:
+            self._phase = picture.phase
+            self._write(picture, picture.phase)
+        for name, state in picture.states.items():
+            if self._states.get(name, State.WAITING) != state:
+                self._write(picture, f"{name} is {state}")
+            self._states[name] = state
+        if picture.elapsed_s - self._summary_s >= _LINE_EVERY_S:
+            self._summary_s = picture.elapsed_s
+            self._write(picture, f"{_flow(picture)}; {_stored(picture.seen)}")
+
+    def _write(self, picture: Picture, text: str) -> None:
+        self._stream.write(f"{_clock(picture.elapsed_s)} {text}\n")
+        self._stream.flush()
+
+
+def render(picture: Picture, height: int, now: datetime) -> RenderableType:
+    """The picture for a terminal of this height (80 columns suffice)."""
+    channels: Mapping[str, Any] = (picture.seen.status or {}).get("channels") or {}
+    room = max(height - _LINES_AROUND_CHANNELS - len(picture.hints), 3)
+    shown = dict(sorted(channels.items())[:room])
+    left_out = len(channels) - len(shown)
+    body: list[RenderableType] = [_head(picture), _components(picture)]
+    body += [Text(_flow(picture)), Text(_stored(picture.seen)), Text()]
+    if shown:
+        body.append(channel_table(shown, now if picture.live_time else None))
+    else:
+        body.append(Text("No readings yet.", style="dim"))
+    if left_out:
+        body.append(Text(f"… and {left_out} more", style="dim"))
+    body += [Text(), *(Text(hint, style="dim") for hint in picture.hints)]
+    return Group(*body)
+
+
+def _head(picture: Picture) -> RenderableType:
+    line = Table.grid(expand=True)
+    line.add_column()
+    line.add_column(justify="right")
+    title = Text.assemble(("fieldgate demo ", "bold"), picture.gateway, ("  " + picture.phase, "cyan"))
+    line.add_row(title, f"{_clock(picture.elapsed_s)}  Ctrl-C stops")
+    return line
+
+
+def _components(picture: Picture) -> Text:
+    text = Text()
+    for name, state in picture.states.items():
+        text.append(f"{name} ")
+        text.append(str(state), style=_STYLE[state])
+        if picture.restarts[name]:
+            text.append(f" (restarts {picture.restarts[name]})", style="yellow")
+        text.append("   ")
+    return text
+
+
+def _flow(picture: Picture) -> str:
+    status = picture.seen.status
+    if status is None:
+        return "The gateway does not answer." if picture.states["gateway"] is State.UP else "No gateway yet."
+    return (
+        f"{picture.seen.readings_per_s:.1f} readings/s, sampled {status.get('sampled', 0)}, "
+        f"in flight {status.get('in_flight', 0)}, uplink {status.get('uplink')}, "
+        f"outbox {status.get('outbox_records', 0)}"
+    )
+
+
+def _stored(seen: Observation) -> str:
+    records = "–" if seen.kafka_records is None else str(seen.kafka_records)
+    counts = seen.counts
+    return (
+        f"Kafka {records} records; tables: readings {counts.rows}, "
+        f"statistics {counts.statistics_rows}, quarantine {counts.quarantined}"
+    )
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes:02}:{rest:02}"

@@ -1,0 +1,106 @@
+"""The order in which ``doctor`` looks at things. Nothing is created, sent or locked.
+
+It needs no more rights than the daemon has. Sensors are looked at only where no daemon has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from drivers.interface import Board, DriverError
+from gateway.clock.system_clock import kernel_synchronised
+from gateway.commands.doctor import devices, i2c, network, pi, sensors, storage
+from gateway.commands.doctor.findings import Finding
+from gateway.commands.doctor.host import Host
+from gateway.commands.read import CannotRead, daemon_status
+from gateway.config import Config, check
+from gateway.daemon import build
+from gateway.forwarding import capacity
+
+_SENSORS_S: Final = 20.0
+
+
+def examine(path: Path, timeout_s: float, host: Host | None = None) -> Iterator[Finding]:
+    """Everything, one after the other, as it is found. ``timeout_s`` is for Kafka's answer."""
+    config, problems = check(path)
+    for problem in problems:
+        yield Finding("config", "error" if problem.severity == "error" else "warning", str(problem))
+    if config is None:
+        return
+    rate = capacity.readings_per_s(config)
+    yield Finding("config", "ok", f"{path}: {capacity.channels(config)} channels, {rate:.3g} readings/s")
+    yield from storage.outbox(config)
+    yield from hardware(config, host or Host(), daemon=daemon_status)
+    yield network.broker(config)
+    yield from network.kafka(config, timeout_s)
+    yield clock(config)
+    yield storage.volume(config)
+
+
+def hardware(
+    config: Config,
+    host: Host,
+    open_board: Callable[[Config], Board] = build.open_fitted_board,
+    daemon: Callable[[Config], dict[str, Any] | None] = lambda config: None,
+) -> Iterator[Finding]:
+    """The board, its pins and buses, and the sensors on them."""
+    wired = devices.needs(config.sensors)
+    on_bus = {name for names in wired.addresses.values() for name in names}
+    explained: set[str] = set()
+    if config.board.kind == "raspberry-pi":
+        yield from pi.findings(host)
+        if not host.is_pi:
+            explained = {*on_bus, *(name for names in wired.pins.values() for name in names)}
+        else:
+            kernel_counts = getattr(config.board.options, "counting", None) in ("auto", "kernel")
+            seen = list(devices.findings(host, wired, kernel_counts=kernel_counts))
+            yield from seen
+            if any(each.subject == "i2c" and each.state == "error" for each in seen):
+                explained = on_bus
+    if not config.sensors:
+        return
+    try:
+        status = daemon(config)
+    except CannotRead as error:
+        yield Finding("sensor", "warning", f"not looked at: {error}")
+        return
+    if status is not None:
+        yield from sensors.from_daemon(config, status)
+        return
+    try:
+        board = open_board(config)
+    except DriverError as error:
+        yield Finding("board", "error", str(error))
+        return
+    try:
+        if on_bus - explained:
+            found, silent = _scanned(board, wired)
+            yield from found
+            explained |= silent
+        yield from sensors.from_board(config, board, _SENSORS_S, explained)
+    finally:
+        board.close()
+
+
+def _scanned(board: Board, wired: devices.Needs) -> tuple[list[Finding], set[str]]:
+    try:
+        bus = board.i2c()
+    except DriverError as error:
+        return [Finding("i2c", "error", str(error))], {
+            name for names in wired.addresses.values() for name in names
+        }
+    return i2c.look_at(bus, wired)
+
+
+def clock(config: Config) -> Finding:
+    """Whether the time can be trusted."""
+    if config.board.kind in ("simulated", "replay"):
+        return Finding("clock", "ok", f"the {config.board.kind} board has its own")
+    if kernel_synchronised():
+        return Finding("clock", "ok", "the kernel says that it is synchronised")
+    remedy = "see timedatectl, chronyc tracking; a mast without network needs GPS or a clock chip"
+    if config.clock.trust == "kernel":
+        return Finding("clock", "warning", "not synchronised: readings wait in the outbox", remedy)
+    return Finding("clock", "warning", 'not synchronised, and trusted: clock.trust = "always"', remedy)

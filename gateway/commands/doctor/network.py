@@ -1,0 +1,118 @@
+"""The local broker, Kafka and its topics."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from cloud.errors import CloudError
+from cloud.kafka.cluster_check import NoAnswer, look_at
+from cloud.kafka.provision import TOPICS
+from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.schema import (
+    DEAD_LETTER_TOPIC,
+    EVENTS_TOPIC,
+    RAW_TOPIC,
+    RUNS_TOPIC,
+    STATUS_TOPIC,
+    reading_topic,
+)
+from drivers.registry import driver_type
+from gateway.commands.doctor.findings import Finding
+from gateway.config import Config
+
+_MQTT_TIMEOUT_S: Final = 3.0
+
+
+def broker(config: Config) -> Finding:
+    """Whether Mosquitto lets us in."""
+    address = f"{config.mqtt.host}:{config.mqtt.port}"
+    answered = threading.Event()
+    refusals: list[str] = []
+
+    def connected(_client: object, _data: object, _flags: object, reason: object, _more: object) -> None:
+        if str(reason) != "Success":
+            refusals.append(str(reason))
+        answered.set()
+
+    client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+    client.connect_timeout = _MQTT_TIMEOUT_S
+    if config.mqtt.login is not None:
+        client.username_pw_set(*config.mqtt.login)
+    client.on_connect = connected
+    begin_s = time.monotonic()
+    try:
+        client.connect(config.mqtt.host, config.mqtt.port)
+    except OSError as error:
+        return Finding(
+            "mqtt", "error", f"{address}: {error}", "start Mosquitto there: systemctl status mosquitto"
+        )
+    client.loop_start()
+    there = answered.wait(_MQTT_TIMEOUT_S)
+    took_s = time.monotonic() - begin_s
+    client.disconnect()
+    client.loop_stop()
+    if refusals:
+        return Finding("mqtt", "error", f"{address} refuses: {refusals[0]}", "see the broker's log")
+    if not there:
+        return Finding(
+            "mqtt", "error", f"{address} accepts and doesn't speak MQTT 5", "see mqtt.host and mqtt.port"
+        )
+    return Finding("mqtt", "ok", f"{address} answers in {took_s * 1000:.0f} ms")
+
+
+def kafka(config: Config, timeout_s: float) -> Iterator[Finding]:
+    """Whether the cluster answers and has the topics."""
+    servers = config.kafka.bootstrap_servers
+    try:
+        cluster = look_at(servers, config.kafka.properties, timeout_s)
+    except NoAnswer as error:
+        yield Finding(
+            "kafka", "error", f"{servers}: {error}",
+            "name, port, firewall, kafka.properties (security.protocol, certificates); "
+            "readings wait in the outbox meanwhile",
+        )  # fmt: skip
+        return
+    except CloudError as error:
+        yield Finding("kafka", "error", f"kafka.properties: {error}", "correct [kafka.properties]")
+        return
+    yield Finding(
+        "kafka", "ok", f"{servers} answers in {cluster.took_s * 1000:.0f} ms, {cluster.brokers} brokers"
+    )
+    yield from topic_findings(config, cluster.topics)
+
+
+def topic_findings(config: Config, present: Collection[str]) -> Iterator[Finding]:
+    """Which of the topics that are needed are missing."""
+    wanted = wanted_topics(config)
+    missing = sorted(wanted - set(present))
+    ours = [topic for topic in missing if topic in TOPICS]
+    others = [topic for topic in missing if topic not in TOPICS]
+    if ours:
+        remedy = f"fieldgate provision topics --bootstrap-servers {config.kafka.bootstrap_servers}"
+        yield Finding("topics", "error", f"missing: {', '.join(ours)}", remedy)
+    if others:
+        yield Finding("topics", "error", f"missing: {', '.join(others)}", "create them, or see kafka.topic")
+    if not missing:
+        yield Finding("topics", "ok", f"all {len(wanted)} are there")
+
+
+def wanted_topics(config: Config) -> set[str]:
+    """Every topic this config sends to."""
+    quantities = {
+        channel.quantity
+        for sensor in config.sensors
+        for channel in driver_type(sensor.driver).channels_of(sensor.options)
+    }
+    for forward in config.forwards:
+        quantities.update(part.quantity for part in forward.readings or ())
+        if forward.quantity is not None:
+            quantities.add(forward.quantity)
+    topics = {reading_topic(config.kafka.topic, quantity) for quantity in quantities}
+    raw = {RAW_TOPIC} if any(forward.payload == "raw" for forward in config.forwards) else set()
+    return topics | raw | {RUNS_TOPIC, STATUS_TOPIC, EVENTS_TOPIC, CHANNELS_TOPIC, DEAD_LETTER_TOPIC}

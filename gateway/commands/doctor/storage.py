@@ -1,0 +1,106 @@
+"""The outbox, the disk it is on, and what the uplink will cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from math import log
+from typing import Final
+
+from buffer.errors import OutboxError
+from buffer.files import free_bytes
+from buffer.reader import OutboxReader, files_of, user_of
+from gateway.commands.doctor.findings import Finding, size_text
+from gateway.config import Config
+from gateway.forwarding import capacity
+
+_FEW_DAYS: Final = 7.0
+_MONTH_S: Final = 30 * 86_400
+
+# TCP payload both ways for a reading, measured (docs/performance.md): live by readings a second, metered by
+# readings a batch. Between the points by the logarithm.
+_LIVE_BYTES: Final = ((2.0, 533.0), (12.0, 428.0))
+_BATCH_BYTES: Final = ((12.0, 145.0), (60.0, 84.0), (720.0, 19.0))
+
+
+def outbox(config: Config) -> Iterator[Finding]:
+    """The outbox's files, who uses them, and how long they last without Kafka."""
+    path = config.outbox.path
+    directory = path.parent
+    there = next(place for place in (directory, *directory.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        yield Finding(
+            "outbox", "error", f"{there} can't be written by this user",
+            f"make {directory}, writable for the daemon's user, or set outbox.path; or ask as that user",
+        )  # fmt: skip
+        return
+    user = user_of(path)
+    use = f"in use by process {user}" if user is not None else "not in use"
+    if path.exists():
+        try:
+            with OutboxReader(path) as reader:
+                newest, oldest = reader.newest(), next(reader.blocks(), None)
+        except OutboxError as error:
+            yield Finding("outbox", "error", str(error), "the daemon recovers a damaged one at its start")
+            return
+        waiting = 0 if newest is None or oldest is None else newest.last - oldest.first + 1
+        yield Finding("outbox", "ok", f"{path}: {waiting:,} records at most are waiting, {use}")
+    else:
+        yield Finding("outbox", "ok", f"{path}: not there yet, the daemon makes it")
+    files = files_of(path)
+    if files.aside:
+        size = sum(files.aside.values())
+        yield Finding(
+            "outbox", "warning", f"{len(files.aside)} damaged files set aside, {size:,} bytes",
+            "see gateway.events for what was lost; delete them when nobody wants to look",
+        )  # fmt: skip
+    yield _capacity(config, files.total, free_bytes(there))
+
+
+def _capacity(config: Config, used: int, free: int) -> Finding:
+    room = capacity.room_bytes(config, used, free)
+    per_reading = capacity.bytes_per_reading(config)
+    days = capacity.days(room, config, per_reading)
+    if free <= config.outbox.min_free_disk:
+        least = size_text(config.outbox.min_free_disk)
+        return Finding(
+            "disk", "error", f"{size_text(free)} free, outbox.min_free_disk is {least}",
+            "free the disk, or lower outbox.min_free_disk: in an outage the oldest would be dropped at once",
+        )  # fmt: skip
+    if days == float("inf"):
+        return Finding(
+            "disk", "ok", f"{size_text(free)} free; no sensors, so only other devices fill the outbox"
+        )
+    found = (
+        f"holds {days:.1f} days without Kafka ({size_text(room)} of room, {per_reading:.0f} bytes a reading)"
+    )
+    if days < _FEW_DAYS:
+        return Finding("disk", "warning", found, "a larger outbox.max_bytes, or a larger disk")
+    if used + free - config.outbox.min_free_disk < config.outbox.max_bytes:
+        cap = f"; the disk has no room for outbox.max_bytes, {size_text(config.outbox.max_bytes)}"
+        return Finding("disk", "warning", found + cap, "free the disk, or lower outbox.max_bytes")
+    return Finding("disk", "ok", found)
+
+
+def volume(config: Config) -> Finding:
+    """Megabytes a month."""
+    rate = capacity.readings_per_s(config)
+    if not rate:
+        return Finding("volume", "ok", "no sensors of its own")
+    metered = config.uplink.mode == "metered"
+    each = between(_BATCH_BYTES, rate * config.uplink.batch_s) if metered else between(_LIVE_BYTES, rate)
+    month = rate * each * _MONTH_S
+    how = f"batches of {config.uplink.batch_s:g} s" if metered else "live"
+    found = f"about {size_text(month)} a month ({how}, {each:.0f} bytes a reading both ways)"
+    return Finding("volume", "ok", found)
+
+
+def between(points: tuple[tuple[float, float], ...], at: float) -> float:
+    """The value at a place between measured points, by the logarithm of the place; the ends' beyond them."""
+    for (left, before), (right, after) in pairwise(points):
+        if at <= left:
+            return before
+        if at < right:
+            return before + (after - before) * log(at / left) / log(right / left)
+    return points[-1][1]

@@ -1,0 +1,1 @@
+"""`fieldgate outbox`: look into the outbox, carry it home, send it."""

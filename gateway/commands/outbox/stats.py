@@ -1,0 +1,171 @@
+"""``fieldgate outbox stats``: what waits in an outbox, beside a running daemon or without one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from buffer.blocks import Block
+from buffer.errors import OutboxError
+from buffer.files import free_bytes
+from buffer.reader import Files, OutboxReader, files_of, user_of
+from cloud.wire.schema import InvalidReading, format_time, parse_reading
+from cloud.wire.seq_set import Seqs
+from gateway.commands.progress import Progress
+from gateway.config import Config
+from gateway.forwarding import capacity
+from gateway.forwarding.record_codec import from_bytes
+from gateway.forwarding.seq_summary import Range, ranges, summarise
+
+_RANGES_SHOWN: Final = 3
+_TYPICAL: Final = 5_000
+"""So many records in it tell what a reading takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What was found. Times are event times (RFC 3339) of the oldest and the newest block's readings.
+
+    ``dropped`` counts records dropped for want of room since the file was made; ``days_left`` until the cap
+    at this config's rate.
+    """
+
+    path: str
+    used_by_pid: int | None
+    records: int
+    readings: int
+    blocks: int
+    damaged_blocks: int
+    oldest: str | None
+    newest: str | None
+    dropped: int | None
+    files: Files
+    max_bytes: int
+    days_left: float | None
+    by_channel: dict[str, int]
+    runs: list[dict[str, Any]]
+
+
+def look(config: Config, progress: Progress) -> Stats:
+    """Read it all once. Raises OutboxError."""
+    path = config.outbox.path
+    with OutboxReader(path) as reader:
+        records = blocks = 0
+        first: Block | None = None
+        seqs: defaultdict[tuple[str, str, str], Seqs] = defaultdict(Seqs)
+        for block in reader.blocks():
+            first = first or block
+            blocks += 1
+            records += block.count
+            for each in ranges(block.summary) or _looked_into(reader, block):
+                seqs[each.gateway, each.run, each.channel].add(each.first, each.last)
+            progress(records)
+        oldest = min(_times(reader, first), default=None)
+        newest = max(_times(reader, reader.newest() if first else None), default=None)
+        by_channel: Counter[str] = Counter()
+        for (gateway, _, channel), numbers in seqs.items():
+            by_channel[f"{gateway}/{channel}"] += len(numbers)
+        files = files_of(path)
+        room = capacity.room_bytes(config, files.total, free_bytes(path.parent))
+        filled = reader.database_bytes()
+        per_reading = filled / records if records >= _TYPICAL else capacity.bytes_per_reading(config)
+        days_left = capacity.days(max(room - filled, 0), config, per_reading)
+        return Stats(
+            path=str(path),
+            used_by_pid=user_of(path),
+            records=records,
+            readings=by_channel.total(),
+            blocks=blocks,
+            damaged_blocks=reader.damaged,
+            oldest=None if oldest is None else format_time(oldest),
+            newest=None if newest is None else format_time(newest),
+            dropped=reader.dropped(),
+            files=files,
+            max_bytes=config.outbox.max_bytes,
+            days_left=None if days_left == float("inf") else round(days_left, 2),
+            by_channel=dict(sorted(by_channel.items())),
+            runs=[
+                {"gateway": gateway, "run": run, "channel": channel, "ranges": list(numbers.spans())}
+                for (gateway, run, channel), numbers in sorted(seqs.items())
+            ],
+        )
+
+
+def _looked_into(reader: OutboxReader, block: Block) -> tuple[Range, ...]:
+    """The ranges of a block that was stored without a summary."""
+    found = []
+    for _, stored in reader.records_of(block):
+        try:
+            found.append(from_bytes(stored))
+        except ValueError:
+            continue
+    return ranges(summarise(found))
+
+
+def _times(reader: OutboxReader, block: Block | None) -> list[int]:
+    times = []
+    for _, stored in reader.records_of(block) if block is not None else ():
+        try:
+            times.append(parse_reading(from_bytes(stored).value, unrepaired=True).time_us)
+        except (InvalidReading, ValueError):
+            continue
+    return times
+
+
+def run(config: Config, *, json_output: bool) -> int:
+    """Print the statistics: 0, or 1 where the outbox can't be read."""
+    progress = Progress("records read")
+    try:
+        stats = look(config, progress)
+    except OutboxError as error:
+        progress.end()
+        sys.stderr.write(f"fieldgate: {error}\n")
+        return 1
+    progress.end()
+    if json_output:
+        sys.stdout.write(json.dumps(asdict(stats), indent=2) + "\n")
+    else:
+        _show(stats)
+    return 0
+
+
+def _show(stats: Stats) -> None:
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    files = stats.files
+    pid = stats.used_by_pid
+    dropped = "unknown" if stats.dropped is None else f"{stats.dropped:,}"
+    lines = {
+        "outbox": f"{stats.path} ({'not in use' if pid is None else f'in use by process {pid}'})",
+        "records": f"{stats.records:,}, of them {stats.readings:,} readings, in {stats.blocks:,} blocks",
+        "time": f"{stats.oldest or '–'} to {stats.newest or '–'}",
+        "bytes": f"{files.total:,} of {stats.max_bytes:,}: database {files.database:,}, log "
+        f"{files.log + files.index:,}, ballast {files.ballast:,}",
+        "days left": "–" if stats.days_left is None else f"{stats.days_left:,.1f} at this config's rate",
+        "dropped": f"{dropped} records so far for want of room",
+    }
+    if stats.damaged_blocks:
+        lines["damaged"] = f"{stats.damaged_blocks:,} blocks; the daemon announces what was in them"
+    for name, size in files.aside.items():
+        lines[f"beside it: {name}"] = f"{size:,} bytes"
+    for name, text in lines.items():
+        console.print(f"{name:<10} {text}", highlight=False, soft_wrap=True)
+    if not stats.runs:
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("gateway", "run", "channel"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("readings", justify="right")
+    table.add_column("seq")
+    for each in stats.runs:
+        spans = each["ranges"]
+        shown = ", ".join(f"{first}–{last}" for first, last in spans[:_RANGES_SHOWN])
+        more = f" and {len(spans) - _RANGES_SHOWN} more ranges" if len(spans) > _RANGES_SHOWN else ""
+        count = sum(last - first + 1 for first, last in spans)
+        table.add_row(each["gateway"], each["run"], each["channel"], f"{count:,}", shown + more)
+    console.print(table)

@@ -1,0 +1,1 @@
+"""`fieldgate provision`: Kafka topics, and the local Mosquitto's listeners and users."""

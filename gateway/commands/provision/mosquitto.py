@@ -1,0 +1,204 @@
+"""``fieldgate provision mosquitto``: writes the broker's files, or shows what would change.
+
+Doing it again changes nothing. What it doesn't write it never touches; a user's password is made once and
+shown once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import pwd
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from gateway.commands.provision import mosquitto_files as files
+from gateway.commands.provision.mosquitto_files import Device, InvalidDevice
+from gateway.system.atomic_file import Rights, write_whole
+
+_PASSWORD_BYTES: Final = 18
+_SECRET_MODE: Final = 0o600
+_MODE: Final = 0o644
+_DEBIANS_UNITS: Final = ("usr/lib/systemd/system", "lib/systemd/system")
+
+
+class ProvisionProblem(Exception):
+    """The broker can't be set up like that; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One file as it should be; without a text it should not be there."""
+
+    place: PurePosixPath
+    text: str | None
+    secret: bool = False
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write, or show with ``--dry-run``; the exit code."""
+    root: Path = arguments.root
+    try:
+        devices = [Device.parse(text) for text in arguments.devices]
+        names = [each.name for each in devices]
+        if len(set(names)) < len(names):
+            raise ProvisionProblem("a --device is named twice: give its topics as NAME=FILTER,FILTER")
+        if devices and arguments.lan is None:
+            raise ProvisionProblem("--device needs --lan PORT: without it nobody else can connect")
+        listener, ports = _listeners(arguments.port, arguments.lan)
+        _refuse_conflicts(root, ports)
+        known = files.users(_read(root / files.PASSWORDS) or "")
+        fresh = {name: secrets.token_urlsafe(_PASSWORD_BYTES) for name in names if name not in known}
+        if fresh and not arguments.dry_run:
+            known |= _hashed(fresh)
+        wanted = _wanted(root, arguments.port, listener, devices, known)
+        changed = [each for each in wanted if _read(root / each.place) != each.text]
+        if arguments.dry_run:
+            return _show(root, changed, fresh)
+        if arguments.passwords is not None and fresh:
+            _tell_in_file(arguments.passwords, fresh)
+        for each in changed:
+            _write(root, each)
+    except (ProvisionProblem, InvalidDevice) as error:
+        sys.stderr.write(f"fieldgate: {error}\n")
+        return 1
+    except PermissionError as error:
+        sys.stderr.write(f"fieldgate: {error.filename}: {error.strerror}: writing it needs root (sudo)\n")
+        return 1
+    except OSError as error:
+        sys.stderr.write(f"fieldgate: {error.filename}: {error.strerror}\n")
+        return 1
+    _conclude(root, changed, {} if arguments.passwords is not None else fresh)
+    return 0
+
+
+def _listeners(port: int, lan: str | None) -> tuple[str | None, list[int]]:
+    """The LAN's listener as the configuration has it, and all ports. Raises ProvisionProblem."""
+    if lan is None:
+        return None, [port]
+    address, _, text = lan.rpartition(":")
+    if not text.isdigit() or not 1 <= int(text) <= 65535:
+        raise ProvisionProblem(f"--lan {lan}: PORT or ADDRESS:PORT, the port from 1 to 65535")
+    if int(text) == port:
+        raise ProvisionProblem(
+            f"--lan {lan}: the loopback listener has this port; another, such as {port + 1}"
+        )
+    return f"{text} {address.strip('[]')}".strip(), [port, int(text)]
+
+
+def _wanted(
+    root: Path, port: int, listener: str | None, devices: list[Device], known: Mapping[str, str]
+) -> list[Wanted]:
+    lan = listener is not None
+    debians = next((text for at in _DEBIANS_UNITS if (text := _read(root / at / files.UNIT.name))), None)
+    if debians is None:
+        raise ProvisionProblem("mosquitto is not installed: apt-get install mosquitto")
+    unit, own = files.without_network_online(debians), _read(root / files.UNIT)
+    wanted = [
+        # The files it names are there before the configuration.
+        Wanted(files.PASSWORDS, files.passwords(known, devices) if lan else None, secret=True),
+        Wanted(files.ACCESS, files.access(devices) if lan else None, secret=True),
+        Wanted(files.CONFIGURATION, files.configuration(port, listener)),
+    ]
+    if own is None or own.startswith(files.MARK):
+        # Somebody else's override is theirs.
+        wanted.append(Wanted(files.UNIT, unit))
+    packaged = [root / at / "mosquitto.service.d" / files.DROP_IN.name for at in _DEBIANS_UNITS]
+    wanted.append(Wanted(files.DROP_IN, None if any(map(Path.is_file, packaged)) else files.DROP_IN_TEXT))
+    return wanted
+
+
+def _refuse_conflicts(root: Path, ports: list[int]) -> None:
+    directory = root / files.CONFIGURATION.parent
+    others = [root / "etc/mosquitto/mosquitto.conf", *sorted(directory.glob("*.conf"))]
+    texts = {str(path): _read(path) or "" for path in others if path.name != files.CONFIGURATION.name}
+    found = list(files.conflicts(texts, ports))
+    if found:
+        raise ProvisionProblem("the broker has other files that contradict:\n  " + "\n  ".join(found))
+
+
+def _hashed(fresh: Mapping[str, str]) -> dict[str, str]:
+    """The lines of a password file for new users, by Mosquitto's own program."""
+    program = shutil.which("mosquitto_passwd")
+    if program is None:
+        raise ProvisionProblem("mosquitto_passwd is missing: apt-get install mosquitto")
+    # In a file, for what stands on a command line everybody on the machine can read.
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "passwords"
+        path.touch(_SECRET_MODE)
+        path.write_text("".join(f"{name}:{password}\n" for name, password in fresh.items()))
+        subprocess.run((program, "-U", str(path)), check=True, capture_output=True, timeout=60)
+        return files.users(path.read_text())
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _write(root: Path, wanted: Wanted) -> None:
+    path = root / wanted.place
+    if wanted.text is None:
+        path.unlink()
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rights = Rights(os.geteuid(), os.getegid(), _SECRET_MODE if wanted.secret else _MODE)
+    if wanted.secret and os.geteuid() == 0 and root == Path("/"):
+        # The broker has given root up when it reads them; later versions refuse others' files.
+        broker = pwd.getpwnam("mosquitto")
+        rights = Rights(broker.pw_uid, broker.pw_gid, _SECRET_MODE)
+    write_whole(path, wanted.text.encode(), rights)
+
+
+def _tell_in_file(path: Path, fresh: Mapping[str, str]) -> None:
+    told = "".join(f"{name} {password}\n" for name, password in fresh.items())
+    write_whole(path, told.encode(), Rights(os.geteuid(), os.getegid(), _SECRET_MODE))
+
+
+def _show(root: Path, changed: list[Wanted], fresh: Mapping[str, str]) -> int:
+    for each in changed:
+        path = str(root / each.place)
+        if each.place == files.PASSWORDS:
+            before, after = set(files.users(_read(root / each.place) or "")), each.text or ""
+            gone = before - set(files.users(after))
+            _say(f"{path}: " + ("new: " + ", ".join(fresh) if fresh else "") + _gone(gone))
+            continue
+        before_lines = (_read(root / each.place) or "").splitlines(keepends=True)
+        sys.stdout.writelines(
+            difflib.unified_diff(before_lines, (each.text or "").splitlines(keepends=True), path, path)
+        )
+    if not changed and not fresh:
+        _say("nothing to change")
+    return 0
+
+
+def _gone(names: set[str]) -> str:
+    return f" removed: {', '.join(sorted(names))}" if names else ""
+
+
+def _conclude(root: Path, changed: list[Wanted], fresh: Mapping[str, str]) -> None:
+    for each in changed:
+        _say(f"{'removed' if each.text is None else 'written'}  {root / each.place}")
+    if not changed:
+        _say("nothing to change")
+        return
+    if fresh:
+        _say("\nShown once; write them down:")
+        for name, password in fresh.items():
+            _say(f"  {name}  {password}")
+    _say("\nNow: systemctl daemon-reload && systemctl enable mosquitto && systemctl restart mosquitto")
+    _say("Then: fieldgate doctor")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")

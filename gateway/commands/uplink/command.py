@@ -1,0 +1,125 @@
+"""``fieldgate uplink``: looks once whether Kafka has been away for long, and does what ``[uplink]`` says.
+
+Run as root by fieldgate-uplink.timer. What it is about to do is on the disk before it is done: a machine that
+crashes on the way, or comes up without a modem, doesn't do it again at once.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from gateway.clock.system_clock import since_boot_ns
+from gateway.commands.status import NoStatus, fetch
+from gateway.commands.uplink.policy import Action, Rules, Seen, State, look
+from gateway.config import Config, check
+from gateway.reporting.event_spool import NotLeft, leave
+from gateway.reporting.previous_runs import boot_id, write_durably
+
+_COMMAND_TIMEOUT_S: Final = 120.0
+REBOOT: Final = ("/usr/bin/systemctl", "reboot")
+
+
+def execute(command: Sequence[str]) -> None:
+    """Run a command to its end, at most two minutes. Raises OSError, subprocess.SubprocessError."""
+    subprocess.run(command, check=True, timeout=_COMMAND_TIMEOUT_S, stdin=subprocess.DEVNULL)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What is asked and done: the boot, seconds since it, the daemon's status, running a command.
+
+    ``execute`` raises OSError, subprocess.SubprocessError.
+    """
+
+    boot: Callable[[], str] = boot_id
+    boot_s: Callable[[], float] = lambda: since_boot_ns() / 1e9
+    status: Callable[[str], Mapping[str, Any]] = fetch
+    execute: Callable[[Sequence[str]], None] = execute
+
+
+def run(path: Path, state_path: Path, *, dry_run: bool, machine: Machine | None = None) -> int:
+    """Look once; the exit code. With ``dry_run`` nothing is remembered nor done."""
+    machine = machine or Machine()
+    config, problems = check(path, {})
+    if config is None:
+        for problem in problems:
+            sys.stderr.write(f"{problem}\n")
+        return 1
+    uplink = config.uplink
+    if uplink.reset_after_h is None and uplink.reboot_after_h is None:
+        sys.stdout.write("neither uplink.reset_after_h nor uplink.reboot_after_h is set: nothing to do\n")
+        return 0
+    status, why = _asked(machine, config)
+    before = _read(state_path)
+    seen = Seen(
+        machine.boot(), machine.boot_s(), status is not None, (status or {}).get("kafka_confirmed_ago_s")
+    )
+    after, action = look(before, seen, Rules.of_hours(uplink.reset_after_h, uplink.reboot_after_h))
+    if action == "reboot" and (status or {}).get("outbox_memory_records"):
+        # They would be lost, and a reboot mends no card.
+        sys.stderr.write("no reboot: readings are in memory only, because the outbox's disk fails\n")
+        after, action = _without_reboot(before, after), None
+    _tell(status, why, after, action)
+    if dry_run:
+        return 0
+    try:
+        write_durably(state_path, json.dumps(asdict(after)))
+    except OSError as error:
+        # Unremembered it would be done again at each look.
+        sys.stderr.write(f"nothing is done: {state_path} can't be written: {error.strerror}\n")
+        return 1
+    return 0 if action is None else _act(action, config, after, machine)
+
+
+def _asked(machine: Machine, config: Config) -> tuple[Mapping[str, Any] | None, str]:
+    if not config.status.enabled:
+        return None, 'status.listen is "": the daemon can\'t be asked'
+    try:
+        return machine.status(config.status.listen), ""
+    except NoStatus as error:
+        return None, str(error)
+
+
+def _without_reboot(before: State, after: State) -> State:
+    return replace(after, reboots=before.reboots, reboot_at_s=before.reboot_at_s)
+
+
+def _tell(status: Mapping[str, Any] | None, why: str, state: State, action: Action | None) -> None:
+    if status is None:
+        sys.stdout.write(f"nothing is counted: {why}\n")
+        return
+    done = f"{state.resets} resets, {state.reboots} reboots"
+    now = f"; now: {action}" if action else ""
+    sys.stdout.write(f"Kafka away for {state.away_s / 3600:.1f} h; in this outage {done}{now}\n")
+    sys.stdout.flush()
+
+
+def _act(action: Action, config: Config, state: State, machine: Machine) -> int:
+    told = {"away_h": round(state.away_s / 3600, 2), "resets": state.resets, "reboots": state.reboots}
+    try:
+        leave(config.outbox.path, f"uplink-{action}", told)
+    except NotLeft as error:
+        sys.stderr.write(f"{error}\n")
+    command = REBOOT if action == "reboot" else config.uplink.reset_command
+    try:
+        machine.execute(command)
+    except (OSError, subprocess.SubprocessError) as error:
+        sys.stderr.write(f"{' '.join(command)}: {error}\n")
+        return 1
+    return 0
+
+
+def _read(path: Path) -> State:
+    try:
+        return State.read(json.loads(path.read_text()))
+    except FileNotFoundError:
+        return State()
+    except (OSError, ValueError, TypeError) as error:
+        sys.stderr.write(f"{path}: {error}: counting anew\n")
+        return State()

@@ -1,0 +1,1 @@
+"""One run of the gateway: build, main loop, reload, snapshot."""

@@ -1,0 +1,249 @@
+"""The one thread that touches the outbox. An fsync may take a second on an SD card: nobody else waits for it.
+
+A commit goes before all else, so that a reading is durable in time though removals wait for fsyncs of their
+own; other tasks are done in order. Each answer goes to ``report``, which must only enqueue.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from queue import Empty, PriorityQueue
+from typing import Final
+
+from buffer.errors import OutboxError
+from gateway.forwarding import record_codec
+from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
+from gateway.forwarding.ledger import Entry
+from gateway.forwarding.seq_summary import summarise
+from gateway.ports import Outbox
+from gateway.system.watchdog import Shown
+
+log = logging.getLogger(__name__)
+
+_TEND_EVERY_S: Final = 1.0
+# Two minutes: beyond them the kernel, too, calls a task hung (kernel.hung_task_timeout_secs).
+_TASK_PERIODS: Final = 2.0
+_FIRST, _IN_TURN, _LAST = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Entries are on disk under these numbers."""
+
+    entries: Sequence[Entry]
+    numbers: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Entries are in the outbox under these numbers, but not on disk: they end with the process."""
+
+    entries: Sequence[Entry]
+    numbers: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """Of the entries kept none below this number is in memory any more: on disk, or dropped and announced."""
+
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotStored:
+    """The disk refused entries."""
+
+    entries: Sequence[Entry]
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The oldest rows after the number asked for.
+
+    ``anew`` where rows may have come in below numbers that were given before.
+    """
+
+    rows: Sequence[tuple[int, bytes]]
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NotFetched:
+    """Rows could not be read."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotRemoved:
+    """Rows are still there."""
+
+    numbers: tuple[int, ...]
+    problem: str
+
+
+Answer = Stored | Kept | Durable | NotStored | Fetched | NotFetched | NotRemoved
+
+
+def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """Entries in commits of a bounded size, so that the write-ahead log is bounded and a damaged byte too."""
+    begin, size = 0, 0
+    for at, entry in enumerate(entries):
+        length = len(entry.record.value)
+        if at > begin and (at - begin >= BATCH_RECORDS or size + length > BATCH_BYTES):
+            yield entries[begin:at]
+            begin, size = at, 0
+        size += length
+    if begin < len(entries):
+        yield entries[begin:]
+
+
+class OutboxWriter:
+    """Stores, fetches and removes rows on its own thread."""
+
+    def __init__(self, outbox: Outbox, report: Callable[[Answer], None]) -> None:
+        self._outbox = outbox
+        self._report = report
+        self._tasks: PriorityQueue[tuple[int, int, Callable[[], Answer | None] | None]] = PriorityQueue()
+        self._order = count()
+        self._thread = threading.Thread(target=self._run, name="outbox-writer", daemon=True)
+        self.records = len(outbox)
+        self.size_bytes = outbox.size_bytes()
+        self.in_memory = outbox.in_memory()
+        self._backfilled = outbox.backfilled
+        self._kept_below = 0
+        self._told_below = 0
+        self._at_work = False
+        self._done = 0
+        if self.in_memory.problem is not None:
+            log.error("event=outbox.unusable action=keep_in_memory error=%s", self.in_memory.problem)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task is under way or waits; any thread may ask."""
+        return self._at_work or not self._tasks.empty()
+
+    def shown(self) -> Shown:
+        """For the watchdog: how much is done, where there is something to do."""
+        mark = self._done if self.busy else None
+        return Shown("outbox-writer", mark, _TASK_PERIODS, thread=self._thread.native_id)
+
+    def store(self, entries: Sequence[Entry]) -> None:
+        """Put entries on disk; answered by Stored, by Kept and later Durable, or by NotStored."""
+        self._put(_FIRST, lambda: self._store(entries))
+
+    def fetch(self, after: int) -> None:
+        """Read the next batch of rows; answered by Fetched or NotFetched."""
+        self._put(_IN_TURN, lambda: self._fetch(after))
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Forget rows; answered only where that fails, by NotRemoved."""
+        doomed = tuple(numbers)
+        self._put(_IN_TURN, lambda: self._remove(doomed))
+
+    def stop(self) -> None:
+        """Finish the tasks given so far, close the outbox (it announces what it can't keep) and end."""
+        self._put(_LAST, None)
+        self._thread.join()
+        self._outbox.tend(at_once=True)
+        self._tell_durable()
+        self._look()
+        self._outbox.close()
+
+    def _put(self, turn: int, task: Callable[[], Answer | None] | None) -> None:
+        self._tasks.put((turn, next(self._order), task))
+
+    def _run(self) -> None:
+        while True:
+            self._done += 1
+            self._at_work = False
+            try:
+                *_, task = self._tasks.get(timeout=None if self.in_memory.problem is None else _TEND_EVERY_S)
+                self._at_work = True
+            except Empty:
+                self._at_work = True
+                self._outbox.tend()
+                self._look()
+                self._tell_durable()
+                continue
+            if task is None:
+                return
+            answer = task()
+            self._look()
+            if answer is not None:
+                self._report(answer)
+            self._tell_durable()
+
+    def _look(self) -> None:
+        """Take down how the outbox stands; say so when its disk fails or works again."""
+        try:
+            self.records = len(self._outbox)
+            self.size_bytes = self._outbox.size_bytes()
+        except OSError as error:
+            log.warning("event=outbox.size_unknown error=%s", error)
+        before, self.in_memory = self.in_memory, self._outbox.in_memory()
+        if before.problem is None and self.in_memory.problem is not None:
+            log.warning("event=outbox.unusable action=keep_in_memory error=%s", self.in_memory.problem)
+        elif before.problem is not None and self.in_memory.problem is None:
+            log.warning("event=outbox.usable records=%d", self.records)
+
+    def _tell_durable(self) -> None:
+        oldest = self._outbox.in_memory().oldest
+        below = self._kept_below if oldest is None else min(oldest, self._kept_below)
+        if below > self._told_below:
+            self._told_below = below
+            self._report(Durable(below))
+
+    def _store(self, entries: Sequence[Entry]) -> Answer:
+        """One commit for each part; what is stored before the disk refuses stays stored."""
+        for part in _parts(entries):
+            records = [entry.record for entry in part]
+            try:
+                numbers = self._outbox.append(list(map(record_codec.to_bytes, records)), summarise(records))
+            except (OutboxError, sqlite3.Error, OSError) as error:
+                return NotStored(entries, str(error))
+            oldest = self._outbox.in_memory().oldest
+            durable = oldest is None or numbers[-1] < oldest
+            if not durable:
+                if self._told_below >= self._kept_below:
+                    self._told_below = numbers[0]
+                self._kept_below = numbers[-1] + 1
+            answer = (Stored if durable else Kept)(part, numbers)
+            if len(part) == len(entries):
+                return answer
+            self._report(answer)
+            entries = entries[len(part) :]
+        return Stored((), ())
+
+    def _fetch(self, after: int) -> Answer:
+        try:
+            rows = self._outbox.peek(after, BATCH_RECORDS, BATCH_BYTES)
+            before, self._backfilled = self._backfilled, self._outbox.backfilled
+            return Fetched(rows, anew=before != self._backfilled)
+        except (OutboxError, sqlite3.Error, OSError) as error:
+            return NotFetched(str(error))
+
+    def _remove(self, numbers: tuple[int, ...]) -> Answer | None:
+        in_memory_from = self._outbox.in_memory().oldest
+        try:
+            self._outbox.remove(numbers)
+        except (OutboxError, sqlite3.Error, OSError) as error:
+            # Those in memory are gone all the same: taken for rows that are still there, they would hide as
+            # many that are.
+            left = (number for number in numbers if in_memory_from is None or number < in_memory_from)
+            return NotRemoved(tuple(left), str(error))
+        return None

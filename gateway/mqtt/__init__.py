@@ -1,0 +1,1 @@
+"""The session with the local broker, and what its messages mean."""

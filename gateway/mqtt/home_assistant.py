@@ -1,0 +1,185 @@
+"""Home Assistant's MQTT discovery: one retained message for each channel says what it is and where it comes.
+
+One message an entity, ``{prefix}/sensor/{gateway}/{object}/config``, which every version that knows
+discovery reads (the newer form, one message a device, needs 2024.11), and which goes with its channel: an
+empty retained payload removes it. Source: home-assistant.io, integrations MQTT ("MQTT discovery", "Using
+availability topics") and MQTT Sensor, and the units of the sensor device classes.
+
+What it shows: a value that has failed its tests or isn't there is *unknown* there, never the value before;
+quality and reasons are the entity's attributes. With the gateway offline, by its last will too, or no reading
+for three intervals, the entity is *unavailable*.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from drivers.interface import Channel
+from drivers.registry import driver_type
+from gateway.config import Config, SensorConfig
+from gateway.reporting.previous_runs import write_durably
+
+log = logging.getLogger(__name__)
+
+_CLASSES: Final[Mapping[str, str]] = {
+    "temperature": "temperature",
+    "humidity": "humidity",
+    "pressure": "atmospheric_pressure",
+    "wind_speed": "wind_speed",
+    "irradiance": "irradiance",
+    "co2": "carbon_dioxide",
+    "location": "distance",
+}
+"""Home Assistant's device class of each quantity we name; others have none, and their own unit."""
+_UNITS: Final[Mapping[str, str]] = {"Cel": "°C", "%RH": "%", "W/m2": "W/m²", "deg": "°"}
+"""Units that Home Assistant spells otherwise: with a device class it refuses others than its own."""
+_ANGLE: Final = "deg"
+
+# Fail and missing are no values. Home Assistant takes the word None for "unknown".
+_VALUE: Final = "{{ value_json.value if value_json.quality in [1, 2, 3] else None }}"
+# Without what changes with every reading: each new set of attributes is a row in its database.
+_ATTRIBUTES: Final = (
+    "{{ {'quality': value_json.quality, 'reasons': value_json.reasons, 'clock': value_json.clock} | tojson }}"
+)
+_MISSED: Final = 3
+_SLACK_S: Final = 10
+_NOT_IN_AN_ID: Final = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
+
+_SETTLED_S: Final = 10.0
+"""Connected for so long, the broker has what was published."""
+
+
+def messages(config: Config, version: str | None) -> dict[str, bytes]:
+    """By topic, the retained messages of a config; none without ``[mqtt] home_assistant``."""
+    if not config.mqtt.home_assistant:
+        return {}
+    return {
+        _topic(config, sensor, channel): json.dumps(
+            _entity(config, sensor, channel, version), ensure_ascii=False, separators=(",", ":")
+        ).encode()
+        for sensor in config.sensors
+        for channel in driver_type(sensor.driver).channels_of(sensor.options)
+    }
+
+
+def _object_id(sensor: SensorConfig, channel: Channel) -> str:
+    return _NOT_IN_AN_ID.sub("_", f"{sensor.name}-{channel.quantity}")
+
+
+def _topic(config: Config, sensor: SensorConfig, channel: Channel) -> str:
+    prefix = config.mqtt.home_assistant_prefix
+    return f"{prefix}/sensor/{config.gateway.id}/{_object_id(sensor, channel)}/config"
+
+
+def _entity(config: Config, sensor: SensorConfig, channel: Channel, version: str | None) -> dict[str, Any]:
+    gateway, root = config.gateway.id, f"{config.mqtt.topic_root}/{config.gateway.id}"
+    topic = f"{root}/{sensor.name}/{channel.quantity}"
+    software = {} if version is None else {"sw_version": version}
+    entity: dict[str, Any] = {
+        "name": f"{sensor.name} {channel.quantity.replace('_', ' ')}",
+        "unique_id": f"fieldgate-{gateway}-{_object_id(sensor, channel)}",
+        "state_topic": topic,
+        "value_template": _VALUE,
+        "json_attributes_topic": topic,
+        "json_attributes_template": _ATTRIBUTES,
+        "unit_of_measurement": _UNITS.get(channel.unit, channel.unit),
+        "expire_after": math.ceil(_MISSED * sensor.interval_s) + _SLACK_S,
+        "availability": [
+            {
+                "topic": f"{root}/status",
+                "value_template": "{{ value_json.state }}",
+                "payload_available": "online",
+                "payload_not_available": "offline",
+            }
+        ],
+        "device": {
+            "identifiers": [f"fieldgate-{gateway}"],
+            "name": gateway,
+            "manufacturer": "fieldgate",
+            "model": f"met mast gateway ({config.board.kind})",
+            **software,
+        },
+        "origin": {"name": "fieldgate", **software},
+    }
+    if channel.quantity in _CLASSES:
+        entity["device_class"] = _CLASSES[channel.quantity]
+    if channel.unit != _ANGLE:
+        # The mean of angles that Home Assistant would keep is no direction.
+        entity["state_class"] = "measurement"
+    return entity
+
+
+class Discovery:
+    """Which messages stand on the broker, remembered beside the outbox: those of a channel that went go, too.
+
+    Also of one that went while the daemon was stopped, or with the whole option. The file is written only
+    when the topics change. Owned by the main thread; ``keep`` publishes retained, now and at each connect,
+    ``connected`` says whether it can.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        keep: Callable[[Mapping[str, bytes]], None],
+        connected: Callable[[], bool],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = path
+        self._keep = keep
+        self._connected = connected
+        self._monotonic = monotonic
+        self._wanted: Mapping[str, bytes] = {}
+        self._standing = self._read()
+        self._since_s: float | None = None
+
+    def adopt(self, wanted: Mapping[str, bytes]) -> None:
+        """Let these stand from now on, and no others."""
+        self._wanted = wanted
+        # Before anything is published: what nobody remembers would stand for ever.
+        self._remember(self._standing | set(wanted))
+        self._since_s = None
+        self._keep({**dict.fromkeys(self._standing, b""), **wanted})
+
+    def tend(self) -> None:
+        """Forget what has been removed; called each second or so."""
+        if self._standing == set(self._wanted):
+            return
+        if not self._connected():
+            self._since_s = None
+            return
+        if self._since_s is None:
+            self._since_s = self._monotonic()
+        elif self._monotonic() - self._since_s >= _SETTLED_S:
+            self._remember(set(self._wanted))
+            self._keep(self._wanted)
+
+    def _remember(self, topics: set[str]) -> None:
+        if topics == self._standing:
+            return
+        try:
+            if topics:
+                write_durably(self._path, json.dumps({"topics": sorted(topics)}))
+            else:
+                self._path.unlink(missing_ok=True)
+        except OSError as error:
+            log.error("event=state.not_written path=%s error=%s", self._path, error)
+        self._standing = topics
+
+    def _read(self) -> set[str]:
+        try:
+            topics = json.loads(self._path.read_text())["topics"]
+            if not all(isinstance(topic, str) and topic for topic in topics):
+                raise ValueError("topics must be a list of topics")
+        except FileNotFoundError:
+            return set()
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            log.warning("event=state.unreadable path=%s error=%s", self._path, error)
+            return set()
+        return set(topics)

@@ -1,0 +1,343 @@
+"""Decides what a message from the broker is: a reading to forward, an echo of our own, or a dead letter.
+
+Other devices' numbers become readings here: at their first receipt they get this gateway's id, this run, and
+a number that is drawn only once everything else is decided, so that each number is a record's.
+
+Owned by the forwarder's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from cloud.wire import schema
+from drivers.interface import Channel
+from gateway.clock.repair import RECEIVED_AT, mark
+from gateway.config.model import ForwardConfig
+from gateway.mqtt.payload import AbsentValue, measure, parse, unwanted
+from gateway.mqtt.routes import RAW_QUANTITY, Route, Routes
+from gateway.ports import Clock, Record
+from gateway.quality import flag, range_reasons
+from gateway.sequences import Sequences
+
+log = logging.getLogger(__name__)
+
+_MQTT_TOPIC: Final = "mqtt-topic"
+_MAX_CHANNELS: Final = 256
+"""Other devices' channels in one run: the run record names each, and a topic is quickly made up."""
+
+RETAINED, DROP_IF, ABSENT, NO_FORWARD = "RETAINED", "DROP_IF", "ABSENT", "NO_FORWARD"
+
+_EVERYTHING: Final = (ForwardConfig("#"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A reading or another device's message, as it will be sent."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A dead letter, as it will be sent, and why."""
+
+    record: Record
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A message, or a reading of one, that is not forwarded, on purpose. Counted.
+
+    RETAINED, DROP_IF, ABSENT or NO_FORWARD.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """What one message makes: several readings, and perhaps a dead letter of those it should have made.
+
+    Its PUBACK is for all of them together.
+    """
+
+    parts: tuple[Accepted | Refusal, ...]
+
+
+class Intake:
+    """Turns messages into Kafka records.
+
+    ``clock`` is this machine's: the time of receipt, whatever time an emulated mast lives in. ``forwards``
+    say what is on which topic, the gateway's own topics included; ``sensors`` are the names of its own
+    sensors, which no other device's channel may take. ``boot`` is the kernel's id of this boot.
+    """
+
+    def __init__(
+        self,
+        gateway: str,
+        run: str,
+        issued: Sequences,
+        topic: str,
+        clock: Clock,
+        forwards: Iterable[ForwardConfig] = _EVERYTHING,
+        sensors: Iterable[str] = (),
+        boot: str = "unknown",
+    ) -> None:
+        self._gateway = gateway
+        self._run = run
+        self._issued = issued
+        self._topic = topic
+        self._clock = clock
+        self._boot = boot
+        self._routes = Routes(forwards)
+        self._sensors = frozenset(sensors)
+        self._channels: set[str] = set()
+        # Apart from the readings': what goes to mqtt.raw is in no table of readings.
+        self._issued_raw = Sequences()
+        self._ignored = {RETAINED: 0, DROP_IF: 0, ABSENT: 0, NO_FORWARD: 0}
+        self._dead_letters = 0
+
+    @property
+    def run(self) -> str:
+        """The id of this run."""
+        return self._run
+
+    def adopt(self, topic: str, forwards: Iterable[ForwardConfig], sensors: Iterable[str]) -> None:
+        """Take another config's topic, forwards and sensor names from the next message on."""
+        self._topic = topic
+        self._routes = Routes(forwards)
+        self._sensors = frozenset(sensors)
+
+    @property
+    def ignored(self) -> dict[str, int]:
+        """How many messages, or single readings of them, were not forwarded on purpose, by reason.
+
+        Any thread may ask.
+        """
+        return dict(self._ignored)
+
+    @property
+    def last_raw_seq(self) -> dict[str, int]:
+        """The highest number given to a message of ``mqtt.raw``, by channel. Any thread may ask."""
+        return self._issued_raw.snapshot()
+
+    def own(self, reading: schema.Reading, mqtt_topic: str) -> Record:
+        """The record of a reading sampled here. Any thread may call this."""
+        return self._record(reading, schema.encode_reading(reading), mqtt_topic, mark(reading))
+
+    def may_echo(self, mqtt_topic: str) -> bool:
+        """Whether a message of this topic can be one of our own readings that comes back."""
+        route = self._routes.find(mqtt_topic)
+        return route is not None and route.forward.payload == "reading"
+
+    def accept(
+        self, mqtt_topic: str, payload: bytes, *, retained: bool = False
+    ) -> Accepted | Refusal | Several | Ignored | None:
+        """What to send for a message; None for the echo of a reading that this run issued.
+
+        ``retained``: the broker kept the message for new subscribers, so its age is unknown.
+        """
+        route = self._routes.find(mqtt_topic)
+        if route is None:
+            # The broker's session remembers the subscriptions of an earlier config.
+            return self._ignore(NO_FORWARD, mqtt_topic)
+        if len(payload) > schema.MAX_PAYLOAD_BYTES:
+            return self._refuse("TOO_LARGE", f"{len(payload)} bytes", mqtt_topic, payload)
+        try:
+            if route.forward.payload == "reading":
+                return self._reading(mqtt_topic, payload)
+            if route.forward.payload == "raw":
+                return self._raw(mqtt_topic, payload, route, retained=retained)
+            if retained and route.forward.time_path is None:
+                # As old as it may be, it would be stamped with now.
+                return self._ignore(RETAINED, mqtt_topic)
+            parsed = parse(payload, route.forward)
+            if route.parts:
+                return self._several(mqtt_topic, payload, parsed, route.parts)
+            return self._measured(mqtt_topic, parsed, route)
+        except schema.InvalidReading as problem:
+            return self._refuse(problem.reason, problem.detail, mqtt_topic, payload)
+
+    def refuse(self, record: Record, problem: str) -> Refusal | None:
+        """The dead letter of a record that Kafka will never take; None where it is one already.
+
+        That one waits until the topic or the client takes messages of its size.
+        """
+        if record.topic == schema.DEAD_LETTER_TOPIC:
+            return None
+        source = dict(record.headers).get(_MQTT_TOPIC, b"").decode(errors="replace")
+        return self._refuse("REFUSED_BY_KAFKA", problem, source, record.value)
+
+    def refuse_row(self, stored: bytes, problem: str) -> Refusal:
+        """The dead letter of an outbox row that is not a record."""
+        return self._refuse("BAD_OUTBOX_ROW", problem, "", stored)
+
+    def _reading(self, mqtt_topic: str, payload: bytes) -> Accepted | None:
+        received_us = self._received_us()
+        reading = schema.parse_reading(payload, received_us, unrepaired=True)
+        unrepaired = mark(reading) if reading.gateway == self._gateway else ()
+        if reading.mono_ms is not None and not unrepaired:
+            # Its time is its own affair: nobody here repairs it.
+            reading = schema.parse_reading(payload, received_us)
+        if (reading.gateway, reading.run) == (self._gateway, self._run):
+            if reading.seq <= self._issued.last(reading.channel):
+                return None
+            raise schema.InvalidReading("FORGED", f"seq {reading.seq} was never issued")
+        if reading.quantity not in schema.UNITS:
+            raise schema.InvalidReading("UNKNOWN_QUANTITY", f"no topic for {reading.quantity}")
+        return Accepted(self._record(reading, payload, mqtt_topic, unrepaired))
+
+    def _raw(self, mqtt_topic: str, payload: bytes, route: Route, *, retained: bool) -> Accepted:
+        channel = route.channel or f"{RAW_QUANTITY}.{RAW_QUANTITY}"
+        identity: tuple[tuple[str, bytes], ...] = (
+            ("gateway", self._gateway.encode()),
+            ("channel", channel.encode()),
+            ("run", self._run.encode()),
+            ("seq", str(self._issued_raw.draw(channel)).encode()),
+        )
+        if retained:
+            identity += (("retained", b"1"),)
+        headers = (*self._headers(mqtt_topic), *identity)
+        return Accepted(Record(schema.RAW_TOPIC, mqtt_topic.encode(), payload, headers))
+
+    def _several(
+        self, mqtt_topic: str, payload: bytes, parsed: object, parts: Iterable[Route]
+    ) -> Accepted | Refusal | Several | Ignored:
+        """One reading for each part; those that can't be made become one dead letter, the others go on."""
+        made: list[Accepted | Refusal] = []
+        problems: list[schema.InvalidReading] = []
+        ignored = Ignored(ABSENT)
+        for part in parts:
+            try:
+                found = self._measured(mqtt_topic, parsed, part)
+            except schema.InvalidReading as problem:
+                problems.append(problem)
+                continue
+            if isinstance(found, Accepted):
+                made.append(found)
+            else:
+                ignored = found
+        if problems:
+            reason = problems[0].reason
+            # The same trouble with the time comes once for each part.
+            details = dict.fromkeys(each.detail if each.reason == reason else str(each) for each in problems)
+            made.append(self._refuse(reason, "; ".join(details), mqtt_topic, payload))
+        if len(made) > 1:
+            return Several(tuple(made))
+        return made[0] if made else ignored
+
+    def _measured(self, mqtt_topic: str, parsed: object, route: Route) -> Accepted | Ignored:
+        forward = route.forward
+        try:
+            measured = measure(parsed, forward)
+        except AbsentValue:
+            return self._ignore(ABSENT, mqtt_topic)
+        if unwanted(measured.value, forward.drop_if):
+            return self._ignore(DROP_IF, mqtt_topic)
+        received_us = self._received_us()
+        time_us = measured.time_us
+        if time_us is None:
+            time_us = self._now_us() // 1000 * 1000
+        elif received_us is not None and time_us > received_us + schema.MAX_AHEAD_US:
+            raise schema.InvalidReading("TIME_IN_FUTURE", "over 10 minutes ahead of its receipt")
+        # A device that tells the time has it from a clock of its own.
+        synced = received_us is not None or measured.time_us is not None
+        quantity = forward.quantity or ""
+        converted = forward.scale != 1 or forward.offset != 0
+        unit = schema.UNITS[quantity]
+        raw_unit = forward.raw_unit or (None if converted else unit)
+        quality, reasons = _judge(measured.value, forward, synced=synced)
+        channel = self._channel(route)
+        reading = schema.Reading(
+            gateway=self._gateway,
+            channel=channel,
+            quantity=quantity,
+            unit=unit,
+            time_us=time_us,
+            period_ms=round(forward.period_s * 1000),
+            value=measured.value,
+            raw=measured.raw,
+            raw_unit=raw_unit,
+            quality=quality,
+            reasons=reasons,
+            run=self._run,
+            seq=self._issued.draw(channel),
+            clock=schema.SYNCED if synced else schema.UNSYNCED,
+            cal=None,
+            boot=None if synced else self._boot,
+            mono_ms=None if synced else max(time_us * 1000 - self._clock.offset_ns(), 0) // 1_000_000,
+        )
+        unrepaired = mark(reading, tested=forward.min is not None or forward.max is not None)
+        return Accepted(self._record(reading, schema.encode_reading(reading), mqtt_topic, unrepaired))
+
+    def _channel(self, route: Route) -> str:
+        """The channel of another device's reading. Raises InvalidReading where it can have none."""
+        if route.name is None or route.channel is None:
+            raise schema.InvalidReading("BAD_TOPIC", "the topic gives no channel of 1 to 128 characters")
+        if route.name in self._sensors:
+            raise schema.InvalidReading("CHANNEL_TAKEN", f"{route.name} is one of the gateway's own sensors")
+        if route.channel not in self._channels:
+            if len(self._channels) >= _MAX_CHANNELS:
+                raise schema.InvalidReading(
+                    "TOO_MANY_CHANNELS", f"{route.channel} would be one over {_MAX_CHANNELS} in this run"
+                )
+            self._channels.add(route.channel)
+        return route.channel
+
+    def _ignore(self, reason: str, mqtt_topic: str) -> Ignored:
+        level = logging.DEBUG if self._ignored[reason] else logging.WARNING
+        self._ignored[reason] += 1
+        log.log(level, "event=message.ignored topic=%s reason=%s", mqtt_topic, reason)
+        return Ignored(reason)
+
+    def _record(
+        self,
+        reading: schema.Reading,
+        value: bytes,
+        mqtt_topic: str,
+        unrepaired: tuple[tuple[str, bytes], ...],
+    ) -> Record:
+        return Record(
+            schema.reading_topic(self._topic, reading.quantity),
+            schema.reading_key(reading.gateway, reading.channel),
+            value,
+            (*self._headers(mqtt_topic), *unrepaired),
+        )
+
+    def _refuse(self, reason: str, detail: str, mqtt_topic: str, payload: bytes) -> Refusal:
+        self._dead_letters += 1
+        letter = schema.dead_letter(
+            self._gateway, self._run, self._dead_letters, reason, detail, mqtt_topic, self._now_us(), payload
+        )
+        value = schema.encode_dead_letter(letter)
+        record = Record(schema.DEAD_LETTER_TOPIC, self._gateway.encode(), value, self._headers(mqtt_topic))
+        return Refusal(record, reason)
+
+    def _headers(self, mqtt_topic: str) -> tuple[tuple[str, bytes], ...]:
+        received_at = schema.format_time(self._now_us() // 1000 * 1000)
+        return ((_MQTT_TOPIC, mqtt_topic.encode()), (RECEIVED_AT, received_at.encode()))
+
+    def _received_us(self) -> int | None:
+        """The time of receipt where this machine's clock can be trusted."""
+        return self._now_us() if self._clock.synced else None
+
+    def _now_us(self) -> int:
+        return self._clock.now_ns() // 1000
+
+
+def _judge(value: float, forward: ForwardConfig, *, synced: bool) -> tuple[int, tuple[str, ...]]:
+    """Quality and reasons: without a range nothing is evaluated."""
+    lower = -math.inf if forward.min is None else forward.min
+    upper = math.inf if forward.max is None else forward.max
+    reasons = range_reasons(value, Channel(forward.quantity or "", "", "", lower, upper))
+    if not synced:
+        reasons = (*reasons, schema.CLOCK_UNSYNCED)
+    if not reasons and forward.min is None and forward.max is None:
+        return schema.NOT_EVALUATED, ()
+    return flag(reasons), reasons

@@ -1,0 +1,1 @@
+"""What a gateway reports about itself: runs, status, events."""

@@ -1,0 +1,119 @@
+"""What the gateway says of itself: online, offline, its clock, its uplink (``gateway.status``).
+
+The same bytes go to Kafka, through the forwarder like everything else, and retained to the local broker.
+A change is told at once, but not more often than every ten seconds: an uplink that comes and goes all the
+time must not make the news. The broker's last will tells of a run that was killed; the next run finds it
+there, or is told, and passes it on as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from cloud.wire.schema import STATUS_TOPIC, SYNCED, UNSYNCED
+from cloud.wire.status_records import (
+    OFFLINE,
+    ONLINE,
+    InvalidStatus,
+    StatusRecord,
+    encode_status,
+    parse_status,
+    status_key,
+)
+from gateway.ports import Record
+
+log = logging.getLogger(__name__)
+
+TELL_EVERY_S: Final = 10.0
+
+
+def installed_version() -> str | None:
+    """Fieldgate's version; None where it runs without being installed."""
+    try:
+        return version("fieldgate")
+    except PackageNotFoundError:
+        return None
+
+
+class GatewayStatus:
+    """The statuses of one run. The main thread tells; the broker's network thread asks about wills.
+
+    ``now_ns`` is this machine's time, nanoseconds since the epoch; ``synced`` tells whether the readings'
+    time is right, ``uplink`` how they leave, in the forwarder's word.
+    """
+
+    def __init__(
+        self,
+        gateway: str,
+        run: str,
+        now_ns: Callable[[], int],
+        synced: Callable[[], bool],
+        uplink: Callable[[], str],
+        version: str | None,
+    ) -> None:
+        self._gateway = gateway
+        self._run = run
+        self._now_ns = now_ns
+        self._synced = synced
+        self._uplink = uplink
+        self._version = version
+        self._revision = 0
+        self._told: tuple[str, str] | None = None
+        self._tell_at_s = float("-inf")
+        self._passed_on: str | None = None
+
+    @property
+    def will(self) -> bytes:
+        """What the broker is to say when this run can't: written now, so it knows no time."""
+        return encode_status(StatusRecord(self._gateway, OFFLINE, self._run, version=self._version))
+
+    def due(self, now_s: float) -> Record | None:
+        """What is to be told now (``now_s`` is monotonic): the first status, or one that changed."""
+        state = self._state()
+        if state == self._told or now_s < self._tell_at_s:
+            return None
+        self._told = state
+        self._tell_at_s = now_s + TELL_EVERY_S
+        return self._record(ONLINE, *state)
+
+    def farewell(self) -> Record:
+        """The last status of a run that ends itself."""
+        return self._record(OFFLINE, *self._state())
+
+    def left_by_another(self, payload: bytes) -> Record | None:
+        """The last will of another run of this gateway, as it is; None for anything else on the topic.
+
+        A status that a run has told itself is on its own way to Kafka.
+        """
+        try:
+            status = parse_status(payload)
+        except InvalidStatus as error:
+            log.warning("event=status.unreadable error=%s", error)
+            return None
+        if status.gateway != self._gateway or status.run == self._run or not status.is_will:
+            return None
+        if status.run == self._passed_on:
+            return None
+        self._passed_on = status.run
+        log.warning("event=status.will run=%s", status.run)
+        return Record(STATUS_TOPIC, status_key(self._gateway), payload, ())
+
+    def _state(self) -> tuple[str, str]:
+        return SYNCED if self._synced() else UNSYNCED, self._uplink()
+
+    def _record(self, state: str, clock: str, uplink: str) -> Record:
+        self._revision += 1
+        status = StatusRecord(
+            self._gateway,
+            state,
+            self._run,
+            time_us=self._now_ns() // 1_000_000 * 1000,
+            version=self._version,
+            clock=clock,
+            uplink=uplink,
+            revision=self._revision,
+        )
+        return Record(STATUS_TOPIC, status_key(self._gateway), encode_status(status), ())

@@ -1,0 +1,121 @@
+"""What a run tells unasked, Kafka and the local broker: its status, its record, drops, a failing disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from queue import SimpleQueue
+
+from buffer.drops import NOT_STORED, Drop
+from gateway.daemon.build import Topics
+from gateway.forwarding.forwarder import Forwarder
+from gateway.forwarding.seq_summary import joined, summarise
+from gateway.mqtt.broker_drops import BrokerDrops
+from gateway.mqtt.session import MqttSession
+from gateway.ports import Record
+from gateway.reporting.gateway_status import GatewayStatus
+from gateway.reporting.run_ledger import ANNOUNCE_EVERY_S, RunLedger, State
+from gateway.reporting.untold_drops import UnannouncedDrops
+
+
+class Reporter:
+    """Owned by the main thread, but for ``left_by_another``. ``drops`` is filled by the outbox's threads."""
+
+    def __init__(
+        self,
+        runs: RunLedger,
+        status: GatewayStatus,
+        topics: Topics,
+        forwarder: Forwarder,
+        link: MqttSession,
+        drops: SimpleQueue[Drop],
+        broker_drops: BrokerDrops,
+    ) -> None:
+        self._runs = runs
+        self._status = status
+        self._topics = topics
+        self._forwarder = forwarder
+        self._link = link
+        self._drops = drops
+        self._broker_drops = broker_drops
+        self._untold = UnannouncedDrops()
+        self._disk_works = True
+        self._record_at_s = float("-inf")
+
+    def begin_run(self) -> None:
+        """The run's first record, to Kafka."""
+        self._record_at_s = time.monotonic() + ANNOUNCE_EVERY_S
+        self._forwarder.announce(self._runs.record("running"))
+
+    def tell_run(self, state: State, now_s: float) -> None:
+        """The run as it stands: to the local broker, and to Kafka once a minute (``now_s``: monotonic)."""
+        self._link.publish(self._topics.run, self._runs.payload(state), retain=True)
+        if now_s >= self._record_at_s and self._forwarder.uplink != "spilling":
+            # During an outage each would be stored, and the last of them tells everything.
+            self._record_at_s = now_s + ANNOUNCE_EVERY_S
+            self._forwarder.announce(self._runs.record(state))
+
+    def tell_status(self) -> None:
+        """The gateway's status, where it has changed."""
+        status = self._status.due(time.monotonic())
+        if status is not None:
+            self._link.greet(self._topics.status, status.value)
+            self._forwarder.announce(status)
+
+    def tell_disk(self) -> None:
+        """That the outbox's disk fails, or works again."""
+        problem = self._forwarder.outbox_in_memory.problem
+        if (problem is None) != self._disk_works:
+            self._disk_works = problem is None
+            self._forwarder.announce(self._runs.disk(problem))
+
+    def tell_drops(self, *, at_once: bool = False) -> None:
+        """What the outbox and the local broker have dropped; not all the time while Kafka is away."""
+        found = self._waiting_drops()
+        for drop in found:
+            self._runs.note(drop)
+        self._untold.add(found)
+        stored = self._forwarder.uplink == "spilling"
+        drops = self._untold.due(time.monotonic(), stored=stored, at_once=at_once)
+        for drop in drops:
+            self._forwarder.announce(self._runs.dropped(drop))
+        grown = self._broker_drops.due(time.monotonic(), at_once=at_once)
+        if grown is not None:
+            self._forwarder.announce(self._runs.broker_dropped(grown, self._broker_drops.count or 0))
+        if drops:
+            self._forwarder.announce(self._runs.record("running"))
+
+    def farewell(self) -> Record:
+        """The last status, on its way to Kafka; the local broker is told it when the link ends."""
+        farewell = self._status.farewell()
+        self._forwarder.announce(farewell)
+        return farewell
+
+    def note_lost(self, left: Iterable[Record]) -> int:
+        """Note what neither Kafka nor the disk has taken at the very end; how many messages were lost so.
+
+        To the journal, and to the local broker with the run's last record: nobody else listens now.
+        """
+        left = tuple(left)
+        if left:
+            self._drops.put(Drop(NOT_STORED, 0, 0, len(left), summarise(left)))
+        lost = 0
+        for drop in self._waiting_drops():
+            self._runs.note(drop)
+            lost += (drop.count or 0) if drop.reason == NOT_STORED else 0
+        return lost
+
+    def left_by_another(self, topic: str, payload: bytes) -> None:
+        """Pass on what another run has left on one of our own topics; the broker's network thread calls."""
+        if topic == self._topics.run:
+            self._broker_drops.left_by(payload)
+            last_word = self._runs.close_previous(payload)
+        else:
+            last_word = self._status.left_by_another(payload)
+            if last_word is not None:
+                self._link.greet_again()
+        if last_word is not None:
+            self._forwarder.announce(last_word)
+
+    def _waiting_drops(self) -> list[Drop]:
+        return list(joined(self._drops.get() for _ in range(self._drops.qsize())))

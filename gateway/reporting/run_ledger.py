@@ -1,0 +1,244 @@
+"""The run ledger: what one run of this gateway has issued, so that the pipeline can tell pending from lost.
+
+A record goes to Kafka (``gateway.runs``, compacted by gateway/run) at start, every minute, at each drop and
+at stop, and every second, retained, to the local broker. A run that was killed cannot tell its end: the next
+one finds its last retained record and closes it. After a power cut there is no such record: each record
+names the latest runs that did not end themselves, and how many seconds of readings they may have lost without
+a word.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from buffer.drops import Drop
+from cloud.wire.schema import EVENTS_TOPIC, MAX_PAYLOAD_BYTES, RUN_ID, RUNS_TOPIC, VERSION
+from gateway.clock.hold import Released, Verdict
+from gateway.forwarding.seq_summary import Range, ranges
+from gateway.ports import Record
+from gateway.reporting.previous_runs import Predecessors
+
+log = logging.getLogger(__name__)
+
+ANNOUNCE_EVERY_S: Final = 60.0
+# Some 50 bytes each: half a megabyte, where Kafka takes one.
+_MOST_RANGES: Final = 10_000
+# An fsync on an SD card can take that long; what is sampled meanwhile is lost with the commit interval's.
+LONGEST_FSYNC_S: Final = 1.0
+
+State = Literal["running", "ended", "stopped", "killed"]
+
+
+class _Dropped:
+    """What was dropped for one reason, adjoining ranges joined."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._unknown = False
+        self._spans: defaultdict[tuple[str, str, str], list[tuple[int, int]]] = defaultdict(list)
+
+    def add(self, count: int | None, lost: Iterable[Range]) -> None:
+        self._count += count or 0
+        self._unknown = self._unknown or count is None
+        for each in lost:
+            spans = self._spans[each.gateway, each.run, each.channel]
+            if spans and spans[-1][1] + 1 == each.first:
+                spans[-1] = (spans[-1][0], each.last)
+            else:
+                spans.append((each.first, each.last))
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def lost_of(self, gateway: str, channel: str) -> int:
+        """How many of a channel, of all runs; without those that nobody knows."""
+        return sum(
+            last - first + 1
+            for (of, _, named), spans in self._spans.items()
+            if (of, named) == (gateway, channel)
+            for first, last in spans
+        )
+
+    def fields(self, own: str) -> dict[str, Any]:
+        spans = [(key, span) for key, of in self._spans.items() for span in of]
+        # More would make a record that Kafka refuses; each range was announced by an event of its own.
+        untold = max(len(spans) - _MOST_RANGES, 0)
+        told = [_text(Range(*key, *span), own) for key, span in spans[untold:]]
+        return {"count": self._count, "more_unknown": self._unknown or untold > 0, "ranges": told}
+
+
+def _text(lost: Range, own: str) -> str:
+    """``run channel first-last``; another device's with ``gateway/`` before its run."""
+    run = lost.run if lost.gateway == own else f"{lost.gateway}/{lost.run}"
+    return f"{run} {lost.channel} {lost.first}-{lost.last}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class RunLedger:
+    """Makes the records of one run. Any thread may call it.
+
+    ``counts`` gives what changes: last_seq by channel, in_flight, outbox_records.
+    """
+
+    def __init__(
+        self,
+        gateway: str,
+        run: str,
+        boot: str,
+        predecessors: Predecessors,
+        counts: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self._gateway = gateway
+        self._run = run
+        self._boot = boot
+        self._predecessors = predecessors
+        self._started = _now()
+        self._counts = counts
+        self._dropped: dict[str, _Dropped] = {}
+        self._revision = 0
+        self._lock = threading.Lock()
+
+    def note(self, drop: Drop) -> None:
+        """Remember a drop, which every later run record tells."""
+        with self._lock:
+            self._dropped.setdefault(drop.reason, _Dropped()).add(drop.count, ranges(drop.summary))
+        log.error(
+            "event=outbox.dropped reason=%s records=%s numbers=%d-%d",
+            drop.reason,
+            "unknown" if drop.count is None else drop.count,
+            drop.first,
+            drop.last,
+        )
+
+    def drop_counts(self) -> dict[str, int]:
+        """By reason, how many records this run has dropped as far as they were counted."""
+        with self._lock:
+            return {reason: dropped.count for reason, dropped in self._dropped.items()}
+
+    def dropped_of(self, channel: str) -> int:
+        """How many readings of a channel of this gateway were dropped since the daemon started."""
+        with self._lock:
+            return sum(each.lost_of(self._gateway, channel) for each in self._dropped.values())
+
+    def dropped(self, drop: Drop) -> Record:
+        """The event that announces a drop."""
+        told = [_text(each, self._gateway) for each in ranges(drop.summary)]
+        return self.event("dropped", reason=drop.reason, count=drop.count, ranges=told)
+
+    def disk(self, problem: str | None) -> Record:
+        """The event that tells that the outbox's disk fails, and memory serves for it, or works again."""
+        return self.event("outbox-usable" if problem is None else "outbox-in-memory", problem=problem)
+
+    def broker_dropped(self, count: int, total: int) -> Record:
+        """The event that the local broker has dropped messages, whoever's: since the last one, and in all."""
+        log.warning(
+            "event=broker.dropped messages=%d total=%d remedy=raise_max_queued_messages_in_mosquitto.conf",
+            count,
+            total,
+        )
+        return self.event("broker-dropped", count=count, total=total)
+
+    def event(self, event: str, **fields: Any) -> Record:
+        """An event of this run, for ``gateway.events``."""
+        told = {
+            "v": VERSION,
+            "gateway": self._gateway,
+            "run": self._run,
+            "time": _now(),
+            "event": event,
+            **fields,
+        }
+        return Record(EVENTS_TOPIC, self._gateway.encode(), json.dumps(told).encode(), ())
+
+    def clock_given(self, verdict: Verdict, uncertain_ms: int) -> Record:
+        """The event that somebody at the mast said what time it is."""
+        return self.event(
+            "clock_given", boot=verdict.boot, offset_ms=verdict.offset_ms, uncertain_ms=uncertain_ms
+        )
+
+    def released(self, released: Released) -> Record:
+        """The event that readings of a boot now leave: with the time they were given, or without."""
+        verdict = released.verdict
+        known = verdict.offset_ms is not None
+        event = {
+            "v": VERSION,
+            "gateway": self._gateway,
+            "run": self._run,
+            "time": _now(),
+            "event": "clock_repaired" if known else "clock_unsynced",
+            "boot": verdict.boot,
+            "offset_ms": verdict.offset_ms,
+            "first": released.first,
+        }
+        if known:
+            log.warning(
+                "event=clock.repaired boot=%s offset_ms=%d first=%s",
+                verdict.boot,
+                verdict.offset_ms,
+                released.first,
+            )
+        else:
+            log.warning("event=clock.unsynced boot=%s first=%s", verdict.boot, released.first)
+        return Record(EVENTS_TOPIC, self._gateway.encode(), json.dumps(event).encode(), ())
+
+    def payload(self, state: State) -> bytes:
+        """The run as it stands, JSON."""
+        with self._lock:
+            self._revision += 1
+            revision = self._revision
+            dropped = [
+                {"reason": reason, **what.fields(self._gateway)} for reason, what in self._dropped.items()
+            ]
+        return json.dumps(
+            {
+                "v": VERSION,
+                "gateway": self._gateway,
+                "run": self._run,
+                "previous_run": self._predecessors.previous_run,
+                "unfinished": [asdict(each) for each in self._predecessors.unfinished],
+                "boot": self._boot,
+                "started": self._started,
+                "state": state,
+                "revision": revision,
+                **self._counts(),
+                "dropped": dropped,
+            }
+        ).encode()
+
+    def record(self, state: State) -> Record:
+        """The run as a Kafka record."""
+        return _record(self._gateway, self._run, self.payload(state))
+
+    def close_previous(self, payload: bytes) -> Record | None:
+        """The closing record of another run whose last retained record says that it never ended itself."""
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            log.warning("event=run.unreadable error=%d bytes", len(payload))
+            return None
+        try:
+            fields = json.loads(payload)
+            gateway, run, state = fields["gateway"], fields["run"], fields["state"]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            log.warning("event=run.unreadable error=%s", error)
+            return None
+        if (gateway, run) == (self._gateway, self._run) or state not in ("running", "ended"):
+            return None
+        if gateway != self._gateway or not isinstance(run, str) or RUN_ID.fullmatch(run) is None:
+            log.warning("event=run.unreadable error=not a run of this gateway")
+            return None
+        log.warning("event=run.closed run=%s state=killed", run)
+        return _record(self._gateway, run, json.dumps({**fields, "state": "killed"}).encode())
+
+
+def _record(gateway: str, run: str, value: bytes) -> Record:
+    return Record(RUNS_TOPIC, f"{gateway}/{run}".encode(), value, ())

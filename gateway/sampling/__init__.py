@@ -1,0 +1,1 @@
+"""Sensors read on a grid of periods, by a thread each."""

@@ -1,0 +1,65 @@
+"""The last readings of each channel, for those who look at the mast now."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Collection
+from typing import Any, Final
+
+from cloud.wire.schema import GOOD, NOT_EVALUATED, Reading, format_time
+
+RECENT: Final = 120
+"""So many readings of a channel are remembered: two minutes at 1 Hz, 10 kB."""
+
+
+class LastReadings:
+    """Written by samplers, read by status pages; any thread."""
+
+    def __init__(self) -> None:
+        self._readings: dict[str, Reading] = {}
+        self._recent: dict[str, deque[tuple[int, float | None]]] = {}
+        self._valid: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def note(self, reading: Reading) -> None:
+        """Remember a reading as its channel's last."""
+        with self._lock:
+            self._readings[reading.channel] = reading
+            self._valid[reading.channel] += reading.quality in (GOOD, NOT_EVALUATED)
+            recent = self._recent.setdefault(reading.channel, deque(maxlen=RECENT))
+            recent.append((reading.time_us // 1000, reading.value))
+
+    def keep(self, channels: Collection[str]) -> None:
+        """Forget all channels but these: a sensor that is gone, or has another driver, has no last word."""
+        with self._lock:
+            for channel in [each for each in self._readings if each not in channels]:
+                del self._readings[channel], self._recent[channel]
+
+    def recent(self) -> dict[str, list[list[Any]]]:
+        """By channel the last readings, oldest first: time in ms since the epoch, and value or null."""
+        with self._lock:
+            return {channel: list(map(list, values)) for channel, values in self._recent.items()}
+
+    def snapshot(self) -> dict[str, dict[str, Any]]:
+        """By channel: time, value, unit, raw, raw_unit, quality, reasons, seq, period_ms.
+
+        ``valid``: how many of this run were good or not evaluated.
+        """
+        with self._lock:
+            readings, valid = dict(self._readings), Counter(self._valid)
+        return {
+            channel: {
+                "time": format_time(reading.time_us),
+                "period_ms": reading.period_ms,
+                "value": reading.value,
+                "unit": reading.unit,
+                "raw": reading.raw,
+                "raw_unit": reading.raw_unit,
+                "quality": reading.quality,
+                "reasons": reading.reasons,
+                "seq": reading.seq,
+                "valid": valid[channel],
+            }
+            for channel, reading in readings.items()
+        }

@@ -1,0 +1,82 @@
+"""Makes a sensor's readings of what it measured: flagged, numbered, with the calibration in force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cloud.wire.schema import CLOCK_UNSYNCED, MISSING, SUSPECT, SYNCED, UNSYNCED, Reading
+from drivers.interface import Channel, Measurement
+from gateway.calibration.record import configured, expiry_reasons, in_range, unjudged_expiry
+from gateway.config import QualityRules, SensorConfig
+from gateway.ports import Driver
+from gateway.quality.qartod import QartodTests
+from gateway.sampling.run_context import Mast
+from gateway.sampling.schedule import Period
+
+
+class ReadingFactory:
+    """One sensor's channels: each has a calibration record, and a judge that remembers what was before.
+
+    Owned by the sampler's thread, but for ``judge_by``. ``period_ns`` is how long a reading stands for.
+    """
+
+    def __init__(self, sensor: SensorConfig, driver: Driver, mast: Mast, period_ns: int) -> None:
+        self._sensor = sensor.name
+        self._mast = mast
+        self._period_ms = period_ns // 1_000_000
+        self._records = {each.quantity: each for each in configured(mast.gateway, sensor, driver.channels)}
+        self._judges = {
+            channel.quantity: QartodTests(
+                sensor,
+                in_range(channel, self._records[channel.quantity]),
+                mast.mates,
+                accumulates=driver.accumulates,
+            )
+            for channel in driver.channels
+        }
+
+    def judge_by(self, quality: Mapping[str, QualityRules]) -> None:
+        """Let other rules hold from the next reading on; any thread may ask."""
+        for quantity, rules in quality.items():
+            self._judges[quantity].rules = rules
+
+    def make(self, channel: Channel, period: Period, measurement: Measurement | str) -> Reading:
+        """The channel's next reading. In place of a measurement, the reason why there is none."""
+        mast, name = self._mast, f"{self._sensor}.{channel.quantity}"
+        calibration, judge = self._records[channel.quantity], self._judges[channel.quantity]
+        unsynced = () if period.synced else (CLOCK_UNSYNCED,)
+        value = raw = latitude = longitude = altitude_m = None
+        if isinstance(measurement, str):
+            quality, reasons = MISSING, (measurement, *unsynced)
+            judge.missing(period.since_boot_ns)
+        else:
+            value, raw = measurement.value, measurement.raw
+            expired = expiry_reasons(calibration, period.begin_ns // 1000, known=period.synced)
+            verdict = judge.judge(period.since_boot_ns, value, (*measurement.reasons, *expired))
+            reasons = (*verdict.reasons, *unsynced)
+            quality = max(verdict.quality, SUSPECT) if unsynced else verdict.quality
+            if measurement.position is not None:
+                latitude, longitude, altitude_m = measurement.position
+        return Reading(
+            gateway=mast.gateway,
+            channel=name,
+            quantity=channel.quantity,
+            unit=channel.unit,
+            time_us=period.begin_ns // 1000,
+            period_ms=self._period_ms,
+            value=value,
+            raw=raw,
+            raw_unit=channel.raw_unit,
+            quality=quality,
+            reasons=reasons,
+            run=mast.run,
+            seq=mast.sequences.draw(name),
+            clock=SYNCED if period.synced else UNSYNCED,
+            cal=calibration.cal,
+            latitude=latitude,
+            longitude=longitude,
+            altitude_m=altitude_m,
+            boot=None if period.synced else mast.boot,
+            mono_ms=None if period.synced else period.mono_ms,
+            extra=None if period.synced else unjudged_expiry(calibration),
+        )

@@ -1,0 +1,175 @@
+"""One sensor's periods on the wall-clock grid, and the waits for their borders.
+
+Lengths and lateness are measured in time since boot, so a clock that is set loses and doubles nothing: the
+period under way keeps its length and its beginning by the old clock, the next begins on the new grid.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.clock.system_clock import clock_was_set
+from gateway.ports import Clock
+
+log = logging.getLogger(__name__)
+
+# A retired sampler ends its count of pulses where that takes no longer than this.
+_LONGEST_LAST_PERIOD_NS: Final = 10_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Where a period is to begin, and the clock's offset when that was reckoned."""
+
+    begin_ns: int
+    offset_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """One period, and the clock as it was when the period began: it may be set before the reading is made."""
+
+    begin_ns: int
+    offset_ns: int
+    synced: bool
+
+    @property
+    def since_boot_ns(self) -> int:
+        """Nanoseconds from boot to the period's beginning."""
+        return self.begin_ns - self.offset_ns
+
+    @property
+    def mono_ms(self) -> int:
+        """Milliseconds from boot to the period's beginning."""
+        return max(round(self.since_boot_ns / 1e6), 0)
+
+
+class Schedule:
+    """The periods of ``length_ns`` of one sensor, owned by its sampler's thread.
+
+    ``at_end``: its reading is made when a period is over, not when it begins. ``missed`` counts the periods
+    that passed while a reading was made. ``moved`` is set when the clock was, and the grid lies elsewhere;
+    who heeds it puts it back.
+    """
+
+    def __init__(self, sensor: str, clock: Clock, length_ns: int, *, at_end: bool) -> None:
+        self.length_ns = length_ns
+        self.missed = 0
+        self.moved = False
+        self._sensor = sensor
+        self._clock = clock
+        self._at_end = at_end
+        self._steps = 0
+        self._waits_until_ns: int | None = None
+        self._retired = threading.Event()
+        self._interrupted = threading.Event()
+
+    @property
+    def steps(self) -> int | None:
+        """Grows with each wait that is over; None while it waits for an instant to come. Any thread."""
+        until_ns = self._waits_until_ns
+        if until_ns is not None and self._clock.now_ns() < until_ns:
+            return None
+        return self._steps
+
+    def retire(self, *, at_once: bool = False) -> None:
+        """Begin no other period; any thread may ask.
+
+        The end of a long one isn't waited for, nor of any with ``at_once``.
+        """
+        self._retired.set()
+        if at_once or self.length_ns > _LONGEST_LAST_PERIOD_NS:
+            self._interrupted.set()
+        self._clock.wake()
+
+    def first(self) -> Boundary:
+        """The next border from now on."""
+        offset_ns = self._clock.offset_ns()
+        return Boundary(self._next_ns(), offset_ns)
+
+    def after(self, period: Period) -> Boundary:
+        """The border to go on at; periods that passed while a slow reading was made are counted as missed."""
+        offset_ns = self._clock.offset_ns()
+        passed_ns = self._passed_ns(period, offset_ns)
+        late = passed_ns // self.length_ns - (1 if self._at_end else 0)
+        if late > 0:
+            self.missed += late
+            log.warning("event=sampler.late sensor=%s missed=%d", self._sensor, late)
+        begin_ns = period.begin_ns + (1 + max(late, 0)) * self.length_ns
+        return self._on_new_grid(Boundary(begin_ns, offset_ns), period, passed_ns)
+
+    def catch_up(self, hung: Period, tell: Callable[[Period], None]) -> Boundary:
+        """Tell the period that hung, maybe of another grid, and all begun since; the border to go on at."""
+        offset_ns = self._clock.offset_ns()
+        passed_ns = self._passed_ns(hung, offset_ns)
+        # A reload may have changed the interval, and with it the grid.
+        begin_ns = -(-hung.begin_ns // self.length_ns) * self.length_ns
+        begun_ns = passed_ns - (begin_ns - hung.begin_ns)
+        for _ in range(max(-(-begun_ns // self.length_ns), int(begin_ns == hung.begin_ns))):
+            tell(Period(begin_ns, hung.offset_ns, hung.synced))
+            begin_ns += self.length_ns
+        return self._on_new_grid(Boundary(begin_ns, offset_ns), hung, passed_ns)
+
+    def covers(self, begin_ns: int) -> bool:
+        """Whether the clock has time for a whole period from there on."""
+        return self._clock.covers(begin_ns, begin_ns + self.length_ns)
+
+    def await_begin(self, border: Boundary) -> Period | None:
+        """Wait for a period's beginning, the next of the new grid where the clock is set; None at the end."""
+        clock, begin_ns, offset_ns = self._clock, border.begin_ns, border.offset_ns
+        while not self._retired.is_set() and self.wait(begin_ns, offset_ns):
+            # In this order: a clock that is synchronised in between only makes a right time repaired.
+            synced, now_offset_ns = clock.synced, clock.offset_ns()
+            if clock_was_set(offset_ns, now_offset_ns, self.length_ns):
+                self._tell_set(offset_ns, now_offset_ns)
+                begin_ns = self._next_ns()
+            elif clock.now_ns() >= begin_ns:
+                return Period(begin_ns, now_offset_ns, synced)
+            offset_ns = now_offset_ns
+        return None
+
+    def await_end(self, period: Period) -> bool:
+        """Wait until the period has had its length, though the clock be set meanwhile; False: it won't."""
+        clock = self._clock
+        end_boot_ns = period.since_boot_ns + self.length_ns
+        while True:
+            offset_ns = clock.offset_ns()
+            if not self._wait(end_boot_ns + offset_ns, offset_ns, self._interrupted):
+                return False
+            if clock.now_ns() - clock.offset_ns() >= end_boot_ns:
+                return True
+
+    def wait(self, until_ns: int, offset_ns: int) -> bool:
+        """Wait for an instant by the clock, reckoned with its offset; False where it is retired meanwhile."""
+        return self._wait(until_ns, offset_ns, self._retired)
+
+    def _wait(self, until_ns: int, offset_ns: int, unless: threading.Event) -> bool:
+        """Wait by the clock, so that the watchdog sees until when."""
+        self._waits_until_ns = until_ns
+        try:
+            return self._clock.wait_until(until_ns, offset_ns, unless)
+        finally:
+            self._steps += 1
+            self._waits_until_ns = None
+
+    def _next_ns(self) -> int:
+        return -(-self._clock.now_ns() // self.length_ns) * self.length_ns
+
+    def _passed_ns(self, period: Period, offset_ns: int) -> int:
+        """Time since boot since a period began: a clock that is set makes nothing late."""
+        return self._clock.now_ns() - offset_ns - period.since_boot_ns
+
+    def _on_new_grid(self, border: Boundary, period: Period, passed_ns: int) -> Boundary:
+        """The border, or the next one of the new grid where the clock was set since the period began."""
+        if not clock_was_set(period.offset_ns, border.offset_ns, passed_ns):
+            return border
+        self._tell_set(period.offset_ns, border.offset_ns)
+        return Boundary(self._next_ns(), border.offset_ns)
+
+    def _tell_set(self, before_ns: int, now_ns: int) -> None:
+        self.moved = True
+        log.warning("event=clock.set sensor=%s by_s=%.3f", self._sensor, (now_ns - before_ns) / 1e9)

@@ -1,0 +1,313 @@
+"""One request: who asks, and what is answered.
+
+A connection from this machine needs no token; any other one does, wherever the server listens. A token in
+the address becomes a cookie at once, so that it stays neither in the address bar nor in what is shared.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from functools import cache
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from http.server import BaseHTTPRequestHandler
+from importlib.resources import files
+from ipaddress import ip_address
+from typing import Any, Final, Protocol, cast
+from urllib.parse import parse_qs, urlsplit
+
+from gateway.clock.manual_time import ManualTime
+from gateway.quality.reasons import QUALITIES, REASONS
+from gateway.status import metrics
+from gateway.status.source import Answers
+from gateway.status.tokens import WINDOW_S, Gate, Verdict
+from gateway.system.host import resident_bytes
+
+log = logging.getLogger(__name__)
+
+_EVENT_EVERY_S: Final = 1.0
+_PULSES_EVERY_S: Final = 0.25
+_TIMEOUT_S: Final = 10.0
+"""Who takes longer to ask, or to take what was sent, is let go."""
+_STUCK_S: Final = 15.0
+"""A main loop that has not come round for so long is not healthy; it does each second."""
+_LONGEST_BODY: Final = 1_000
+_PATHS: Final = ("/", "/api/status", "/api/events", "/api/pulses", "/metrics")
+
+# All that a page needs is in it: no other host is asked, whatever gets into it, and none may frame it.
+_GUARDS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_REFUSALS: Final = {
+    Verdict.CLOSED: (
+        HTTPStatus.FORBIDDEN,
+        "This page is closed to other machines. On the gateway, 'sudo fieldgate phone' opens it for an hour.",
+    ),
+    Verdict.MISSING: (
+        HTTPStatus.UNAUTHORIZED,
+        "Scan the code that 'sudo fieldgate phone' shows, or type its token.",
+    ),
+    Verdict.EARLIER: (
+        HTTPStatus.UNAUTHORIZED,
+        "This page has closed. Scan the newest code that 'sudo fieldgate phone' has shown.",
+    ),
+    Verdict.WRONG: (HTTPStatus.UNAUTHORIZED, "That token does not open it: a slip, or an older code."),
+    Verdict.WAIT: (HTTPStatus.TOO_MANY_REQUESTS, "Too many wrong tokens: wait a minute."),
+}
+
+
+class Listener(Protocol):
+    """What a request needs of its server."""
+
+    answers: Answers
+    gate: Gate
+    free_for_locals: bool
+    stopping: threading.Event
+    streams: threading.BoundedSemaphore
+    server_port: int
+
+
+@cache
+def page() -> bytes:
+    """The page with the words for flags and reasons in it."""
+    text = files("gateway.status").joinpath("page.html").read_text(encoding="utf-8")
+    words = json.dumps({"qualities": QUALITIES, "reasons": REASONS})
+    return text.replace("/*WORDS*/", f"const WORDS = {words};").encode()
+
+
+@cache
+def _door(words: str, form: bool) -> bytes:
+    text = files("gateway.status").joinpath("door.html").read_text(encoding="utf-8")
+    return text.replace("<!--WORDS-->", words).replace("<!--FORM-->", "" if form else " hidden").encode()
+
+
+def problems(status: Mapping[str, Any]) -> list[str]:
+    """Why the daemon is not healthy: what a new process might mend, so not a lost signal or a dead sensor."""
+    found = []
+    if status.get("main_loop_ago_s", 0.0) > _STUCK_S:
+        found.append(f"the main loop has not come round for {status['main_loop_ago_s']:.0f} s")
+    found += [f"{part} does not get on" for part in status.get("stuck", ())]
+    return found
+
+
+def is_local(peer: str, own: str) -> bool:
+    """Whether a connection comes from this machine: over the loopback, or from the address it came to."""
+    return peer == own or ip_address(peer.partition("%")[0]).is_loopback
+
+
+class Request(BaseHTTPRequestHandler):
+    """Answers GET, which changes nothing, and takes a phone's time."""
+
+    timeout = _TIMEOUT_S
+    server_version = "fieldgate"
+    sys_version = ""
+
+    @property
+    def _listener(self) -> Listener:
+        return cast(Listener, self.server)
+
+    def do_GET(self) -> None:
+        """Whatever is asked."""
+        address = urlsplit(self.path)
+        if address.path == "/healthz":
+            self._health()
+            return
+        query = parse_qs(address.query)
+        offered = query["t"][-1].strip() if "t" in query else None
+        verdict = self._verdict(offered)
+        if verdict is not Verdict.ADMITTED:
+            self._refuse(verdict, address.path)
+        elif offered is not None:
+            self._let_in(offered, address.path)
+        elif address.path == "/":
+            self._send("text/html; charset=utf-8", page())
+        elif address.path == "/api/status":
+            self._send("application/json", json.dumps(self._status()).encode())
+        elif address.path == "/api/events":
+            self._stream(self._follow)
+        elif address.path == "/api/pulses":
+            self._stream(lambda: self._spin(query.get("sensor", [""])[-1]))
+        elif address.path == "/api/clock" and self._listener.answers.clock is not None:
+            told = {"boot_ms": self._listener.answers.clock.boot_ms()}
+            self._send("application/json", json.dumps(told).encode())
+        elif address.path == "/metrics":
+            text = metrics.render(self._listener.answers.status(), resident_bytes())
+            self._send(metrics.CONTENT_TYPE, text.encode())
+        else:
+            self._send_text(f"here are {', '.join(_PATHS)} and /healthz", HTTPStatus.NOT_FOUND)
+
+    def do_POST(self) -> None:
+        """A phone's time, over its own door: the one thing that can be given."""
+        self.close_connection = True
+        gifts = self._listener.answers.clock
+        if gifts is None or self._listener.free_for_locals or urlsplit(self.path).path != "/api/clock":
+            self._send_text("nothing is changed here: GET only", HTTPStatus.METHOD_NOT_ALLOWED)
+            return
+        verdict = self._verdict(None)
+        if verdict is not Verdict.ADMITTED:
+            self._refuse(verdict, "/api/clock")
+        elif self.headers.get("Origin", self._origin) != self._origin:
+            self._send_text("another page's request", HTTPStatus.FORBIDDEN)
+        else:
+            self._take_time(gifts)
+
+    @property
+    def _origin(self) -> str:
+        return f"http://{self.headers.get('Host', '')}"
+
+    def _take_time(self, gifts: ManualTime) -> None:
+        length = self.headers.get("Content-Length", "")
+        try:
+            # JSON only: a form of another site's page can't send that.
+            if self.headers.get_content_type() != "application/json":
+                raise ValueError("this must be JSON")
+            if not (length.isascii() and length.isdigit() and int(length) <= _LONGEST_BODY):
+                raise ValueError("this is no time")
+            given = json.loads(self.rfile.read(int(length)))
+            if not isinstance(given, dict):
+                raise ValueError("this is no time")
+            time_ms, asked_boot_ms = given.get("time_ms"), given.get("asked_boot_ms")
+            if type(time_ms) is not int or type(asked_boot_ms) is not int:
+                raise ValueError("time_ms and asked_boot_ms must be whole numbers")
+            gifts.give(time_ms, asked_boot_ms)
+        except ValueError as error:
+            self._send_text(str(error), HTTPStatus.CONFLICT)
+        else:
+            self._send_text("taken")
+
+    def _is_local(self) -> bool:
+        return is_local(str(self.client_address[0]), str(self.connection.getsockname()[0]))
+
+    def _verdict(self, offered: str | None) -> Verdict:
+        listener = self._listener
+        if listener.free_for_locals and self._is_local():
+            return Verdict.ADMITTED
+        if offered is None:
+            offered = self._cookie() or self._bearer()
+        return listener.gate.admit(offered, str(self.client_address[0]))
+
+    @property
+    def _cookie_name(self) -> str:
+        # Browsers give cookies to all ports of a host.
+        return f"fieldgate-{self._listener.server_port}"
+
+    def _cookie(self) -> str | None:
+        try:
+            found = SimpleCookie(self.headers.get("Cookie", "")).get(self._cookie_name)
+        except CookieError:
+            return None
+        return None if found is None else found.value
+
+    def _bearer(self) -> str | None:
+        kind, _, token = self.headers.get("Authorization", "").partition(" ")
+        return token.strip() if kind.lower() == "bearer" and token.strip() else None
+
+    def _let_in(self, token: str, path: str) -> None:
+        cookie: SimpleCookie = SimpleCookie()
+        cookie[self._cookie_name] = token
+        morsel = cookie[self._cookie_name]
+        morsel["path"], morsel["httponly"], morsel["samesite"] = "/", True, "Strict"
+        left_s = self._listener.gate.left_s
+        if left_s is not None:
+            morsel["max-age"] = str(int(left_s) + 1)
+        where = path if path in _PATHS else "/"
+        self._send(
+            "text/plain", b"", HTTPStatus.SEE_OTHER, {"Location": where, "Set-Cookie": morsel.OutputString()}
+        )
+
+    def _refuse(self, verdict: Verdict, path: str) -> None:
+        code, words = _REFUSALS[verdict]
+        headers = {"Retry-After": str(int(WINDOW_S))} if verdict is Verdict.WAIT else {}
+        if verdict in (Verdict.WRONG, Verdict.WAIT):
+            log.warning("event=status.refused peer=%s verdict=%s", self.client_address[0], verdict.value)
+        if path == "/":
+            body = _door(words, verdict is not Verdict.CLOSED)
+            self._send("text/html; charset=utf-8", body, code, headers)
+        else:
+            self._send_text(words, code, headers)
+
+    def _health(self) -> None:
+        found = problems(self._listener.answers.status())
+        code = HTTPStatus.SERVICE_UNAVAILABLE if found else HTTPStatus.OK
+        told = "\n".join(found) if self._listener.free_for_locals and self._is_local() else "not ok"
+        self._send_text(told if found else "ok", code)
+
+    def _status(self) -> dict[str, Any]:
+        """The status, and over a gate that closes when it does."""
+        status, left_s = self._listener.answers.status(), self._listener.gate.left_s
+        return status if left_s is None else {**status, "closes_in_s": round(left_s)}
+
+    def _stream(self, events: Any) -> None:
+        """Server-sent events until the server stops, the gate closes or the page goes."""
+        if not self._listener.streams.acquire(blocking=False):
+            self._send_text("too many pages follow this mast", HTTPStatus.SERVICE_UNAVAILABLE)
+            return
+        try:
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            events()
+        except OSError:
+            log.debug("event=status.page_gone")
+        finally:
+            self._listener.streams.release()
+            self.close_connection = True
+
+    def _goes_on(self, after_s: float) -> bool:
+        listener = self._listener
+        return not listener.stopping.wait(after_s) and listener.gate.left_s != 0.0
+
+    def _follow(self) -> None:
+        """What is known of the past once, then the status each second."""
+        self._event("recent", self._listener.answers.recent())
+        self._event("status", self._status())
+        while self._goes_on(_EVENT_EVERY_S):
+            self._event("status", self._status())
+
+    def _spin(self, sensor: str) -> None:
+        """A cup's pulses since its driver was started, four times a second; null where nobody counts any."""
+        self._event("pulses", self._listener.answers.pulses().get(sensor))
+        while self._goes_on(_PULSES_EVERY_S):
+            self._event("pulses", self._listener.answers.pulses().get(sensor))
+
+    def _event(self, name: str, content: object) -> None:
+        self.wfile.write(f"event: {name}\ndata: {json.dumps(content)}\n\n".encode())
+        self.wfile.flush()
+
+    def _send_text(
+        self, words: str, code: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._send("text/plain; charset=utf-8", f"{words}\n".encode(), code, headers)
+
+    def _send(
+        self,
+        kind: str,
+        body: bytes,
+        code: HTTPStatus = HTTPStatus.OK,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in {**_GUARDS, **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """The path at most: a token may stand behind it."""
+        log.debug("event=status.request peer=%s path=%s", self.client_address[0], urlsplit(self.path).path)
+
+    def log_error(self, format: str, *args: object) -> None:
+        """Requests that can't even be read have no path yet."""
+        log.debug("event=status.bad_request peer=%s", self.client_address[0])

@@ -1,0 +1,1 @@
+"""The operating system: files, systemd, interfaces, watchdog, logs."""

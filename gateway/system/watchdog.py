@@ -1,0 +1,156 @@
+"""Pings systemd's watchdog for as long as each part of the daemon shows that it gets on.
+
+A ping that only a timer sends proves the timer. Here each part shows a mark that changes with its work; one
+whose mark stays the same for too long while it has something to do is stuck, and the pings end. What waits
+for others doesn't count: a driver that hangs (the supervisor replaces its thread), an uplink that is slow or
+away (records come back undelivered, which is progress), a disk that takes its time. A thread that sleeps in
+the kernel uninterruptibly, as in an fsync that a card doesn't answer, is never held against its part: no
+signal would end it, so no restart would mend it, and the other parts work meanwhile.
+
+The looking is done by a thread of its own, so that one fsync of the main loop stops nothing. It counts the
+time that it has seen itself: a process that was starved or suspended isn't stuck for that.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gateway.system.systemd import notify
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PERIOD_S: Final = 60.0
+"""Where systemd names none: nobody acts on it then, but the log and the status tell."""
+
+_LOOKS_PER_PERIOD: Final = 60
+_PINGS_PER_PERIOD: Final = 6
+# What a starved or suspended process can't have seen isn't held against a part.
+_LONGEST_LOOK: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a part shows of itself: ``mark`` is another one once it has got on, None with nothing to do.
+
+    The mark may stay the same for ``periods`` of the watchdog and ``plus_s`` seconds. ``thread`` is the
+    kernel's id of the thread that does the work.
+    """
+
+    part: str
+    mark: Hashable | None
+    periods: float
+    plus_s: float = 0.0
+    thread: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A part that has something to do and hasn't got on for so long."""
+
+    part: str
+    for_s: float
+
+
+def sleeps_in_kernel(thread: int, root: Path = Path("/")) -> bool:
+    """Whether a thread of this process sleeps uninterruptibly (state D of proc(5)): it waits for a disk."""
+    try:
+        stat = (root / "proc/self/task" / str(thread) / "stat").read_text()
+    except OSError:
+        return False
+    # The name before it, in parentheses, may have anything in it.
+    return stat.rpartition(")")[2].split()[:1] == ["D"]
+
+
+class Watch:
+    """Who is stuck. One thread looks, every ``period_s / 60`` or so; ``shown`` must not block for long."""
+
+    def __init__(
+        self,
+        shown: Callable[[], Iterable[Shown]],
+        period_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+        asleep: Callable[[int], bool] = sleeps_in_kernel,
+    ) -> None:
+        self._shown = shown
+        self._period_s = period_s
+        self._monotonic = monotonic
+        self._asleep = asleep
+        self._looked_s = monotonic()
+        self._same: dict[str, tuple[Hashable, float]] = {}
+
+    @property
+    def look_every_s(self) -> float:
+        """How often to look, seconds."""
+        return self._period_s / _LOOKS_PER_PERIOD
+
+    def look(self) -> list[Stuck]:
+        """The parts that are stuck now."""
+        now_s = self._monotonic()
+        passed_s = min(now_s - self._looked_s, _LONGEST_LOOK * self.look_every_s)
+        self._looked_s = now_s
+        before, self._same = self._same, {}
+        stuck = []
+        for each in self._shown():
+            if each.mark is None:
+                continue
+            mark, same_s = before.get(each.part, (None, 0.0))
+            if mark != each.mark:
+                same_s = 0.0
+            elif each.thread is None or not self._asleep(each.thread):
+                same_s += passed_s
+            self._same[each.part] = (each.mark, same_s)
+            if same_s > each.periods * self._period_s + each.plus_s:
+                stuck.append(Stuck(each.part, same_s))
+        return stuck
+
+
+class Watchdog:
+    """The thread that looks and pings; started when the daemon is ready."""
+
+    def __init__(self, watch: Watch, tell: Callable[[str], None] = notify) -> None:
+        self._watch = watch
+        self._tell = tell
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+        self.stuck: tuple[str, ...] = ()
+        """The parts that are stuck; any thread may read it."""
+
+    def start(self) -> None:
+        """Look and ping from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No more pings: systemd expects none of a service that stops."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        looks = 0
+        every_s = self._watch.look_every_s
+        while not self._stop.wait(every_s):
+            found = self._watch.look()
+            self._say(found)
+            if not found and looks % (_LOOKS_PER_PERIOD // _PINGS_PER_PERIOD) == 0:
+                self._tell("WATCHDOG=1")
+            # The first good look after a bad one pings at once.
+            looks = 0 if found else looks + 1
+
+    def _say(self, found: list[Stuck]) -> None:
+        parts = tuple(each.part for each in found)
+        for each in found:
+            if each.part not in self.stuck:
+                log.critical("event=watchdog.stuck part=%s for_s=%.0f", each.part, each.for_s)
+        for part in self.stuck:
+            if part not in parts:
+                log.warning("event=watchdog.moves part=%s", part)
+        self.stuck = parts
+        if found:
+            told = ", ".join(f"{each.part} for {each.for_s:.0f} s" for each in found)
+            self._tell(f"STATUS=stuck, systemd is to restart it: {told}")

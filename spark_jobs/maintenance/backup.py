@@ -1,0 +1,90 @@
+"""Copies of the checkpoints, taken while their queries run.
+
+A copy is whole: it is of batches that were committed, and is marked so when all of it is there. It leaves out
+the query's id on purpose. A query that begins again from an older batch numbers its batches once more, with
+other records in them; by its id the tables would take them for those they have, and skip them. With a new id
+they decide by content, as after a lost checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.files import Files
+
+KEPT: Final = 3
+"""Copies kept of each checkpoint."""
+_LEFT_OUT: Final = frozenset({"metadata", "commits", "offsets"})
+_WHOLE: Final = "COMPLETE"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One copy of a query's checkpoint: ``batch`` is the last that was done."""
+
+    query: str
+    batch: int
+    uri: str
+
+
+def checkpoints(files: Files, root: str) -> list[tuple[str, str, int]]:
+    """Query, version folder and last committed batch of each checkpoint under ``root``."""
+    found = []
+    for query in files.entries(root):
+        if not query.is_folder:
+            continue
+        for version in files.entries(query.uri):
+            done = _batches(files, f"{version.uri}/commits")
+            if version.is_folder and done:
+                found.append((query.name, version.name, done[-1]))
+    return found
+
+
+def _batches(files: Files, folder: str) -> list[int]:
+    """Numbers of the batches that have a file of their own, ascending."""
+    return sorted(int(entry.name) for entry in files.entries(folder) if entry.name.isdigit())
+
+
+def back_up(spark: SparkSession, root: str, target: str, now: datetime, kept: int = KEPT) -> list[Copy]:
+    """Copies each checkpoint to ``target/QUERY/VERSION/TIME-batchN``, where its last batch isn't there yet.
+
+    Older copies than the last ``kept`` are removed.
+    """
+    files = Files(spark)
+    copies = []
+    for query, version, batch in checkpoints(files, root):
+        source, place = f"{root.rstrip('/')}/{query}/{version}", f"{target.rstrip('/')}/{query}/{version}"
+        _drop(files, place, kept)
+        earlier = [entry.name for entry in files.entries(place)]
+        if any(name.endswith(f"-batch{batch}") for name in earlier):
+            continue
+        copy = f"{place}/{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-batch{batch}"
+        _copy(files, source, copy, batch)
+        _drop(files, place, kept)
+        copies.append(Copy(query, batch, copy))
+    return copies
+
+
+def _copy(files: Files, source: str, copy: str, batch: int) -> None:
+    # What only grows comes first, so that nothing of a later batch is missing beneath it.
+    for kind in ("offsets", "commits"):
+        for number in _batches(files, f"{source}/{kind}"):
+            if number <= batch:
+                files.copy(f"{source}/{kind}/{number}", f"{copy}/{kind}/{number}")
+    for entry in files.entries(source):
+        if entry.name not in _LEFT_OUT and not entry.name.startswith("."):
+            files.copy(entry.uri, f"{copy}/{entry.name}")
+    files.write(f"{copy}/{_WHOLE}", f"batch {batch}\n")
+
+
+def _drop(files: Files, place: str, kept: int) -> None:
+    """Removes copies that were cut off, and of the others all but the newest."""
+    there = [entry for entry in files.entries(place) if entry.is_folder]
+    whole = [entry for entry in there if files.exists(f"{entry.uri}/{_WHOLE}")]
+    for entry in there:
+        if entry not in whole or entry in whole[: len(whole) - kept]:
+            files.delete(entry.uri)

@@ -1,0 +1,149 @@
+"""Open intervals whose statistics are carried on from batch to batch, not computed whole again.
+
+An interval is carried on from its first reading, as long as its readings come in the order of time, as new
+rows and with one period. One for which that doesn't hold is let go for good: it is computed whole from the
+table until it is closed, as every interval is when it is closed. Owned by whoever holds the lock of the
+statistics sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from spark_jobs.state.intervals import Interval
+from spark_jobs.transforms.by_interval import ReadingsByInterval
+from spark_jobs.transforms.running_statistics import (
+    SUMS,
+    Floats,
+    Ints,
+    gust_sums,
+    gusts,
+    merged,
+    nothing,
+    statistics_rows,
+    sums_of,
+)
+from spark_jobs.transforms.statistics import GUST_S, MAX_GUST_PERIOD_MS
+
+_US: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """An interval: what its readings amount to, and the last 3 s of them, with which gusts may yet begin.
+
+    ``sums`` hold the gusts that no later reading can change, ``gusts`` the others.
+    """
+
+    sums: np.void
+    gusts: np.void
+    quantity: str
+    unit: str
+    period_ms: int
+    last_us: int
+    recent_us: Ints
+    recent: Floats
+
+
+_NOTHING: Final = nothing(1)[0]
+_NEW: Final = _Carried(_NOTHING, _NOTHING, "", "", 0, 0, np.zeros(0, np.int64), np.zeros(0))
+
+
+@dataclass
+class CarriedIntervals:
+    """The intervals that are carried on, by channel and start."""
+
+    interval_s: int
+    _carried: dict[Interval, _Carried] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._carried)
+
+    def add(self, batch: ReadingsByInterval, born: Collection[Interval]) -> set[Interval]:
+        """Takes up new readings: which of their intervals are carried on.
+
+        ``born`` are the intervals that had no reading before.
+        """
+        taken = np.array([self._goes_on(batch, at, born) for at in range(len(batch.intervals))])
+        self.let_go(interval for interval, goes_on in zip(batch.intervals, taken, strict=True) if not goes_on)
+        if not taken.any():
+            return set()
+        places = np.flatnonzero(taken).tolist()
+        self._merge(batch, places, np.repeat(taken, batch.ends - batch.begins))
+        return {batch.intervals[at] for at in places}
+
+    def let_go(self, intervals: Iterable[Interval]) -> None:
+        """Carries these on no longer, if it did."""
+        for interval in intervals:
+            self._carried.pop(interval, None)
+
+    def rows(self, intervals: Collection[Interval]) -> Any:
+        """The rows of intervals that are carried on, as ``transforms.statistics`` would have them."""
+        found = [self._carried[interval] for interval in intervals]
+        return statistics_rows(
+            list(intervals),
+            merged(
+                np.array([each.sums for each in found], SUMS), np.array([each.gusts for each in found], SUMS)
+            ),
+            [each.quantity for each in found],
+            [each.unit for each in found],
+            np.array([each.period_ms for each in found], np.int64),
+            self.interval_s,
+        )
+
+    def _goes_on(self, batch: ReadingsByInterval, at: int, born: Collection[Interval]) -> bool:
+        interval = batch.intervals[at]
+        before = self._carried.get(interval)
+        if before is None:
+            return bool(batch.regular[at]) and interval in born
+        return (
+            bool(batch.regular[at])
+            and batch.time_us[batch.begins[at]] > before.last_us
+            and batch.period_ms[at] == before.period_ms
+            and batch.quantity[at] == before.quantity
+        )
+
+    def _merge(self, batch: ReadingsByInterval, places: list[int], rows: Any) -> None:
+        """Takes up the readings of some intervals; ``rows`` says which of the batch's they are."""
+        before = [self._carried.get(batch.intervals[at], _NEW) for at in places]
+        quantity = [batch.quantity[at] for at in places]
+        period_ms = batch.period_ms[places]
+        direction = np.array([name == "wind_direction" for name in quantity])
+        wind = np.array([name == "wind_speed" for name in quantity])
+        time_us, values, quality = batch.time_us[rows], batch.values[rows], batch.quality[rows]
+        ends = np.cumsum((batch.ends - batch.begins)[places])
+        begins = np.append(0, ends[:-1])
+        last_us = time_us[ends - 1]
+        sums = merged(
+            np.array([each.sums for each in before], SUMS),
+            sums_of(begins, time_us, values, quality, direction, wind),
+        )
+        gusty = ~direction & (period_ms <= MAX_GUST_PERIOD_MS)
+        valid = np.where(batch.enters[rows] & np.repeat(gusty, ends - begins), values, np.nan)
+        # With the last readings before them: gusts reach across the border of two batches.
+        pieces = list(zip(before, begins, ends, strict=True))
+        times = [np.append(each.recent_us, time_us[begin:end]) for each, begin, end in pieces]
+        valids = [np.append(each.recent, valid[begin:end]) for each, begin, end in pieces]
+        lengths = np.array([len(each) for each in times])
+        begins, time_us, valid = np.cumsum(lengths) - lengths, np.concatenate(times), np.concatenate(valids)
+        gust = gusts(begins, time_us, valid, period_ms)
+        over = time_us <= np.repeat(last_us, lengths) - GUST_S * _US
+        sums = merged(sums, gust_sums(begins, time_us, np.where(over, gust, -np.inf)))
+        likely = gust_sums(begins, time_us, np.where(over, -np.inf, gust))
+        for n, at in enumerate(places):
+            recent = (times[n] > last_us[n] - GUST_S * _US) & gusty[n]
+            self._carried[batch.intervals[at]] = _Carried(
+                # Else each of them would keep all of its batch.
+                sums[n].copy(),
+                likely[n].copy(),
+                quantity[n],
+                batch.unit[at],
+                int(period_ms[n]),
+                int(last_us[n]),
+                times[n][recent],
+                valids[n][recent],
+            )

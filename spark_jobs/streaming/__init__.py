@@ -1,0 +1,1 @@
+"""Running queries: checkpoints, supervision, progress."""

@@ -1,0 +1,114 @@
+"""A query's progress as metrics, asked for by the supervisor about once a second.
+
+Asked rather than told: a Python StreamingQueryListener gets each event through a callback of its own into
+this process, some fifty calls back to take it apart, has to be added to every session, and what it raises is
+lost. Spark keeps the last hundred batches of a query; those that ended since the last look are read once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_jobs import metrics
+from spark_jobs.streaming.checkpoint import VERSION_ENDED
+
+_DELTA: Final = re.compile(r"DeltaSource\[(.+)\]")
+
+
+class Watch:
+    """What was counted of a query so far. Owned by the supervisor's thread; make one for each start."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self._spark = spark
+        self._name = name
+        self._seen: tuple[str, int] | None = None
+        self._last: Mapping[str, Any] | None = None
+
+    def look(self, query: StreamingQuery) -> None:
+        """Takes up the batches that have ended since the last look, and how far behind the query is."""
+        for progress in self._new(query):
+            self._take(progress)
+        metrics.UP.labels(self._name).set(1)
+        if self._last is not None:
+            self._lag(self._last, found_nothing=not query.status["isDataAvailable"])
+
+    def _new(self, query: StreamingQuery) -> list[Mapping[str, Any]]:
+        """Progress since the last look, oldest first."""
+        kept = query._jsq.recentProgress()
+        found: list[Mapping[str, Any]] = []
+        for at in range(len(kept) - 1, -1, -1):
+            progress = json.loads(kept[at].json())
+            if (progress["timestamp"], progress["batchId"]) == self._seen:
+                break
+            found.append(progress)
+        found.reverse()
+        if found:
+            self._seen = (found[-1]["timestamp"], found[-1]["batchId"])
+        return found
+
+    def _take(self, progress: Mapping[str, Any]) -> None:
+        self._last = progress
+        name, duration_s = self._name, progress["batchDuration"] / 1000
+        began = datetime.fromisoformat(progress["timestamp"]).timestamp()
+        metrics.PROGRESS_TIME.labels(name).set(began + duration_s)
+        metrics.INPUT_RATE.labels(name).set(_number(progress.get("inputRowsPerSecond")))
+        metrics.PROCESSED_RATE.labels(name).set(_number(progress.get("processedRowsPerSecond")))
+        metrics.INPUT_ROWS.labels(name).inc(progress["numInputRows"])
+        if progress["numInputRows"]:
+            metrics.BATCH_SECONDS.labels(name).observe(duration_s)
+        operators = progress["stateOperators"]
+        if operators:
+            metrics.state_rows(name, "spark", sum(state["numRowsTotal"] for state in operators))
+            metrics.STATE_BYTES.labels(name).set(sum(state["memoryUsedBytes"] for state in operators))
+
+    def _lag(self, progress: Mapping[str, Any], *, found_nothing: bool) -> None:
+        offsets = 0
+        age_s: float | None = 0.0
+        if not found_nothing:
+            for source in progress["sources"]:
+                behind, oldest_s = self._behind(source)
+                offsets += behind
+                age_s = oldest_s if age_s is None or oldest_s is None else max(age_s, oldest_s)
+        metrics.LAG_OFFSETS.labels(self._name).set(offsets)
+        if age_s is not None:
+            metrics.LAG_SECONDS.labels(self._name).set(age_s)
+
+    def _behind(self, source: Mapping[str, Any]) -> tuple[int, float | None]:
+        """Offsets not read yet, and the age in seconds of the data there; None where that isn't known."""
+        table = _DELTA.fullmatch(source["description"])
+        if table is not None:
+            return self._versions_behind(table[1], source["endOffset"])
+        ends, latest = source.get("endOffset") or {}, source.get("latestOffset") or {}
+        behind = sum(
+            max(0, last - ends.get(topic, {}).get(partition, 0))
+            for topic, partitions in latest.items()
+            for partition, last in partitions.items()
+        )
+        return behind, metrics.age_s(self._name)
+
+    def _versions_behind(self, location: str, end: Mapping[str, Any]) -> tuple[int, float]:
+        jvm: Any = self._spark._jvm
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, location)
+        first_unread = end["reservoirVersion"] + (end["index"] >= VERSION_ENDED)
+        behind = int(log.unsafeVolatileSnapshot().version()) + 1 - first_unread
+        if behind <= 0:
+            return 0, 0.0
+        path = jvm.org.apache.hadoop.fs.Path(f"{location}/_delta_log/{first_unread:020d}.json")
+        files = path.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
+        if not files.exists(path):
+            # Cleaned up: as old as it may be, and the log doesn't say how old.
+            return behind, 0.0
+        now_ms = jvm.java.lang.System.currentTimeMillis()
+        return behind, max(0.0, (now_ms - files.getFileStatus(path).getModificationTime()) / 1000)
+
+
+def _number(rate: object) -> float:
+    """Spark writes rates that are no number (a first batch) as such or not at all."""
+    return float(rate) if isinstance(rate, (int, float)) and rate == rate else 0.0

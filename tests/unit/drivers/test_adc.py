@@ -1,0 +1,186 @@
+"""Volts through an emulated ADS1115 and Adafruit's library."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drivers.ads1115 import FULL_SCALE_V, AdcInput, AdcOptions, AdcPins, Conversion, adc_pins
+from drivers.bp20 import Bp20, Bp20Options
+from drivers.emulation.ads1115 import EmulatedAds1115, code_for
+from drivers.emulation.i2c import EmulatedI2c
+from drivers.interface import BoardError, ReadError
+from tests.support.masts import fitted, simulated
+
+GAINS = tuple(FULL_SCALE_V)
+INPUTS: tuple[AdcPins, ...] = (0, 1, 2, 3, "0-1", "0-3", "1-3", "2-3")
+
+
+class Wires:
+    """A chip at 0x48 with settable volts at each input."""
+
+    def __init__(self) -> None:
+        self.volts: dict[int | str, float | None] = dict.fromkeys(INPUTS, 0.0)
+        self.chip = EmulatedAds1115({name: partial(self._at, name) for name in INPUTS})
+        self.bus = EmulatedI2c({0x48: self.chip})
+
+    def _at(self, name: AdcPins) -> float | None:
+        return self.volts[name]
+
+    def i2c(self) -> EmulatedI2c:
+        return self.bus
+
+
+def opened(wires: Wires, adc_input: AdcPins = 0, gain: str = "6.144V", address: int = 0x48) -> AdcInput:
+    return AdcInput(wires, AdcOptions(address, adc_input, gain))  # type: ignore[arg-type] # any gain, part of a board
+
+
+@given(st.sampled_from(GAINS), st.sampled_from(INPUTS), st.floats(-1, 1))
+def test_volts_round_trip_within_half_a_step(gain: str, adc_input: AdcPins, share: float) -> None:
+    wires = Wires()
+    step_v = FULL_SCALE_V[gain] / 32768
+    volts = share * (FULL_SCALE_V[gain] - step_v)
+    wires.volts[adc_input] = volts
+    assert abs(opened(wires, adc_input, gain).convert().volts - volts) <= step_v / 2 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("gain", GAINS)
+def test_full_scale_clips_and_says_so(gain: str) -> None:
+    wires = Wires()
+    wires.volts["2-3"] = 100.0
+    adc = opened(wires, "2-3", gain)
+    assert adc.convert() == Conversion(FULL_SCALE_V[gain] * 32767 / 32768, ("OVER_RANGE",))
+    wires.volts["2-3"] = -100.0
+    assert adc.convert() == Conversion(-FULL_SCALE_V[gain], ("UNDER_RANGE",))
+    for code in (32766, -32767):
+        wires.volts["2-3"] = FULL_SCALE_V[gain] * code / 32768
+        assert adc.convert() == Conversion(FULL_SCALE_V[gain] * code / 32768)
+
+
+def test_codes() -> None:
+    assert code_for(4.793, 6.144) == 25563
+    assert code_for(0.0000078125, 0.256) == 1
+    assert code_for(-0.00002, 0.256) == -3
+
+
+def test_each_input_is_told_apart() -> None:
+    wires = Wires()
+    wires.volts = {name: 0.1 * (1 + at) for at, name in enumerate(INPUTS)}
+    for at, name in enumerate(INPUTS):
+        assert opened(wires, name).convert().volts == pytest.approx(0.1 * (1 + at), abs=1e-4)
+
+
+def test_an_absent_chip_is_a_board_error_with_its_address() -> None:
+    with pytest.raises(BoardError, match="no ADS1115 answers at 0x49"):
+        opened(Wires(), address=0x49)
+
+
+def test_a_dead_input_is_a_read_error_and_the_next_read_may_succeed() -> None:
+    wires = Wires()
+    adc = opened(wires)
+    wires.volts[0] = None
+    with pytest.raises(ReadError, match="0x48 doesn't answer"):
+        adc.convert()
+    wires.volts[0] = 1.0
+    assert adc.convert().volts == pytest.approx(1.0, abs=1e-4)
+
+
+def test_a_chip_that_never_gets_ready_is_a_read_error_not_a_hang() -> None:
+    wires = Wires()
+    adc = opened(wires)
+    wires.chip.read = lambda count: bytes(count)  # type: ignore[method-assign] # a bus stuck low
+    with pytest.raises(ReadError, match="never ends its conversion"):
+        adc.convert()
+
+
+class NosyBus(EmulatedI2c):
+    """Lets someone else at the bus after each of the first user's transactions."""
+
+    def __init__(self, wires: Wires) -> None:
+        super().__init__({0x48: wires.chip})
+        self.user: threading.Thread | None = None
+        self.between = threading.Event()
+        self.other_read = threading.Event()
+
+    def unlock(self) -> None:
+        super().unlock()
+        if threading.current_thread() is self.user and not self.between.is_set():
+            self.between.set()
+            self.other_read.wait(0.3)
+
+
+def test_two_threads_on_one_chip_never_get_each_others_conversion() -> None:
+    wires = Wires()
+    bus = wires.bus = NosyBus(wires)
+    wires.volts[0], wires.volts["2-3"] = 1.0, 3.0
+    mine, others = opened(wires, 0), opened(wires, "2-3")
+    read: dict[str, float] = {}
+
+    def read_mine() -> None:
+        bus.user = threading.current_thread()
+        read["mine"] = mine.convert().volts
+
+    def read_others() -> None:
+        bus.between.wait(10)
+        read["others"] = others.convert().volts
+        bus.other_read.set()
+
+    threads = [threading.Thread(target=target, daemon=True) for target in (read_mine, read_others)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert {name: round(volts, 2) for name, volts in read.items()} == {"mine": 1.0, "others": 3.0}
+
+
+def test_a_divider_is_multiplied_back() -> None:
+    wires = Wires()
+    wires.volts[0] = 2.0
+    barometer = Bp20(wires, Bp20Options(divider=2.0))  # type: ignore[arg-type] # the part of a board it uses
+    barometer.start()
+    measurement = barometer.read()[0]
+    assert measurement.raw == pytest.approx(4.0, abs=2e-4)
+    assert measurement.value == 21.79 * measurement.raw + 10.55
+
+
+def test_pins_of_inputs() -> None:
+    assert [adc_pins(name) for name in INPUTS] == [(0,), (1,), (2,), (3,), (0, 1), (0, 3), (1, 3), (2, 3)]
+
+
+def test_barometer_and_pyranometer_share_a_chip_by_default() -> None:
+    simulated([fitted("baro", "bp20"), fitted("sun", "pyranometer")])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        ((0x48, 2), (0x48, "2-3"), "input 2"),
+        ((0x48, 3), (0x48, "1-3"), "input 3"),
+        ((0x4A, 0), (0x4A, 0), "input 0"),
+    ],
+)
+def test_a_shared_input_is_refused_by_name(
+    first: tuple[int, AdcPins], second: tuple[int, AdcPins], shared: str
+) -> None:
+    sensors = [
+        fitted(name, "bp20", adc=AdcOptions(*where)) for name, where in (("one", first), ("two", second))
+    ]
+    with pytest.raises(
+        BoardError, match=f"'one' and 'two' are both wired to {shared} of converter 0x{first[0]:02x}"
+    ):
+        simulated(sensors)
+
+
+def test_other_chips_inputs_are_free() -> None:
+    simulated(
+        [
+            fitted(f"baro-{address:x}-{pin}", "bp20", adc=AdcOptions(address, pin))
+            for address in (0x48, 0x49, 0x4A, 0x4B)
+            for pin in INPUTS[:4]
+        ]
+    )

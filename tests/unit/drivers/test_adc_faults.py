@@ -1,0 +1,441 @@
+"""What goes wrong between a sensor and its converter: seen, named, and never taken for a measurement."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from drivers.ads1115 import AdcOptions, AdcPins
+from drivers.bp20 import TYPE as BP20
+from drivers.bp20 import Bp20, Bp20Options, SupplyOptions
+from drivers.driver_type import DriverType, Nameplate, OptionError
+from drivers.emulation.i2c import EmulatedI2c
+from drivers.interface import Board, Measurement, ReadError
+from drivers.pyranometer import TYPE as PYRANOMETER
+from drivers.pyranometer import Pyranometer, PyranometerAdcOptions, PyranometerOptions
+from tests.support.masts import fitted, sample, simulated
+from tests.unit.drivers.test_adc import Wires, opened
+
+
+class Station(Wires):
+    """The wires of one chip, and a clock moved by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    @property
+    def board(self) -> Board:
+        return self  # type: ignore[return-value] # the part of a board these sensors use
+
+
+def barometer(station: Station, **options: Any) -> Bp20:
+    sensor = Bp20(station.board, Bp20Options(**options))
+    sensor.start()
+    return sensor
+
+
+def pyranometer(station: Station, **options: Any) -> Pyranometer:
+    sensor = Pyranometer(station.board, PyranometerOptions(**options))
+    sensor.start()
+    return sensor
+
+
+def only(read: tuple[Measurement, ...]) -> Measurement:
+    assert len(read) == 1
+    return read[0]
+
+
+@pytest.mark.parametrize("adc_input", [0, "0-1", "2-3"])
+@pytest.mark.parametrize("gain", ["6.144V", "2.048V", "0.256V"])
+def test_a_chip_that_started_anew_is_never_believed(adc_input: AdcPins, gain: str) -> None:
+    station = Station()
+    station.volts[adc_input] = 0.1
+    adc = opened(station, adc_input, gain)
+    first = adc.convert()
+    write = station.chip.write
+    writes: list[bytes] = []
+
+    def broken_down(sent: bytes) -> None:
+        write(sent)
+        writes.append(sent)
+        if len(sent) == 3:
+            station.chip.brown_out()
+
+    station.chip.write = broken_down  # type: ignore[method-assign] # the supply breaks down after the start
+    with pytest.raises(ReadError, match=r"0x48 has lost its settings \(0x0583 instead of 0x"):
+        adc.convert()
+    assert writes
+    station.chip.write = write  # type: ignore[method-assign] # and is well again
+    assert adc.convert() == first
+
+
+def test_settings_that_another_program_changes_are_seen() -> None:
+    station = Station()
+    adc = opened(station, 0)
+    read = station.chip.read
+    # Another gain, set between the end of the conversion and the look at the settings.
+    station.chip.read = lambda count: (  # type: ignore[method-assign]
+        read(count) if station.chip._pointer != 1 else (0xC383 | 0x0008).to_bytes(2, "big")
+    )
+    with pytest.raises(ReadError, match=r"lost its settings .*or another program uses it"):
+        adc.convert()
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EREMOTEIO, "nothing acknowledges: is it powered, are SDA and SCL"),
+        (errno.ENXIO, "nothing acknowledges"),
+        (errno.ETIMEDOUT, "the bus is stuck"),
+        (errno.EIO, "the transfer broke off"),
+        (errno.ENODEV, "No such device"),
+    ],
+)
+@pytest.mark.parametrize("transaction", [1, 2, 3, 4])
+def test_a_bus_that_fails_in_any_transaction_is_a_read_error_with_clear_words(
+    transaction: int, number: int, words: str
+) -> None:
+    station = Station()
+    station.volts[0] = 1.0
+    adc = opened(station)
+    device = EmulatedI2c._device
+    left = [transaction]
+
+    class FailingBus(EmulatedI2c):
+        def _device(self, address: int) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise OSError(number, "No such device")
+            return device(self, address)
+
+    station.bus.__class__ = FailingBus
+    with pytest.raises(ReadError, match=f"0x48 doesn't answer: .*{words}"):
+        adc.convert()
+    assert adc.convert().volts == pytest.approx(1.0, abs=1e-4)
+
+
+def test_the_rate_is_the_chips() -> None:
+    station = Station()
+    for rate, bits in ((8, 0), (128, 4), (860, 7)):
+        adc = opened(station)
+        adc = type(adc)(station.board, AdcOptions(data_rate=rate))  # type: ignore[arg-type] # a literal
+        adc.convert()
+        assert station.chip._registers[1] >> 5 & 7 == bits
+
+
+# The barometer.
+
+
+def test_an_open_barometer_input_is_under_range_and_named() -> None:
+    station = Station()
+    station.volts[0] = 4.1
+    sensor = barometer(station)
+    assert only(sensor.read()).reasons == ()
+    assert sensor.diagnose() == ()
+    station.chip.open_pins = frozenset({0})
+    found = only(sensor.read())
+    # The value is kept as it is.
+    assert (round(found.value, 2), round(found.raw, 3), found.reasons) == (22.97, 0.57, ("UNDER_RANGE",))
+    assert sensor.diagnose() == (
+        "input 0 of the converter at 0x48 reads 0.570 V, or 23.0 kPa, which is no air pressure: so does an"
+        " input"
+        " that nothing drives; check the wire, and fit 100 kΩ from the input to ground",
+    )
+    station.chip.open_pins = frozenset()
+    assert only(sensor.read()).reasons == ()
+    assert sensor.diagnose() == ()
+
+
+def test_a_barometer_without_supply_is_named() -> None:
+    sensor = barometer(Station())
+    found = only(sensor.read())
+    assert (found.value, found.raw, found.reasons) == (10.55, 0.0, ("UNDER_RANGE",))
+    assert len(sensor.diagnose()) == 1
+    assert "less than a BP-20 ever gives" in sensor.diagnose()[0]
+
+
+def test_thin_air_is_air() -> None:
+    station = Station()
+    # 33 kPa, on the highest summit.
+    station.volts[0] = (33.0 - 10.55) / 21.79
+    assert only(barometer(station).read()).reasons == ()
+
+
+def test_over_range_is_seen_at_the_converters_own_full_scale_and_at_its_supply() -> None:
+    station = Station()
+    station.volts[0] = 4.5
+    sensor = barometer(station, adc=AdcOptions(gain="4.096V"))
+    found = only(sensor.read())
+    assert found.reasons == ("OVER_RANGE",)
+    assert found.raw == 4.096 * 32767 / 32768
+    assert "is at its upper end, 4.096 V" in sensor.diagnose()[0]
+    # 3.6 V at a chip on 3.3 V is what its protection diodes leave of it.
+    station.volts[0] = 3.61
+    assert only(barometer(station, adc=AdcOptions(vdd_v=3.3)).read()).reasons == ("OVER_RANGE",)
+    station.volts[0] = 3.59
+    assert only(barometer(station, adc=AdcOptions(vdd_v=3.3)).read()).reasons == ()
+
+
+SUPPLY = SupplyOptions(input=1, divider=2.0, nominal_v=5.1, tolerance=0.02)
+
+
+@pytest.mark.parametrize(
+    ("supply_v", "reasons"), [(5.1, ()), (5.0, ()), (5.2, ()), (4.99, ("NOISY",)), (5.21, ("NOISY",))]
+)
+def test_a_supply_that_sags_is_flagged_and_the_value_kept(supply_v: float, reasons: tuple[str, ...]) -> None:
+    station = Station()
+    station.volts[0], station.volts[1] = 4.0, supply_v / 2
+    sensor = barometer(station, supply=SUPPLY)
+    found = only(sensor.read())
+    assert found.reasons == reasons
+    assert found.value == 21.79 * found.raw + 10.55
+    assert len(sensor.diagnose()) == len(reasons)
+    if reasons:
+        assert f"supply is {supply_v:.2f} V instead of 5.1 V (input 1, divider 2)" in sensor.diagnose()[0]
+
+
+def test_a_ratiometric_output_is_corrected_where_asked_and_raw_stays() -> None:
+    station = Station()
+    pressure, supply_v = 85.0, 4.85
+    station.volts[0] = supply_v * (0.009 * pressure - 0.095)
+    station.volts[1] = supply_v / 2
+    sensor = barometer(station, supply=replace(SUPPLY, correct=True, tolerance=0.06))
+    found = only(sensor.read())
+    # The element's own figures and the datasheet's rounded ones differ by 0.01 kPa; a converter step is 4 Pa.
+    assert found.value == pytest.approx(pressure, abs=0.03)
+    assert found.raw == pytest.approx(station.volts[0], abs=1e-4)
+    assert found.reasons == ()
+    # Uncorrected it is 3.7 kPa too low.
+    uncorrected = only(barometer(station, supply=SUPPLY).read())
+    assert uncorrected.value == pytest.approx(81.35, abs=0.03)
+    assert uncorrected.reasons == ("NOISY",)
+
+
+@pytest.mark.parametrize("adc_v", [0.0, -0.1, 1.2, 6.2])
+def test_what_is_no_supply_corrects_nothing(adc_v: float) -> None:
+    station = Station()
+    station.volts[0], station.volts[1] = 4.0, adc_v
+    sensor = barometer(station, supply=replace(SUPPLY, correct=True))
+    found = only(sensor.read())
+    assert found.value == 21.79 * found.raw + 10.55
+    assert found.reasons == ("NOISY",)
+
+
+def test_a_supply_input_that_fails_is_a_read_error() -> None:
+    station = Station()
+    station.volts[1] = None
+    sensor = barometer(station, supply=SUPPLY)
+    with pytest.raises(ReadError):
+        sensor.read()
+
+
+def test_on_an_emulated_board_the_supply_is_nominal() -> None:
+    baro = fitted("baro", "bp20", supply=SUPPLY)
+    board = simulated([baro])
+    samples = sample(board, [baro], until_ns=board.clock.now_ns() + 3_000_000_000)["baro"]
+    assert [one.got[0].reasons for one in samples if isinstance(one.got, tuple)] == [()] * 3
+
+
+# The pyranometer.
+
+
+def test_night_offset_is_kept() -> None:
+    station = Station()
+    station.volts["2-3"] = -0.00003
+    found = only(pyranometer(station).read())
+    assert found.value == pytest.approx(-3.125)
+    assert found.raw < 0
+    assert found.reasons == ()
+
+
+def test_a_pyranometer_that_is_unplugged_doesnt_pass_for_night() -> None:
+    station = Station()
+    sensor = pyranometer(station)
+    assert only(sensor.read()).reasons == ()
+    station.chip.open_pins = frozenset({2, 3})
+    # It is looked for every ten seconds, and each time while it lasts.
+    station.now_s = 9.9
+    assert only(sensor.read()).reasons == ()
+    station.now_s = 10.0
+    for _ in range(3):
+        found = only(sensor.read())
+        assert (found.value, found.reasons) == (0.0, ("NOISY",))
+    (sentence,) = sensor.diagnose()
+    assert sentence == (
+        "both wires of input 2-3 of the converter at 0x48 float (0.57 V and 0.57 V to ground): the"
+        " pyranometer is"
+        " not connected, or nothing ties it to ground; connect its negative wire to ground through 10 kΩ"
+    )
+    station.chip.open_pins = frozenset()
+    assert only(sensor.read()).reasons == ()
+    assert sensor.diagnose() == ()
+
+
+def test_wires_shorted_to_the_supply_are_named() -> None:
+    station = Station()
+    station.volts[2] = station.volts[3] = 4.95
+    sensor = pyranometer(station)
+    found = only(sensor.read())
+    assert (found.value, found.reasons) == (0.0, ("NOISY",))
+    assert sensor.diagnose() == (
+        "input 2-3 of the converter at 0x48 is at the converter's supply (4.95 V and 4.95 V to ground): a"
+        " wire is shorted to it, or vdd_v isn't the supply",
+    )
+    station.volts[2] = station.volts[3] = 0.0
+    assert only(sensor.read()).reasons == ()
+    assert sensor.diagnose() == ()
+
+
+@pytest.mark.parametrize(("pin", "reason"), [(2, "OVER_RANGE"), (3, "UNDER_RANGE")])
+def test_one_broken_wire_is_the_end_of_the_range(pin: int, reason: str) -> None:
+    station = Station()
+    station.chip.open_pins = frozenset({pin})
+    sensor = pyranometer(station)
+    assert only(sensor.read()).reasons == (reason,)
+    assert "at the end of its range: one wire is broken" in sensor.diagnose()[0]
+
+
+@pytest.mark.parametrize(
+    "options", [{"open_check": False}, {"adc": PyranometerAdcOptions(input=2)}], ids=["off", "single-ended"]
+)
+def test_without_the_check_the_inputs_arent_looked_at(options: dict[str, Any]) -> None:
+    station = Station()
+    station.chip.open_pins = frozenset({2, 3})
+    assert "NOISY" not in only(pyranometer(station, **options).read()).reasons
+
+
+def test_a_sensor_biased_elsewhere_is_not_open() -> None:
+    station = Station()
+    station.volts[2], station.volts[3], station.volts["2-3"] = 2.51, 2.5, 0.01
+    found = only(pyranometer(station).read())
+    assert (round(found.value), found.reasons) == (1000, ())
+
+
+# What `check` warns of.
+
+
+def concerns(
+    kind: DriverType, options: object, model: str | None = None, interval_s: float = 1.0
+) -> list[str]:
+    nameplate = Nameplate(model=model, interval_s=interval_s)
+    return [f"{'.'.join(one.key)}: {one.message}" for one in kind.concerns(options, nameplate)]
+
+
+def test_the_defaults_cause_no_concern() -> None:
+    assert concerns(BP20, Bp20Options()) == []
+    assert concerns(BP20, Bp20Options(), model="NRG BP-20") == []
+    assert concerns(PYRANOMETER, PyranometerOptions()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            Bp20Options(AdcOptions(gain="4.096V")),
+            'adc: the sensor gives up to 4.79 V; gain "4.096V" clips it at 99.8 kPa: use "6.144V" or a'
+            " divider",
+        ),
+        (
+            Bp20Options(AdcOptions(vdd_v=3.3)),
+            "adc: the sensor gives up to 4.79 V; an input sees no more than the converter's supply (vdd_v),"
+            " 3.3 V or 82.5 kPa, and is destroyed 0.3 V above it: use a divider",
+        ),
+        (
+            Bp20Options(AdcOptions(data_rate=8)),
+            "adc: a conversion takes 125 ms at data_rate = 8, the interval is 200 ms",
+        ),
+        (
+            Bp20Options(slope=43.58),
+            "slope: 43.58 kPa per V is far from the datasheet's 21.79: a divider belongs into divider, and"
+            " another"
+            " sensor's name into model",
+        ),
+        (Bp20Options(offset=105.5), "offset: 105.5 kPa is far from the datasheet's 10.55: is it in kPa?"),
+        (
+            Bp20Options(supply=SupplyOptions(1, divider=1.0, nominal_v=5.1)),
+            "supply: 5.1 V behind a divider of 1 is above the converter's supply of 5 V (adc.vdd_v): use a"
+            " larger"
+            " divider",
+        ),
+    ],
+)
+def test_concerns_of_a_barometer(options: Bp20Options, expected: str) -> None:
+    interval_s = 0.2 if options.adc.data_rate == 8 else 1.0
+    assert expected in concerns(BP20, options, interval_s=interval_s)
+
+
+def test_a_divider_settles_them() -> None:
+    options = Bp20Options(AdcOptions(vdd_v=3.3, gain="4.096V"), divider=1.5)
+    assert concerns(BP20, options) == []
+
+
+def test_another_sensors_model_has_its_own_slope() -> None:
+    assert concerns(BP20, Bp20Options(AdcOptions(), 1.0, 54.2, 10.4), model="MPX4250A") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            PyranometerOptions(slope=800.0),
+            'adc: the sensor gives up to 2.5 V; gain "0.256V" clips it at 205 W/m2: use "4.096V" or a'
+            " divider",
+        ),
+        (
+            PyranometerOptions(PyranometerAdcOptions(gain="6.144V")),
+            'adc: one step of the converter is 18.8 W/m2 at gain "6.144V"; use "0.256V"',
+        ),
+        (
+            PyranometerOptions(PyranometerAdcOptions(input=2)),
+            "adc: single-ended, each millivolt along the ground wire is 100 W/m2; use a differential"
+            " input, as"
+            ' "2-3"',
+        ),
+        (
+            PyranometerOptions(slope=70_000.0),
+            "slope: 70000 W/m2 per V is far from the datasheet's 100000; if it is another sensor's, give"
+            " its model",
+        ),
+    ],
+)
+def test_concerns_of_a_pyranometer(options: PyranometerOptions, expected: str) -> None:
+    assert expected in concerns(PYRANOMETER, options)
+
+
+def test_the_supplys_input_is_taken() -> None:
+    parts = {claim.part: claim.key for claim in BP20.claims(Bp20Options(supply=SUPPLY))}
+    assert parts == {
+        "input 0 of converter 0x48": ("adc",),
+        "input 1 of converter 0x48": ("supply",),
+        "I2C address 0x48": ("adc",),
+    }
+
+
+def test_the_supply_is_not_measured_where_the_sensor_is() -> None:
+    for adc in (AdcOptions(input=1), AdcOptions(input="1-3")):
+        with pytest.raises(OptionError, match=r"supply\.input: input 1 is the sensor's own"):
+            BP20.settle(Bp20Options(adc=adc, supply=SUPPLY), None)
+    options = Bp20Options(supply=SUPPLY)
+    assert BP20.settle(options, None) is options
+
+
+Opener = Callable[[Station], Bp20 | Pyranometer]
+
+
+@pytest.mark.parametrize("open_sensor", [barometer, pyranometer], ids=["bp20", "pyranometer"])
+def test_stop_forgets_what_was_complained_of(open_sensor: Opener) -> None:
+    station = Station()
+    station.chip.open_pins = frozenset({0, 2, 3})
+    sensor = open_sensor(station)
+    sensor.read()
+    assert sensor.diagnose() != ()
+    sensor.stop()
+    assert sensor.diagnose() == ()

@@ -1,0 +1,33 @@
+"""Away from a Raspberry Pi, its board says what is missing and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drivers.boards import board_options, open_board
+from drivers.interface import BoardError, FittedSensor
+from drivers.registry import driver_type
+from tests.support.masts import ALL_KINDS
+
+pytestmark = pytest.mark.skipif(
+    Path("/sys/firmware/devicetree/base/model").exists(), reason="this is a board with pins"
+)
+
+
+@pytest.mark.parametrize("sensor", [s for s in ALL_KINDS if s.driver != "gpsd"], ids=lambda s: s.driver)
+def test_start_names_the_remedy(sensor: FittedSensor, capfd: pytest.CaptureFixture[str]) -> None:
+    board = open_board("raspberry-pi", board_options("raspberry-pi")(), [sensor], Path())
+    assert board.clock is None
+    driver = driver_type(sensor.driver).make(board, sensor.options)
+    with pytest.raises(BoardError, match="Raspberry Pi"):
+        driver.start()
+    driver.stop()
+    board.close()
+    assert capfd.readouterr().out == ""
+
+
+def test_options_of_another_board_are_refused() -> None:
+    with pytest.raises(BoardError, match="a replay board takes ReplayOptions, not SimulatedOptions"):
+        open_board("replay", board_options("simulated")(), [], Path())

@@ -1,0 +1,153 @@
+"""Pulses are whole, exact and never lost."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drivers.emulation.gpio import EmulatedGpio
+from drivers.emulation.pulse_train import PulseTrain, pulse_frequency_hz
+from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions
+from drivers.interface import BoardError, ReadError
+from tests.support.masts import SECOND_NS, fitted, simulated
+
+TRANSFER_FUNCTIONS = st.sampled_from([(0.765, 0.35), (0.0935, 0.139), (0.0462, 0.21)])
+
+
+@given(TRANSFER_FUNCTIONS, st.integers(1, 1082), st.sampled_from([3, 4, 6]))
+def test_a_printed_speed_gives_back_its_whole_frequency(
+    transfer: tuple[float, float], hz: int, digits: int
+) -> None:
+    slope, offset = transfer
+    printed = float(f"{slope * hz + offset:.{4 if digits == 3 else digits}f}")
+    frequency_hz = pulse_frequency_hz(printed, slope, offset, SECOND_NS)
+    assert frequency_hz == hz
+    assert PulseTrain().advance(frequency_hz, SECOND_NS) == hz
+
+
+@given(st.lists(st.integers(0, 1082), min_size=1, max_size=50))
+def test_whole_frequencies_give_exactly_their_pulses_in_every_second(frequencies: list[int]) -> None:
+    train = PulseTrain()
+    assert [train.advance(hz, SECOND_NS) for hz in frequencies] == frequencies
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1082), st.integers(1, 5 * SECOND_NS)), min_size=1, max_size=60),
+)
+def test_any_frequencies_over_any_pieces_sum_to_the_phase(pieces: list[tuple[float, int]]) -> None:
+    train = PulseTrain()
+    phase, pulses = 0.0, 0
+    for hz, duration_ns in pieces:
+        phase += hz * duration_ns / SECOND_NS
+        pulses += train.advance(hz, duration_ns)
+        assert abs(pulses - phase) <= 0.5 + 1e-6
+
+
+@given(st.integers(1, 1082), st.lists(st.integers(1, 99), min_size=1, max_size=9, unique=True))
+def test_how_a_second_is_cut_doesnt_change_its_pulses(hz: int, cuts: list[int]) -> None:
+    train = PulseTrain()
+    edges = [0, *sorted(cuts), 100]
+    pieces = [(later - earlier) * SECOND_NS // 100 for earlier, later in pairwise(edges)]
+    assert sum(train.advance(hz, piece) for piece in pieces) == hz
+
+
+def test_at_and_below_its_offset_a_cup_rests() -> None:
+    assert pulse_frequency_hz(0.35, 0.765, 0.35, SECOND_NS) == 0
+    assert pulse_frequency_hz(0.0, 0.765, 0.35, SECOND_NS) == 0
+
+
+def test_a_fraction_of_a_pulse_is_carried_over() -> None:
+    frequency_hz = pulse_frequency_hz(0.35 + 0.765 * 2.5, 0.765, 0.35, SECOND_NS)
+    train = PulseTrain()
+    assert [train.advance(frequency_hz, SECOND_NS) for _ in range(4)] == [3, 2, 3, 2]
+
+
+class Bench:
+    """A cup on an emulated pin, with seconds moved by hand."""
+
+    def __init__(self, options: HallAnemometerOptions) -> None:
+        self.pins = EmulatedGpio()
+        self.seconds = 0.0
+        self.cup = HallAnemometer(self, options)  # type: ignore[arg-type] # the part of a board a cup uses
+
+    def gpio(self) -> EmulatedGpio:
+        return self.pins
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def test_a_reading_divides_by_the_measured_time_not_the_configured_one() -> None:
+    bench = Bench(HallAnemometerOptions(17, 0.765, 0.35))
+    bench.cup.start()
+    bench.pins.fall(17, 9)
+    bench.seconds = 1.0
+    assert bench.cup.read()[0].raw == 9.0
+    bench.pins.fall(17, 9)
+    bench.seconds = 1.75
+    reading = bench.cup.read()[0]
+    assert (reading.raw, reading.value) == (12.0, 0.765 * 12.0 + 0.35)
+
+
+def test_pulses_before_start_and_after_stop_dont_count() -> None:
+    bench = Bench(HallAnemometerOptions(17, 0.765, 0.35))
+    bench.cup.start()
+    bench.pins.fall(17, 5)
+    bench.cup.stop()
+    bench.pins.fall(17, 7)
+    bench.seconds = 3.0
+    bench.cup.start()
+    bench.pins.fall(17, 4)
+    bench.seconds = 4.0
+    assert bench.cup.read()[0].raw == 4.0
+
+
+def test_no_time_passed_is_a_read_error_that_loses_no_pulse() -> None:
+    bench = Bench(HallAnemometerOptions(17, 0.765, 0.35))
+    bench.cup.start()
+    bench.pins.fall(17, 3)
+    with pytest.raises(ReadError, match="no time has passed"):
+        bench.cup.read()
+    bench.seconds = 1.0
+    assert bench.cup.read()[0].raw == 3.0
+
+
+def test_lost_edges_are_a_read_error_once() -> None:
+    bench = Bench(HallAnemometerOptions(17, 0.765, 0.35))
+    bench.cup.start()
+    bench.pins.lose(17)
+    bench.seconds = 1.0
+    with pytest.raises(ReadError, match="went missing"):
+        bench.cup.read()
+    bench.pins.fall(17, 2)
+    bench.seconds = 2.0
+    assert bench.cup.read()[0].raw == 2.0
+
+
+def test_emulated_pins_insist_on_the_order_of_rpi_gpio() -> None:
+    pins = EmulatedGpio()
+    with pytest.raises(BoardError, match="setmode"):
+        pins.setup(17, pins.IN, pull_up_down=pins.PUD_UP)
+    with pytest.raises(BoardError, match="BCM"):
+        pins.setmode(10)
+    pins.setmode(pins.BCM)
+    with pytest.raises(BoardError, match="isn't set up"):
+        pins.add_event_detect(17, pins.FALLING, callback=lambda _pin: None)
+    with pytest.raises(BoardError, match="pull-up"):
+        pins.setup(17, pins.IN)
+    pins.setup(17, pins.IN, pull_up_down=pins.PUD_UP)
+    pins.add_event_detect(17, pins.FALLING, callback=lambda _pin: None)
+    with pytest.raises(BoardError, match="already"):
+        pins.add_event_detect(17, pins.FALLING, callback=lambda _pin: None)
+
+
+def test_two_sensors_on_one_pin_are_refused_by_name() -> None:
+    sensors = [
+        fitted("cup-a", "hall-anemometer", pin=17, slope=0.765),
+        fitted("cup-b", "hall-anemometer", pin=17, slope=0.765),
+    ]
+    with pytest.raises(BoardError, match="'cup-a' and 'cup-b' are both wired to BCM pin 17"):
+        simulated(sensors)

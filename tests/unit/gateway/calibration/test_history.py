@@ -1,0 +1,348 @@
+"""Which calibration was in force when: swaps and swaps back, restarts, clocks that are not set, bad files."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloud.wire.channel_records import ChannelRecord, Period, parse_channel
+from gateway.calibration.history import (
+    MAX_ENDED,
+    MAX_PERIODS,
+    CalibrationHistory,
+    UnreadableHistory,
+    read_history,
+)
+from gateway.ports import Record
+from tests.support.clocks import SteppingClock
+from tests.unit.cloud.wire.test_channel_records import RECORD
+
+SECOND_NS = 1_000_000_000
+T0_NS = 1_795_246_500 * SECOND_NS
+T0_US = T0_NS // 1000
+A = replace(RECORD, cal="aaaaaaaa", revision=1, periods=(Period(None),), slope=0.765)
+B = replace(A, cal="bbbbbbbb", serial="179500123457", slope=0.761)
+BARO = replace(A, sensor="baro", quantity="pressure", unit="kPa", driver="bp20", cal="cccccccc", pair=None)
+
+
+class Daemon:
+    """One run after the other on one file; time passes only where a test says so."""
+
+    def __init__(self, directory: Path, *, synced: bool = True) -> None:
+        self.path = directory / "outbox.db.channels"
+        self.clock = SteppingClock(T0_NS, T0_NS + 10**9 * SECOND_NS, synced=synced)
+        self.sent: list[Record] = []
+        self.boot = "boot-1"
+        self.monotonic_s = 0.0
+        self.history = self.restart()
+
+    def restart(self) -> CalibrationHistory:
+        self.history = CalibrationHistory(
+            self.path,
+            self.boot,
+            self.clock,
+            lambda record: self.sent.append(record),
+            wall_s=lambda: 0.0,
+            monotonic=lambda: self.monotonic_s,
+        )
+        return self.history
+
+    def reload(self, *configured: ChannelRecord) -> list[ChannelRecord]:
+        self.history.adopt(configured)
+        self.history.tell()
+        return self.told()
+
+    def start(self, *configured: ChannelRecord) -> list[ChannelRecord]:
+        self.restart().begin(configured)
+        return self.told()
+
+    def told(self) -> list[ChannelRecord]:
+        sent, self.sent = self.sent, []
+        for record in sent:
+            assert record.topic == "gateway.channels"
+            fields = json.loads(record.value)
+            assert record.key == "{gateway}/{channel}/{cal}".format(**fields).encode()
+        return [parse_channel(record.value) for record in sent]
+
+    def after(self, seconds: float) -> int:
+        """Let time pass; now, in microseconds since the first moment."""
+        self.clock.time_ns += round(seconds * SECOND_NS)
+        return (self.clock.time_ns - T0_NS) // 1000
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Daemon:
+    return Daemon(tmp_path)
+
+
+def spans(record: ChannelRecord) -> list[tuple[int | None, int | None]]:
+    """Periods in seconds since the first moment."""
+    return [
+        tuple(None if end is None else (end - T0_US) // 1_000_000 for end in (each.begin_us, each.end_us))  # type: ignore[misc]
+        for each in record.periods
+    ]
+
+
+def test_a_first_start_begins_every_record_now(daemon: Daemon) -> None:
+    told = daemon.start(A, BARO)
+    assert told == [replace(A, periods=(Period(T0_US),)), replace(BARO, periods=(Period(T0_US),))]
+    assert read_history(daemon.path) == tuple(told)
+
+
+def test_a_start_without_a_change_writes_nothing_and_tells_everything(daemon: Daemon) -> None:
+    first = daemon.start(A, BARO)
+    written = daemon.path.stat().st_mtime_ns
+    daemon.after(3600)
+    assert daemon.start(A, BARO) == first
+    for _ in range(100):
+        daemon.history.check({})
+    assert daemon.told() == []
+    assert daemon.path.stat().st_mtime_ns == written
+
+
+def test_a_swap_ends_the_old_one_and_begins_the_new_one_at_one_moment(daemon: Daemon) -> None:
+    daemon.start(A, BARO)
+    daemon.after(60)
+    ended, begun = daemon.reload(B, BARO)
+    assert (ended.cal, ended.in_force, spans(ended)) == (A.cal, False, [(0, 60)])
+    assert (begun.cal, begun.in_force, spans(begun)) == (B.cal, True, [(60, None)])
+    assert (ended.revision, begun.revision) == (2, 1)
+    assert daemon.reload(B, BARO) == []
+
+
+def test_a_swap_back_is_a_further_period_of_the_same_record(daemon: Daemon) -> None:
+    daemon.start(A)
+    daemon.after(60)
+    daemon.reload(B)
+    daemon.after(60)
+    ended, again = daemon.reload(A)
+    assert (ended.cal, spans(ended)) == (B.cal, [(60, 120)])
+    assert (again.cal, again.in_force, spans(again)) == (A.cal, True, [(0, 60), (120, None)])
+    assert again.revision == 3
+    assert (again.valid_from_us, again.valid_to_us) == (T0_US, None)
+
+
+def test_a_sensor_that_is_removed_ends(daemon: Daemon) -> None:
+    daemon.start(A, BARO)
+    daemon.after(60)
+    (ended,) = daemon.reload(A)
+    assert (ended.cal, ended.in_force, spans(ended)) == (BARO.cal, False, [(0, 60)])
+    assert ended.valid_to_us == T0_US + 60_000_000
+
+
+def test_an_edit_between_two_runs_is_found_at_the_start(daemon: Daemon) -> None:
+    daemon.start(A, BARO)
+    daemon.after(3600)
+    told = {record.cal: record for record in daemon.start(B)}
+    assert {cal: (each.in_force, spans(each)) for cal, each in told.items()} == {
+        A.cal: (False, [(0, 3600)]),
+        BARO.cal: (False, [(0, 3600)]),
+        B.cal: (True, [(3600, None)]),
+    }
+
+
+def test_another_name_for_the_gateway_ends_what_was_under_the_old_one(daemon: Daemon) -> None:
+    daemon.start(A)
+    told = daemon.start(replace(A, gateway="mast-08"))
+    assert [(each.gateway, each.in_force) for each in told] == [("mast-07", False), ("mast-08", True)]
+
+
+def test_what_is_not_part_of_the_name_is_told_anew_in_the_same_period(daemon: Daemon) -> None:
+    daemon.start(A)
+    daemon.after(60)
+    (told,) = daemon.reload(replace(A, interval_s=10.0, pair="other"))
+    assert (told.interval_s, told.pair, told.revision, spans(told)) == (10.0, "other", 2, [(0, None)])
+
+
+def test_what_the_sensor_says_of_itself(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
+    daemon.start(A, BARO)
+    said = {A.sensor: {"serial": 179500999999, "self_calibration": True, "note": "a\nb", "bad": float("nan")}}
+    with caplog.at_level(logging.WARNING):
+        daemon.history.check(said)
+    (told,) = daemon.told()
+    assert told.said == {"serial": 179500999999, "self_calibration": True, "note": "a?b", "bad": "nan"}
+    assert (
+        "event=sensor.other_serial sensor=cup-50m-a configured=179500123456 said=179500999999" in caplog.text
+    )
+    daemon.history.check(said)
+    # One that doesn't start says nothing, and nothing is forgotten.
+    daemon.history.check({A.sensor: {}})
+    assert daemon.told() == []
+    assert daemon.reload(replace(A, interval_s=5.0), BARO)[0].said == told.said
+
+
+def test_before_the_clock_is_set_nobody_knows_when_and_afterwards_it_is_told(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, synced=False)
+    (told,) = daemon.start(A)
+    assert spans(told) == [(None, None)]
+    daemon.after(5)
+    ended, begun = daemon.reload(B)
+    assert (ended.in_force, spans(ended), spans(begun)) == (False, [(None, None)], [(None, None)])
+    daemon.history.check({})
+    assert daemon.told() == []
+    # A restart of the daemon in the same boot still knows how long ago that was.
+    daemon.restart()
+    daemon.clock.set_by(3600 * SECOND_NS)
+    daemon.clock.synced = True
+    daemon.history.check({})
+    assert {each.cal: spans(each) for each in daemon.told()} == {A.cal: [(3600, 3605)], B.cal: [(3605, None)]}
+    assert {each.cal: spans(each) for each in read_history(daemon.path)} == {
+        A.cal: [(3600, 3605)],
+        B.cal: [(3605, None)],
+    }
+    daemon.history.check({})
+    assert daemon.told() == []
+
+
+def test_after_a_reboot_without_a_clock_it_stays_unknown(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, synced=False)
+    daemon.start(A)
+    daemon.boot, daemon.clock.synced = "boot-2", True
+    (told,) = daemon.start(A)
+    daemon.history.check({})
+    assert daemon.told() == []
+    assert spans(told) == [(None, None)]
+    daemon.after(60)
+    ended, begun = daemon.reload(B)
+    assert (spans(ended), spans(begun)) == ([(None, 60)], [(60, None)])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: "\0" * len(text),
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("aaaaaaaa", "AAAAAAAA"),
+        lambda text: "[]",
+        lambda text: text.replace('"undated": []', '"undated": [1]'),
+        lambda text: text.replace('"undated": []', '"undated": [["g", "c", "x", 1e999, true, "boot-1", 1]]'),
+        lambda text: text.replace('"undated": []', '"undated": [["g", "c", "x", -5, true, "boot-1", 1]]'),
+        lambda text: text.replace('"undated": []', '"undated": [["g", "c", "x", 0, true, "boot-1", 1e18]]'),
+        lambda text: "[" * 100_000,
+    ],
+    ids=[
+        "empty",
+        "zeros",
+        "half",
+        "a bad record",
+        "a list",
+        "bad waiting ones",
+        "an infinite period",
+        "a period below 0",
+        "up for ever",
+        "deep",
+    ],
+)
+def test_a_file_that_is_damaged_is_set_aside_and_the_history_begins_anew(
+    daemon: Daemon, damage: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon.start(A)
+    text = daemon.path.read_text()
+    bad = damage(text)
+    assert bad != text
+    daemon.path.write_text(bad)
+    with pytest.raises(UnreadableHistory):
+        read_history(daemon.path)
+    daemon.after(60)
+    with caplog.at_level(logging.WARNING):
+        (told,) = daemon.start(A)
+    assert caplog.text.count("event=calibrations.unreadable") == 1
+    assert spans(told) == [(60, None)]
+    assert daemon.path.with_name("outbox.db.channels.damaged").read_text() == bad
+    assert read_history(daemon.path) == (told,)
+
+
+def test_what_is_told_after_a_loss_counts_more_than_what_was_told_before(tmp_path: Path) -> None:
+    """Of one key the highest revision counts."""
+    sent: list[Record] = []
+    path = tmp_path / "outbox.db.channels"
+    clock = SteppingClock(T0_NS, T0_NS + SECOND_NS)
+    for wall_s in (1_000.0, 1_060.0):
+        history = CalibrationHistory(path, "boot-1", clock, sent.append, wall_s=iter([wall_s] * 9).__next__)
+        history.begin([A])
+        history.adopt([replace(A, interval_s=wall_s)])
+        history.tell()
+        path.unlink()
+    assert [parse_channel(each.value).revision for each in sent] == [1000, 1001, 1060, 1061]
+
+
+def test_a_disk_that_refuses_is_asked_again(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
+    blocked = daemon.path.with_name(daemon.path.name + ".new")
+    blocked.mkdir()
+    (told,) = daemon.start(A)
+    assert not daemon.path.exists()
+    for daemon.monotonic_s in (1.0, 9.9):
+        daemon.history.check({})
+    assert caplog.text.count("event=state.not_written") == 1
+    blocked.rmdir()
+    daemon.history.check({})
+    assert not daemon.path.exists()
+    daemon.monotonic_s = 10.0
+    daemon.history.check({})
+    assert read_history(daemon.path) == (told,)
+    # Nothing was told twice.
+    assert daemon.told() == []
+
+
+def test_the_file_and_the_records_stay_bounded(daemon: Daemon) -> None:
+    daemon.start(A)
+    for number in range(MAX_ENDED + 20):
+        daemon.history.adopt([replace(A, cal=f"{number:08x}")])
+        daemon.history.adopt([])
+    daemon.reload(A)
+    daemon.reload(A)
+    assert len(daemon.history.records) == MAX_ENDED + 1
+    assert [each.in_force for each in daemon.history.records] == [False] * MAX_ENDED + [True]
+    for _ in range(MAX_PERIODS + 5):
+        daemon.after(1)
+        daemon.history.adopt([A])
+        daemon.after(1)
+        daemon.history.adopt([B])
+    last = next(each for each in daemon.history.records if each.cal == B.cal)
+    first_s = (daemon.after(0) - (MAX_PERIODS + 5) * 2_000_000) // 1_000_000 + 2
+    assert len(last.periods) == MAX_PERIODS
+    assert spans(last)[0] == (first_s, first_s + 1)
+    assert spans(last)[-1][1] is None
+    daemon.reload(B)
+    assert {each.cal: each.periods for each in daemon.start(B)}[B.cal] == last.periods
+
+
+_choices = st.tuples(st.sampled_from([None, A, B]), st.sampled_from([None, BARO])).map(
+    lambda chosen: tuple(each for each in chosen if each is not None)
+)
+
+
+@settings(max_examples=30)
+@given(steps=st.lists(st.tuples(st.booleans(), _choices), max_size=8))
+def test_at_every_moment_the_periods_say_what_was_configured(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bool, tuple[ChannelRecord, ...]]]
+) -> None:
+    """Against the plain list of what was configured when; and Kafka's last word on each key is the file's."""
+    daemon = Daemon(tmp_path_factory.mktemp("history"))
+    last_word: dict[bytes, ChannelRecord] = {}
+    configured: list[set[str]] = []
+    for restarts, chosen in steps:
+        for record in daemon.start(*chosen) if restarts else daemon.reload(*chosen):
+            known = last_word.get(key := f"{record.channel}/{record.cal}".encode())
+            assert known is None or record.revision >= known.revision
+            last_word[key] = record
+        configured.append({each.cal for each in chosen})
+        daemon.after(1)
+    for record in (A, B, BARO):
+        told = last_word.get(f"{record.channel}/{record.cal}".encode())
+        inside = [] if told is None else [
+            any(begin <= at and (end is None or at < end) for begin, end in spans(told) if begin is not None)
+            for at in range(len(configured))
+        ]  # fmt: skip
+        assert inside == ([] if told is None else [record.cal in cals for cals in configured])
+        assert told is not None or all(record.cal not in cals for cals in configured)
+        assert told is None or told.in_force is (record.cal in configured[-1])
+    assert sorted(map(repr, daemon.history.records)) == sorted(map(repr, last_word.values()))

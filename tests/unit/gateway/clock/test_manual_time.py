@@ -1,0 +1,130 @@
+"""A phone's time on its way: what is taken, what is refused, and by whom it can be given at all."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from gateway.clock.manual_time import SLOWEST_MS, ManualTime
+from gateway.status import Answers, StatusServer
+from gateway.status.tokens import Gate
+
+TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
+BOOTED_MS = 1_795_246_000_000
+
+
+class Taker(threading.Thread):
+    """The main loop: takes what waits until it is told to stop, and answers as it is told."""
+
+    def __init__(self, gifts: ManualTime, refusal: str | None = None) -> None:
+        super().__init__(daemon=True)
+        self.gifts = gifts
+        self.refusal = refusal
+        self.taken: list[tuple[int, int]] = []
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.wait(0.01):
+            for gift in self.gifts.take():
+                self.taken.append((gift.offset_ms, gift.uncertain_ms))
+                gift.answer(self.refusal)
+
+
+@contextmanager
+def taking(gifts: ManualTime, refusal: str | None = None) -> Iterator[Taker]:
+    taker = Taker(gifts, refusal)
+    taker.start()
+    try:
+        yield taker
+    finally:
+        taker.over.set()
+        taker.join(10)
+
+
+def test_the_pair_is_what_counts_not_when_it_arrives() -> None:
+    now_ns = 7_000_400_000
+    gifts = ManualTime(lambda: now_ns)
+    with taking(gifts) as taker:
+        gifts.give(BOOTED_MS + 7_000, 7_000)
+        now_ns = (7_000 + SLOWEST_MS) * 1_000_000
+        gifts.give(BOOTED_MS + 7_000, 7_000)
+        assert taker.taken == [(BOOTED_MS, 0), (BOOTED_MS, SLOWEST_MS)]
+        for asked_boot_ms in (7_000 - 1, 7_000 + SLOWEST_MS + 1):
+            with pytest.raises(ValueError, match="too slow"):
+                gifts.give(BOOTED_MS + 7_000, asked_boot_ms)
+        assert len(taker.taken) == 2
+
+
+def test_a_refusal_is_told() -> None:
+    gifts = ManualTime(lambda: 0)
+    with taking(gifts, "the clock is set already"), pytest.raises(ValueError, match="set already"):
+        gifts.give(BOOTED_MS, 0)
+
+
+@contextmanager
+def served(
+    gifts: ManualTime | None, *, free_for_locals: bool = False
+) -> Iterator[http.client.HTTPConnection]:
+    answers = Answers(lambda: {"channels": {}}, clock=gifts)
+    server = StatusServer("127.0.0.1", 0, answers, Gate(TOKEN), free_for_locals=free_for_locals)
+    server.start()
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    try:
+        yield connection
+    finally:
+        connection.close()
+        server.stop()
+
+
+def post(connection: http.client.HTTPConnection, body: object, **headers: str) -> tuple[int, str]:
+    mine = {
+        "Cookie": f"fieldgate-{connection.port}={TOKEN}",
+        "Content-Type": "application/json",
+        "Origin": f"http://127.0.0.1:{connection.port}",
+    }
+    given = {name: value for name, value in {**mine, **headers}.items() if value}
+    connection.request("POST", "/api/clock", json.dumps(body), given)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+def test_over_its_door_a_phone_gives_its_time() -> None:
+    gifts = ManualTime(lambda: 7_000_000_000)
+    with served(gifts) as connection, taking(gifts) as taker:
+        connection.request("GET", "/api/clock", headers={"Cookie": f"fieldgate-{connection.port}={TOKEN}"})
+        asked = json.loads(connection.getresponse().read())
+        assert asked == {"boot_ms": 7_000}
+        assert post(connection, {"time_ms": BOOTED_MS + 7_000, "asked_boot_ms": 7_000}) == (200, "taken\n")
+        assert taker.taken == [(BOOTED_MS, 0)]
+
+
+def test_nobody_else_gives_one() -> None:
+    gifts = ManualTime(lambda: 7_000_000_000)
+    body = {"time_ms": BOOTED_MS + 7_000, "asked_boot_ms": 7_000}
+    with taking(gifts) as taker:
+        with served(gifts) as connection:
+            assert post(connection, body, Cookie="")[0] == 401
+            assert post(connection, body, Origin="http://example.org")[0] == 403
+            # What a form of another site's page could send.
+            assert post(connection, body, **{"Content-Type": "text/plain"})[0] == 409
+            wrong: object
+            for wrong in (
+                [],
+                {},
+                {"time_ms": True, "asked_boot_ms": 7_000},
+                {"time_ms": 1.5, "asked_boot_ms": 7_000},
+                {"time_ms": "1", "asked_boot_ms": 7_000},
+                {**body, "more": "x" * 1_000},
+            ):
+                assert post(connection, wrong)[0] == 409
+        # The page at status.listen takes none, whoever asks; nor does a board with a time of its own.
+        with served(gifts, free_for_locals=True) as connection:
+            assert post(connection, body)[0] == 405
+        with served(None) as connection:
+            assert post(connection, body)[0] == 405
+        assert taker.taken == []

@@ -1,0 +1,195 @@
+"""When readings need wait for the clock no longer, and what the next run knows of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.clock.boot_offsets import BootOffsets
+from gateway.clock.hold import Verdict
+from gateway.clock.sync import ClockSync
+from gateway.clock.system_clock import SystemClock
+
+BOOTED_MS = 1_795_246_000_123
+WRONG_MS = 1_600_000_000_000
+
+
+@dataclass
+class Kernel:
+    """A kernel's clocks; a boot began at ``offset_ms`` by its wall clock."""
+
+    path: Path
+    offset_ms: int = WRONG_MS
+    synchronised: bool = False
+
+    def start(self, boot: str = "boot-1", hold_s: float = 60.0, trust: Any = "kernel") -> ClockSync:
+        anchors = BootOffsets(self.path)
+        clock = SystemClock(
+            trust,
+            known_synced=anchors.offset_ms(boot) is not None and not anchors.given(boot),
+            synchronised=lambda: self.synchronised,
+            wall_ns=lambda: self.offset_ms * 1_000_000 + 7_000_000_000,
+            boot_ns=lambda: 7_000_000_000,
+        )
+        return ClockSync(clock, boot, anchors, hold_s, trust)
+
+    def kept(self) -> Any:
+        return json.loads(self.path.read_text())["boots"]
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Kernel:
+    return Kernel(tmp_path / "outbox.db.clock")
+
+
+def test_a_clock_that_is_synchronised_is_the_verdict_once_and_is_kept(kernel: Kernel) -> None:
+    keeper = kernel.start()
+    assert keeper.check(59.9) is None
+    assert not kernel.path.exists()
+    kernel.offset_ms, kernel.synchronised = BOOTED_MS, True
+    assert keeper.check(60.0) == Verdict("boot-1", BOOTED_MS)
+    assert keeper.check(3600.0) is None
+    assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS}}
+
+
+def test_the_next_run_of_a_boot_trusts_its_clock_and_keeps_its_anchor(kernel: Kernel) -> None:
+    kernel.synchronised, kernel.offset_ms = True, BOOTED_MS
+    kernel.start()
+    before = kernel.path.stat().st_mtime_ns
+    kernel.synchronised, kernel.offset_ms = False, BOOTED_MS + 30
+    keeper = kernel.start()
+    assert not keeper.holdback().active
+    assert keeper.check(1e9) is None
+    assert kernel.path.stat().st_mtime_ns == before
+    assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS}}
+    # The next boot knows nothing yet.
+    assert kernel.start("boot-2").holdback().active
+
+
+def test_when_the_hold_ends_that_is_for_the_whole_boot(kernel: Kernel) -> None:
+    keeper = kernel.start()
+    assert keeper.check(60.0) == Verdict("boot-1", None)
+    assert keeper.check(61.0) is None
+    assert kernel.kept() == {"boot-1": {"gave_up": True}}
+    keeper = kernel.start()
+    assert not keeper.holdback().active
+    kernel.offset_ms, kernel.synchronised = BOOTED_MS, True
+    assert keeper.check(0.0) is None
+    assert kernel.kept() == {"boot-1": {"gave_up": True, "offset_ms": BOOTED_MS}}
+    assert BootOffsets(kernel.path).verdicts == {"boot-1": None}
+
+
+def test_without_a_hold_the_first_sign_of_kafka_ends_it(kernel: Kernel) -> None:
+    keeper = kernel.start(hold_s=0.0)
+    assert keeper.check(0.0) is None
+    assert keeper.check(0.001) == Verdict("boot-1", None)
+
+
+def test_a_clock_that_is_always_trusted_writes_nothing(kernel: Kernel) -> None:
+    assert not kernel.start(trust="always").holdback().active
+    assert not kernel.path.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "null", "\0\0\0\0", '{"boots":{"b":7}}', '{"boots":{"b":{"offset_ms":1e400}}}',
+     '{"boots":{"b":{"offset_ms":5}}}', '{"boots":[]}'],
+)  # fmt: skip
+def test_a_damaged_file_is_no_reason_not_to_sample(kernel: Kernel, text: str) -> None:
+    kernel.path.write_text(text)
+    keeper = kernel.start()
+    kernel.synchronised, kernel.offset_ms = True, BOOTED_MS
+    assert keeper.check(0.0) == Verdict("boot-1", BOOTED_MS)
+    assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS}}
+
+
+def test_a_file_that_cannot_be_written_is_no_reason_either(tmp_path: Path) -> None:
+    kernel = Kernel(tmp_path / "nowhere" / "outbox.db.clock", synchronised=True, offset_ms=BOOTED_MS)
+    assert not kernel.start().holdback().active
+
+
+def test_the_newest_boots_are_kept(kernel: Kernel) -> None:
+    boots = {f"boot-{number}": {"offset_ms": BOOTED_MS + number} for number in range(256)}
+    kernel.path.write_text(json.dumps({"boots": boots}))
+    BootOffsets(kernel.path).anchor("boot-256", BOOTED_MS)
+    assert list(BootOffsets(kernel.path).verdicts) == [f"boot-{number}" for number in range(1, 257)]
+
+
+@pytest.mark.parametrize("hold_ends", [False, True])
+def test_what_a_full_disk_refuses_is_written_once_there_is_room(kernel: Kernel, hold_ends: bool) -> None:
+    # Held rows of this boot would lose their time at the next reboot, or leave a second time with another.
+    keeper = kernel.start()
+    in_the_way = kernel.path.with_name(kernel.path.name + ".new")
+    in_the_way.mkdir()
+    if hold_ends:
+        assert keeper.check(60.0) == Verdict("boot-1", None)
+    else:
+        kernel.offset_ms, kernel.synchronised = BOOTED_MS, True
+        assert keeper.check(0.0) == Verdict("boot-1", BOOTED_MS)
+    assert not kernel.path.exists()
+    in_the_way.rmdir()
+    assert keeper.check(0.0) is None
+    assert kernel.kept() == {"boot-1": {"gave_up": True} if hold_ends else {"offset_ms": BOOTED_MS}}
+    before = kernel.path.stat().st_mtime_ns
+    assert keeper.check(0.0) is None
+    assert kernel.path.stat().st_mtime_ns == before
+
+
+def test_a_given_time_is_the_verdict_and_no_synchronisation(kernel: Kernel) -> None:
+    keeper = kernel.start()
+    assert (keeper.may_be_given, keeper.given) == (True, False)
+    assert keeper.give(BOOTED_MS) == Verdict("boot-1", BOOTED_MS)
+    assert (keeper.may_be_given, keeper.given) == (False, True)
+    assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS, "given": True}}
+    # Nobody gives up what is known, and the kernel's clock is as wrong as before.
+    assert keeper.check(1e9) is None
+    with pytest.raises(ValueError, match="given already"):
+        keeper.give(BOOTED_MS + 1)
+    # The next run of the boot repairs by the same, and doesn't take the clock for right.
+    keeper = kernel.start()
+    assert not keeper.holdback().active
+    assert (keeper.given, keeper.check(1e9)) == (True, None)
+
+
+def test_a_clock_that_is_set_after_all_counts_and_the_given_anchor_stands(kernel: Kernel) -> None:
+    kernel.start().give(BOOTED_MS)
+    kernel.offset_ms, kernel.synchronised = BOOTED_MS + 800, True
+    keeper = kernel.start()
+    assert not keeper.given
+    # What has left had the given time: what is left of it gets the same.
+    assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS}}
+    assert not keeper.may_be_given
+    with pytest.raises(ValueError, match="set already"):
+        keeper.give(BOOTED_MS)
+
+
+def test_what_nobody_can_mean_is_not_taken(kernel: Kernel) -> None:
+    kernel.path.write_text(json.dumps({"boots": {"boot-0": {"offset_ms": BOOTED_MS}}}))
+    keeper = kernel.start()
+    for offset_ms, why in (
+        (5, "before an earlier start"),
+        (BOOTED_MS, "before an earlier start"),
+        (4_102_444_800_001, "no time of this century"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            keeper.give(offset_ms)
+    assert keeper.may_be_given
+    assert keeper.give(BOOTED_MS + 1) == Verdict("boot-1", BOOTED_MS + 1)
+
+
+def test_somebodys_slip_does_not_bind_the_next_boot(kernel: Kernel) -> None:
+    kernel.start().give(BOOTED_MS + 10**10)
+    assert kernel.start("boot-2").give(BOOTED_MS) == Verdict("boot-2", BOOTED_MS)
+
+
+def test_once_the_hold_has_ended_no_time_is_taken(kernel: Kernel) -> None:
+    keeper = kernel.start()
+    keeper.check(60.0)
+    assert not keeper.may_be_given
+    with pytest.raises(ValueError, match="without a time"):
+        keeper.give(BOOTED_MS)
+    assert not kernel.start(trust="always").may_be_given

@@ -1,0 +1,95 @@
+"""The machine's clock."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from gateway.clock.system_clock import SystemClock, kernel_synchronised
+
+
+def test_waiting_ends_when_the_time_has_come() -> None:
+    clock = SystemClock("always")
+    due_ns = time.time_ns() + 50_000_000
+    assert clock.wait_until(due_ns)
+    assert time.time_ns() >= due_ns
+
+
+def test_stop_wakes_whoever_waits() -> None:
+    clock = SystemClock("always")
+    woken: list[bool] = []
+    waiter = threading.Thread(target=lambda: woken.append(clock.wait_until(time.time_ns() + 10**12)))
+    waiter.start()
+    clock.stop()
+    waiter.join(10)
+    assert woken == [False]
+    assert not clock.wait_until(0)
+
+
+class Kernel:
+    """The kernel's clocks, and somebody who sets them at the ``set_at``-th look at the wall clock."""
+
+    def __init__(self, by_ns: int = 0, set_at: int = 1_000_000) -> None:
+        self.by_ns = by_ns
+        self.set_at = set_at
+        self.looks = 0
+
+    def wall_ns(self) -> int:
+        self.looks += 1
+        return time.time_ns() + (self.by_ns if self.looks >= self.set_at else 0)
+
+    def clock(self) -> SystemClock:
+        return SystemClock("always", wall_ns=self.wall_ns)
+
+
+@pytest.mark.parametrize("by_ns", [-3600 * 10**9, 3600 * 10**9])
+def test_a_clock_that_is_set_ends_the_wait(by_ns: int) -> None:
+    kernel = Kernel(by_ns)
+    clock = kernel.clock()
+    before_ns = clock.offset_ns()
+    kernel.set_at = kernel.looks + 4
+    began_s = time.monotonic()
+    assert clock.wait_until(time.time_ns() + 20 * 10**9)
+    assert time.monotonic() - began_s < 15
+    assert abs(clock.offset_ns() - before_ns - by_ns) < 10**7
+
+
+def test_a_clock_that_was_set_just_before_is_not_waited_for() -> None:
+    kernel = Kernel(-3600 * 10**9)
+    clock = kernel.clock()
+    before_ns = clock.offset_ns()
+    kernel.set_at = 0
+    assert clock.wait_until(time.time_ns() + 20 * 10**9, before_ns)
+
+
+def test_the_offset_is_wall_time_less_time_since_boot() -> None:
+    clock = SystemClock("always", wall_ns=lambda: 5_000_000_007, boot_ns=lambda: 2_000_000_003)
+    assert clock.offset_ns() == 3_000_000_004
+
+
+def test_the_offset_stands_still_while_nobody_sets_the_clock() -> None:
+    offsets_ns = iter([0, 400_000, -900_000, 1_000_001, 1_100_000])
+    at_ns = 0
+
+    def boot_ns() -> int:
+        return at_ns
+
+    clock = SystemClock("always", wall_ns=lambda: at_ns + next(offsets_ns), boot_ns=boot_ns)
+    seen: list[int] = []
+    for at_ns in range(1, 5):  # noqa: B007
+        seen.append(clock.offset_ns())
+    assert seen == [0, 0, 1_000_001, 1_000_001]
+
+
+def test_what_was_synchronised_once_stays_so() -> None:
+    answers = iter([False, True, False])
+    clock = SystemClock("kernel", synchronised=lambda: next(answers))
+    assert [clock.synced for _ in range(5)] == [False, True, True, True, True]
+    assert SystemClock("kernel", known_synced=True, synchronised=lambda: False).synced
+
+
+def test_trust_decides_whose_word_the_time_is() -> None:
+    assert SystemClock("always").synced
+    assert SystemClock("kernel").synced == kernel_synchronised()

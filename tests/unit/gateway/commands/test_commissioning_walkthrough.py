@@ -1,0 +1,311 @@
+"""The walk from sensor to sensor with made-up readings and answers of a file: results, repeats, resuming."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from gateway.commands.commissioning.gateway_checks import gateway_checks
+from gateway.commands.commissioning.report import Signed, event_fields, make_report, markdown
+from gateway.commands.commissioning.session import Busy, Result, Session
+from gateway.commands.commissioning.sources import Watch
+from gateway.commands.commissioning.terminal import AnswersFile, NoAnswer
+from gateway.commands.commissioning.walkthrough import Walk
+from gateway.commands.read import CannotRead, Row
+from gateway.config import Config, load
+
+CONFIG = """
+[gateway]
+id = "mast-07"
+elevation_m = 2100
+[outbox]
+path = "outbox.db"
+[board]
+kind = "simulated"
+[[sensor]]
+name = "a"
+driver = "hall-anemometer"
+pin = 17
+serial = "1795"
+calibrated = 2026-03-12
+slope = 0.765
+height_m = 50
+boom_deg = 315
+pair = "b"
+[[sensor]]
+name = "b"
+driver = "hall-anemometer"
+pin = 27
+slope = 0.765
+pair = "a"
+[[sensor]]
+name = "baro"
+driver = "bp20"
+"""
+ANSWERS = {
+    "*.serial": "y", "*.certificate": "y", "*.place": "y", "*.ready": "", "*.result": "", "*.note": "why",
+}  # fmt: skip
+
+
+class Mast:
+    """Two cups in a wind of 9 Hz, a barometer, and a hand that does what the terminal says."""
+
+    kind: Literal["daemon", "board"] = "board"
+
+    def __init__(self, out: io.StringIO, wires: Callable[[str], str] = lambda name: name) -> None:
+        self._out = out
+        self._wires = wires
+        self.second = 0
+        self.pressure_kpa = 78.4
+
+    def poll(self) -> list[Row]:
+        self.second += 1
+        told = self._out.getvalue()
+        held, spun = told.rfind("Hold "), told.rfind("Now spin ")
+        hand = told[max(held, spun) :].split()[1 if held > spun else 2] if max(held, spun) >= 0 else ""
+        rows = []
+        for name in ("a", "b"):
+            standing = self._wires(name) == hand and held > spun
+            raw = 0.0 if standing else 9.0
+            rows.append(self._row(f"{name}.wind_speed", 0.765 * raw, raw))
+        return [*rows, self._row("baro.pressure", self.pressure_kpa, 3.1)]
+
+    def close(self) -> None:
+        pass
+
+    def _row(self, channel: str, value: float, raw: float) -> Row:
+        time = f"2026-11-21T12:{self.second // 60:02}:{self.second % 60:02}.000Z"
+        return Row(channel.rpartition(".")[0], channel, time, value, "u", raw, "Hz", 1, (), self.second)
+
+
+class Person:
+    """Walks once through a mast with a file of answers."""
+
+    def __init__(self, directory: Path, config: str = CONFIG) -> None:
+        self.path = directory / "gateway.toml"
+        self.path.write_text(config)
+        self.config: Config = load(self.path)
+        self.out = io.StringIO()
+        self.session = Session(self.config)
+        self.answers = directory / "answers.toml"
+
+    def walk(self, answers: Mapping[str, str | list[str]], mast: Mast | None = None) -> None:
+        self.answers.write_text("".join(f'"{key}" = {json.dumps(each)}\n' for key, each in answers.items()))
+        dialogue = AnswersFile(self.answers, self.out)
+        self.clock_s = 0.0
+        watch = Watch(mast or Mast(self.out), lambda: self.clock_s, self._sleep)
+        Walk(self.config, self.session, watch, dialogue, lambda: date(2026, 11, 21)).go(self.config.sensors)
+
+    def _sleep(self, seconds: float) -> None:
+        self.clock_s += seconds
+
+    def outcomes(self) -> dict[str, str]:
+        return {
+            f"{sensor.name}.{check}": each.outcome
+            for sensor in self.config.sensors
+            for check, each in self.session.of(sensor.name).items()
+        }
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Iterator[Person]:
+    walking = Person(tmp_path)
+    yield walking
+    walking.session.close()
+
+
+GOOD = {
+    "a.serial": "confirmed", "a.certificate": "confirmed", "a.place": "confirmed", "a.pulses": "passed",
+    "b.certificate": "confirmed", "b.papers": "fault", "b.pulses": "passed",
+    "baro.pressure": "passed", "a.twin-wind_speed": "passed",
+}  # fmt: skip
+
+
+def test_all_steps_and_what_is_shown(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    person.walk({**ANSWERS, "baro.pressure.result": ["r", "r", ""]})
+    assert person.outcomes() == GOOD
+    lines = person.out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 40
+    told = " ".join(person.out.getvalue().split())
+    assert "Does the label say serial 1795? y/n > y" in told
+    assert "Is it 50 m above ground, its boom to 315° from north? y/n" in told
+    assert "12:00:03 0.000 u (0.000 Hz) good" in told
+    # A data sheet's slope is nobody's certificate; repeated twice.
+    assert "21.79" not in told
+    assert told.count("standard at 2100 m 78.51") == 3
+    # Twins are compared once, by their names.
+    assert told.count("they are compared") == 1
+    assert " a 6.885 u" in told
+
+
+def test_swapped_cups_are_found(person: Person) -> None:
+    mast = Mast(person.out, {"a": "b", "b": "a"}.__getitem__)
+    person.walk({**ANSWERS, "a.pulses.result": "n", "b.pulses.result": "n"}, mast)
+    result = person.session.of("a")["pulses"]
+    assert (result.outcome, result.note) == ("fault", "why")
+    assert result.words.startswith("b moved instead: the two are swapped")
+    assert person.session.of("b")["pulses"].words.startswith("a moved instead")
+
+
+def test_a_wrong_label_a_skipped_step_a_fault_against_the_judgement(person: Person) -> None:
+    person.walk(
+        {
+            **ANSWERS,
+            "a.serial": "n",
+            "a.serial.note": "1796",
+            "b.pulses.ready": "s",
+            # Its hand never leaves cup b.
+            "a.twin-wind_speed.result": "n",
+            "baro.pressure.result": "n",
+        }
+    )
+    serial = person.session.of("a")["serial"]
+    assert serial.words == "Does the label say serial 1795? No: fieldgate swap a --serial …"
+    assert (serial.outcome, serial.note) == ("fault", "1796")
+    assert person.session.of("b")["pulses"] == Result(
+        "skipped", "not looked at", "why", {}, serial_at(person)
+    )
+    assert person.session.of("baro")["pressure"].outcome == "fault"
+
+
+def serial_at(person: Person) -> str:
+    return person.session.of("b")["pulses"].at
+
+
+def test_a_session_that_was_broken_off_goes_on(person: Person, tmp_path: Path) -> None:
+    with pytest.raises(NoAnswer, match=r'no answer to "baro.pressure.result"'):
+        person.walk({key: each for key, each in ANSWERS.items() if key != "*.result"} | {
+            "a.pulses.result": "", "b.pulses.result": "",
+        })  # fmt: skip
+    done = person.outcomes()
+    assert "baro.pressure" not in done
+    with pytest.raises(Busy, match="somebody else commissions"):
+        Session(person.config)
+    person.session.close()
+
+    again = Person(tmp_path)
+    assert again.outcomes() == {}
+    earlier = again.session.earlier()
+    assert earlier == (person.session.started, len(done))
+    again.session.resume()
+    assert again.outcomes() == done
+    again.walk({"*.ready": "", "*.result": ""})
+    assert again.outcomes() == GOOD
+    again.session.close()
+
+    # What has another table now is looked at again, the others aren't.
+    changed = Person(tmp_path, CONFIG.replace('serial = "1795"', 'serial = "1796"'))
+    changed.session.resume()
+    assert {key.partition(".")[0] for key in changed.outcomes()} == {"b", "baro"}
+    changed.session.close()
+    (tmp_path / "commissioning" / "session.json").write_bytes(b"\0" * 300)
+    broken = Person(tmp_path)
+    assert broken.session.earlier() is None
+    broken.session.close()
+
+
+def test_a_daemon_that_ends_does_not_lose_what_was_found(person: Person) -> None:
+    class Ending(Mast):
+        def poll(self) -> list[Row]:
+            if self.second > 4:
+                raise CannotRead("the daemon has ended")
+            return super().poll()
+
+    with pytest.raises(CannotRead):
+        person.walk(ANSWERS, Ending(person.out))
+    assert "a.serial" in person.outcomes()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("x", "answers.toml: "),
+        ('"a.b" = 1\n', "a.b: must be a string, or a list of them"),
+        ('"a.b" = []\n', "a.b: must be a string, or a list of them"),
+    ],
+)
+def test_a_file_of_answers_that_is_none(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "answers.toml"
+    path.write_text(text)
+    with pytest.raises(NoAnswer, match=why):
+        AnswersFile(path, io.StringIO())
+    with pytest.raises(NoAnswer, match="No such file"):
+        AnswersFile(tmp_path / "absent", io.StringIO())
+
+
+def test_the_report(person: Person) -> None:
+    person.walk(ANSWERS)
+    found = [(each.name, person.session.of(each.name)) for each in person.config.sensors]
+    signed = Signed(
+        "A. *Person*", "2026-11-21T12:00:00Z", "2026-11-21T11:00:00Z", "daemon", "0.1.0", "ab" * 32
+    )
+    report = make_report(person.config, found, {"clock": Result("passed", "synchronised")}, signed)
+    told = json.loads(report.content)
+    assert (told["ok"], told["complete"], told["signed_by"]) == (False, True, "A. *Person*")
+    (fault,) = told["faults"]
+    assert fault.startswith("b: papers: the config has no serial and no calibrated: ")
+    first = told["sensors"][0]
+    assert (first["serial"], first["slope"], first["pin"]) == ("1795", 0.765, 17)
+    assert [each["check"] for each in first["checks"]][-2:] == ["pulses", "twin-wind_speed"]
+    assert first["checks"][-2]["figures"] == {"held_hz": 0.0, "spun_hz": 9.0, "pulses": 18.0}
+    text = markdown(report)
+    assert "Signed by A. \\*Person\\*, 2026-11-21T12:00:00Z" in text
+    assert report.sha256 in text
+    event = event_fields(report, "x.json")
+    assert (event["sha256"], event["report"]["sensors"], event["ok"]) == (
+        report.sha256,
+        told["sensors"],
+        False,
+    )
+    # One sensor alone: no fault, and not everything.
+    part = make_report(person.config, found[:1], {}, signed)
+    assert (part.ok, part.fields["complete"]) == (True, False)
+
+
+STATUS = {
+    "config": {"error": None}, "mqtt_connected": True, "kafka_confirmed_ago_s": 2.0, "outbox_records": 0,
+    "clock": "synced", "machine": {"disk_free_bytes": 8 << 30, "version": "0.1.0", "cpu_celsius": 48.0},
+    "uptime_s": 60, "parked_topics": [], "sensors_hung": [], "outbox_problem": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "days", "check", "words"),
+    [
+        ({}, 41.0, None, ""),
+        ({"config": {"error": "x.toml:3: no"}}, 41.0, "daemon", "refused the config file as it is now: x"),
+        ({"sensors_hung": ["dht"]}, 41.0, "daemon", "hangs: dht"),
+        ({"machine": {**STATUS["machine"], "cpu_celsius": 80.0}}, 41.0, "daemon", "80 °C"),  # type: ignore[dict-item]
+        ({"mqtt_connected": False}, 41.0, "broker", "no connection"),
+        ({"kafka_confirmed_ago_s": None}, 41.0, "uplink", "confirmed nothing so far"),
+        ({"kafka_confirmed_ago_s": 30.1}, 41.0, "uplink", "30 s ago"),
+        ({"parked_topics": ["mqtt.co2"]}, 41.0, "uplink", "takes nothing for mqtt.co2"),
+        ({"outbox_problem": "disk I/O error"}, 41.0, "outbox", "disk I/O error"),
+        ({}, 6.9, "outbox", "room for 6.9 days"),
+        ({"clock": "unsynced"}, 41.0, "clock", "not synchronised"),
+        ({"machine": {"disk_free_bytes": 512 << 20}}, 41.0, "disk", "512 MiB free, 512 are kept free"),
+        ({"machine": {"disk_free_bytes": None}}, None, "disk", "isn't known"),
+    ],
+)  # fmt: skip
+def test_the_gateway_itself(
+    person: Person, change: dict[str, object], days: float | None, check: str | None, words: str
+) -> None:
+    results = dict(gateway_checks(person.config, {**STATUS, **change}, days, []))
+    faults = {name: each.words for name, each in results.items() if each.outcome == "fault"}
+    assert list(faults) == ([check] if check else [])
+    assert words in faults.get(check or "", "")
+
+
+def test_a_daemon_that_is_not_there_or_behind(person: Person) -> None:
+    assert dict(gateway_checks(person.config, None, None, [])) == {
+        "daemon": Result("fault", "the daemon doesn't run: sudo systemctl enable --now fieldgate")
+    }
+    results = dict(gateway_checks(person.config, STATUS, 41.0, ["a.wind_speed"]))
+    assert results["calibrations"].words.startswith("the daemon has other figures for a.wind_speed: ")

@@ -1,0 +1,176 @@
+"""What the demo shows on a terminal of 80 by 24 and where there is none; what it takes as complete."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from gateway.commands.demo.accounting import TableCounts
+from gateway.commands.demo.observer import Completeness, Observation
+from gateway.commands.demo.supervision import State
+from gateway.commands.demo.view import LineView, LiveView, Picture, render
+
+NOW = datetime(2026, 11, 21, 7, 35, 2, tzinfo=UTC)
+
+
+def status(channels: int = 2, **changes: Any) -> dict[str, Any]:
+    last = {
+        "time": "2026-11-21T07:35:00.000Z",
+        "value": 7.235,
+        "unit": "m/s",
+        "quality": 3,
+        "reasons": ["STUCK_VALUE"],
+    }
+    return {
+        "sampled": 120,
+        "in_flight": 0,
+        "outbox_records": 0,
+        "uplink": "healthy",
+        "channels": {f"cup-{number:02}.wind_speed": last for number in range(channels)},
+    } | changes
+
+
+SEEN = Observation(
+    at_s=100.0,
+    status=status(),
+    ends={"mqtt.wind_speed": 117, "mqtt.raw": 3, "gateway.dead-letter": 2},
+    counts=TableCounts(
+        rows=110, distinct=110, own=110, synced=110, covered=110, statistics_rows=4,
+        quarantined=9, quarantined_readings=7, quarantined_letters=2,
+    ),
+    exact=True,
+    sampled=110,
+    sampled_now=120,
+    readings_per_s=10.25,
+)  # fmt: skip
+
+
+def picture(**changes: Any) -> Picture:
+    states = {"jobs": State.STARTING, "mosquitto": State.UP, "kafka": State.DOWN, "gateway": State.UP}
+    restarts = {"jobs": 0, "mosquitto": 0, "kafka": 2, "gateway": 0}
+    whole = Picture("mast-07", "sampling", 65.0, states, restarts, SEEN, True, ("Look: here",))
+    return replace(whole, **changes)
+
+
+def drawn(shown: Picture, height: int = 24) -> list[str]:
+    console = Console(width=80, height=height, file=io.StringIO(), force_terminal=False)
+    with console.capture() as capture:
+        console.print(render(shown, height, NOW))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_the_picture() -> None:
+    lines = drawn(picture())
+    assert lines[0].startswith("fieldgate demo mast-07  sampling")
+    assert lines[0].endswith("01:05  Ctrl-C stops")
+    assert lines[1] == "jobs starting   mosquitto up   kafka down (restarts 2)   gateway up"
+    assert lines[2] == "10.2 readings/s, sampled 120, in flight 0, uplink healthy, outbox 0"
+    assert lines[3] == "Kafka 120 records; tables: readings 110, statistics 4, quarantine 9"
+    assert lines[5].split() == ["channel", "value", "unit", "quality", "time", "age", "reasons"]
+    assert lines[6].split() == (
+        ["cup-00.wind_speed", "7.235", "m/s", "suspect", "07:35:00", "2", "s", "STUCK_VALUE"]
+    )
+    assert lines[-1] == "Look: here"
+
+
+def test_replayed_time_has_no_age() -> None:
+    assert drawn(picture(live_time=False))[5].split() == [
+        "channel",
+        "value",
+        "unit",
+        "quality",
+        "time",
+        "reasons",
+    ]
+
+
+@pytest.mark.parametrize(("channels", "left_out"), [(12, 0), (13, 0), (14, 1), (200, 187)])
+def test_it_fits_the_terminal(channels: int, left_out: int) -> None:
+    lines = drawn(picture(seen=replace(SEEN, status=status(channels))))
+    assert len(lines) <= 23
+    assert max(map(len, lines)) <= 80
+    assert sum("wind_speed" in line for line in lines) == channels - left_out
+    assert (f"… and {left_out} more" in lines) == (left_out > 0)
+
+
+def test_before_anything_answers() -> None:
+    down = {"jobs": State.STARTING, "gateway": State.WAITING}
+    lines = drawn(picture(seen=Observation(), states=down, restarts=dict.fromkeys(down, 0)))
+    assert lines[2:4] == [
+        "No gateway yet.",
+        "Kafka – records; tables: readings 0, statistics 0, quarantine 0",
+    ]
+    assert "No readings yet." in lines
+
+
+def test_lines_where_there_is_no_terminal() -> None:
+    stream = io.StringIO()
+    with LineView(stream) as view:
+        view.show(picture(elapsed_s=1.0))
+        view.show(picture(elapsed_s=2.0))
+        view.show(picture(elapsed_s=5.0, phase="draining"))
+    assert stream.getvalue().splitlines() == [
+        "00:01 sampling",
+        "00:01 jobs is starting",
+        "00:01 mosquitto is up",
+        "00:01 kafka is down",
+        "00:01 gateway is up",
+        "00:05 draining",
+        "00:05 10.2 readings/s, sampled 120, in flight 0, uplink healthy, outbox 0; "
+        "Kafka 120 records; tables: readings 110, statistics 4, quarantine 9",
+    ]
+
+
+def test_live_frames_are_drawn_on_a_new_phase_and_twice_a_second() -> None:
+    console = Console(width=80, height=24, file=io.StringIO(), force_terminal=True)
+    drawn_at: list[float] = []
+    with LiveView(console) as view:
+        for elapsed_s, phase in ((0.0, "a"), (0.1, "a"), (0.2, "b"), (0.6, "b"), (0.75, "b")):
+            before = console.file.tell()
+            view.show(picture(elapsed_s=elapsed_s, phase=phase))
+            if console.file.tell() > before:
+                drawn_at.append(elapsed_s)
+    assert drawn_at == [0.0, 0.2, 0.75]
+
+
+def test_complete() -> None:
+    assert Completeness().missing(SEEN) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [
+        ({"status": None}, ["the gateway does not answer"]),
+        ({"ends": None}, ["Kafka does not answer"]),
+        ({"exact": False}, ["the tables are not counted yet"]),
+        ({"sampled_now": 119}, ["the gateway's run record is behind"]),
+        ({"status": status(in_flight=3)}, ["3 messages are in flight in the gateway"]),
+        ({"status": status(outbox_records=4)}, ["4 records are in the outbox"]),
+        ({"sampled": 112, "quarantined_own": 1}, ["1 sampled readings are in no table"]),
+        ({"counts": replace(SEEN.counts, covered=100)}, ["10 readings are not in the statistics"]),
+        (
+            {"ends": {"mqtt.wind_speed": 117, "mqtt.raw": 9, "gateway.dead-letter": 5}},
+            ["3 dead letters are not in quarantine"],
+        ),
+        ({"ends": {"mqtt.wind_speed": 119, "gateway.dead-letter": 2}}, ["2 Kafka records are in no table"]),
+    ],
+)
+def test_incomplete(changes: dict[str, Any], missing: list[str]) -> None:
+    assert Completeness().missing(replace(SEEN, **changes)) == missing
+
+
+def test_records_that_never_reach_a_table_are_repeats_once_all_stands_still() -> None:
+    completeness = Completeness(patience_s=8.0)
+    repeated = replace(SEEN, ends={"mqtt.wind_speed": 119, "gateway.dead-letter": 2})
+    behind = ["2 Kafka records are in no table"]
+    assert completeness.missing(repeated) == behind
+    assert completeness.missing(replace(repeated, at_s=107.9)) == behind
+    more = replace(repeated, counts=replace(SEEN.counts, quarantined_readings=8))
+    assert completeness.missing(replace(more, at_s=108.1)) == ["1 Kafka records are in no table"]
+    assert completeness.missing(replace(more, at_s=116.0)) == ["1 Kafka records are in no table"]
+    assert completeness.missing(replace(more, at_s=116.1)) == []

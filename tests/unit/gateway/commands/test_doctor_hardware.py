@@ -1,0 +1,170 @@
+"""``doctor`` names each wiring mistake; what the docs show is what it says."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from drivers.emulation.i2c import EmulatedI2c
+from drivers.hardware.bus_lock import SharedI2c
+from gateway.commands.doctor.devices import library
+from gateway.commands.doctor.examine import hardware
+from gateway.commands.doctor.i2c import StuckBusError, scan
+from gateway.config import load
+from tests.unit.gateway.commands.doctor_cases import (
+    CASES,
+    CONFIG,
+    DOCS,
+    Case,
+    Machine,
+    documented,
+    examined,
+    opened,
+    printed,
+)
+
+BY_NAME = {case.name: case for case in CASES}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_docs_show_what_it_says(case: Case, tmp_path: Path) -> None:
+    """Written anew by ``python -m tests.unit.doctor_cases``."""
+    assert printed(case, tmp_path) == documented(DOCS.read_text(), case.name) != ""
+
+
+@pytest.mark.parametrize("case", CASES[1:], ids=lambda case: case.name)
+def test_each_mistake_is_named_once_and_nothing_else_is_blamed(case: Case, tmp_path: Path) -> None:
+    worse = [each for each in examined(case, tmp_path) if each.state != "ok"]
+    assert len({each.subject for each in worse}) == (2 if case.name == "under-voltage" else 1)
+    assert len(worse) == (2 if case.name == "under-voltage" else 1)
+
+
+def test_what_is_wrong_with_the_bus_is_not_said_again_of_each_sensor(tmp_path: Path) -> None:
+    findings = examined(BY_NAME["swapped SDA and SCL"], tmp_path)
+    asked = [each.found.partition(":")[0] for each in findings if each.subject == "sensor"]
+    assert asked == ["cup", "dht", "gps"]
+
+
+def test_on_a_phone_no_line_is_wider_than_the_screen(tmp_path: Path) -> None:
+    lines = printed(BY_NAME["no pull-up"], tmp_path, 40).splitlines()
+    assert lines[0] == "error   sensor"
+    assert all(line.startswith("  ") and len(line) <= 40 for line in lines[1:])
+    whole = printed(BY_NAME["no pull-up"], tmp_path, None).splitlines()
+    assert len(whole) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "kernel", "packages", "state", "words"),
+    [
+        ("Raspberry Pi 3 Model B Rev 1.2", "6.1.21-v8+", {"RPi.GPIO": "0.7.1"}, "ok", "RPi.GPIO 0.7.1 on"),
+        ("Raspberry Pi 3 Model B Rev 1.2", "6.1.21-v8+", {"rpi-lgpio": "0.6"}, "ok", "rpi-lgpio 0.6"),
+        ("Raspberry Pi 3 Model B Rev 1.2", "6.6.20", {"RPi.GPIO": "0.7.1"}, "error", "on kernel 6.6.20"),
+        ("Raspberry Pi 5 Model B Rev 1.0", "6.1.63", {"RPi.GPIO": "0.7.1"}, "error", "on a Pi 5"),
+        ("Raspberry Pi Compute Module 5 Rev 1.0", "6.1.63", {"RPi.GPIO": "0.7.1"}, "error", "on a Pi 5"),
+        ("Raspberry Pi 5 Model B Rev 1.0", "6.12.1", {"rpi-lgpio": "0.6"}, "ok", "on a Pi 5"),
+        ("Raspberry Pi 4 Model B Rev 1.5", "6.12.1", {}, "error", "neither rpi-lgpio nor RPi.GPIO"),
+    ],
+)
+def test_the_library_must_fit_the_kernel(
+    model: str, kernel: str, packages: dict[str, str], state: str, words: str, tmp_path: Path
+) -> None:
+    finding = library(Machine(model, kernel, packages).host(tmp_path))
+    assert finding.state == state
+    assert words in finding.found
+    assert (finding.remedy is None) == (state == "ok")
+
+
+def test_cups_that_the_kernel_counts_need_no_library(tmp_path: Path) -> None:
+    finding = library(Machine(packages={}).host(tmp_path), kernel_counts=True)
+    assert finding.state == "warning"
+    assert finding.found.endswith("cups are counted by the kernel, all else on pins needs one")
+
+
+def test_a_device_for_which_there_is_no_group(tmp_path: Path) -> None:
+    case = Case("root's only", Machine(groups=(), mode=0o600))
+    worse = [each for each in examined(case, tmp_path) if each.state == "error"]
+    assert [each.found for each in worse] == [
+        "/dev/gpiochip0 can't be used by pi, nor by any group",
+        "/dev/i2c-1 can't be used by pi, nor by any group",
+    ]
+
+
+class Recorded:
+    """A chip that notes how it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes | int] = []
+
+    def write(self, sent: bytes) -> None:
+        self.asked.append(sent)
+
+    def read(self, count: int) -> bytes:
+        self.asked.append(count)
+        return bytes(count)
+
+
+def test_a_scan_writes_nothing_and_reads_where_an_empty_write_does_harm() -> None:
+    chips = {address: Recorded() for address in (0x08, 0x30, 0x37, 0x48, 0x50, 0x5F, 0x62, 0x69, 0x77)}
+    assert scan(SharedI2c(EmulatedI2c(chips))) == tuple(chips)
+    reads = {address for address, chip in chips.items() if chip.asked == [1]}
+    assert reads == {0x30, 0x37, 0x50, 0x5F}
+    assert all(chip.asked == [b""] for address, chip in chips.items() if address not in reads)
+
+
+class Dead:
+    """Answers nothing in time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def write(self, sent: bytes) -> None:
+        self.asked += 1
+        raise OSError(errno.ETIMEDOUT, "timed out")
+
+    def read(self, count: int) -> bytes:
+        self.asked += 1
+        raise OSError(errno.ETIMEDOUT, "timed out")
+
+
+def test_a_scan_of_a_stuck_bus_gives_up_after_three_seconds() -> None:
+    dead = Dead()
+    with pytest.raises(StuckBusError):
+        scan(EmulatedI2c(dict.fromkeys(range(0x80), dead)))
+    assert dead.asked == 3
+
+
+def test_the_daemons_readings_are_taken_where_it_runs(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(CONFIG)
+    config = load(path, {})
+    good = {"value": 7.2, "unit": "m/s", "quality": 1, "reasons": (), "seq": 5}
+    none = {"value": None, "unit": "kPa", "quality": 9, "reasons": ("READ_ERROR",), "seq": 5}
+    wet = {"value": 99.0, "unit": "%RH", "quality": 4, "reasons": ("OVER_RANGE",), "seq": 5}
+    status = {
+        "channels": {
+            "cup.wind_speed": good,
+            "baro.pressure": none,
+            "dht.humidity": wet,
+            "sun.irradiance": good,
+        },
+        "troubles": {"baro": "no ADS1115 answers"},
+        "uptime_s": 10,
+    }
+    findings = hardware(config, Machine().host(tmp_path / "pi"), opened, lambda config: status)
+    told = [(each.state, each.found) for each in findings if each.subject == "sensor"]
+    assert told == [
+        ("ok", "cup: 7.200 m/s"),
+        ("error", "dht: 99.000 %RH: above what the sensor or the site can have"),
+        ("error", "baro: no ADS1115 answers"),
+        ("ok", "sun: 7.200 m/s"),
+        ("warning", "gps: no reading yet, due within 32 s"),
+    ]
+
+
+def test_a_config_without_wires_needs_no_library(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(CONFIG[: CONFIG.index("[[sensor]]")])
+    findings = list(hardware(load(path, {}), Machine(packages={}).host(tmp_path / "pi"), opened))
+    assert {each.state for each in findings} == {"ok"}

@@ -1,0 +1,128 @@
+"""The daily report, from statuses as the daemon gives them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.commands.self_report import line, report, run
+from gateway.commands.status import NoStatus
+
+CONFIG = """
+[gateway]
+id = "mast-07"
+[outbox]
+path = "outbox.db"
+[board]
+kind = "simulated"
+[[sensor]]
+name = "cup"
+driver = "hall-anemometer"
+pin = 17
+slope = 0.765
+"""
+
+
+def channel(seq: int, valid: int, forwarded: int, dropped: int, period_ms: int = 1000) -> dict[str, Any]:
+    return {
+        "seq": seq, "valid": valid, "forwarded": forwarded, "dropped": dropped, "period_ms": period_ms,
+        "value": 7.2, "quality": 1,
+    }  # fmt: skip
+
+
+def status(run: str, uptime_s: float, **channels: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "run": run,
+        "uptime_s": uptime_s,
+        "uplink": "healthy",
+        "kafka_confirmed_ago_s": 0.4,
+        "outbox_records": 12,
+        "outbox_bytes": 1 << 28,
+        "outbox_max_bytes": 1 << 30,
+        "outbox_problem": None,
+        "clock": "synced",
+        "held": 0,
+        "troubles": {"baro": "no answer"},
+        "machine": {
+            "version": "0.1.0", "python": "3.13.5", "disk_free_bytes": 20_000_000_000, "cpu_celsius": 48.31,
+            "load": 0.2, "uptime_s": 90_000.0,
+        },
+        "channels": {name.replace("_", ".", 1): each for name, each in channels.items()},
+    }  # fmt: skip
+
+
+def test_since_the_runs_beginning() -> None:
+    told = report(
+        status("a", 1000, cup_wind=channel(1000, 990, 980, 5), dht_t=channel(480, 500, 480, 0, 2000)), {}
+    )
+    assert told["since_s"] == 1000
+    assert told["channels"] == {
+        "cup.wind": {"sampled": 1000, "forwarded": 980, "dropped": 5, "recovery": 0.99},
+        "dht.t": {"sampled": 480, "forwarded": 480, "dropped": 0, "recovery": 1.0},
+    }
+    assert told["versions"]["fieldgate"] == "0.1.0"
+    assert set(told["versions"]) == {"fieldgate", "python", "kernel", "system"}
+    assert told["troubles"] == {"baro": "no answer"}
+
+
+def test_since_the_report_before_and_another_run_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "gateway.toml").write_text(CONFIG)
+    statuses = iter([
+        status("a", 1000, cup_wind=channel(1000, 1000, 900, 0)),
+        status("a", 3000, cup_wind=channel(2990, 2000, 2990, 7), new_one=channel(10, 10, 10, 0)),
+        status("b", 500, cup_wind=channel(500, 500, 500, 0)),
+    ])  # fmt: skip
+    for _ in range(3):
+        assert run(tmp_path / "gateway.toml", lambda listen: next(statuses)) == 0
+    told = [json.loads(path.read_text()) for path in sorted((tmp_path / "outbox.db.notices").iterdir())]
+    assert [each["event"] for each in told] == ["report"] * 3
+    assert [each["since_s"] for each in told] == [1000, 2000, 500]
+    assert told[1]["channels"] == {
+        "cup.wind": {"sampled": 1990, "forwarded": 2090, "dropped": 7, "recovery": 0.5},
+        "new.one": {"sampled": 10, "forwarded": 10, "dropped": 0, "recovery": 0.005},
+    }
+    assert told[2]["channels"]["cup.wind"]["sampled"] == 500
+
+
+def test_the_line_for_the_journal() -> None:
+    told = report(
+        status("a", 7200, cup_wind=channel(7200, 7200, 7100, 0), b_x=channel(7200, 3600, 7200, 1)), {}
+    )
+    assert line(told) == (
+        "event=mast.report hours=2.0 sampled=14400 forwarded=14300 dropped=1 worst=b.x recovery=0.5"
+        " uplink=healthy outbox=25% outbox_records=12 clock=synced disk_free_mb=20000 cpu_celsius=48.3"
+        " version=0.1.0"
+    )
+
+
+def test_a_daemon_that_does_not_answer_is_what_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gateway.toml").write_text(CONFIG)
+
+    def silent(listen: str) -> Mapping[str, Any]:
+        raise NoStatus("no daemon answers")
+
+    assert run(tmp_path / "gateway.toml", silent) == 0
+    assert 'event=mast.report daemon="no daemon answers" ' in capsys.readouterr().out
+    (told,) = [json.loads(path.read_text()) for path in (tmp_path / "outbox.db.notices").iterdir()]
+    assert told["daemon"] == "no daemon answers"
+    assert not (tmp_path / "outbox.db.report").exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"run": "a", "uptime_s": -1, "channels": {}}', '{"run": 1}'])
+def test_totals_that_can_not_be_read(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "gateway.toml").write_text(CONFIG)
+    (tmp_path / "outbox.db.report").write_text(text)
+    assert run(tmp_path / "gateway.toml", lambda listen: status("a", 100, cup_wind=channel(9, 9, 9, 0))) == 0
+    assert "counting since the daemon's start" in capsys.readouterr().err
+
+
+def test_just_started_there_is_no_recovery() -> None:
+    told = report(status("a", 0, cup_wind=channel(1, 1, 0, 0)), {})
+    assert told["channels"]["cup.wind"]["recovery"] is None
+    assert "worst=cup.wind recovery=None" in line(told)

@@ -1,0 +1,93 @@
+"""docs/configure.md says of each key what holds: its default and its bounds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drivers.ads1115 import AdcOptions
+from drivers.boards.replay import ReplayOptions
+from drivers.boards.simulated import SimulatedOptions
+from drivers.registry import DRIVERS, driver_type
+from gateway.config import model
+from gateway.config.keys import Key, keys_of
+from gateway.config.misplaced import SECTIONS
+from gateway.config.template import bounds, toml
+
+TEXT = (Path(__file__).parents[4] / "docs" / "configure.md").read_text(encoding="utf-8")
+
+PLACES: dict[str, tuple[str, type[Any]]] = {
+    **{f"[{name}]": (rf"## \[{name}\]", kind) for name, kind in SECTIONS.items()},
+    "simulated": (r"## \[board\]", SimulatedOptions),
+    "replay": (r"## \[board\]", ReplayOptions),
+    "[[sensor]]": (r"## \[\[sensor\]\]", model.SensorCommon),
+    "[[forward]]": (r"## \[\[forward\]\]", model.ForwardConfig),
+    "drop_if": (r"## \[\[forward\]\]", model.DropIf),
+    "adc": (r"### `adc`", AdcOptions),
+    **{name: (rf"### Driver `{name}`", driver_type(name).options) for name in DRIVERS},
+}
+
+# Defaults that depend on something else, and how the table says so.
+DEFAULTS = {
+    ("[clock]", "trust"): '`"kernel"` on a Raspberry Pi, else `"always"`',
+    ("[[sensor]]", "interval_s"): "`1`, or the driver's shortest where that is longer",
+    ("bp20", "adc"): "input 0, 6.144 V",
+    ("pyranometer", "adc"): 'input `"2-3"`, 0.256 V',
+}
+
+
+def _rows(heading: str) -> dict[str, list[str]]:
+    """The tables' rows below a heading, by key: default, and unit and bounds."""
+    found = re.search(rf"^{heading}.*?(?=^##+ |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    assert found is not None, heading
+    rows: dict[str, list[str]] = {}
+    for name, rest in re.findall(r"^\| `(\w+)` \|(.*)\|$", found[0], re.MULTILINE):
+        # The section's own table comes before those of the tables within.
+        rows.setdefault(name, [cell.strip() for cell in rest.split("|")])
+    return rows
+
+
+def _default(place: str, key: Key, said: str) -> set[str]:
+    if (place, key.name) in DEFAULTS:
+        return {DEFAULTS[place, key.name]}
+    if key.default is None:
+        # In words, where something else stands in for it.
+        return {said} if "`" not in said and said != "required" else {"none"}
+    if key.required:
+        return {"required"}
+    if key.default in ({}, ()):
+        return {"none"}
+    if isinstance(key.default, str | Path):
+        return {f"`{toml(key.default)}`"}
+    size = key.default if isinstance(key.default, int) else 0
+    return {
+        f"`{toml(key.default)}`",
+        f"`{key.default:g}`" if isinstance(key.default, float) else "",
+        f"`{hex(size)}`",
+        f'`"{size >> 30}GiB"`',
+        f'`"{size >> 20}MiB"`',
+    }
+
+
+CASES = [(place, key.name) for place, (_, kind) in PLACES.items() for key in keys_of(kind)]
+
+
+@pytest.mark.parametrize(("place", "name"), CASES)
+def test_default_and_bounds_in_the_docs_are_the_codes(place: str, name: str) -> None:
+    heading, kind = PLACES[place]
+    key = next(key for key in keys_of(kind) if key.name == name)
+    rows = _rows(heading)
+    assert name in rows, f"docs/configure.md has no row for {name} below {heading}"
+    default, unit, _ = rows[name]
+    if (place, name) not in {("[[forward]]", "quantity"), ("[[forward]]", "unit"), ("[[forward]]", "path"),
+                             ("[[forward]]", "channel"), ("[[forward]]", "raw_unit")}:  # fmt: skip
+        assert default in _default(place, key, default)
+    if '"' not in bounds(key):
+        for figure in re.findall(r"0x[0-9a-f]+|-?\d+(?:\.\d+)?(?: [MP]iB)?", bounds(key)):
+            assert figure in unit.replace(",", ""), f"{name}: {bounds(key)}"
+    else:
+        for choice in bounds(key).split(" or "):
+            assert choice in unit or choice.strip('"') in unit, f"{name}: {bounds(key)}"

@@ -1,0 +1,545 @@
+"""Good configs, defaults and overrides."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from pathlib import Path
+
+import pytest
+from annotated_types import Ge, Le
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from drivers.boards.pi import PiOptions
+from drivers.boards.replay import ReplayColumn, ReplayOptions
+from drivers.boards.simulated import SimulatedOptions
+from drivers.gpsd import GpsdOptions
+from drivers.hall_anemometer import HallAnemometerOptions
+from drivers.pyranometer import PyranometerOptions
+from gateway.config import Config, ConfigError, Problem, check, load
+from gateway.config.model import DropIf, ForwardConfig, ForwardReading
+
+ROOT = Path(__file__).parents[4]
+EXAMPLES = ROOT / "docs" / "examples"
+
+MINIMAL = '[gateway]\nid = "m"\n'
+CUP = '[[sensor]]\nname = "cup"\ndriver = "hall-anemometer"\npin = 17\nslope = 0.765\n'
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "gateway.toml"
+
+
+def _load(path: Path, text: str, **overrides: object) -> Config:
+    path.write_text(text)
+    return load(path, {key.replace("__", "."): value for key, value in overrides.items()})
+
+
+def _errors(path: Path, text: str, overrides: dict[str, object]) -> list[Problem]:
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path, overrides)
+    return [problem for problem in caught.value.problems if problem.severity == "error"]
+
+
+def test_defaults(path: Path) -> None:
+    config = _load(path, MINIMAL)
+    assert config.base_dir == path.parent
+    assert config.gateway.id == "m"
+    assert (config.gateway.latitude, config.gateway.longitude, config.gateway.elevation_m) == (
+        None,
+        None,
+        None,
+    )
+    assert (config.mqtt.host, config.mqtt.port, config.mqtt.topic_root) == ("127.0.0.1", 1883, "fieldgate")
+    assert config.kafka.bootstrap_servers == "127.0.0.1:9092"
+    assert (config.kafka.topic, config.kafka.format, config.kafka.properties) == (
+        "mqtt.{quantity}",
+        "json",
+        {},
+    )
+    assert config.uplink.mode == "live"
+    assert config.outbox.path == Path("/var/lib/fieldgate/outbox.db")
+    assert (config.outbox.max_bytes, config.outbox.min_free_disk) == (1 << 30, 512 << 20)
+    assert config.outbox.commit_interval_s == 1.0
+    assert (config.status.enabled, config.status.host, config.status.port) == (True, "127.0.0.1", 8321)
+    assert (config.board.kind, config.board.options) == ("raspberry-pi", PiOptions())
+    assert config.clock.trust == "kernel"
+    assert (config.sensors, config.forwards) == ((), ())
+
+
+def test_sensor_gets_common_keys_and_its_drivers_options(path: Path) -> None:
+    sensor = _load(
+        path,
+        MINIMAL
+        + CUP
+        + 'height_m = 50\nmodel = "NRG 40H"\noffset = 0.35\ncalibrated = 2026-03-12\npair = "twin"\n'
+        + CUP.replace('"cup"', '"twin"').replace("17", "27"),
+    ).sensors[0]
+    assert (sensor.name, sensor.driver, sensor.interval_s, sensor.height_m) == (
+        "cup",
+        "hall-anemometer",
+        1,
+        50,
+    )
+    assert (sensor.model, sensor.pair, sensor.calibrated) == ("NRG 40H", "twin", date(2026, 3, 12))
+    assert sensor.options == HallAnemometerOptions(pin=17, slope=0.765, offset=0.35)
+    assert type(sensor.options) is HallAnemometerOptions
+
+
+def test_interval_defaults_to_the_drivers_shortest_where_that_is_longer(path: Path) -> None:
+    config = _load(path, MINIMAL + '[[sensor]]\nname = "dht"\ndriver = "dht11"\npin = 4\n')
+    assert config.sensors[0].interval_s == 2.0
+
+
+def test_nested_table_means_the_last_sensor(path: Path) -> None:
+    sun = '[[sensor]]\nname = "sun"\ndriver = "pyranometer"\n[sensor.adc]\ninput = "0-1"\ngain = "0.256V"\n'
+    options = _load(path, MINIMAL + CUP + sun).sensors[1].options
+    assert isinstance(options, PyranometerOptions)
+    assert (options.adc.input, options.adc.gain, options.adc.address) == ("0-1", "0.256V", 0x48)
+
+
+@pytest.mark.parametrize(
+    ("adc", "wired"),
+    [
+        ("", (0x48, "2-3", "0.256V")),
+        ("adc = { address = 0x49 }", (0x49, "2-3", "0.256V")),
+        ('adc = { input = "0-1" }', (0x48, "0-1", "0.256V")),
+        ('adc = { gain = "0.512V" }', (0x48, "2-3", "0.512V")),
+    ],
+)
+def test_an_adc_table_with_some_keys_keeps_the_drivers_defaults_for_the_others(
+    path: Path, adc: str, wired: tuple[int, str, str]
+) -> None:
+    sun = f'[[sensor]]\nname = "sun"\ndriver = "pyranometer"\n{adc}\n'
+    options = _load(path, MINIMAL + sun).sensors[0].options
+    assert (options.adc.address, options.adc.input, options.adc.gain) == wired
+
+
+def test_gpsd_measures_from_the_gateway_unless_told_otherwise(path: Path) -> None:
+    gateway = MINIMAL + "latitude = 27.7\nlongitude = 85.5\n"
+    gps = '[[sensor]]\nname = "gps"\ndriver = "gpsd"\n'
+    assert _load(path, gateway + gps).sensors[0].options == GpsdOptions(latitude=27.7, longitude=85.5)
+    own = _load(path, gateway + gps + "latitude = 1\nlongitude = 2\n").sensors[0].options
+    assert own == GpsdOptions(latitude=1.0, longitude=2.0)
+
+
+def test_dotted_and_quoted_properties_are_equal(path: Path) -> None:
+    lines = ('ssl.ca.location = "/ca"', '"sasl.mechanism" = "PLAIN"', "linger.ms = 5", "log.queue = true")
+    text = "\n".join(("[kafka.properties]", *lines, ""))
+    assert _load(path, MINIMAL + text).kafka.properties == {
+        "ssl.ca.location": "/ca",
+        "sasl.mechanism": "PLAIN",
+        "linger.ms": "5",
+        "log.queue": "true",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"1GiB"', 1 << 30),
+        ('"512 MiB"', 512 << 20),
+        ('"1.5GB"', 1_500_000_000),
+        ('"100000000"', 100_000_000),
+        ("100000000", 100_000_000),
+        ('"20000kB"', 20_000_000),
+    ],
+)
+def test_sizes(path: Path, text: str, expected: int) -> None:
+    assert _load(path, MINIMAL + f"[outbox]\nmax_bytes = {text}\n").outbox.max_bytes == expected
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "port", "enabled"),
+    [
+        ("0.0.0.0:80", "0.0.0.0", 80, True),  # noqa: S104
+        ("[::1]:8321", "::1", 8321, True),
+        ("localhost:0", "localhost", 0, True),
+        ("", "", 0, False),
+    ],
+)
+def test_status_address(path: Path, listen: str, host: str, port: int, enabled: bool) -> None:
+    status = _load(path, MINIMAL + f'[status]\nlisten = "{listen}"\n').status
+    assert (status.host, status.port, status.enabled, status.listen) == (host, port, enabled, listen)
+
+
+@pytest.mark.parametrize("listen", ["::1:8321", "host:", ":80", "host:65536", "host", "host:1_0"])
+def test_wrong_status_address(path: Path, listen: str) -> None:
+    (problem,) = _errors(path, MINIMAL + f'[status]\nlisten = "{listen}"\n', {})
+    assert (problem.line, problem.key) == (4, "status.listen")
+
+
+def test_relative_outbox_lies_beside_the_config(path: Path) -> None:
+    assert _load(path, MINIMAL + '[outbox]\npath = "data/o.db"\n').outbox.path == path.parent / "data/o.db"
+
+
+def test_clock_is_trusted_on_a_simulated_board_and_where_told_so(path: Path) -> None:
+    simulated = MINIMAL + '[board]\nkind = "simulated"\nseed = 3\n'
+    assert _load(path, simulated).clock.trust == "always"
+    assert _load(path, simulated).board.options == SimulatedOptions(seed=3)
+    assert _load(path, simulated + '[clock]\ntrust = "kernel"\n').clock.trust == "kernel"
+    assert _load(path, MINIMAL + '[clock]\ntrust = "always"\n').clock.trust == "always"
+
+
+def test_start_may_be_a_toml_time(path: Path) -> None:
+    config = _load(path, MINIMAL + '[board]\nkind = "simulated"\nstart = 2026-01-02T03:04:05Z\n')
+    assert config.board.options.start == "2026-01-02T03:04:05+00:00"
+
+
+def test_replay_columns(path: Path) -> None:
+    (path.parent / "a.csv").write_text("t,hpa,v\n")
+    text = '[board]\nkind = "replay"\nfile = "a.csv"\nspeed = 60\n[board.columns]\n"cup" = "v"\n'
+    baro = 'baro = { column = "hpa", scale = 0.1 }\n'
+    options = _load(
+        path, MINIMAL + text + baro + CUP + '[[sensor]]\nname = "baro"\ndriver = "bp20"\n'
+    ).board.options
+    assert isinstance(options, ReplayOptions)
+    assert (options.file, options.speed) == ("a.csv", 60.0)
+    assert options.columns == {"cup": "v", "baro": ReplayColumn("hpa", 0.1)}
+
+
+@pytest.mark.parametrize(
+    ("header", "problem"),
+    [
+        ("time,wind\n", "line 1: no column 'v'; there are time, wind"),
+        ("", "line 1: no header"),
+        ("v" * 200_000, "isn't a CSV file: field larger than field limit (131072)"),
+    ],
+)
+def test_a_column_that_the_file_has_not_is_an_error_of_check_too(
+    path: Path, header: str, problem: str
+) -> None:
+    (path.parent / "a.csv").write_text(header)
+    text = MINIMAL + '[board]\nkind = "replay"\nfile = "a.csv"\n[board.columns]\ncup = "v"\n' + CUP
+    (found,) = _errors(path, text, {})
+    assert str(found) == f"{path}:6: board.columns: {path.parent / 'a.csv'}: {problem}"
+
+
+def test_column_of_nobody_and_missing_file_are_warnings(path: Path) -> None:
+    path.write_text(
+        MINIMAL + '[board]\nkind = "replay"\nfile = "a.csv"\n[board.columns]\ncup = "v"\nx = "w"\n' + CUP
+    )
+    config, problems = check(path)
+    assert config is not None
+    assert [(problem.line, problem.key, problem.severity) for problem in problems] == [
+        (5, "board.file", "warning"),
+        (8, "board.columns.x", "warning"),
+    ]
+
+
+def test_config_that_does_nothing_is_a_warning(path: Path) -> None:
+    path.write_text(MINIMAL)
+    config, (problem,) = check(path)
+    assert config is not None
+    assert problem.severity == "warning"
+
+
+def test_one_pin_in_inline_tables_is_found_on_its_line(path: Path) -> None:
+    text = (
+        'sensor = [\n  { name = "a", driver = "dht11", pin = 4 },\n'
+        '  # between\n  { name = "b", driver = "dht11", pin = 4 },\n]\n'
+    )
+    (problem,) = _errors(path, text + MINIMAL, {})
+    assert (problem.line, problem.key) == (4, 'sensor["b"].pin')
+
+
+def test_filters_beside_one_another_are_fine(path: Path) -> None:
+    text = "".join(
+        f'[[forward]]\nfilter = "{topic_filter}"\n'
+        for topic_filter in ("a/+/x", "a/+/y", "b/#", "fieldgate/mast-08/+/+", "c", "c/+", "$SYS/#")
+    )
+    assert [forward.payload for forward in _load(path, MINIMAL + text).forwards] == ["reading"] * 7
+
+
+def test_forwards_that_make_readings(path: Path) -> None:
+    text = """
+[[forward]]
+filter = "sensors/+/temperature"
+payload = "number"
+quantity = "temperature"
+[[forward]]
+filter = "weather/+/#"
+payload = "json"
+path = "data.0.rh"
+time_path = "at"
+quantity = "humidity"
+unit = "%RH"
+channel = "{1}-{2}"
+period_s = 60
+scale = 100
+raw_unit = "1"
+min = 0
+max = 100
+drop_if = { above = 120 }
+[[forward]]
+filter = "blobs/#"
+payload = "raw"
+channel = "blobs"
+"""
+    assert _load(path, MINIMAL + text).forwards == (
+        ForwardConfig("sensors/+/temperature", "number", "temperature"),
+        ForwardConfig(
+            "weather/+/#", "json", "humidity", "%RH", "data.0.rh", "at", "{1}-{2}", 60.0, 100.0, 0.0, "1",
+            0.0, 100.0, DropIf(above=120.0),
+        ),
+        ForwardConfig("blobs/#", "raw", channel="blobs"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [
+        """readings = [
+  { quantity = "temperature", path = "temperature", drop_if = { equals = 85 } },
+  { quantity = "humidity", path = "rh", scale = 100, raw_unit = "1", min = 0, max = 100, unit = "%RH" },
+  { quantity = "temperature", path = "ground.0", channel = "{1}-ground", optional = true },
+]
+""",
+        """[[forward.readings]]
+quantity = "temperature"
+path = "temperature"
+drop_if = { equals = 85 }
+[[forward.readings]]
+quantity = "humidity"
+path = "rh"
+unit = "%RH"
+scale = 100
+raw_unit = "1"
+min = 0
+max = 100
+[[forward.readings]]
+quantity = "temperature"
+path = "ground.0"
+channel = "{1}-ground"
+optional = true
+""",
+    ],
+    ids=["inline", "tables"],
+)
+def test_several_readings_of_one_message_are_an_array_of_tables(path: Path, readings: str) -> None:
+    text = (
+        '[[forward]]\nfilter = "zigbee/+"\npayload = "json"\ntime_path = "at"\nchannel = "{1}"\n' + readings
+    )
+    assert _load(path, MINIMAL + text).forwards == (
+        ForwardConfig(
+            "zigbee/+", "json", time_path="at", channel="{1}",
+            readings=(
+                ForwardReading("temperature", "temperature", drop_if=DropIf(equals=85.0)),
+                ForwardReading(
+                    "humidity", "rh", "%RH", scale=100.0, raw_unit="1", min=0.0, max=100.0
+                ),
+                ForwardReading("temperature", "ground.0", channel="{1}-ground", optional=True),
+            ),
+        ),
+    )  # fmt: skip
+
+
+def test_one_channel_of_many_topics_is_a_warning(path: Path) -> None:
+    text = '[[forward]]\nfilter = "a/+"\npayload = "number"\nquantity = "co2"\nchannel = "shed"\n'
+    path.write_text(MINIMAL + text)
+    config, (problem,) = check(path)
+    assert config is not None
+    assert (problem.line, problem.key, problem.severity) == (
+        len(MINIMAL.splitlines()) + 5,
+        "forward[1].channel",
+        "warning",
+    )
+
+
+def test_overrides_stand_over_the_file(path: Path) -> None:
+    config = _load(
+        path,
+        MINIMAL + "[mqtt]\nport = 1883\n" + CUP,
+        mqtt__port=2000,
+        outbox__max_bytes="2GiB",
+        sensor__cup__height_m=20,
+        gateway__id="other",
+    )
+    assert (config.mqtt.port, config.outbox.max_bytes) == (2000, 2 << 30)
+    assert (config.sensors[0].height_m, config.gateway.id) == (20, "other")
+
+
+def test_overrides_reach_kafka_properties(path: Path) -> None:
+    path.write_text(MINIMAL)
+    config = load(path, {'kafka.properties."linger.ms"': 5, "kafka.properties.batch.size": 9})
+    assert config.kafka.properties == {"linger.ms": "5", "batch.size": "9"}
+
+
+def test_an_override_may_mend_the_file(path: Path) -> None:
+    assert _load(path, '[gateway]\nid = "NO"\n', gateway__id="yes").gateway.id == "yes"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown", "message", "suggestion"),
+    [
+        ("mqtt.port", "x", "mqtt.port", "must be a whole number", None),
+        ("mqtt.prot", 1, "mqtt.prot", "is not a known key", "port"),
+        ("mqqt.port", 1, "mqqt", "is not a known section", "mqtt"),
+        ("sensor.cup.slope", -1, 'sensor["cup"].slope', "must be above 0", None),
+        ("sensor.cap.slope", 1, "sensor.cap.slope", 'there is no sensor "cap"', "cup"),
+        ("sensor.cup", 1, "sensor.cup", "is a list", None),
+        ("gateway.id.x", 1, "gateway.id.x", "gateway.id is not a table", None),
+        ("a b", 1, "a b", "is not a dotted key", None),
+        ("a = 1\nb", 1, '"a = 1\\nb"', "is not a dotted key", None),
+        ("", 1, "", "is not a dotted key", None),
+        ("gateway.latitude", float("nan"), "gateway.latitude", "finite", None),
+        ("mqtt.host", "\udc80", "mqtt.host", "is not UTF-8", None),
+    ],
+)
+def test_wrong_override(
+    path: Path, key: str, value: object, shown: str, message: str, suggestion: str | None
+) -> None:
+    (problem,) = _errors(path, MINIMAL + CUP, {key: value})
+    assert (problem.file, problem.line, problem.key) == ("--set", None, shown)
+    assert message in problem.message
+    assert problem.suggestion == suggestion
+    assert str(problem).startswith("--set:")
+
+
+def test_problems_of_the_file_keep_their_lines_beside_overrides(path: Path) -> None:
+    problems = _errors(path, MINIMAL + "[mqtt]\nport = 0\nkeepalive_s = 1\n", {"mqtt.keepalive_s": 2})
+    assert [(problem.line, problem.key) for problem in problems] == [
+        (4, "mqtt.port"),
+        (None, "mqtt.keepalive_s"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["mast", "simulated", "replay-nrg"])
+def test_examples_pass(name: str) -> None:
+    config, problems = check(EXAMPLES / f"{name}.toml")
+    assert config is not None
+    assert {problem.key for problem in problems} <= {"board.file"}
+
+
+def test_examples_are_the_masts_they_say(path: Path) -> None:
+    simulated = load(EXAMPLES / "simulated.toml")
+    assert len(simulated.sensors) == 11
+    assert {sensor.height_m for sensor in simulated.sensors if sensor.driver == "hall-anemometer"} == {
+        20,
+        30,
+        50,
+    }
+    replay = load(EXAMPLES / "replay-nrg.toml")
+    cups = [sensor.options for sensor in replay.sensors if sensor.driver == "hall-anemometer"]
+    assert [(cup.slope, cup.offset, cup.at_rest) for cup in cups] == [
+        (0.765, 0.35, "offset"),
+        (0.765, 0.35, "offset"),
+        (0.0935, 0.139, "offset"),
+    ]
+
+
+_WORDS = """gateway mqtt kafka properties sensor forward board columns id name driver pin slope adc input
+    kind file filter listen port path pair interval_s payload quantity channel drop_if min max scale readings
+    optional x"""
+_VALUES = """1 -1 1.5 nan -inf 1e300 true "" "x" "é" "replay" "simulated" "dht11" "bp20" "gpsd"
+    "hall-anemometer" 2026-01-01 2026-01-01T00:00:00Z 07:32:00 [] [1] {} {x=1} [{name=1}]
+    {column="a"} {input=1} {below=1} "number" "json" "raw" "co2" "{1}" "#/+"
+    [{quantity="co2",path="a"}] "1GiB" "a:1" "\\u0000" 'a"b'"""
+_words = st.sampled_from(_WORDS.split())
+_values = st.sampled_from(_VALUES.split())
+_lines = st.one_of(
+    st.builds("{} = {}".format, _words, _values),
+    st.builds("{}.{} = {}".format, _words, _words, _values),
+    st.builds("[{}]".format, _words),
+    st.builds("[{}.{}]".format, _words, _words),
+    st.builds("[[{}]]".format, _words),
+    st.builds("[[{}.{}]]".format, _words, _words),
+)
+_toml = st.one_of(
+    st.lists(_lines, max_size=12).map("\n".join),
+    # One table of each kind with keys of its own: gets past the syntax more often.
+    st.lists(st.tuples(_words, _values), max_size=8, unique_by=lambda pair: pair[0]).map(
+        lambda pairs: "[[sensor]]\n" + "\n".join(f"{key} = {value}" for key, value in pairs)
+    ),
+    st.lists(st.tuples(_words, _values), max_size=8, unique_by=lambda pair: pair[0]).map(
+        lambda pairs: "\n".join(f"{key} = {value}" for key, value in pairs)
+    ),
+    st.text(max_size=80),
+)
+
+
+@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=_toml)
+@example(text="0:\x08")
+def test_no_text_makes_check_raise(path: Path, text: str) -> None:
+    path.write_text(text, errors="surrogatepass")
+    config, problems = check(path)
+    assert (config is None) == any(problem.severity == "error" for problem in problems)
+    lines = text.count("\n") + text.count("\r") + 1
+    for problem in problems:
+        assert problem.line is not None
+        assert 1 <= problem.line <= lines
+        assert str(problem).isprintable()
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), name=st.sampled_from(["mast", "replay-nrg", "simulated"]))
+def test_no_value_changed_makes_check_raise(path: Path, data: st.DataObject, name: str) -> None:
+    lines = (EXAMPLES / f"{name}.toml").read_text().splitlines()
+    keyed = [number for number, line in enumerate(lines) if "=" in line and not line.startswith("#")]
+    changed = data.draw(st.lists(st.sampled_from(keyed), min_size=1, max_size=4, unique=True))
+    for number in changed:
+        lines[number] = f"{lines[number].partition('=')[0]}= {data.draw(_values)}"
+    path.write_text("\n".join(lines))
+    config, problems = check(path)
+    assert (config is None) == any(problem.severity == "error" for problem in problems)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(max_size=60))
+def test_no_bytes_make_check_raise(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    assert check(path)[1]
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    key=st.one_of(st.text(max_size=20), st.lists(_words, min_size=1, max_size=3).map(".".join)),
+    value=st.text(),
+)
+def test_no_override_makes_check_raise(path: Path, key: str, value: str) -> None:
+    path.write_text(MINIMAL + CUP)
+    check(path, {key: value})
+
+
+def test_documentation_names_every_key() -> None:
+    from dataclasses import fields
+
+    from drivers.registry import DRIVERS, driver_type
+    from gateway.config import model
+
+    text = (ROOT / "docs" / "configure.md").read_text()
+    sections = (
+        model.GatewayConfig,
+        model.MqttConfig,
+        model.KafkaConfig,
+        model.UplinkConfig,
+        model.OutboxConfig,
+        model.ClockConfig,
+        model.SensorCommon,
+        model.ForwardConfig,
+        model.ForwardReading,
+        model.DropIf,
+        SimulatedOptions,
+        ReplayOptions,
+        *(driver_type(name).options for name in DRIVERS),
+    )
+    for section in sections:
+        for field in fields(section):
+            assert re.search(rf"^\| `{field.name}` \|", text, re.MULTILINE), (
+                f"{section.__name__}.{field.name}"
+            )
+    for name in DRIVERS:
+        assert f"`{name}`" in text
+
+
+def test_bounds_are_data() -> None:
+    from typing import get_type_hints
+
+    from gateway.config.model import SensorCommon
+
+    bounds = get_type_hints(SensorCommon, include_extras=True)["interval_s"].__metadata__
+    assert bounds[:2] == (Ge(0.1), Le(3600))

@@ -1,0 +1,145 @@
+"""The mistakes that people make in a config, each with the exact words it gets.
+
+The catalogue is ``tests/fixtures/config-mistakes.txt``: after ``####`` the mistake's name, then the file as
+it was written, after ``>>>>`` everything that check says of it, line by line. A file without ``[gateway]``
+gets one at its end, one without sensors and forwards a forward, so that nothing else is wrong with it.
+``{drivers}`` are the built-in drivers' names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drivers.registry import DRIVERS
+from gateway.config import check
+
+CATALOGUE = Path(__file__).parents[3] / "fixtures" / "config-mistakes.txt"
+GATEWAY = '[gateway]\nid = "mast-07"\n'
+FORWARD = '[[forward]]\nfilter = "other/#"\n'
+
+
+def _catalogue() -> dict[str, tuple[str, list[str]]]:
+    mistakes: dict[str, tuple[str, list[str]]] = {}
+    for block in re.split(r"^#### ", CATALOGUE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        name, _, rest = block.partition("\n")
+        text, _, told = rest.replace("{drivers}", ", ".join(DRIVERS)).partition(">>>>\n")
+        assert name not in mistakes, f"two mistakes are called {name!r}"
+        mistakes[name] = (text, told.split("\n")[: told.rstrip("\n").count("\n") + 1])
+    return mistakes
+
+
+MISTAKES = _catalogue()
+
+
+def _told(path: Path) -> list[str]:
+    _, problems = check(path)
+    return [
+        str(problem).removeprefix(f"{path}:") + (" [warning]" if problem.severity == "warning" else "")
+        for problem in problems
+    ]
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_told_in_these_words(name: str, tmp_path: Path) -> None:
+    text, expected = MISTAKES[name]
+    path = tmp_path / "gateway.toml"
+    path.write_text(
+        text + (GATEWAY if "[gateway]" not in text else "") + (FORWARD if "[[" not in text else "")
+    )
+    assert _told(path) == expected
+    # Warnings leave a config, errors don't.
+    assert (check(path)[0] is None) == any(not told.endswith(" [warning]") for told in expected)
+    # Asked again it says the same.
+    assert _told(path) == expected
+
+
+def test_the_catalogue_is_large_and_its_mistakes_are_distinct() -> None:
+    assert len(MISTAKES) >= 150
+    texts = [text for text, _ in MISTAKES.values()]
+    assert len(set(texts)) == len(texts)
+    assert all(expected for _, expected in MISTAKES.values())
+
+
+def test_what_is_told_says_the_line_and_is_short() -> None:
+    for name, (text, expected) in MISTAKES.items():
+        lines = text.count("\n") + 1
+        for told in expected:
+            assert 1 <= int(told.partition(":")[0]) <= lines, name
+            # A phone held upright on a mast: a few lines of it.
+            assert len(told) <= 200, name
+
+
+def _of_bytes(tmp_path: Path, content: bytes) -> list[str]:
+    path = tmp_path / "gateway.toml"
+    path.write_bytes(content)
+    return _told(path)
+
+
+def test_files_that_hold_no_text(tmp_path: Path) -> None:
+    empty = "1: is empty: fieldgate init writes a file to begin with"
+    assert _of_bytes(tmp_path, b"") == [empty]
+    assert _of_bytes(tmp_path, b" \r\n\t\n") == [empty]
+    assert _of_bytes(tmp_path, b"\0" * 4096) == [
+        "1: holds zeros only, as after a power cut while it was written: restore it from a copy"
+    ]
+    assert _of_bytes(tmp_path, '[gateway]\nid = "m"\n'.encode("utf-16")) == ["1: is UTF-16: save it as UTF-8"]
+    assert _of_bytes(tmp_path, '[gateway]\n# Höhe\nid = "m"\n'.encode("latin-1")) == [
+        "2: is not UTF-8 (byte 0xf6 on this line): save the file as UTF-8"
+    ]
+
+
+def test_editors_that_write_other_line_ends_tabs_and_marks_are_fine(tmp_path: Path) -> None:
+    text = f"[gateway]\r\n\tid\t=\t'mast-07'\t# ridge\r\n{FORWARD}"
+    assert _of_bytes(tmp_path, b"\xef\xbb\xbf" + text.encode()) == []
+    # A lone carriage return is what no editor of this century writes.
+    assert _of_bytes(tmp_path, b"[gateway]\rid = 'm'\r") == [
+        "1: has line ends of old Macs: save it with those of Unix or Windows"
+    ]
+
+
+def test_places_that_are_no_file(tmp_path: Path) -> None:
+    then = "fieldgate init writes one, -c names another"
+    assert _told(tmp_path / "none.toml") == [f"1: there is no such file: {then}"]
+    assert _told(tmp_path / "none" / "gateway.toml") == [
+        f"1: there is no such file, nor a directory {tmp_path / 'none'}: {then}"
+    ]
+    assert _told(tmp_path) == [f"1: is a directory: name the file in it, such as {tmp_path / 'gateway.toml'}"]
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that everybody can look into, as pytest's own are not."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root, which then puts its rights aside")
+def test_a_file_that_may_not_be_read_says_whose_it_is(open_directory: Path) -> None:
+    path = open_directory / "gateway.toml"
+    path.write_text(GATEWAY)
+    path.chmod(0o640)
+    script = (
+        "import os, pathlib; from gateway.config import check, assemble\n"
+        "os.setegid(65534); os.seteuid(65534)\n"
+        f"print(check(pathlib.Path({str(path)!r}))[1][0].message)"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert told == (
+        "can't be read by user nobody: it belongs to user root, group root, mode 0640;"
+        " become a member of the group, or use sudo\n"
+    )
+    path.parent.chmod(0o700)
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert told == (
+        f"can't be read by user nobody: the directory {path.parent} belongs to user root, group root,"
+        " mode 0700; become a member of the group, or use sudo\n"
+    )

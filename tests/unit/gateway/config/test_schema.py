@@ -1,0 +1,139 @@
+"""The JSON Schema for editors: current, true to the examples, and no stricter than check."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drivers.registry import DRIVERS
+from gateway import cli
+from gateway.config.schema import as_text, config_schema
+from tests.unit.drivers.plug_ins import DRIVER, Packages
+from tests.unit.gateway.config.json_schema import errors
+from tests.unit.gateway.config.test_mistakes import FORWARD, GATEWAY, MISTAKES
+
+ROOT = Path(__file__).parents[4]
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.toml"))
+SCHEMA: dict[str, Any] = config_schema(DRIVERS)
+
+
+def test_the_file_in_the_docs_is_current() -> None:
+    file = ROOT / "docs" / "gateway.schema.json"
+    assert file.read_text(encoding="utf-8") == as_text(DRIVERS), (
+        "a key has changed: fieldgate schema > docs/gateway.schema.json"
+    )
+
+
+def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(as_text(DRIVERS))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_valid(path: Path) -> None:
+    assert list(errors(SCHEMA, tomllib.loads(path.read_text()))) == []
+
+
+def _values(text: str) -> dict[str, Any] | None:
+    whole = text + (GATEWAY if "[gateway]" not in text else "") + (FORWARD if "[[" not in text else "")
+    try:
+        return tomllib.loads(whole)
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def test_what_check_lets_pass_the_schema_lets_pass() -> None:
+    for name, (text, told) in MISTAKES.items():
+        values = _values(text)
+        if values is not None and all(line.endswith("[warning]") for line in told):
+            assert list(errors(SCHEMA, values)) == [], name
+
+
+def test_mistakes_that_a_key_shows_by_itself_are_seen_by_the_schema() -> None:
+    seen = {
+        name
+        for name, (text, _) in MISTAKES.items()
+        if (values := _values(text)) and list(errors(SCHEMA, values))
+    }
+    assert {
+        "section misspelt",
+        "one bracket where there may be several",
+        "key misspelt",
+        "a key of another driver",
+        "driver misspelt",
+        "board misspelt",
+        "a word that isn't one of the choices",
+        "a driver's required key is missing",
+        "number in quotes",
+        "unit in the text",
+        "address of another chip",
+        "input in quotes",
+        "serial number without quotes",
+        "id with capitals and a space",
+        "latitude and longitude swapped",
+        "brokers as a list",
+        "size without a unit that exists",
+        "place on the header for the pin",
+        "read more often than the sensor can",
+        "interval in milliseconds",
+        "slope with the wrong sign",
+        "a simulated board's key on a Raspberry Pi",
+        "replay without a file",
+    } <= seen
+    # Pins, pairs, overlapping filters: only check compares.
+    assert not {"one pin for two sensors", "twin that isn't there", "forwards that overlap"} & seen
+    assert len(seen) >= 65
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('[[sensor]]\nname = "a"\ndriver = "dht11"\npin = 28\n', ".sensor[0].pin"),
+        ('[[sensor]]\nname = "a"\ndriver = "dht11"\n', ".sensor[0].pin"),
+        ('[[sensor]]\nname = "a"\ndriver = "dht11"\npin = 4\ninterval_s = 1\n', ".sensor[0].interval_s"),
+        ('[[sensor]]\nname = "a"\ndriver = "bp20"\nadc = { gain = "5V" }\n', ".sensor[0].adc.gain"),
+        ('[board]\nkind = "simulated"\nspeed = 0\n', ".board.speed"),
+        ('[board]\nfile = "x"\n', ".board.file"),
+        ("[quality.co2]\nmax_step = 0\n", ".quality.co2.max_step"),
+        ("[quality.rain]\n", ".quality.rain"),
+        ("[outbox]\nmax_bytes = 1.5\n", ".outbox.max_bytes"),
+    ],
+)
+def test_where_the_schema_sees_a_mistake(text: str, place: str) -> None:
+    assert list(errors(SCHEMA, tomllib.loads(text + GATEWAY))) == [place]
+
+
+def _silent(node: Any, path: str) -> Iterator[str]:
+    """Keys that only a table of its own allows, and nothing describes."""
+    if isinstance(node, list):
+        for position, each in enumerate(node):
+            yield from _silent(each, f"{path}[{position}]")
+    elif isinstance(node, dict):
+        for key, each in node.get("properties", {}).items():
+            says_something = isinstance(each, dict) and not {"const", "$ref", "properties"} & set(each)
+            if says_something and not set(each) <= {"minimum", "default"} and "description" not in each:
+                yield f"{path}.{key}"
+            yield from _silent(each, f"{path}.{key}")
+        for keyword in ("allOf", "anyOf", "items", "then", "additionalProperties"):
+            yield from _silent(node.get(keyword), path)
+
+
+def test_every_key_in_it_is_described() -> None:
+    sections = {key: each for key, each in SCHEMA["properties"].items() if key not in ("sensor", "forward")}
+    items = [SCHEMA["properties"][key]["items"] for key in ("sensor", "forward")]
+    tables = [*sections.values(), *items, *SCHEMA["definitions"].values()]
+    assert list(_silent(tables, "")) == []
+
+
+def test_drivers_of_installed_packages_are_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Packages(tmp_path, monkeypatch).install("acme", "acme-thermometer = acme", acme=DRIVER)
+    assert cli.main(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert "acme-thermometer" in schema["properties"]["sensor"]["items"]["properties"]["driver"]["enum"]

@@ -1,0 +1,161 @@
+"""What differs between two configs, and what of it a running daemon takes over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.config import Config, check, located
+from gateway.daemon.config_changes import RESTART, Names, compare, refusals
+
+TEXT = """
+[gateway]
+id = "mast-07"
+latitude = 27.7
+longitude = 85.5
+[mqtt]
+port = 1883
+[kafka]
+bootstrap_servers = "a:9092"
+topic = "mqtt.{quantity}"
+[kafka.properties]
+"linger.ms" = 5
+[uplink]
+mode = "live"
+[outbox]
+path = "outbox.db"
+max_bytes = "1GiB"
+commit_interval_s = 1.0
+[clock]
+trust = "always"
+[status]
+listen = "127.0.0.1:8321"
+[board]
+kind = "simulated"
+seed = 1
+[[sensor]]
+name = "cup"
+driver = "hall-anemometer"
+pin = 17
+slope = 0.765
+[[sensor]]
+name = "dht"
+driver = "dht11"
+pin = 4
+interval_s = 2
+[[forward]]
+filter = "sensors/+/temperature"
+payload = "number"
+quantity = "temperature"
+"""
+TWIN = '[[sensor]]\nname = "twin"\ndriver = "hall-anemometer"\npin = 27\nslope = 0.765\n'
+
+
+def config(directory: Path, *changes: tuple[str, str]) -> Config:
+    text = TEXT
+    for before, after in changes:
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    file = directory / "gateway.toml"
+    file.write_text(text)
+    found, problems = check(file)
+    assert found is not None, problems
+    return found
+
+
+def test_the_same_file_changes_nothing(tmp_path: Path) -> None:
+    plan = compare(config(tmp_path), config(tmp_path))
+    assert (plan.sensors, plan.forwards, plan.settings, plan.restart) == (Names(), Names(), (), ())
+    assert not plan.leaving
+    assert plan.told() == {"sensors": {}, "forwards": {}, "settings": []}
+
+
+def test_sensors_by_name_whatever_their_order(tmp_path: Path) -> None:
+    old = config(tmp_path)
+    new = config(tmp_path, ("slope = 0.765\n", f"slope = 0.765\n{TWIN}"), ("pin = 4", "pin = 5"))
+    plan = compare(old, new)
+    assert plan.sensors == Names(added=("twin",), changed=("dht",))
+    assert (plan.leaving, plan.coming) == (("dht",), ("twin", "dht"))
+    back = compare(new, replace(old, sensors=old.sensors[::-1]))
+    assert back.sensors == Names(removed=("twin",), changed=("dht",))
+
+
+@pytest.mark.parametrize(
+    "change", ['serial = "1"', "boom_deg = 90.0", "calibrated = 2026-03-12", "offset = 0.1"]
+)
+def test_whatever_changes_of_a_sensor_restarts_it_and_only_it(tmp_path: Path, change: str) -> None:
+    plan = compare(config(tmp_path), config(tmp_path, ("pin = 17", f"pin = 17\n{change}")))
+    assert plan.sensors == Names(changed=("cup",))
+
+
+def test_a_forward_is_known_by_its_filter(tmp_path: Path) -> None:
+    old = config(tmp_path)
+    assert compare(old, config(tmp_path, ('"sensors/+/', '"devices/+/'))).forwards == Names(
+        added=("devices/+/temperature",), removed=("sensors/+/temperature",)
+    )
+    assert compare(
+        old, config(tmp_path, ('payload = "number"', 'payload = "number"\nscale = 2.0'))
+    ).forwards == Names(changed=("sensors/+/temperature",))
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (('"a:9092"', '"b:9092"'), ("kafka", "bootstrap_servers")),
+        (('"mqtt.{quantity}"', '"met.{quantity}"'), ("kafka", "topic")),
+        (('"linger.ms" = 5', '"linger.ms" = 50'), ("kafka", "properties")),
+        (("commit_interval_s = 1.0", "commit_interval_s = 2.0"), ("outbox", "commit_interval_s")),
+        (("127.0.0.1:8321", "0.0.0.0:8321"), ("status", "listen")),
+    ],
+)
+def test_what_changes_live(tmp_path: Path, change: tuple[str, str], key: tuple[str, str]) -> None:
+    plan = compare(config(tmp_path), config(tmp_path, change))
+    assert (plan.settings, plan.restart) == ((key,), ())
+    assert plan.touches(key[0])
+    assert plan.touches(*key)
+    assert not plan.touches("mqtt")
+    assert plan.told()["settings"] == [".".join(key)]
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (('"mast-07"', '"mast-08"'), ("gateway", "id")),
+        (("latitude = 27.7", "latitude = 28.7"), ("gateway", "latitude")),
+        (("port = 1883", "port = 1884"), ("mqtt", "port")),
+        (("port = 1883", 'port = 1883\nhost = "10.0.0.1"'), ("mqtt", "host")),
+        (("port = 1883", 'port = 1883\ntopic_root = "met"'), ("mqtt", "topic_root")),
+        (("port = 1883", "port = 1883\nkeepalive_s = 60"), ("mqtt", "keepalive_s")),
+        (('"live"', '"metered"'), ("uplink", "mode")),
+        (('"outbox.db"', '"other.db"'), ("outbox", "path")),
+        (('trust = "always"', 'trust = "kernel"'), ("clock", "trust")),
+        (("seed = 1", "seed = 2"), ("board", "seed")),
+    ],
+)
+def test_what_takes_a_restart(tmp_path: Path, change: tuple[str, str], key: tuple[str, str]) -> None:
+    plan = compare(config(tmp_path), config(tmp_path, change))
+    assert (plan.settings, plan.restart) == ((), (key,))
+    assert refusals(plan) == {key: "takes a restart: systemctl restart fieldgate"}
+
+
+def test_another_board_takes_a_restart(tmp_path: Path) -> None:
+    new = config(tmp_path, ('kind = "simulated"\nseed = 1', 'kind = "raspberry-pi"'))
+    assert compare(config(tmp_path), new).restart == (("board", "kind"),)
+
+
+def test_on_a_real_board_the_place_changes_live(tmp_path: Path) -> None:
+    to_pi = ('kind = "simulated"\nseed = 1', 'kind = "raspberry-pi"')
+    plan = compare(config(tmp_path, to_pi), config(tmp_path, to_pi, ("latitude = 27.7", "latitude = 28.7")))
+    assert (plan.settings, plan.restart) == ((("gateway", "latitude"),), ())
+
+
+def test_a_refusal_says_where_its_key_stands(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(TEXT)
+    (problem,) = located(file, {}, {("mqtt", "port"): f"takes a restart: {RESTART}"})
+    line = TEXT.splitlines().index("port = 1883") + 1
+    assert str(problem) == f"{file}:{line}: mqtt.port: takes a restart: systemctl restart fieldgate"
+    (overridden,) = located(file, {"mqtt.port": 1}, {("mqtt", "port"): "no"})
+    assert str(overridden) == "--set: mqtt.port: no"

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.commands.doctor.findings import Finding
+from gateway.commands.doctor.network import topic_findings, wanted_topics
+from gateway.commands.doctor.storage import between
+from gateway.config import Config, check, load
+from gateway.forwarding import capacity, capacity_process
+
+EXAMPLES = Path(__file__).parents[4] / "docs" / "examples"
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def mast() -> Config:
+    return load(EXAMPLES / "mast.toml")
+
+
+def test_what_fits(mast: Config) -> None:
+    # The cap counts, then the disk; ballast and twice the log's limit are no room for readings.
+    assert capacity.room_bytes(mast, 0, 100 * GIB) == GIB - (9 << 20)
+    assert capacity.room_bytes(mast, 0, GIB) == GIB // 2 - (9 << 20)
+    assert capacity.room_bytes(mast, GIB // 4, GIB) == GIB * 3 // 4 - (9 << 20)
+    assert capacity.room_bytes(mast, 0, GIB // 4) == 0
+
+
+def test_days(mast: Config) -> None:
+    rate = capacity.readings_per_s(mast)
+    assert capacity.days(rate * 86_400 * 50 * 7, mast, 50) == pytest.approx(7)
+
+
+def test_a_commit_of_one_reading_costs_more_than_its_share_of_a_commit_of_nine(
+    tmp_path: Path, mast: Config
+) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text(
+        '[gateway]\nid = "m"\n[board]\nkind = "simulated"\n[outbox]\npath = "o.db"\n'
+        '[[sensor]]\nname = "c"\ndriver = "hall-anemometer"\npin = 4\nslope = 0.765\noffset = 0.35\n'
+    )
+    alone, of_nine = capacity.bytes_per_reading(load(config)), capacity.bytes_per_reading(mast)
+    assert 50 < of_nine < 80
+    assert 300 < alone < 700
+    assert not (tmp_path / "o.db").exists()
+
+
+def test_between_measured_points() -> None:
+    points = ((1.0, 100.0), (100.0, 50.0), (1000.0, 40.0))
+    assert [between(points, at) for at in (0.1, 1, 10, 100, 1000, 9999)] == [100, 100, 75, 50, 40, 40]
+
+
+def test_topics_of_a_config(mast: Config) -> None:
+    assert wanted_topics(mast) >= {"mqtt.wind_speed", "mqtt.temperature", "gateway.runs", "gateway.events"}
+    assert "mqtt.raw" not in wanted_topics(mast)
+
+
+def test_missing_topics_and_who_makes_them(mast: Config) -> None:
+    assert [finding.state for finding in topic_findings(mast, wanted_topics(mast))] == ["ok"]
+    (missing,) = topic_findings(mast, wanted_topics(mast) - {"mqtt.wind_speed", "gateway.runs"})
+    assert missing == Finding(
+        "topics",
+        "error",
+        "missing: gateway.runs, mqtt.wind_speed",
+        "fieldgate provision topics --bootstrap-servers kafka.example.org:9092",
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("no.such = 1", 'kafka.properties.no.such: is no property of librdkafka: "no.such"'),
+        ('linger.ms = "x"', "kafka.properties.linger.ms: Invalid value"),
+        ("compression.level = 99", 'property "compression.level" value 99 is outside allowed range -1..12'),
+        ('error_cb = "x"', "kafka.properties.error_cb: error_cb can't be set by a file"),
+        ("linger.ms = 100000", None),
+        ('security.protocol = "SSL"\nssl.key.location = "/no/such"', None),
+    ],
+)
+def test_a_wrong_property_is_found_without_a_network(tmp_path: Path, line: str, problem: str | None) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(f'[gateway]\nid = "m"\n[board]\nkind = "simulated"\n[kafka.properties]\n{line}\n')
+    _, problems = check(path)
+    errors = [str(each) for each in problems if each.severity == "error"]
+    if problem is None:
+        assert not errors
+    else:
+        assert len(errors) == 1
+        assert errors[0].startswith(f"{path}:6: ")
+        assert problem in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ("linger.ms = 400000", "`message.timeout.ms` must be greater than `linger.ms`"),
+        ("max.in.flight = 100", "`max.in.flight` must be set <= 5 when `enable.idempotence` is true"),
+        ("retries = 0", "`retries` must be set >= 1 when `enable.idempotence` is true"),
+        (
+            'security.protocol = "SASL_SSL"\nsasl.mechanism = "PLAIN"',
+            "sasl.username and sasl.password must be set",
+        ),
+    ],
+)
+def test_properties_that_do_not_go_together_are_found_before_the_daemon_starts(
+    tmp_path: Path, lines: str, problem: str
+) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(f'[gateway]\nid = "m"\n[board]\nkind = "simulated"\n[kafka.properties]\n{lines}\n')
+    _, problems = check(path)
+    assert [str(each) for each in problems] == [
+        f"{path}:5: kafka.properties: librdkafka doesn't take these together: {problem}"
+    ]
+
+
+def test_the_producer_of_a_metered_uplinks_batches_is_tried_too(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    text = (
+        '[gateway]\nid = "m"\n[[sensor]]\nname = "baro"\ndriver = "bp20"\n'
+        "[kafka.properties]\nmessage.timeout.ms = 900\n"
+    )
+    path.write_text(text)
+    assert check(path)[1] == ()
+    path.write_text(text + '[uplink]\nmode = "metered"\n')
+    assert [problem.message for problem in check(path)[1]] == [
+        "librdkafka doesn't take these together: `message.timeout.ms` must be greater than `linger.ms`"
+    ]
+
+
+def test_a_password_that_only_the_service_has_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    path = tmp_path / "gateway.toml"
+    path.write_text(
+        '[gateway]\nid = "m"\n[[sensor]]\nname = "baro"\ndriver = "bp20"\n'
+        '[kafka.properties]\nsecurity.protocol = "SASL_SSL"\n'
+        'sasl.mechanism = "PLAIN"\nsasl.username = "u"\nsasl.password = { credential = "kafka" }\n'
+    )
+    _, problems = check(path)
+    assert [each.severity for each in problems] == ["warning"]
+
+
+def test_a_certificate_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
+    path, there = tmp_path / "gateway.toml", tmp_path / "ca.pem"
+    there.write_text("x")
+    path.write_text(
+        '[gateway]\nid = "m"\n[[sensor]]\nname = "baro"\ndriver = "bp20"\n[kafka.properties]\n'
+        f'ssl.ca.location = "{there}"\nssl.key.location = "{tmp_path / "key.pem"}"\n'
+    )
+    _, (problem,) = check(path)
+    assert problem.severity == "warning"
+    assert str(problem) == (
+        f"{path}:8: kafka.properties.ssl.key.location: {tmp_path / 'key.pem'}: there is no such file"
+    )
+
+
+def test_a_process_of_its_own_measures_the_same(mast: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert capacity_process.bytes_per_reading(mast) == pytest.approx(
+        capacity.bytes_per_reading(mast), rel=0.05
+    )
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(OSError, match="the measurement ended with 1: no word"):
+        capacity_process.bytes_per_reading(mast)

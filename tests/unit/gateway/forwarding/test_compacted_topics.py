@@ -1,0 +1,194 @@
+"""An old record must not overtake a newer one: Kafka keeps the last of a key."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from buffer.memory_outbox import MemoryOutbox
+from gateway.forwarding.compacted_topics import CompactedTopics
+from gateway.forwarding.forwarder import Forwarder
+from gateway.forwarding.outbox_writer import OutboxWriter
+from gateway.forwarding.record_codec import to_bytes
+from gateway.ports import Done, Record
+from tests.support.servers import eventually
+from tests.unit.gateway.forwarding.test_forwarder_metered import BarredSink
+from tests.unit.gateway.forwarding.test_forwarder_silence import ScriptedSink
+from tests.unit.gateway.mqtt.test_intake import intake
+
+
+class HoldingSink(ScriptedSink):
+    """Takes records and tells nothing of them until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda record: False)
+        self.held: list[Done] = []
+
+    def send(self, record: Record, done: Done) -> bool:
+        self.held.append(done)
+        return super().send(record, done)
+
+    def release(self) -> None:
+        for done in self.held:
+            done(None)
+
+
+def run_record(revision: Any, state: str = "running", run: str = "r1") -> Record:
+    value = json.dumps({"run": run, "state": state, "revision": revision}).encode()
+    return Record("gateway.runs", f"mast-07/{run}".encode(), value, ())
+
+
+def test_of_one_run_only_older_records_are_stale() -> None:
+    revisions = CompactedTopics("thisrun")
+    assert not revisions.is_stale(run_record(1))
+    revisions.delivered(run_record(5))
+    revisions.delivered(run_record(3))
+    assert revisions.is_stale(run_record(4))
+    assert not revisions.is_stale(run_record(5))
+    assert not revisions.is_stale(run_record(6))
+    assert not revisions.is_stale(run_record(4, run="r2"))
+
+
+@pytest.mark.parametrize("last_words", ["stopped", "killed"])
+def test_nothing_comes_after_a_run_s_last_words(last_words: str) -> None:
+    revisions = CompactedTopics("thisrun")
+    # A killed run is closed from its last retained record, which may be older than what it stored.
+    revisions.delivered(run_record(60, last_words))
+    assert revisions.is_stale(run_record(61, "ended"))
+    assert not revisions.is_stale(run_record(60, last_words))
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b"{", b'{"revision":"x"}', b'{"revision":true}', b"null"])
+def test_a_record_without_a_revision_is_older_than_any_with_one(value: bytes) -> None:
+    revisions = CompactedTopics("thisrun")
+    bare = Record("gateway.runs", b"mast-07/r1", value, ())
+    revisions.delivered(bare)
+    assert not revisions.is_stale(bare)
+    revisions.delivered(run_record(1))
+    assert revisions.is_stale(bare)
+
+
+def channel_record(revision: int, channel: str = "cup.wind_speed") -> Record:
+    value = json.dumps({"revision": revision, "in_force": revision % 2 == 1}).encode()
+    return Record("gateway.channels", f"mast-07/{channel}/5d1c0a7e".encode(), value, ())
+
+
+def test_a_channels_records_are_told_apart_from_a_runs() -> None:
+    revisions = CompactedTopics("thisrun")
+    same_key = Record("gateway.runs", channel_record(1).key, channel_record(9).value, ())
+    assert revisions.delivered(same_key) is None
+    assert not revisions.is_stale(channel_record(1))
+    assert revisions.delivered(channel_record(2)) is None
+    assert revisions.is_stale(channel_record(1))
+    assert not revisions.is_stale(channel_record(2))
+    assert not revisions.is_stale(channel_record(1, "baro.pressure"))
+
+
+def test_a_channel_record_that_was_overtaken_is_given_back() -> None:
+    """Both were under way, through two producers: the old one has come last, and that is what Kafka keeps."""
+    revisions = CompactedTopics("thisrun")
+    assert revisions.delivered(channel_record(2)) is None
+    assert revisions.delivered(channel_record(1)) == channel_record(2)
+    assert revisions.delivered(channel_record(2)) is None
+    assert revisions.is_stale(channel_record(1))
+    # A run's isn't: its next one comes within a minute.
+    revisions.delivered(run_record(2))
+    assert revisions.delivered(run_record(1)) is None
+
+
+def test_a_channel_record_that_is_on_its_way_makes_older_ones_stale() -> None:
+    revisions = CompactedTopics("thisrun")
+    revisions.entered(channel_record(2))
+    assert revisions.is_stale(channel_record(1))
+    assert not revisions.is_stale(channel_record(2))
+    # Of a run only what Kafka has counts: no start tells it again.
+    revisions.entered(run_record(2))
+    assert not revisions.is_stale(run_record(1))
+
+
+def status(run: str, revision: int | None, state: str = "online") -> Record:
+    value = json.dumps({"run": run, "revision": revision, "state": state}).encode()
+    return Record("gateway.status", b"mast-07", value, ())
+
+
+def test_of_statuses_this_runs_newest_counts() -> None:
+    revisions = CompactedTopics("thisrun")
+    will = status("earlier", None, "offline")
+    revisions.entered(status("thisrun", 2))
+    assert revisions.is_stale(status("thisrun", 1))
+    assert revisions.is_stale(status("earlier", 9, "offline"))
+    assert revisions.is_stale(will)
+    assert not revisions.is_stale(status("thisrun", 2))
+    # A will that is on its way, or has come after it, is no newer word.
+    revisions.entered(will)
+    assert revisions.delivered(will) == status("thisrun", 2)
+    assert revisions.is_stale(will)
+
+
+def test_without_a_status_of_this_run_those_of_others_go_in_their_order() -> None:
+    revisions = CompactedTopics("thisrun")
+    revisions.delivered(status("r1", 9, "offline"))
+    for record in (status("r2", 1), status("r1", 1)):
+        assert not revisions.is_stale(record)
+        assert revisions.delivered(record) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(channel_record(1), channel_record(2)), (status("earlier", 7, "offline"), status("thisrun", 1))],
+    ids=["channel", "status"],
+)
+def test_an_overtaken_record_is_sent_again(old: Record, new: Record) -> None:
+    outbox = MemoryOutbox()
+    outbox.append([to_bytes(old)])
+    live, backlog = ScriptedSink(lambda record: True), HoldingSink()
+    forwarder = Forwarder(
+        intake()[0], live, backlog, lambda report: OutboxWriter(outbox, report), lambda ack: None, 0.2
+    )
+    forwarder.start()
+    try:
+        eventually(lambda: backlog.held)
+        forwarder.announce(new)
+        eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 1)
+        assert live.sent == [new]
+        backlog.release()
+        eventually(lambda: live.sent, until=lambda sent: len(sent) == 2)
+    finally:
+        forwarder.stop(grace_s=1.0)
+    assert live.sent == [new] * 2
+
+
+def test_other_topics_are_never_stale() -> None:
+    revisions = CompactedTopics("thisrun")
+    event = Record("gateway.events", b"mast-07/r1", run_record(1).value, ())
+    revisions.delivered(run_record(5))
+    revisions.delivered(event)
+    assert not revisions.is_stale(event)
+
+
+def test_only_the_latest_runs_are_remembered() -> None:
+    revisions = CompactedTopics("thisrun")
+    for number in range(1_001):
+        revisions.delivered(run_record(2, run=f"r{number}"))
+    assert not revisions.is_stale(run_record(1, run="r0"))
+    assert revisions.is_stale(run_record(1, run="r1"))
+
+
+def test_what_was_stored_before_a_newer_record_was_sent_is_forgotten() -> None:
+    outbox = MemoryOutbox()
+    outbox.append([to_bytes(run_record(1)), to_bytes(run_record(7, run="r0"))])
+    live, backlog = ScriptedSink(lambda record: True), BarredSink(lambda record: True)
+    forwarder = Forwarder(
+        intake()[0], live, backlog, lambda report: OutboxWriter(outbox, report), lambda ack: None, 0.2
+    )
+    forwarder.start()
+    try:
+        forwarder.announce(run_record(2))
+        eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 1)
+        backlog.barred = False
+        eventually(lambda: forwarder.outbox_records, until=lambda left: left == 0)
+    finally:
+        forwarder.stop(grace_s=0.0)
+    assert [record.key for record in backlog.sent] == [b"mast-07/r0"]

@@ -1,0 +1,138 @@
+"""A metered uplink: all is stored first and sent in batches, but for what the gateway says of itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from buffer.memory_outbox import MemoryOutbox
+from gateway.forwarding.backlog import REPLAYED
+from gateway.forwarding.forwarder import Forwarder
+from gateway.forwarding.outbox_writer import OutboxWriter
+from gateway.mqtt.intake import Intake
+from gateway.ports import Done, Record
+from tests.support.servers import eventually
+from tests.unit.gateway.forwarding.test_forwarder_silence import ScriptedSink, sample
+from tests.unit.gateway.mqtt.test_intake import intake
+
+EVENT = Record("gateway.events", b"mast-07", b"{}", ())
+
+
+class SkippingTime:
+    """Monotonic time that runs, and that a test can move on by a minute."""
+
+    def __init__(self) -> None:
+        self._skipped_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._skipped_s
+
+    def skip(self, seconds: float) -> None:
+        self._skipped_s += seconds
+
+
+class BarredSink(ScriptedSink):
+    """Takes nothing while it is barred."""
+
+    barred = True
+
+    def send(self, record: Record, done: Done) -> bool:
+        return not self.barred and super().send(record, done)
+
+
+@contextmanager
+def metered(
+    live: ScriptedSink, backlog: ScriptedSink, monotonic: Callable[[], float], batch_s: float = 60.0
+) -> Iterator[tuple[Forwarder, Intake]]:
+    station = intake()[0]
+    forwarder = Forwarder(
+        station,
+        live,
+        backlog,
+        lambda report: OutboxWriter(MemoryOutbox(), report),
+        lambda ack: None,
+        0.2,
+        monotonic,
+        batch_s=batch_s,
+    )
+    forwarder.start()
+    try:
+        yield forwarder, station
+    finally:
+        forwarder.stop(grace_s=0.0)
+
+
+def seqs(sink: ScriptedSink) -> list[int]:
+    return [int(record.value.split(b'"seq":')[1].split(b",")[0]) for record in sink.sent]
+
+
+def stored(forwarder: Forwarder, rows: int) -> None:
+    """Wait until so many rows are in the outbox and nothing is in memory."""
+    eventually(lambda: (forwarder.outbox_records, forwarder.in_flight), until=lambda now: now == (rows, 0))
+
+
+def test_readings_are_stored_and_leave_with_the_next_batch_unmarked() -> None:
+    live, backlog, monotonic = ScriptedSink(lambda _: True), ScriptedSink(lambda _: True), SkippingTime()
+    with metered(live, backlog, monotonic) as (forwarder, station):
+        sample(forwarder, station, 1)
+        # The first pass is due at the start, and finds the first commit.
+        eventually(lambda: forwarder.drained, until=lambda drained: drained == 1)
+        stored(forwarder, 0)
+        for count, seq in enumerate((2, 3), 1):
+            sample(forwarder, station, seq)
+            stored(forwarder, count)
+        assert seqs(backlog) == [1]
+        assert forwarder.uplink == "metered"
+        monotonic.skip(60)
+        forwarder.announce(EVENT)
+        stored(forwarder, 0)
+    assert seqs(backlog) == [1, 2, 3]
+    assert live.sent == [EVENT]
+    assert not any(REPLAYED in record.headers for record in backlog.sent)
+
+
+def test_what_the_gateway_says_of_itself_goes_out_at_once() -> None:
+    live, backlog = ScriptedSink(lambda _: True), ScriptedSink(lambda _: True)
+    with metered(live, backlog, SkippingTime()) as (forwarder, _):
+        forwarder.announce(EVENT)
+        eventually(lambda: live.sent, until=lambda sent: sent == [EVENT])
+        eventually(lambda: forwarder.in_flight, until=lambda left: left == 0)
+    assert forwarder.counters.stored == 0
+
+
+def test_rows_that_missed_their_batch_are_marked_as_replayed() -> None:
+    live, backlog, monotonic = ScriptedSink(lambda _: True), BarredSink(lambda _: True), SkippingTime()
+    with metered(live, backlog, monotonic) as (forwarder, station):
+        for seq in (1, 2, 3):
+            sample(forwarder, station, seq)
+            stored(forwarder, seq)
+            # Two batches find no way; the third takes what they have left, and one that is new.
+            backlog.barred = seq < 3
+            monotonic.skip(60)
+            forwarder.announce(EVENT)
+            eventually(lambda: forwarder.in_flight, until=lambda left: left == 0)
+        stored(forwarder, 0)
+    marked = {
+        seq: REPLAYED in record.headers for seq, record in zip(seqs(backlog), backlog.sent, strict=True)
+    }
+    assert marked == {1: True, 2: True, 3: False}
+
+
+def test_silence_is_noticed_by_what_is_sent_live_and_ends_with_a_confirmed_batch() -> None:
+    answers = threading.Event()
+    live, backlog = ScriptedSink(lambda _: False), ScriptedSink(lambda _: answers.is_set())
+    monotonic = SkippingTime()
+    with metered(live, backlog, monotonic) as (forwarder, station):
+        sample(forwarder, station, 1)
+        forwarder.announce(EVENT)
+        stored(forwarder, 2)
+        assert forwarder.uplink == "metered"
+        monotonic.skip(31)
+        eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
+        answers.set()
+        sample(forwarder, station, 2)
+        stored(forwarder, 3)
+        monotonic.skip(60)
+        eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "metered")

@@ -1,0 +1,342 @@
+"""How the forwarder notices that Kafka is silent, or only one topic, with sinks that play either."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from operator import le, lt
+from pathlib import Path
+
+import pytest
+
+from buffer.drops import Drop
+from buffer.errors import OutboxDiskFull
+from buffer.memory_outbox import MemoryOutbox
+from gateway.forwarding.forwarder import Forwarder
+from gateway.forwarding.ledger import Ack
+from gateway.forwarding.outbox_writer import OutboxWriter
+from gateway.forwarding.record_codec import to_bytes
+from gateway.forwarding.seq_summary import ranges
+from gateway.mqtt.intake import Intake
+from gateway.ports import Done, Record
+from tests.support.servers import eventually
+from tests.unit.buffer.trouble import Disk
+from tests.unit.cloud.wire.test_schema import READING
+from tests.unit.gateway.mqtt.test_intake import intake
+
+
+class ScriptedSink:
+    """Confirms what ``answers`` says it does, and keeps silent about the rest."""
+
+    def __init__(self, answers: Callable[[Record], bool]) -> None:
+        self.answers = answers
+        self.sent: list[Record] = []
+
+    def send(self, record: Record, done: Done) -> bool:
+        self.sent.append(record)
+        if self.answers(record):
+            done(None)
+        return True
+
+    def flush(self, timeout_s: float) -> int:
+        return 0
+
+    def close(self) -> None: ...
+
+
+class FullSink(ScriptedSink):
+    """Its queue has no room."""
+
+    def send(self, record: Record, done: Done) -> bool:
+        return False
+
+
+class BarredOutbox(MemoryOutbox):
+    """Refuses to store until it is allowed."""
+
+    def __init__(self, allowed: threading.Event) -> None:
+        super().__init__()
+        self.allowed = allowed
+
+    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
+        if not self.allowed.is_set():
+            raise OutboxDiskFull("not now")
+        return super().append(records, summary)
+
+
+class SlowOutbox(MemoryOutbox):
+    """Keeps each commit waiting until it is let through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_through = threading.Event()
+        self.begun = threading.Event()
+        self.commits: list[int] = []
+
+    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
+        self.begun.set()
+        assert self.let_through.wait(60)
+        self.commits.append(len(records))
+        return super().append(records, summary)
+
+
+@contextmanager
+def running(
+    sink: ScriptedSink,
+    acknowledge: Callable[[Ack], None] = lambda ack: None,
+    outbox: MemoryOutbox | None = None,
+) -> Iterator[tuple[Forwarder, Intake]]:
+    station = intake()[0]
+    store = MemoryOutbox() if outbox is None else outbox
+    # Half of it is what this machine, busy as it may be, has for the way through the forwarder.
+    forwarder = Forwarder(station, sink, sink, lambda report: OutboxWriter(store, report), acknowledge, 0.8)
+    forwarder.start()
+    try:
+        yield forwarder, station
+    finally:
+        forwarder.stop(grace_s=0.0)
+
+
+def sample(forwarder: Forwarder, station: Intake, seq: int, quantity: str = "wind_speed") -> None:
+    """One of our own readings, and its echo."""
+    units = {"wind_speed": "m/s", "co2": "ppm"}
+    reading = replace(
+        READING, run="thisrun", seq=seq, channel=f"x.{quantity}", quantity=quantity, unit=units[quantity]
+    )
+    record = station.own(reading, "fieldgate/mast-07/x")
+    forwarder.sampled(record)
+    forwarder.arrived("fieldgate/mast-07/x", record.value, Ack(1, seq))
+
+
+def test_what_is_overdue_while_the_disk_is_slow_goes_with_one_commit() -> None:
+    outbox = SlowOutbox()
+    with running(ScriptedSink(lambda record: False), outbox=outbox) as (forwarder, station):
+        sample(forwarder, station, 1)
+        assert outbox.begun.wait(60)
+        for seq in (2, 3):
+            sample(forwarder, station, seq)
+            # Each becomes overdue by itself.
+            begun_s = time.monotonic()
+            eventually(time.monotonic, until=partial(lt, begun_s + 0.8))
+        outbox.let_through.set()
+        eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == 3)
+    assert outbox.commits == [1, 2]
+
+
+def test_silence_is_noticed_by_our_own_readings() -> None:
+    sink = ScriptedSink(lambda record: False)
+    with running(sink) as (forwarder, station):
+        sample(forwarder, station, 1)
+        eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
+        live = len(sink.sent)
+        sample(forwarder, station, 2)
+        eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == 2)
+        assert [
+            record.headers for record in sink.sent[live:] if ("replayed", b"1") not in record.headers
+        ] == []
+
+
+def test_one_silent_topic_is_parked_and_the_others_stay_live() -> None:
+    sink = ScriptedSink(lambda record: record.topic != "mqtt.co2")
+    with running(sink) as (forwarder, station):
+        sample(forwarder, station, 1, "co2")
+        sample(forwarder, station, 2, "wind_speed")
+        eventually(lambda: forwarder.parked_topics, until=lambda topics: topics == ("mqtt.co2",))
+        sample(forwarder, station, 3, "wind_speed")
+        eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 2)
+        assert forwarder.uplink == "draining"
+
+
+def test_kafka_that_answers_takes_what_the_disk_refuses() -> None:
+    sink = ScriptedSink(lambda record: False)
+    station = intake()[0]
+    forwarder = Forwarder(
+        station,
+        sink,
+        sink,
+        lambda report: OutboxWriter(MemoryOutbox(max_bytes=1), report),
+        lambda ack: None,
+        0.2,
+    )
+    forwarder.start()
+    sample(forwarder, station, 1)
+    eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
+    left = forwarder.stop(grace_s=0.0)
+    assert [record.topic for record in left] == ["mqtt.wind_speed"]
+
+
+def test_the_broker_keeps_what_memory_has_no_room_for() -> None:
+    """Neither Kafka nor the disk takes anything: intake stops at a bound, and resumes below it."""
+    told: list[bool] = []
+    taken = threading.Event()
+    outbox = BarredOutbox(taken)
+    forwarder = Forwarder(
+        intake()[0],
+        ScriptedSink(lambda record: False),
+        ScriptedSink(lambda record: False),
+        lambda report: OutboxWriter(outbox, report),
+        lambda ack: None,
+        0.2,
+        hold=told.append,
+    )
+    forwarder.start()
+    payload = bytes(1 << 20)
+    sent = 0
+    # A refused message keeps 64 KiB of its megabyte: what counts is what is held, not what came.
+    while not told and sent < 2_000:
+        sent += 1
+        forwarder.arrived("elsewhere", payload, Ack(1, sent))
+    eventually(lambda: told, until=lambda said: said == [True])
+    taken.set()
+    eventually(lambda: told, until=lambda said: said == [True, False])
+    forwarder.stop(grace_s=0.0)
+
+
+def test_at_the_end_what_only_memory_holds_goes_to_kafka_while_there_is_time(tmp_path: Path) -> None:
+    disk = Disk()
+    drops: list[Drop] = []
+    outbox = disk.outbox(tmp_path / "outbox.db", drops.append)
+    outbox.append([to_bytes(Record("mqtt.co2", b"k", b"on the disk", ()))] * 3)
+    disk.make_read_only()
+    sink = ScriptedSink(lambda record: record.value != b"on the disk")
+    station = intake()[0]
+    live = FullSink(lambda record: False)
+    forwarder = Forwarder(station, live, sink, lambda r: OutboxWriter(outbox, r), lambda ack: None, 0.2)
+    forwarder.start()
+    sample(forwarder, station, 1)
+    left = forwarder.stop(grace_s=1.5)
+    assert left == []
+    assert drops == []
+    assert [record.topic for record in sink.sent if record.value != b"on the disk"] == ["mqtt.wind_speed"]
+
+
+def test_a_message_of_another_device_is_acknowledged_when_memory_has_got_rid_of_it(tmp_path: Path) -> None:
+    disk = Disk()
+    disk.fill()
+    acknowledged: list[Ack] = []
+    outbox = disk.outbox(tmp_path / "outbox.db", list[Drop]().append)
+    silent = ScriptedSink(lambda record: False)
+    station = intake()[0]
+    forwarder = Forwarder(
+        station, silent, silent, lambda report: OutboxWriter(outbox, report), acknowledged.append, 0.2
+    )
+    forwarder.start()
+    sample(forwarder, station, 1)
+    forwarder.arrived("elsewhere", b"no such forward: a dead letter", Ack(1, 77))
+    eventually(lambda: forwarder.outbox_in_memory.records, until=lambda records: records == 2)
+    # Our own echo is: its window is needed for others.
+    eventually(lambda: acknowledged, until=lambda acks: acks == [Ack(1, 1)])
+    disk.mend()
+    eventually(lambda: acknowledged, until=lambda acks: acks == [Ack(1, 1), Ack(1, 77)])
+    forwarder.stop(grace_s=0.0)
+
+
+def test_memory_is_bounded_while_a_commit_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk neither takes nor refuses: the oldest of our own readings are given up, and told."""
+    monkeypatch.setattr("gateway.forwarding.memory_limit.MAX_LEDGER_BYTES", 64 << 10)
+    outbox, station = SlowOutbox(), intake()[0]
+    drops: list[Drop] = []
+    forwarder = Forwarder(
+        station,
+        ScriptedSink(lambda record: False),
+        ScriptedSink(lambda record: False),
+        lambda report: OutboxWriter(outbox, report),
+        lambda ack: None,
+        0.2,
+        on_drop=drops.append,
+    )
+    forwarder.start()
+    sample(forwarder, station, 1)
+    assert outbox.begun.wait(60)
+    # From here on Kafka is silent: what comes is at no sink.
+    eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
+    for seq in range(2, 202):
+        sample(forwarder, station, seq)
+    eventually(lambda: sum(drop.count or 0 for drop in drops) + forwarder.in_flight, until=lambda n: n == 201)
+    eventually(lambda: forwarder.in_flight, until=lambda left: left * 1024 < 64 << 10)
+    outbox.let_through.set()
+    eventually(lambda: forwarder.in_flight, until=lambda left: left == 0)
+    assert forwarder.stop(grace_s=0.0) == []
+    lost = [
+        seq for drop in drops for each in ranges(drop.summary) for seq in range(each.first, each.last + 1)
+    ]
+    assert {drop.reason for drop in drops} == {"MEMORY_FULL"}
+    # The oldest, but for the one whose commit was under way.
+    assert lost == list(range(2, 2 + len(lost)))
+    assert len(outbox) == 201 - len(lost)
+
+
+def test_what_is_for_a_parked_topic_goes_with_few_commits() -> None:
+    """One by one each would cost the card a commit, for as long as nobody mends the topic."""
+    outbox = SlowOutbox()
+    outbox.let_through.set()
+    sink = ScriptedSink(lambda record: record.topic != "mqtt.co2")
+    with running(sink, outbox=outbox) as (forwarder, station):
+        sample(forwarder, station, 1, "co2")
+        sample(forwarder, station, 2, "wind_speed")
+        eventually(lambda: forwarder.parked_topics, until=lambda topics: topics == ("mqtt.co2",))
+        eventually(lambda: forwarder.in_flight, until=lambda left: left == 0)
+        for seq in range(3, 33):
+            sample(forwarder, station, seq, "co2")
+            eventually(lambda: forwarder.counters.sampled, until=partial(le, seq))
+        eventually(lambda: forwarder.outbox_records, until=lambda rows: rows >= 31)
+    # Thirty readings, a few milliseconds apart: whatever the machine did meanwhile, not thirty commits.
+    assert len(outbox.commits) < 15, outbox.commits
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_dies_while_it_stops_leaves_nothing_behind() -> None:
+    outbox, station = MemoryOutbox(), intake()[0]
+
+    def farewell() -> Record:
+        # What was sampled meanwhile is behind the stop in the queue, and nobody takes it from there.
+        for seq in (1, 2):
+            sample(forwarder, station, seq)
+        raise SystemExit
+
+    forwarder = Forwarder(
+        station,
+        ScriptedSink(lambda record: False),
+        ScriptedSink(lambda record: False),
+        lambda report: OutboxWriter(outbox, report),
+        lambda ack: None,
+        0.2,
+    )
+    forwarder.start()
+    assert forwarder.stop(grace_s=5.0, farewell=farewell) == []
+    assert len(outbox) == 2
+
+
+class SalvagingOutbox(MemoryOutbox):
+    """Says that there is a record, and shows it when it was asked some times, as one that copies does."""
+
+    def __init__(self, record: Record, asked: int) -> None:
+        super().__init__()
+        self._record = record
+        self._left = asked
+
+    def __len__(self) -> int:
+        return max(super().__len__(), 1 if self._left else 0)
+
+    def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                super().append([to_bytes(self._record)])
+        return super().peek(after, limit, max_bytes)
+
+
+def test_an_outbox_that_still_copies_is_asked_again_soon() -> None:
+    record = Record("mqtt.wind_speed", b"k", b"salvaged", ())
+    sink = ScriptedSink(lambda record: True)
+    begun_s = time.monotonic()
+    with running(sink, outbox=SalvagingOutbox(record, asked=8)) as (forwarder, _):
+        eventually(lambda: sink.sent, until=bool)
+        eventually(lambda: forwarder.outbox_records, until=lambda left: left == 0)
+    assert [each.value for each in sink.sent] == [b"salvaged"]
+    # A quarter of a second each, not ten.
+    assert time.monotonic() - begun_s < 40

@@ -1,0 +1,279 @@
+"""The ledger against a plain model: a PUBACK is due exactly when its message is durable, never earlier."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from gateway.forwarding.ledger import ENTRY_BYTES, Ack, Entry, Ledger, Settled, Stage
+from gateway.ports import Record
+
+
+def record(value: bytes) -> Record:
+    return Record("mqtt.wind_speed", b"mast-07/cup.wind_speed", value, ())
+
+
+def test_an_echo_is_known_by_its_bytes_until_it_is_confirmed() -> None:
+    ledger = Ledger()
+    entry = ledger.enter(record(b"one"), 0.0, own=True)
+    assert ledger.echoed(b"two", Ack(1, 7)) is None
+    assert ledger.echoed(b"one", Ack(1, 8)) is entry
+    ledger.produced(entry, 0.0)
+    assert ledger.delivered(entry) == Settled(acks=(Ack(1, 8),))
+    assert ledger.echoed(b"one", Ack(1, 9)) is None
+    assert len(ledger) == 0
+
+
+def test_a_message_that_comes_again_with_each_connection_owes_the_latest_puback_only() -> None:
+    ledger = Ledger()
+    parts = [ledger.enter(record(value), 0.0, own=False, ack=Ack(1, 7)) for value in (b"one", b"two")]
+    for connection in range(2, 1000):
+        for part in parts:
+            ledger.owe(part, Ack(connection, 7))
+    assert [part.acks for part in parts] == [[Ack(999, 7)], [Ack(999, 7)]]
+    ledger.take_for_storing(0.0)
+    assert ledger.stored(parts[:1], [1]) == Settled()
+    assert ledger.stored(parts[1:], [2]) == Settled(acks=(Ack(999, 7),))
+
+
+def test_a_foreign_message_is_no_echo() -> None:
+    ledger = Ledger()
+    ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
+    assert ledger.echoed(b"one", Ack(1, 2)) is None
+
+
+def test_a_stored_row_is_held_while_the_sink_has_its_copy_and_deleted_by_a_late_delivery() -> None:
+    ledger = Ledger()
+    entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
+    ledger.produced(entry, 0.0)
+    assert ledger.take_for_storing(1.0) == [entry]
+    assert ledger.stored([entry], [41]) == Settled(acks=(Ack(1, 1),))
+    assert ledger.is_held(41)
+    assert ledger.delivered(entry) == Settled(rows=(41,))
+    assert not ledger.is_held(41)
+
+
+def test_a_delivery_during_the_commit_deletes_the_row_as_soon_as_it_is_there() -> None:
+    ledger = Ledger()
+    entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
+    ledger.produced(entry, 0.0)
+    ledger.take_for_storing(1.0)
+    assert ledger.delivered(entry) == Settled()
+    assert ledger.stored([entry], [41]) == Settled(acks=(Ack(1, 1),), rows=(41,))
+    assert not ledger.is_held(41)
+
+
+def test_a_refused_commit_leaves_the_entry_open_and_unacknowledged() -> None:
+    ledger = Ledger()
+    entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
+    ledger.take_for_storing(1.0)
+    assert ledger.not_stored([entry]) == Settled()
+    assert ledger.oldest_unstored() is entry
+    assert ledger.take_for_storing(1.0) == [entry]
+
+
+def test_a_row_in_memory_is_acknowledged_when_it_is_durable() -> None:
+    ledger = Ledger()
+    rows = [ledger.enter(record(b"%d" % n), 0.0, own=False, ack=Ack(1, n)) for n in range(4)]
+    ledger.take_for_storing(1.0)
+    assert ledger.kept(rows, [5, 6, 7, 8]) == Settled()
+    assert len(ledger) == 0
+    assert ledger.open_bytes == 4 * (ENTRY_BYTES + 1)
+    # On the disk, delivered as a row, delivered by the live sink.
+    assert ledger.durable_below(6) == Settled((Ack(1, 0),))
+    assert ledger.rows_delivered([7]) == Settled((Ack(1, 2),))
+    assert ledger.delivered(rows[1]) == Settled((Ack(1, 1),), (6,))
+    assert ledger.is_open(rows[3])
+    assert ledger.durable_below(9) == Settled((Ack(1, 3),))
+    assert not ledger.is_open(rows[3])
+    assert ledger.open_bytes == 0
+
+
+def test_an_own_reading_in_memory_is_acknowledged_at_once() -> None:
+    """The broker has a window of 20: with echoes in it nothing else would come from other devices."""
+    ledger = Ledger()
+    entry = ledger.enter(record(b"one"), 0.0, own=True)
+    ledger.echoed(b"one", Ack(1, 1))
+    ledger.take_for_storing(1.0)
+    assert ledger.kept([entry], [5]) == Settled((Ack(1, 1),))
+    assert ledger.echoed(b"one", Ack(1, 2)) is None
+    assert ledger.open_bytes == 0
+
+
+def test_only_what_entered_before_the_moment_is_stored() -> None:
+    ledger = Ledger()
+    early = ledger.enter(record(b"early"), 1.0, own=True)
+    ledger.enter(record(b"late"), 2.0, own=True)
+    assert ledger.take_for_storing(1.5) == [early]
+
+
+def test_a_puback_of_several_readings_is_due_after_the_last() -> None:
+    ledger = Ledger()
+    first, second, third = (ledger.enter(record(b"%d" % n), 0.0, own=False, ack=Ack(1, 7)) for n in range(3))
+    ledger.produced(third, 0.0)
+    assert ledger.delivered(third) == Settled()
+    assert ledger.take_for_storing(1.0) == [first, second]
+    assert ledger.not_stored([first, second]) == Settled()
+    ledger.produced(first, 0.0)
+    assert ledger.delivered(first) == Settled()
+    ledger.take_for_storing(1.0)
+    assert ledger.stored([second], [1]) == Settled(acks=(Ack(1, 7),))
+
+
+def test_several_readings_stored_together_owe_one_puback() -> None:
+    ledger = Ledger()
+    entries = [ledger.enter(record(b"%d" % n), 0.0, own=False, ack=Ack(1, 7)) for n in range(3)]
+    ledger.take_for_storing(1.0)
+    assert ledger.stored(entries, [1, 2, 3]) == Settled(acks=(Ack(1, 7),))
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Random interleavings of what threads may tell the ledger."""
+
+    entries = Bundle("entries")
+    at_sink = Bundle("at_sink")
+    commits = Bundle("commits")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger()
+        self.now_s = 0.0
+        self.count = 0
+        self.row = 0
+        self.owed: dict[Ack, set[Entry]] = {}
+        self.entered: list[Entry] = []
+        self.paid: set[Ack] = set()
+        self.durable: set[Entry] = set()
+        self.rows: dict[int, Entry] = {}
+        self.in_memory: dict[int, Entry] = {}
+        self.kept: set[Entry] = set()
+
+    def settle(self, settled: Settled) -> None:
+        for ack in settled.acks:
+            assert ack not in self.paid, "paid twice"
+            assert self.owed[ack] <= self.safe, "paid before all of its message was durable"
+            self.paid.add(ack)
+        for number in settled.rows:
+            del self.rows[number]
+            self.in_memory.pop(number, None)
+
+    @property
+    def safe(self) -> set[Entry]:
+        """What is durable, and our own readings in memory."""
+        return self.durable | {entry for entry in self.kept if entry.own}
+
+    def new_ack(self) -> Ack:
+        self.count += 1
+        return Ack(1, self.count)
+
+    @rule(target=entries)
+    def sample(self) -> Entry:
+        ack = self.new_ack()
+        self.now_s += 1.0
+        payload = b"%d" % self.count
+        entry = self.ledger.enter(record(payload), self.now_s, own=True)
+        assert self.ledger.echoed(payload, ack) is entry
+        self.entered.append(entry)
+        self.owed[ack] = {entry}
+        return entry
+
+    @rule(target=entries, readings=st.integers(1, 4))
+    def receive(self, readings: int) -> object:
+        ack = self.new_ack()
+        self.now_s += 1.0
+        made = [
+            self.ledger.enter(record(b"%d %d" % (self.count, number)), self.now_s, own=False, ack=ack)
+            for number in range(readings)
+        ]
+        self.entered += made
+        self.owed[ack] = set(made)
+        return multiple(*made)
+
+    @rule(data=st.data())
+    def receive_again(self, data: st.DataObject) -> None:
+        unpaid = [ack for ack in self.owed if ack not in self.paid]
+        if not unpaid:
+            return
+        still_open = {
+            entry for entry in self.owed[data.draw(st.sampled_from(unpaid))] if self.ledger.is_open(entry)
+        }
+        again = self.new_ack()
+        for entry in still_open:
+            self.ledger.owe(entry, again)
+        self.owed[again] = still_open
+
+    @rule(target=at_sink, entry=entries)
+    def produce(self, entry: Entry) -> object:
+        if entry.stage is not Stage.WAITING or entry in self.durable:
+            return multiple()
+        self.ledger.produced(entry, self.now_s)
+        return entry
+
+    @rule(entry=consumes(at_sink))
+    def deliver(self, entry: Entry) -> None:
+        self.durable.add(entry)
+        self.settle(self.ledger.delivered(entry))
+
+    @rule(entry=consumes(at_sink))
+    def give_up(self, entry: Entry) -> None:
+        self.ledger.undelivered(entry)
+
+    @rule(target=commits, age_s=st.integers(0, 5))
+    def begin_commit(self, age_s: int) -> object:
+        taken = self.ledger.take_for_storing(self.now_s - age_s)
+        return tuple(taken) if taken else multiple()
+
+    @rule(commit=consumes(commits))
+    def end_commit(self, commit: tuple[Entry, ...]) -> None:
+        numbers = range(self.row + 1, self.row + 1 + len(commit))
+        self.row += len(commit)
+        self.rows.update(zip(numbers, commit, strict=True))
+        self.durable.update(commit)
+        self.settle(self.ledger.stored(commit, numbers))
+
+    @rule(commit=consumes(commits))
+    def end_commit_in_memory(self, commit: tuple[Entry, ...]) -> None:
+        numbers = range(self.row + 1, self.row + 1 + len(commit))
+        self.row += len(commit)
+        self.rows.update(zip(numbers, commit, strict=True))
+        self.in_memory.update(zip(numbers, commit, strict=True))
+        self.kept.update(commit)
+        self.settle(self.ledger.kept(commit, numbers))
+
+    @rule(count=st.integers(1, 5))
+    def move_to_disk(self, count: int) -> None:
+        moved = sorted(self.in_memory)[:count]
+        if moved:
+            self.durable.update(self.in_memory.pop(number) for number in moved)
+            self.settle(self.ledger.durable_below(moved[-1] + 1))
+
+    @rule(place=st.integers(0, 20))
+    def deliver_row(self, place: int) -> None:
+        rows = sorted(number for number, entry in self.rows.items() if not entry.at_sink)
+        if place < len(rows):
+            number = rows[place]
+            self.durable.add(self.rows.pop(number))
+            self.in_memory.pop(number, None)
+            self.settle(self.ledger.rows_delivered([number]))
+
+    @rule(commit=consumes(commits))
+    def fail_commit(self, commit: tuple[Entry, ...]) -> None:
+        self.settle(self.ledger.not_stored(commit))
+
+    @invariant()
+    def a_puback_is_paid_exactly_when_the_last_that_owes_it_has_left(self) -> None:
+        still_open = {entry for entry in self.entered if self.ledger.is_open(entry)}
+        assert len(self.ledger) == len(still_open - set(self.in_memory.values()))
+        for ack, entries in self.owed.items():
+            assert (ack in self.paid) == entries.isdisjoint(still_open)
+        assert self.safe.issuperset(set(self.entered) - still_open)
+        assert self.ledger.open_bytes == sum(ENTRY_BYTES + len(entry.record.value) for entry in still_open)
+
+    @invariant()
+    def a_row_is_held_exactly_while_the_sink_has_its_copy(self) -> None:
+        for number, entry in self.rows.items():
+            assert self.ledger.is_held(number) == entry.at_sink
+        assert self.ledger.held == sum(entry.at_sink for entry in self.rows.values())
+
+
+TestLedgerMachine = LedgerMachine.TestCase

@@ -1,0 +1,72 @@
+"""What is said of a block that is lost."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buffer.drops import Drop
+from cloud.wire.schema import encode_reading
+from gateway.forwarding.seq_summary import Range, joined, ranges, spans, summarise
+from gateway.ports import Record
+from tests.unit.cloud.wire.test_schema import READING
+
+
+def record(channel: str, seq: int, gateway: str = "mast-07") -> Record:
+    reading = replace(READING, gateway=gateway, channel=channel, seq=seq)
+    return Record("mqtt.wind_speed", b"", encode_reading(reading), ())
+
+
+def test_a_summary_names_the_readings_of_a_block_and_nothing_else() -> None:
+    block = [record("b.wind_speed", 9), record("a.wind_speed", 2), record("a.wind_speed", 1)]
+    block += [record("a.wind_speed", 4), Record("gateway.dead-letter", b"", b"{}", ())]
+    assert ranges(summarise(block)) == (
+        Range("mast-07", "9f3c21ab04de", "a.wind_speed", 1, 2),
+        Range("mast-07", "9f3c21ab04de", "a.wind_speed", 4, 4),
+        Range("mast-07", "9f3c21ab04de", "b.wind_speed", 9, 9),
+    )
+
+
+def test_readings_of_a_clock_that_stands_in_1970_are_in_the_summary() -> None:
+    # Not there, they would be dropped without their numbers, and count as lost.
+    waiting = replace(READING, time_us=30_000_000, clock="unsynced", boot="boot-1", mono_ms=30_000)
+    block = [Record("mqtt.wind_speed", b"", encode_reading(waiting), (("unrepaired", b"boot-1"),))]
+    assert ranges(summarise(block)) == (
+        Range(READING.gateway, READING.run, READING.channel, READING.seq, READING.seq),
+    )
+
+
+@given(st.binary(max_size=60))
+def test_a_damaged_summary_says_nothing(damaged: bytes) -> None:
+    assert all(isinstance(found, Range) for found in ranges(damaged))
+
+
+@given(st.sets(st.integers(1, 60)))
+def test_spans_hold_exactly_the_numbers(numbers: set[int]) -> None:
+    found = list(spans(numbers))
+    assert {number for first, last in found for number in range(first, last + 1)} == numbers
+    assert all(later[0] > earlier[1] + 1 for earlier, later in itertools.pairwise(found))
+
+
+def test_neighbouring_drops_of_one_reason_are_announced_as_one() -> None:
+    blocks = [
+        Drop(
+            "DISK_LOW",
+            10 * at,
+            10 * at + 9,
+            2,
+            summarise([record("a.wind_speed", 2 * at), record("a.wind_speed", 2 * at + 1)]),
+        )
+        for at in range(1, 4)
+    ]
+    other = Drop("CORRUPT", 40, 49, None, b"")
+    apart = Drop("CORRUPT", 60, 69, 1, b"")
+    first, *rest = joined([*blocks, other, apart])
+    assert (first.reason, first.first, first.last, first.count) == ("DISK_LOW", 10, 39, 6)
+    assert ranges(first.summary) == (Range("mast-07", "9f3c21ab04de", "a.wind_speed", 2, 7),)
+    assert rest == [other, apart]
+    (unknown,) = joined([other, replace(apart, first=50)])
+    assert (unknown.first, unknown.last, unknown.count) == (40, 69, None)

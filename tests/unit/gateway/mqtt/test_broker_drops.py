@@ -1,0 +1,141 @@
+"""Counting what the local broker says it has dropped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.commands import status
+from gateway.mqtt.broker_drops import BrokerDrops
+from gateway.status import Answers, StatusServer
+
+
+def record(run: object, counter: object) -> bytes:
+    return json.dumps({"run": run, "broker_counter": counter}).encode()
+
+
+def test_nothing_told_is_unknown_and_not_0() -> None:
+    drops = BrokerDrops("thisrun")
+    drops.connected(session_present=False)
+    assert (drops.count, drops.counter, drops.due(0.0)) == (None, None, None)
+
+
+def test_what_was_dropped_before_the_first_run_is_not_counted() -> None:
+    drops = BrokerDrops("thisrun")
+    for counter in (b"7", b"7", b"12"):
+        drops.told(counter)
+    assert (drops.count, drops.counter) == (5, 12)
+
+
+def test_a_broker_that_has_forgotten_our_session_counts_from_0() -> None:
+    drops = BrokerDrops("thisrun")
+    drops.told(b"0")
+    drops.told(b"5")
+    drops.connected(session_present=True)
+    drops.told(b"5")
+    drops.connected(session_present=False)
+    drops.told(b"7")
+    assert drops.count == 12
+
+
+@pytest.mark.parametrize("record_first", [True, False])
+def test_a_run_goes_on_where_the_one_before_left_off(record_first: bool) -> None:
+    drops = BrokerDrops("thisrun")
+    if record_first:
+        drops.left_by(record("earlier", 4))
+    drops.told(b"7")
+    if not record_first:
+        drops.left_by(record("earlier", 4))
+    drops.told(b"12")
+    # Its own record comes at each further connect, and never counts.
+    drops.left_by(record("thisrun", 2))
+    drops.left_by(record("earlier", 1))
+    assert drops.count == 8
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"", b"x", b"[]", b"{}", b"[" * 100_000, record("earlier", None), record("earlier", -1),
+        record("earlier", True), record("earlier", "3"), record("thisrun", 3),
+    ],
+)  # fmt: skip
+def test_a_record_without_a_counter_changes_nothing(payload: bytes) -> None:
+    drops = BrokerDrops("thisrun")
+    drops.left_by(payload)
+    drops.told(b"7")
+    assert drops.count == 0
+
+
+@pytest.mark.parametrize("payload", [b"", b"-1", b"1.5", b"seven", b"\xff", "٣".encode(), b"9" * 19])
+def test_what_is_no_counter_is_not_believed(payload: bytes) -> None:
+    drops = BrokerDrops("thisrun")
+    drops.told(payload)
+    assert drops.count is None
+
+
+def test_growth_is_announced_at_once_and_then_once_a_minute() -> None:
+    drops = BrokerDrops("thisrun")
+    drops.told(b"0")
+    assert drops.due(0.0) is None
+    drops.told(b"3")
+    assert drops.due(1.0) == 3
+    drops.told(b"5")
+    assert drops.due(60.9) is None
+    drops.told(b"6")
+    assert drops.due(61.0) == 3
+    assert drops.due(200.0) is None
+    drops.told(b"7")
+    assert drops.due(201.0) == 1
+    drops.told(b"8")
+    assert drops.due(202.0, at_once=True) == 1
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["drop", "told", "reconnect", "restart"]), st.integers(0, 9))),
+    st.booleans(),
+)
+def test_over_reconnects_and_restarts_all_that_was_told_is_counted(
+    steps: list[tuple[str, int]], keeps_the_session: bool
+) -> None:
+    """A broker that restarts without telling its last word takes that with it; all else is counted.
+
+    One that keeps the session over a restart hides it until its counter is below the last one seen.
+    """
+    drops = BrokerDrops("thisrun")
+    drops.connected(session_present=False)
+    drops.told(b"0")
+    counter = told = total = 0
+    for step, number in steps:
+        if step == "drop":
+            counter += number
+        elif step == "restart":
+            counter = 0
+            drops.connected(session_present=keeps_the_session)
+            told = told if keeps_the_session else 0
+        else:
+            if step == "reconnect":
+                drops.connected(session_present=True)
+            drops.told(b"%d" % counter)
+            total += counter - told if counter >= told else counter
+            told = counter
+    assert drops.count == total
+
+
+@pytest.mark.parametrize(("count", "shown"), [(None, "unknown"), (0, "0"), (150, "150")])
+def test_status_tells_the_number_or_that_it_is_unknown(
+    count: int | None, shown: str, tmp_path: Path, free_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text(f'status.listen = "127.0.0.1:{free_port}"')
+    server = StatusServer("127.0.0.1", free_port, Answers(lambda: {"broker_dropped": count}))
+    server.start()
+    try:
+        assert status.run(config, json_output=False, chosen=True) == 0
+    finally:
+        server.stop()
+    assert f"dropped by the local broker {shown} " in " ".join(capsys.readouterr().out.split())

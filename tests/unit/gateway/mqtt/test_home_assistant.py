@@ -1,0 +1,265 @@
+"""What Home Assistant is told of each channel, against a schema of what its documentation allows."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloud.wire.schema import UNITS
+from gateway.config import Config, load
+from gateway.mqtt.home_assistant import Discovery, messages
+from tests.unit.gateway.config.json_schema import errors
+
+ROOT = Path(__file__).parents[4]
+
+# home-assistant.io, "MQTT Sensor" (configuration variables), "MQTT" (device, origin, availability); the units
+# are those of the sensor device classes. Nothing else is allowed: Home Assistant refuses a whole message for
+# one key that it doesn't know within a mapping, or for a unit that isn't its device class's.
+_TEXT: Final = {"type": "string", "pattern": "^.+$"}
+_TOPIC: Final = {"type": "string", "pattern": "^[^#+]+$"}
+SCHEMA: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "required": ["name", "unique_id", "state_topic", "value_template", "availability", "device", "origin"],
+    "additionalProperties": False,
+    "properties": {
+        "name": _TEXT,
+        "unique_id": _TEXT,
+        "state_topic": _TOPIC,
+        "value_template": _TEXT,
+        "json_attributes_topic": _TOPIC,
+        "json_attributes_template": _TEXT,
+        "unit_of_measurement": _TEXT,
+        "device_class": _TEXT,
+        "state_class": {"enum": ["measurement", "total", "total_increasing"]},
+        "expire_after": {"type": "integer", "minimum": 1},
+        "availability": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["topic"],
+                "additionalProperties": False,
+                "properties": {
+                    "topic": _TOPIC,
+                    "value_template": _TEXT,
+                    "payload_available": _TEXT,
+                    "payload_not_available": _TEXT,
+                },
+            },
+        },
+        "device": {
+            "type": "object",
+            "required": ["identifiers", "name"],
+            "additionalProperties": False,
+            "properties": {
+                "identifiers": {"type": "array", "minItems": 1, "items": _TEXT},
+                **dict.fromkeys(("name", "manufacturer", "model", "sw_version"), _TEXT),
+            },
+        },
+        "origin": {
+            "type": "object",
+            "required": ["name"],
+            "additionalProperties": False,
+            "properties": {"name": _TEXT, "sw_version": _TEXT},
+        },
+    },
+}
+CLASS_UNITS: Final = {
+    "temperature": {"°C", "°F", "K"},
+    "humidity": {"%"},
+    "atmospheric_pressure": {"bar", "cbar", "hPa", "inHg", "kPa", "mbar", "mmHg", "Pa", "psi"},
+    "wind_speed": {"Beaufort", "ft/s", "km/h", "kn", "m/s", "mph"},
+    "irradiance": {"BTU/(h⋅ft²)", "W/m²"},
+    "carbon_dioxide": {"ppm"},
+    "distance": {"cm", "ft", "in", "km", "m", "mi", "mm", "nmi", "yd"},
+}
+
+
+def configured(tmp_path: Path, text: str) -> Config:
+    path = tmp_path / "gateway.toml"
+    path.write_text(text)
+    return load(path, {})
+
+
+def example(tmp_path: Path, mqtt: str = "home_assistant = true") -> Config:
+    """The example with every driver."""
+    text = (ROOT / "docs/examples/simulated.toml").read_text(encoding="utf-8")
+    return configured(tmp_path, text.replace("[outbox]", f"[mqtt]\n{mqtt}\n[outbox]", 1))
+
+
+def test_every_message_is_what_the_documentation_allows(tmp_path: Path) -> None:
+    told = {topic: json.loads(each) for topic, each in messages(example(tmp_path), "1.2.3").items()}
+    assert len(told) == 12
+    assert len({each["unique_id"] for each in told.values()}) == 12
+    for topic, each in told.items():
+        assert list(errors(SCHEMA, each)) == [], topic
+        assert each["unit_of_measurement"] in CLASS_UNITS[each["device_class"]]
+    assert {each["device_class"] for each in told.values()} == set(CLASS_UNITS)
+
+
+def test_one_message_in_full(tmp_path: Path) -> None:
+    told = messages(example(tmp_path), "1.2.3")
+    assert json.loads(told["homeassistant/sensor/demo-mast/dht-temperature/config"]) == {
+        "name": "dht temperature",
+        "unique_id": "fieldgate-demo-mast-dht-temperature",
+        "device_class": "temperature",
+        "state_class": "measurement",
+        "unit_of_measurement": "°C",
+        "state_topic": "fieldgate/demo-mast/dht/temperature",
+        # Rendered with Jinja: 7.3 for quality 1 to 3; None, Home Assistant's word for unknown, for 4 and 9.
+        "value_template": "{{ value_json.value if value_json.quality in [1, 2, 3] else None }}",
+        "json_attributes_topic": "fieldgate/demo-mast/dht/temperature",
+        "json_attributes_template": (
+            "{{ {'quality': value_json.quality, 'reasons': value_json.reasons,"
+            " 'clock': value_json.clock} | tojson }}"
+        ),
+        # Three intervals of 2 s, and ten seconds for a busy broker.
+        "expire_after": 16,
+        "availability": [
+            {
+                "topic": "fieldgate/demo-mast/status",
+                "value_template": "{{ value_json.state }}",
+                "payload_available": "online",
+                "payload_not_available": "offline",
+            }
+        ],
+        "device": {
+            "identifiers": ["fieldgate-demo-mast"],
+            "name": "demo-mast",
+            "manufacturer": "fieldgate",
+            "model": "met mast gateway (simulated)",
+            "sw_version": "1.2.3",
+        },
+        "origin": {"name": "fieldgate", "sw_version": "1.2.3"},
+    }
+
+
+def test_without_the_option_there_is_nothing_and_the_prefix_is_the_operators(tmp_path: Path) -> None:
+    assert messages(example(tmp_path, "port = 1883"), None) == {}
+    told = messages(example(tmp_path, 'home_assistant = true\nhome_assistant_prefix = "ha/x"'), None)
+    assert {topic.partition("/sensor/")[0] for topic in told} == {"ha/x"}
+    assert all("sw_version" not in each.decode() for each in told.values())
+
+
+def test_each_quantity_that_has_a_unit_has_a_device_class() -> None:
+    from gateway.mqtt.home_assistant import _CLASSES, _UNITS
+
+    assert set(_CLASSES) == set(UNITS)
+    for quantity, unit in UNITS.items():
+        assert _UNITS.get(unit, unit) in CLASS_UNITS[_CLASSES[quantity]]
+
+
+@dataclass
+class Broker:
+    """What an MQTT broker retains, and a connection that comes and goes."""
+
+    connected: bool = True
+    now_s: float = 0.0
+    retained: dict[str, bytes] = field(default_factory=dict)
+    kept: dict[str, bytes] = field(default_factory=dict)
+
+    def keep(self, messages: Mapping[str, bytes]) -> None:
+        self.kept = dict(messages)
+        self.publish()
+
+    def publish(self) -> None:
+        if self.connected:
+            for topic, payload in self.kept.items():
+                if payload:
+                    self.retained[topic] = payload
+                else:
+                    self.retained.pop(topic, None)
+
+    def discovery(self, path: Path) -> Discovery:
+        return Discovery(path, self.keep, lambda: self.connected, lambda: self.now_s)
+
+    def pass_time(self, discovery: Discovery, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now_s += 1
+            discovery.tend()
+
+
+def test_what_goes_while_the_daemon_is_stopped_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    path, broker = tmp_path / "outbox.db.discovery", Broker()
+    broker.discovery(path).adopt({"a": b"1", "b": b"2"})
+    assert broker.retained == {"a": b"1", "b": b"2"}
+    # The broker is away when the next daemon starts, and restarts empty-handed or not.
+    broker.connected = False
+    second = broker.discovery(path)
+    second.adopt({"b": b"3"})
+    broker.pass_time(second, 60)
+    assert json.loads(path.read_text()) == {"topics": ["a", "b"]}
+    broker.connected = True
+    broker.publish()
+    assert broker.retained == {"b": b"3"}
+    broker.pass_time(second, 11)
+    assert json.loads(path.read_text()) == {"topics": ["b"]}
+    assert broker.kept == {"b": b"3"}
+    second.adopt({})
+    broker.pass_time(second, 11)
+    assert (broker.retained, path.exists()) == ({}, False)
+
+
+def test_without_the_option_nothing_is_written(tmp_path: Path) -> None:
+    path, broker = tmp_path / "outbox.db.discovery", Broker()
+    discovery = broker.discovery(path)
+    discovery.adopt({})
+    broker.pass_time(discovery, 20)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_file_is_told_and_begins_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, broker = tmp_path / "outbox.db.discovery", Broker()
+    path.write_bytes(bytes(40))
+    with caplog.at_level(logging.WARNING):
+        broker.discovery(path).adopt({"a": b"1"})
+    assert caplog.messages[0].startswith(f"event=state.unreadable path={path}")
+    assert json.loads(path.read_text()) == {"topics": ["a"]}
+
+
+_STEPS: Final = st.lists(
+    st.one_of(
+        st.sets(st.sampled_from("abc")),
+        st.sampled_from(["lose", "find", "restart", "forget", "wait"]),
+    ),
+    max_size=30,
+)
+
+
+@given(_STEPS)
+def test_whatever_happens_the_broker_has_what_is_wanted_in_the_end(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[set[str] | str]
+) -> None:
+    path, broker = tmp_path_factory.mktemp("d") / "file", Broker()
+    wanted: Mapping[str, bytes] = {}
+    discovery = broker.discovery(path)
+    discovery.adopt(wanted)
+    for step in steps:
+        if isinstance(step, set):
+            wanted = {topic: topic.encode() for topic in step}
+            discovery.adopt(wanted)
+        elif step in ("lose", "find"):
+            broker.connected = step == "find"
+            broker.publish()
+        elif step == "restart":
+            broker.kept = {}
+            discovery = broker.discovery(path)
+            discovery.adopt(wanted)
+        elif step == "forget":
+            broker.retained.clear()
+            broker.connected = False
+        else:
+            broker.pass_time(discovery, 12)
+    broker.connected = True
+    broker.publish()
+    assert broker.retained == dict(wanted)
+    broker.pass_time(discovery, 12)
+    assert path.exists() == bool(wanted)

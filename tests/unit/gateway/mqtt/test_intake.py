@@ -1,0 +1,455 @@
+"""What becomes of a message from the broker."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloud.wire.schema import Reading, encode_reading, parse_dead_letter, parse_reading
+from gateway.clock.repair import boot_of, repaired
+from gateway.config.model import DropIf, ForwardConfig, ForwardReading
+from gateway.forwarding.record_codec import from_bytes, to_bytes
+from gateway.mqtt.intake import Accepted, Ignored, Intake, Refusal, Several
+from gateway.ports import Record
+from gateway.sequences import Sequences
+from tests.unit.cloud.wire.test_schema import READING
+
+RECEIVED_NS = READING.time_us * 1000 + 1_500_000_000
+
+
+class FixedClock:
+    """A clock that stands still."""
+
+    def __init__(self, *, synced: bool = True) -> None:
+        self.synced = synced
+
+    def now_ns(self) -> int:
+        return RECEIVED_NS
+
+    def offset_ns(self) -> int:
+        return RECEIVED_NS - 61_250_000_000
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def join(self) -> None: ...
+    def leave(self) -> None: ...
+    def stop(self) -> None: ...
+
+    def covers(self, start_ns: int, end_ns: int) -> bool:
+        return True
+
+    def wait_until(
+        self, time_ns: int, offset_ns: int | None = None, unless: threading.Event | None = None
+    ) -> bool:
+        return False
+
+    def wake(self) -> None: ...
+
+
+def intake(*, synced: bool = True) -> tuple[Intake, Sequences]:
+    issued = Sequences()
+    return Intake("mast-07", "thisrun", issued, "mqtt.{quantity}", FixedClock(synced=synced)), issued
+
+
+def test_another_devices_reading_is_forwarded_byte_for_byte() -> None:
+    payload = b" " + encode_reading(READING)
+    accepted = intake()[0].accept("sensors/one", payload)
+    assert accepted == Accepted(
+        Record(
+            "mqtt.wind_speed",
+            b"mast-07/cup-50m-a.wind_speed",
+            payload,
+            (("mqtt-topic", b"sensors/one"), ("received-at", b"2026-11-21T07:35:01.500Z")),
+        )
+    )
+
+
+def test_an_earlier_runs_reading_is_forwarded() -> None:
+    payload = encode_reading(replace(READING, run="earlier"))
+    assert isinstance(intake()[0].accept("t", payload), Accepted)
+
+
+def test_an_echo_of_an_issued_reading_needs_nothing() -> None:
+    station, issued = intake()
+    issued.draw(READING.channel)
+    assert station.accept("t", encode_reading(replace(READING, run="thisrun", seq=1))) is None
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (encode_reading(replace(READING, run="thisrun", seq=1)), "FORGED"),
+        (b"not json", "NOT_JSON"),
+        (b"x" * ((1 << 20) + 1), "TOO_LARGE"),
+        (encode_reading(replace(READING, time_us=RECEIVED_NS // 1000 + 600_000_001)), "TIME_IN_FUTURE"),
+        (encode_reading(replace(READING, channel="cup.hum", quantity="hum")), "UNKNOWN_QUANTITY"),
+    ],
+    ids=["forged", "not-json", "too-large", "future", "quantity"],
+)
+def test_what_is_refused_becomes_a_dead_letter(payload: bytes, reason: str) -> None:
+    refusal = intake()[0].accept("sensors/x", payload)
+    assert isinstance(refusal, Refusal)
+    assert refusal.record.topic == "gateway.dead-letter"
+    letter = parse_dead_letter(refusal.record.value)
+    assert (letter.reason, letter.source, letter.payload) == (reason, "sensors/x", payload[: 64 << 10])
+    assert (letter.payload_bytes, letter.sha256) == (len(payload), hashlib.sha256(payload).hexdigest())
+
+
+def test_without_a_clock_nothing_is_in_the_future() -> None:
+    payload = encode_reading(replace(READING, time_us=READING.time_us + 86_400_000_000))
+    assert isinstance(intake(synced=False)[0].accept("t", payload), Accepted)
+
+
+def test_a_stored_record_is_the_same_record() -> None:
+    record = Record("mqtt.co2", b"a/b", b"\x00value", (("h", b"\xff"),))
+    assert from_bytes(to_bytes(record)) == record
+
+
+def head(text: bytes) -> bytes:
+    return len(text).to_bytes(4, "big") + text
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        b"",
+        b"\x00\x00",
+        head(b'[1,"",[]]'),
+        head(b'["","",[]]'),
+        head(b'["t","",[["\\ud800",""]]]'),
+        b"\x00\x00\x00\x02{}",
+        b"\x00\x00\x00\xff[]",
+    ],
+)
+def test_stored_bytes_that_are_no_record_say_so(stored: bytes) -> None:
+    with pytest.raises(ValueError, match=r"not a stored record|JSON|Expecting|values"):
+        from_bytes(stored)
+
+
+NUMBER = ForwardConfig(
+    "sensors/+/temperature",
+    "number",
+    "temperature",
+    channel="{1}",
+    period_s=10.0,
+    drop_if=DropIf(equals=85.0),
+)
+JSON = ForwardConfig(
+    "json/+", "json", "humidity", path="rh", time_path="at", channel="{1}", min=0.0, max=100.0
+)
+RAW = ForwardConfig("blobs/#", "raw")
+BARO = ForwardConfig("baro", "number", "pressure", scale=0.1, offset=1.0, raw_unit="hPa")
+
+
+def station(*, synced: bool = True) -> Intake:
+    forwards = [ForwardConfig("readings/#"), NUMBER, JSON, RAW, BARO]
+    clock = FixedClock(synced=synced)
+    return Intake("mast-07", "thisrun", Sequences(), "mqtt.{quantity}", clock, forwards, ["dht"])
+
+
+def made(decided: object) -> Reading:
+    assert isinstance(decided, Accepted)
+    return parse_reading(decided.record.value)
+
+
+def refused(decided: object) -> str:
+    assert isinstance(decided, Refusal)
+    return decided.reason
+
+
+def test_a_number_becomes_a_reading_of_this_run() -> None:
+    intake = station()
+    accepted = intake.accept("sensors/shed/temperature", b"21.5")
+    assert isinstance(accepted, Accepted)
+    assert accepted.record == Record(
+        "mqtt.temperature",
+        b"mast-07/shed.temperature",
+        accepted.record.value,
+        (("mqtt-topic", b"sensors/shed/temperature"), ("received-at", b"2026-11-21T07:35:01.500Z")),
+    )
+    assert parse_reading(accepted.record.value) == Reading(
+        gateway="mast-07", channel="shed.temperature", quantity="temperature", unit="Cel",
+        time_us=RECEIVED_NS // 1000, period_ms=10_000, value=21.5, raw=21.5, raw_unit="Cel", quality=2,
+        reasons=(), run="thisrun", seq=1, clock="synced", cal=None,
+    )  # fmt: skip
+
+
+def test_a_message_that_comes_again_is_another_reading() -> None:
+    intake = station()
+    again = [made(intake.accept("sensors/shed/temperature", b"21.5")).seq for _ in range(3)]
+    assert again == [1, 2, 3]
+
+
+def test_only_an_accepted_message_takes_a_number() -> None:
+    issued = Sequences()
+    clock = FixedClock()
+    intake = Intake("mast-07", "thisrun", issued, "mqtt.{quantity}", clock, [NUMBER, JSON], ["dht"])
+    refused(intake.accept("sensors/shed/temperature", b"warm"))
+    refused(intake.accept("json/shed", b'{"rh": 50, "at": 4102444800}'))
+    intake.accept("sensors/shed/temperature", b"85")
+    intake.accept("sensors/shed/temperature", b"20", retained=True)
+    refused(intake.accept("sensors/dht/temperature", b"20"))
+    assert issued.snapshot() == {}
+    assert made(intake.accept("sensors/shed/temperature", b"20")).seq == 1
+    assert issued.snapshot() == {"shed.temperature": 1}
+
+
+def test_a_converted_number_keeps_its_raw() -> None:
+    reading = made(station().accept("baro", b"900"))
+    assert (reading.value, reading.raw, reading.raw_unit, reading.unit) == (91.0, 900.0, "hPa", "kPa")
+
+
+@pytest.mark.parametrize(
+    ("humidity", "quality", "reasons"),
+    [(50, 1, ()), (100, 1, ()), (100.5, 4, ("OVER_RANGE",)), (-1, 4, ("UNDER_RANGE",))],
+)
+def test_a_range_is_a_test(humidity: float, quality: int, reasons: tuple[str, ...]) -> None:
+    reading = made(station().accept("json/shed", b'{"rh": %r, "at": 1763710500}' % humidity))
+    assert (reading.channel, reading.quality, reading.reasons) == ("shed.humidity", quality, reasons)
+    assert reading.time_us == 1_763_710_500_000_000
+
+
+def test_without_a_clock_a_number_is_suspect_and_a_device_with_a_time_is_believed() -> None:
+    intake = station(synced=False)
+    number = made(intake.accept("sensors/shed/temperature", b"21.5"))
+    assert (number.clock, number.quality, number.reasons) == ("unsynced", 3, ("CLOCK_UNSYNCED",))
+    timed = made(intake.accept("json/shed", b'{"rh": 50, "at": 4102444800}'))
+    assert (timed.clock, timed.quality, timed.time_us) == ("synced", 1, 4_102_444_800_000_000)
+
+
+@pytest.mark.parametrize(("topic", "quality"), [("sensors/shed/temperature", 2), ("ranged/shed", 1)])
+def test_a_number_received_without_a_clock_waits_for_its_time(topic: str, quality: int) -> None:
+    ranged = ForwardConfig("ranged/+", "number", "temperature", min=-40.0, max=80.0)
+    station = Intake(
+        "mast-07",
+        "thisrun",
+        Sequences(),
+        "mqtt.{quantity}",
+        FixedClock(synced=False),
+        [NUMBER, ranged],
+        boot="8f-1",
+    )
+    accepted = station.accept(topic, b"7.5")
+    assert isinstance(accepted, Accepted)
+    assert boot_of(accepted.record) == "8f-1"
+    reading = parse_reading(accepted.record.value)
+    assert (reading.clock, reading.boot, reading.mono_ms, reading.quality) == ("unsynced", "8f-1", 61_250, 3)
+    later = parse_reading(repaired(accepted.record, 1_795_000_000_000).value)
+    assert (later.clock, later.quality, later.reasons) == ("repaired", quality, ())
+    assert later.time_us == 1_795_000_061_250_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "waits"),
+    [
+        ({}, True),
+        ({"gateway": "mast-08"}, False),
+        ({"clock": "synced", "boot": None, "mono_ms": None}, False),
+        ({"mono_ms": None}, False),
+    ],
+)
+def test_an_earlier_runs_reading_without_a_clock_waits_and_nobody_elses(
+    changes: dict[str, Any], waits: bool
+) -> None:
+    fields: dict[str, Any] = {"run": "earlier", "clock": "unsynced", "boot": "8f-1", "mono_ms": 5}
+    accepted = intake()[0].accept("t", encode_reading(replace(READING, **{**fields, **changes})))
+    assert isinstance(accepted, Accepted)
+    assert boot_of(accepted.record) == ("8f-1" if waits else None)
+
+
+def test_a_reading_that_waits_may_be_of_any_time_if_it_is_ours() -> None:
+    reading = replace(READING, run="earlier", clock="unsynced", boot="8f-1", mono_ms=5, time_us=3_000_000)
+    assert isinstance(intake()[0].accept("t", encode_reading(reading)), Accepted)
+    assert (
+        refused(intake()[0].accept("t", encode_reading(replace(reading, gateway="mast-08"))))
+        == "TIME_TOO_OLD"
+    )
+
+
+def test_a_raw_message_goes_untouched_with_its_identity_in_headers() -> None:
+    intake = station()
+    payload = b"\x00\xff not a reading"
+    accepted = intake.accept("blobs/7/up", payload)
+    assert accepted == Accepted(
+        Record(
+            "mqtt.raw",
+            b"blobs/7/up",
+            payload,
+            (
+                ("mqtt-topic", b"blobs/7/up"),
+                ("received-at", b"2026-11-21T07:35:01.500Z"),
+                ("gateway", b"mast-07"),
+                ("channel", b"blobs.raw"),
+                ("run", b"thisrun"),
+                ("seq", b"1"),
+            ),
+        )
+    )
+    second = intake.accept("blobs/8", b"", retained=True)
+    assert isinstance(second, Accepted)
+    assert second.record.value == b""
+    assert second.record.headers[-2:] == (("seq", b"2"), ("retained", b"1"))
+    assert intake.last_raw_seq == {"blobs.raw": 2}
+
+
+def test_our_own_bytes_on_a_raw_topic_are_no_echo() -> None:
+    intake = station()
+    assert intake.may_echo("readings/x")
+    assert not intake.may_echo("blobs/x")
+    assert not intake.may_echo("elsewhere")
+
+
+def test_what_is_ignored_is_counted() -> None:
+    intake = station()
+    assert intake.accept("sensors/shed/temperature", b"20", retained=True) == Ignored("RETAINED")
+    assert intake.accept("sensors/shed/temperature", b"85.0") == Ignored("DROP_IF")
+    assert intake.accept("elsewhere", b"20") == Ignored("NO_FORWARD")
+    assert intake.accept("elsewhere", b"20") == Ignored("NO_FORWARD")
+    assert intake.ignored == {"RETAINED": 1, "DROP_IF": 1, "ABSENT": 0, "NO_FORWARD": 2}
+
+
+def test_retained_messages_that_tell_their_time_are_taken() -> None:
+    intake = station()
+    payload = b'{"rh": 50, "at": "2025-11-21T07:35:00Z"}'
+    assert made(intake.accept("json/shed", payload, retained=True)).time_us == 1_763_710_500_000_000
+    reading = encode_reading(replace(READING, gateway="other"))
+    assert made(intake.accept("readings/x", reading, retained=True)).gateway == "other"
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "reason"),
+    [
+        ("sensors/shed/temperature", b"warm", "NOT_A_NUMBER"),
+        ("sensors/shed/temperature", b"9" * ((1 << 20) + 1), "TOO_LARGE"),
+        ("sensors//temperature", b"20", "BAD_TOPIC"),
+        ("sensors/dht/temperature", b"20", "CHANNEL_TAKEN"),
+        ("json/shed", b"20", "NO_SUCH_PATH"),
+        ("json/shed", b'{"rh": 50, "at": 1795333502}', "TIME_IN_FUTURE"),
+        ("blobs/x", b"x" * ((1 << 20) + 1), "TOO_LARGE"),
+    ],
+)
+def test_what_makes_no_reading_is_a_dead_letter(topic: str, payload: bytes, reason: str) -> None:
+    refusal = station().accept(topic, payload)
+    assert isinstance(refusal, Refusal)
+    letter = parse_dead_letter(refusal.record.value)
+    assert (letter.reason, letter.source, letter.payload) == (reason, topic, payload[: 64 << 10])
+
+
+def test_channels_are_bounded_and_the_known_ones_go_on() -> None:
+    intake = station()
+    for device in range(256):
+        made(intake.accept(f"sensors/{device}/temperature", b"20"))
+    assert refused(intake.accept("sensors/one-more/temperature", b"20")) == "TOO_MANY_CHANNELS"
+    assert made(intake.accept("sensors/0/temperature", b"20")).seq == 2
+
+
+STATION = ForwardConfig(
+    "zigbee/+", "json", time_path="at", channel="{1}", period_s=60.0,
+    readings=(
+        ForwardReading("temperature", "temperature", drop_if=DropIf(equals=85.0)),
+        ForwardReading("humidity", "humidity", scale=100, raw_unit="1", min=0.0, max=100.0),
+        ForwardReading("temperature", "ground.0", channel="{1}-ground", optional=True),
+    ),
+)  # fmt: skip
+
+
+def zigbee(*, synced: bool = True, time_path: str | None = None) -> tuple[Intake, Sequences]:
+    issued = Sequences()
+    forwards = [replace(STATION, time_path=time_path)]
+    return Intake(
+        "mast-07", "thisrun", issued, "mqtt.{quantity}", FixedClock(synced=synced), forwards
+    ), issued
+
+
+def told(decided: object) -> list[tuple[str, int, float | None, float | None]]:
+    assert isinstance(decided, Several)
+    readings = [made(part) for part in decided.parts]
+    assert {one.period_ms for one in readings} == {60_000}
+    return [(one.channel, one.seq, one.raw, one.value) for one in readings]
+
+
+def test_one_message_makes_a_reading_of_each_quantity() -> None:
+    intake, issued = zigbee()
+    payload = b'{"temperature": 21.5, "humidity": 0.48, "ground": [8.25], "battery": 97}'
+    assert told(intake.accept("zigbee/shed", payload)) == [
+        ("shed.temperature", 1, 21.5, 21.5),
+        ("shed.humidity", 1, 0.48, 48.0),
+        ("shed-ground.temperature", 1, 8.25, 8.25),
+    ]
+    intake.accept("zigbee/shed", b'{"temperature": 85, "humidity": 1.2}')
+    humid = made(intake.accept("zigbee/shed", b'{"temperature": 85, "humidity": 1.2}'))
+    assert (humid.seq, humid.quality, humid.reasons) == (3, 4, ("OVER_RANGE",))
+    assert issued.snapshot() == {"shed.temperature": 1, "shed.humidity": 3, "shed-ground.temperature": 1}
+    assert intake.ignored == {"RETAINED": 0, "DROP_IF": 2, "ABSENT": 2, "NO_FORWARD": 0}
+
+
+def test_what_one_quantity_lacks_costs_the_others_nothing() -> None:
+    intake, issued = zigbee()
+    payload = b'{"temperature": 21.5, "ground": [null]}'
+    decided = intake.accept("zigbee/shed", payload)
+    assert isinstance(decided, Several)
+    reading, refusal = decided.parts
+    assert (made(reading).channel, made(reading).seq) == ("shed.temperature", 1)
+    assert isinstance(refusal, Refusal)
+    letter = parse_dead_letter(refusal.record.value)
+    assert (letter.reason, letter.detail) == ("NO_SUCH_PATH", "there is nothing at humidity")
+    assert (letter.payload, letter.source, letter.seq) == (payload, "zigbee/shed", 1)
+    assert issued.snapshot() == {"shed.temperature": 1}
+    assert intake.ignored["ABSENT"] == 1
+
+
+def test_all_that_is_wrong_with_a_message_is_one_dead_letter() -> None:
+    intake, issued = zigbee()
+    refusal = intake.accept("zigbee/shed", b'{"temperature": "warm", "ground": [true]}')
+    assert isinstance(refusal, Refusal)
+    assert parse_dead_letter(refusal.record.value).detail == (
+        "a JSON string stands at temperature; NO_SUCH_PATH: there is nothing at humidity;"
+        " a JSON boolean stands at ground.0"
+    )
+    assert refused(intake.accept("zigbee/shed", b"not json")) == "NOT_JSON"
+    assert issued.snapshot() == {}
+
+
+def test_several_readings_share_the_time_and_its_faults() -> None:
+    intake, _ = zigbee(time_path="at")
+    payload = b'{"temperature": 21.5, "humidity": 0.48, "ground": [8], "at": %s}'
+    decided = intake.accept("zigbee/shed", payload % b"1763710500", retained=True)
+    assert isinstance(decided, Several)
+    assert {made(part).time_us for part in decided.parts} == {1_763_710_500_000_000}
+    refusal = intake.accept("zigbee/shed", payload % b'"yesterday"')
+    assert isinstance(refusal, Refusal)
+    letter = parse_dead_letter(refusal.record.value)
+    assert letter.reason == "BAD_TIME"
+    assert letter.detail.count("at: ") == 1
+
+
+def test_a_retained_message_of_several_quantities_counts_once() -> None:
+    intake, _ = zigbee()
+    assert intake.accept("zigbee/shed", b"not json", retained=True) == Ignored("RETAINED")
+    assert intake.ignored["RETAINED"] == 1
+
+
+@given(
+    topic=st.sampled_from(["sensors/shed/temperature", "json/shed", "blobs/x", "baro", "readings/x", "none"]),
+    payload=st.binary(max_size=80) | st.text('0123456789.-eE{}[]":rhat ,', max_size=40).map(str.encode),
+    retained=st.booleans(),
+    synced=st.booleans(),
+)
+def test_no_bytes_raise_and_what_is_sent_is_valid(
+    topic: str, payload: bytes, retained: bool, synced: bool
+) -> None:
+    decided = station(synced=synced).accept(topic, payload, retained=retained)
+    if isinstance(decided, Refusal):
+        assert parse_dead_letter(decided.record.value).payload == payload
+    elif isinstance(decided, Accepted):
+        if topic.startswith("blobs"):
+            assert decided.record.value == payload
+        else:
+            assert made(decided).quality in (1, 2, 3, 4)

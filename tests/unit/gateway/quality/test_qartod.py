@@ -1,0 +1,209 @@
+"""The roll-up of a channel's tests, and that a sampler's readings carry it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from cloud.wire.schema import FAIL, GOOD, NOT_EVALUATED, SUSPECT, Reading
+from drivers.emulation.faults import Fault
+from drivers.interface import Channel
+from gateway.config import Config, QualityRules, SensorConfig, load
+from gateway.config.quality_rules import DEFAULTS, QualityOptions
+from gateway.daemon.config_changes import Names, compare
+from gateway.quality.minute_means import MinuteMeans
+from gateway.quality.qartod import QartodTests, Verdict
+from gateway.sampling.supervisor import Supervisor
+from tests.support.clocks import SteppingClock
+from tests.support.servers import eventually
+from tests.unit.gateway.sampling.test_sampler import T0_NS, ScriptedDriver, answer, sampler
+
+S = 1_000_000_000
+TEMPERATURE = Channel("temperature", "Cel", "Cel", 0.0, 50.0)
+UNBOUNDED = replace(TEMPERATURE, lower=-math.inf, upper=math.inf)
+RULES = QualityRules(site_range=(5.0, 40.0), max_step=3.0, flat_s=60.0)
+
+
+def judge(rules: QualityRules = RULES, channel: Channel = TEMPERATURE) -> QartodTests:
+    sensor = SensorConfig("dht", "dht11", 1.0, quality={"temperature": rules})
+    return QartodTests(sensor, channel, MinuteMeans(), accumulates=False)
+
+
+@pytest.mark.parametrize(
+    ("value", "held", "verdict"),
+    [
+        (20.0, (), Verdict(GOOD, ())),
+        (4.9, (), Verdict(SUSPECT, ("UNDER_RANGE",))),
+        (40.1, (), Verdict(SUSPECT, ("OVER_RANGE",))),
+        (-0.1, (), Verdict(FAIL, ("UNDER_RANGE",))),
+        (50.1, (), Verdict(FAIL, ("OVER_RANGE",))),
+        (20.0, ("NOISY",), Verdict(SUSPECT, ("NOISY",))),
+        (20.0, ("OVER_RANGE",), Verdict(FAIL, ("OVER_RANGE",))),
+        (20.0, ("ODD",), Verdict(SUSPECT, ("ODD",))),
+        (20.0, ("READ_ERROR",), Verdict(FAIL, ("READ_ERROR",))),
+        (45.0, ("CALIBRATION_EXPIRED",), Verdict(SUSPECT, ("CALIBRATION_EXPIRED", "OVER_RANGE"))),
+    ],
+)
+def test_the_worst_wins(value: float, held: tuple[str, ...], verdict: Verdict) -> None:
+    assert judge().judge(0, value, held) == verdict
+
+
+def test_reasons_add_up() -> None:
+    one = judge()
+    one.judge(0, 20.0)
+    assert one.judge(S, 41.0, ("NOISY",)) == Verdict(SUSPECT, ("NOISY", "OVER_RANGE", "STEP_TOO_HIGH"))
+
+
+def test_a_failed_value_is_no_level_to_compare_with() -> None:
+    one = judge()
+    one.judge(0, 20.0)
+    assert one.judge(S, 60.0).reasons == ("OVER_RANGE",)
+    assert one.judge(2 * S, 20.0) == Verdict(GOOD, ())
+
+
+def test_without_any_test_nothing_is_evaluated() -> None:
+    assert judge(QualityRules(), UNBOUNDED).judge(0, 1e6) == Verdict(NOT_EVALUATED, ())
+    assert judge(QualityRules(), TEMPERATURE).judge(0, 20.0) == Verdict(GOOD, ())
+    assert judge(QualityRules(max_step=1.0), UNBOUNDED).judge(0, 20.0) == Verdict(GOOD, ())
+    # Nobody to compare with.
+    alone = QualityRules(pair_absolute=1.0, pair_window_s=600.0)
+    assert judge(alone, UNBOUNDED).judge(0, 20.0) == Verdict(NOT_EVALUATED, ())
+
+
+def test_other_rules_hold_from_the_next_reading_on() -> None:
+    one = judge()
+    one.judge(0, 20.0)
+    one.rules = replace(RULES, max_step=0.5)
+    assert one.judge(S, 21.0).reasons == ("STEP_TOO_HIGH",)
+
+
+TEXT = """
+[gateway]
+id = "mast-07"
+elevation_m = 2100
+[quality.wind_speed]
+max_step = 12.0
+[quality.temperature]
+off = ["spike"]
+[[sensor]]
+name = "cup"
+driver = "hall-anemometer"
+pin = 17
+slope = 0.765
+[[sensor]]
+name = "fast"
+driver = "hall-anemometer"
+pin = 27
+slope = 0.765
+quality = { max_step = 8.0, off = ["flat"] }
+[[sensor]]
+name = "dht"
+driver = "dht11"
+pin = 4
+quality = { humidity = { site_range = [5, 100] } }
+[[sensor]]
+name = "baro"
+driver = "bp20"
+"""
+
+
+def config(directory: Path, *changes: tuple[str, str]) -> Config:
+    text = TEXT
+    for before, after in changes:
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    file = directory / "gateway.toml"
+    file.write_text(text)
+    return load(file)
+
+
+def test_a_sensor_s_own_key_comes_before_the_section_s_and_that_before_the_default(tmp_path: Path) -> None:
+    cup, fast, dht, baro = config(tmp_path).sensors
+    assert (cup.quality["wind_speed"].max_step, cup.quality["wind_speed"].flat_s) == (12.0, 600.0)
+    assert (fast.quality["wind_speed"].max_step, fast.quality["wind_speed"].flat_s) == (8.0, None)
+    assert (fast.quality["wind_speed"].spike, fast.quality["wind_speed"].site_range) == (6.0, (0.0, 60.0))
+    assert (dht.quality["temperature"].spike, dht.quality["temperature"].max_step) == (None, 4.0)
+    assert dht.quality["humidity"].site_range == (5.0, 100.0)
+    # The standard atmosphere at 2,100 m has 78.51 kPa.
+    assert baro.quality["pressure"].site_range == (72.23, 82.44)
+
+
+def test_a_changed_rule_reaches_the_channels_it_is_for_and_restarts_nobody(tmp_path: Path) -> None:
+    old = config(tmp_path)
+    plan = compare(old, config(tmp_path, ("max_step = 12.0", "max_step = 11.0")))
+    # The other cup has a max_step of its own.
+    assert (plan.sensors, plan.judged, plan.restart) == (Names(), ("cup",), ())
+    assert plan.told()["settings"] == ["sensor.cup.quality"]
+    plan = compare(old, config(tmp_path, ("site_range = [5, 100]", "site_range = [6, 100]")))
+    assert (plan.sensors, plan.judged) == (Names(), ("dht",))
+    plan = compare(old, config(tmp_path, ("max_step = 12.0", "max_step = 11.0"), ("pin = 17", "pin = 22")))
+    assert (plan.sensors, plan.judged) == (Names(changed=("cup",)), ())
+    plan = compare(old, config(tmp_path, ("elevation_m = 2100", "elevation_m = 2000")))
+    assert (plan.sensors, plan.judged, plan.settings) == (
+        Names(),
+        ("baro",),
+        (("gateway", "elevation_m"),),
+    )
+
+
+def test_a_running_sampler_takes_other_rules_without_its_driver_noticing() -> None:
+    clock = SteppingClock(T0_NS, T0_NS + 4 * S)
+    supervisor: list[Supervisor] = []
+
+    def change() -> float:
+        supervisor[0].judge_by("cup", {"wind_speed": QualityRules(max_step=1.0)})
+        return 7.0
+
+    driver = ScriptedDriver(clock, [answer(5.0), change, answer(9.0), answer(9.0)])
+    readings: list[Reading] = []
+    clock.join()
+    station = sampler(driver, readings)
+    supervisor.append(Supervisor([station], clock))
+    supervisor[0].start()
+    assert eventually(lambda: supervisor[0].ended)
+    # The reading under way is judged by them already.
+    assert [(reading.value, reading.quality, reading.reasons) for reading in readings] == [
+        (5.0, GOOD, ()),
+        (7.0, SUSPECT, ("STEP_TOO_HIGH",)),
+        (9.0, SUSPECT, ("STEP_TOO_HIGH",)),
+        (9.0, GOOD, ()),
+    ]
+    assert (driver.stops, len(driver.started_at), supervisor[0].restarts) == (1, 1, 0)
+    # What a successor would be made from, should this one hang.
+    assert station.sensor.quality == {"wind_speed": QualityRules(max_step=1.0)}
+
+
+def test_a_clock_that_is_set_is_no_gap_and_an_unsynced_reading_is_suspect_at_least() -> None:
+    jump_ns = 3_600_000_000_000
+    clock = SteppingClock(T0_NS, T0_NS + 5 * S, synced=False, sets=[(11_500_000_000, jump_ns, True)])
+    driver = ScriptedDriver(clock, [answer(5.0), answer(5.0), answer(7.0), answer(5.0), answer(5.0)])
+    readings: list[Reading] = []
+    station = sampler(driver, readings)
+    station.judge_by({"wind_speed": QualityRules(max_step=1.0)})
+    station.run()
+    assert [(reading.clock, reading.quality, reading.reasons) for reading in readings[:3]] == [
+        ("unsynced", SUSPECT, ("CLOCK_UNSYNCED",)),
+        ("unsynced", SUSPECT, ("CLOCK_UNSYNCED",)),
+        ("synced", SUSPECT, ("STEP_TOO_HIGH",)),
+    ]
+
+
+def test_the_documentation_has_every_default() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "quality.md").read_text()
+    quantities = list(DEFAULTS)
+    assert "| Key | " + " | ".join(f"`{quantity}`" for quantity in quantities) + " |" in text
+    for key in (field.name for field in fields(QualityOptions) if field.name != "off"):
+        cells = " | ".join(_cell(getattr(DEFAULTS[quantity], key)) for quantity in quantities)
+        assert f"| `{key}` | {cells} |" in text
+    configure = (Path(__file__).parents[4] / "docs" / "configure.md").read_text()
+    for key in (field.name for kind in (QualityOptions, Fault) for field in fields(kind)):
+        assert f"\n| `{key}` | " in configure
+
+
+def _cell(default: tuple[float, float] | float | None) -> str:
+    if default is None:
+        return "—"
+    return f"[{default[0]:g}, {default[1]:g}]" if isinstance(default, tuple) else f"{default:.10g}"

@@ -1,0 +1,130 @@
+"""What drivers are told of others: good, young, and from the sensor that the config names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cloud.wire.schema import Reading
+from drivers.emulation.board import EmulatedBoard
+from drivers.emulation.scd4x import EmulatedScd4x
+from drivers.scd4x import Scd4x, Scd4xOptions
+from gateway.config import SensorConfig, check
+from gateway.daemon import build
+from gateway.sampling.compensation import LONGEST_S, Compensation
+from gateway.sampling.run_context import Mast
+from gateway.sampling.supervisor import Supervisor
+from gateway.sequences import Sequences
+from tests.support.masts import simulated
+from tests.support.servers import eventually
+
+GOOD = Reading(
+    gateway="mast-07", channel="baro.pressure", quantity="pressure", unit="kPa",
+    time_us=1_772_337_600_000_000, period_ms=1000, value=78.5, raw=3.1, raw_unit="V", quality=1, reasons=(),
+    run="9f3c21ab04de", seq=1, clock="synced", cal="5d1c0a7e",
+)  # fmt: skip
+AIR = SensorConfig(name="air", driver="scd4x", options=Scd4xOptions(pressure_from="baro"))
+
+
+class Told(Scd4x):
+    """A real one that writes down what it is told."""
+
+    def __init__(self, options: Scd4xOptions) -> None:
+        super().__init__(simulated([]), options)
+        self.told: list[tuple[str, float]] = []
+
+    def compensate(self, quantity: str, value: float) -> None:
+        self.told.append((quantity, value))
+
+
+def told(feeds: Compensation, now_s: float, sensor: SensorConfig = AIR) -> list[tuple[str, float]]:
+    driver = Told(sensor.options)
+    feeds.tell(sensor, driver, now_s)
+    return driver.told
+
+
+def test_the_latest_good_value_of_the_sensor_that_is_named() -> None:
+    feeds = Compensation()
+    assert told(feeds, 0.0) == []
+    feeds.note(GOOD, 100.0)
+    assert told(feeds, 100.0) == [("pressure", 78.5)]
+    feeds.note(replace(GOOD, value=78.6, quality=2), 101.0)
+    feeds.note(replace(GOOD, channel="other.pressure", value=50.0), 102.0)
+    assert told(feeds, 103.0) == [("pressure", 78.6)]
+    assert told(feeds, 103.0, replace(AIR, options=Scd4xOptions())) == []
+
+
+@pytest.mark.parametrize(("quality", "value"), [(3, 78.9), (4, 12.0), (9, None)])
+def test_suspect_failed_and_missing_ones_are_not_told(quality: int, value: float | None) -> None:
+    feeds = Compensation()
+    feeds.note(GOOD, 100.0)
+    feeds.note(replace(GOOD, quality=quality, value=value), 200.0)
+    assert told(feeds, 201.0) == [("pressure", 78.5)]
+
+
+def test_an_old_one_is_not_told() -> None:
+    assert LONGEST_S == 600
+    feeds = Compensation()
+    feeds.note(GOOD, 100.0)
+    assert told(feeds, 700.0) == [("pressure", 78.5)]
+    assert told(feeds, 700.1) == []
+
+
+MAST = """\
+[gateway]
+id = "mast-07"
+[[sensor]]
+name = "baro"
+driver = "bp20"
+[[sensor]]
+name = "sun"
+driver = "pyranometer"
+[[sensor]]
+name = "air"
+driver = "scd4x"
+pressure_from = "{source}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("baro", None),
+        ("barro", 'there is no sensor "barro" (did you mean "baro"?)'),
+        ("sun", '"sun" measures irradiance, not pressure'),
+        ("air", '"air" measures co2, not pressure'),
+    ],
+)
+def test_a_config_names_a_sensor_that_measures_it(tmp_path: Path, source: str, problem: str | None) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(MAST.format(source=source))
+    found = [str(each) for each in check(path)[1]]
+    assert found == ([] if problem is None else [f'{path}:12: sensor["air"].pressure_from: {problem}'])
+
+
+def test_on_a_mast_the_barometers_pressure_reaches_the_chip(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    board_section = '[board]\nkind = "simulated"\nstart = "2026-03-01T00:00:00Z"\nspeed = 1000\n'
+    path.write_text(board_section + MAST.format(source="baro"))
+    config, _ = check(path)
+    assert config is not None
+    board = build.open_fitted_board(config)
+    assert isinstance(board, EmulatedBoard)
+    readings: dict[str, list[Reading]] = {"baro": [], "sun": [], "air": []}
+    mast = Mast(
+        "mast-07", "run", board.clock, Sequences(), lambda one, name: readings[name].append(one), "boot"
+    )
+    supervisor = Supervisor(build.samplers(config.sensors, board, mast), board.clock)
+    supervisor.start()
+    eventually(lambda: len(readings["air"]), until=lambda count: count >= 5)
+    supervisor.stop()
+    chip = board._bench.i2c._devices[0x62]
+    assert isinstance(chip, EmulatedScd4x)
+    # Threads of one instant come in any order: it may be the reading of the second before.
+    hpa = [round((one.value or 0) * 10) for one in readings["baro"]]
+    assert 700 < chip.settings["pressure_hpa"] < 1020
+    assert chip.settings["pressure_hpa"] in hpa
+    assert {one.reasons for one in readings["air"]} == {("WARMING_UP",)}
+    assert {one.quality for one in readings["air"]} == {3}

@@ -1,0 +1,373 @@
+"""Who may look at the status page: tokens and their times, by a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import select
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from buffer.sqlite_outbox import SqliteOutbox
+from gateway.config import StatusConfig
+from gateway.status import Answers, PhoneControl, StatusPage, StatusServer
+from gateway.status.control_socket import ControlError, ControlSocket, _name, ask
+from gateway.status.handlers import is_local
+from gateway.status.temporary_access import PhoneDoor
+from gateway.status.tokens import MOST_WRONG, WINDOW_S, Gate, Verdict, new_token
+from tests.support.servers import eventually
+
+TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
+
+
+class ByHand:
+    """A clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> ByHand:
+    return ByHand()
+
+
+def test_tokens_are_long_random_and_can_be_typed() -> None:
+    tokens = {new_token() for _ in range(1000)}
+    assert len(tokens) == 1000
+    assert {len(token) for token in tokens} == {16}
+    letters = set("".join(tokens))
+    assert len(letters) == 31
+    assert letters.isdisjoint("ilo01")
+
+
+def test_only_the_token_opens_and_only_in_time(clock: ByHand) -> None:
+    gate = Gate(TOKEN, 1060.0, clock)
+    assert gate.admit(TOKEN, "phone") is Verdict.ADMITTED
+    assert gate.admit(TOKEN[:-1], "phone") is Verdict.WRONG
+    assert gate.admit(TOKEN + "x", "phone") is Verdict.WRONG
+    assert gate.admit("", "phone") is Verdict.WRONG
+    assert gate.admit("\udcff", "phone") is Verdict.WRONG
+    assert gate.admit(None, "other") is Verdict.MISSING
+    clock.now_s = 1059.9
+    assert gate.left_s == pytest.approx(0.1)
+    assert gate.admit(TOKEN, "other") is Verdict.ADMITTED
+    clock.now_s = 1060.0
+    assert (gate.left_s, gate.is_open) == (0.0, False)
+    assert gate.admit(TOKEN, "other") is Verdict.CLOSED
+
+
+def test_without_a_token_nobody_is_let_in(clock: ByHand) -> None:
+    gate = Gate(None, None, clock)
+    assert not gate.is_open
+    assert gate.admit("", "any") is Verdict.CLOSED
+    assert gate.admit("None", "any") is Verdict.CLOSED
+
+
+def test_who_guesses_waits_and_nobody_else_does(clock: ByHand) -> None:
+    gate = Gate(TOKEN, None, clock)
+    for _ in range(MOST_WRONG):
+        assert gate.admit("guess", "liar") is Verdict.WRONG
+        clock.now_s += 1
+    # Not even the right one is looked at: else it would be worth going on.
+    assert gate.admit(TOKEN, "liar") is Verdict.WAIT
+    assert gate.admit(TOKEN, "phone") is Verdict.ADMITTED
+    clock.now_s = 1000.0 + WINDOW_S - 0.1
+    assert gate.admit(TOKEN, "liar") is Verdict.WAIT
+    clock.now_s = 1000.0 + WINDOW_S
+    assert gate.admit(TOKEN, "liar") is Verdict.ADMITTED
+
+
+def test_a_page_that_was_left_open_is_not_guessing(clock: ByHand) -> None:
+    gate = Gate(TOKEN, None, clock, ["earlier"])
+    for _ in range(3 * MOST_WRONG):
+        assert gate.admit("earlier", "phone") is Verdict.EARLIER
+    assert gate.admit(TOKEN, "phone") is Verdict.ADMITTED
+
+
+def test_to_have_no_token_is_not_to_guess(clock: ByHand) -> None:
+    gate = Gate(TOKEN, None, clock)
+    for _ in range(3 * MOST_WRONG):
+        assert gate.admit(None, "phone") is Verdict.MISSING
+    assert gate.admit(TOKEN, "phone") is Verdict.ADMITTED
+
+
+@pytest.mark.parametrize(
+    ("peer", "own", "local"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("::1", "::1", True),
+        ("192.168.1.5", "192.168.1.5", True),
+        ("192.168.1.9", "192.168.1.5", False),
+        ("fe80::1%eth0", "fe80::2%eth0", False),
+        ("10.0.0.1", "127.0.0.1", False),
+    ],
+)
+def test_local_is_this_machine_only(peer: str, own: str, local: bool) -> None:
+    assert is_local(peer, own) is local
+
+
+# Over real HTTP.
+
+
+@contextmanager
+def served(gate: Gate, *, free_for_locals: bool = False) -> Iterator[http.client.HTTPConnection]:
+    answers = Answers(lambda: {"gateway": "mast-07", "channels": {}, "main_loop_ago_s": 20.0})
+    server = StatusServer("127.0.0.1", 0, answers, gate, free_for_locals=free_for_locals)
+    server.start()
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    try:
+        yield connection
+    finally:
+        connection.close()
+        server.stop()
+
+
+def get(
+    connection: http.client.HTTPConnection, path: str, **headers: str
+) -> tuple[int, http.client.HTTPMessage, str]:
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    return answer.status, answer.headers, answer.read().decode()
+
+
+@pytest.mark.parametrize("path", ["/", "/api/status", "/api/events", "/api/pulses", "/metrics", "/nothing"])
+def test_without_its_token_nothing_is_told(path: str) -> None:
+    with served(Gate(TOKEN)) as connection:
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": f"fieldgate-{connection.port}=no"}):
+            status, _, text = get(connection, path, **headers)
+            assert status == 401
+            assert "mast-07" not in text
+
+
+def test_health_says_no_more_than_ok_to_others() -> None:
+    with served(Gate(TOKEN)) as connection:
+        assert get(connection, "/healthz")[::2] == (503, "not ok\n")
+    with served(Gate(None), free_for_locals=True) as connection:
+        assert get(connection, "/healthz")[::2] == (
+            503,
+            "the main loop has not come round for 20 s\n",
+        )
+
+
+def test_a_token_in_the_address_becomes_a_cookie() -> None:
+    with served(Gate(TOKEN)) as connection:
+        status, headers, _ = get(connection, f"/?t={TOKEN}")
+        assert (status, headers["Location"]) == (303, "/")
+        name = f"fieldgate-{connection.port}"
+        assert headers["Set-Cookie"] == f"{name}={TOKEN}; HttpOnly; Path=/; SameSite=Strict"
+        status, headers, page = get(connection, "/", Cookie=f"{name}={TOKEN}")
+        assert (status, headers["Referrer-Policy"]) == (200, "no-referrer")
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert TOKEN not in page
+        # Nobody is sent elsewhere.
+        assert get(connection, f"//example.org/?t={TOKEN}")[1]["Location"] == "/"
+
+
+def test_the_cookie_lives_as_long_as_the_door(clock: ByHand) -> None:
+    with served(Gate(TOKEN, 1090.0, clock)) as connection:
+        assert "Max-Age=91" in get(connection, f"/?t={TOKEN}")[1]["Set-Cookie"]
+        cookie = {"Cookie": f"fieldgate-{connection.port}={TOKEN}"}
+        assert json.loads(get(connection, "/api/status", **cookie)[2])["closes_in_s"] == 90
+        clock.now_s = 1090.0
+        status, _, text = get(connection, "/", **cookie)
+        assert status == 403
+        assert "sudo fieldgate phone" in text
+
+
+def test_prometheus_brings_it_as_a_header() -> None:
+    with served(Gate(TOKEN)) as connection:
+        status, _, text = get(connection, "/metrics", Authorization=f"Bearer {TOKEN}")
+        assert status == 200
+        assert "fieldgate_build_info" in text
+
+
+def test_guessing_over_http_is_slowed(caplog: pytest.LogCaptureFixture) -> None:
+    with served(Gate(TOKEN)) as connection:
+        for number in range(MOST_WRONG):
+            status, _, text = get(connection, f"/?t=guess{number}")
+            assert status == 401
+            assert "That token does not open it" in text
+        status, headers, _ = get(connection, f"/?t={TOKEN}")
+        assert (status, headers["Retry-After"]) == (429, "60")
+    assert "event=status.refused peer=127.0.0.1 verdict=wrong" in caplog.text
+    assert "guess0" not in caplog.text
+
+
+def test_no_log_line_has_a_token(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    with served(Gate(TOKEN)) as connection:
+        get(connection, f"/?t={TOKEN}")
+        get(connection, f"/nothing?t={TOKEN}")
+    assert "event=status.request" in caplog.text
+    assert TOKEN not in caplog.text
+
+
+def test_nothing_can_be_changed_over_it() -> None:
+    with served(Gate(TOKEN)) as connection:
+        connection.request("POST", "/", headers={"Cookie": f"fieldgate-{connection.port}={TOKEN}"})
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == 405
+
+
+def test_a_stream_ends_when_its_door_closes(clock: ByHand) -> None:
+    with served(Gate(TOKEN, 1060.0, clock)) as connection:
+        connection.request("GET", "/api/events", headers={"Cookie": f"fieldgate-{connection.port}={TOKEN}"})
+        stream = connection.getresponse()
+        assert stream.readline() == b"event: recent\n"
+        clock.now_s = 1061.0
+        # At its end, not at a time-out.
+        assert b"event: status\n" in stream.read()
+
+
+# The door.
+
+
+def test_the_door_closes_by_itself(clock: ByHand) -> None:
+    door = PhoneDoor(Answers(lambda: {"channels": {}}), clock)
+    opened = door.open("127.0.0.1", 0, 60.0)
+    port = int(opened.url.rstrip("/").rpartition(":")[2])
+    assert opened.seconds == 3600.0
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    assert get(connection, "/api/status", Authorization=f"Bearer {opened.token}")[0] == 200
+    # The door is for phones: from this machine, too, it wants its token.
+    assert get(connection, "/api/status")[0] == 401
+    connection.close()
+    clock.now_s += 3599.0
+    door.check()
+    socket.create_connection(("127.0.0.1", port), timeout=10).close()
+    clock.now_s += 1.0
+    door.check()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=10)
+    assert door.close() is False
+
+
+def test_opening_again_makes_a_new_token_and_ends_the_old_one(clock: ByHand) -> None:
+    door = PhoneDoor(Answers(lambda: {"channels": {}}), clock)
+    try:
+        first = door.open("127.0.0.1", 0, 60.0)
+        second = door.open("127.0.0.1", 0, 1.0)
+        assert first.token != second.token
+        port = int(second.url.rstrip("/").rpartition(":")[2])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        status, _, text = get(connection, "/api/status", Authorization=f"Bearer {first.token}")
+        assert (status, "Scan the newest code" in text) == (401, True)
+        connection.close()
+    finally:
+        assert door.close() is True
+
+
+def test_a_taken_port_is_passed_over(free_port: int) -> None:
+    page = StatusPage(Answers(lambda: {"channels": {}}))
+    page.listen(StatusConfig("127.0.0.1", free_port))
+    try:
+        opened = page.phone.open("127.0.0.1", page.port, 1.0)
+        assert opened.url != f"http://127.0.0.1:{free_port}/"
+    finally:
+        page.stop()
+
+
+# What the command asks.
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Iterator[Path]:
+    opened = SqliteOutbox(tmp_path / "outbox.db")
+    try:
+        yield tmp_path / "outbox.db"
+    finally:
+        opened.close()
+
+
+def test_the_command_reaches_the_daemon_that_uses_the_outbox(outbox: Path) -> None:
+    page = StatusPage(Answers(lambda: {"channels": {}}))
+    control = ControlSocket(outbox, PhoneControl(page))
+    control.start()
+    try:
+        opened = ask(outbox, {"do": "phone-open", "address": "127.0.0.1", "minutes": 5})
+        assert opened["seconds"] == 300.0
+        assert ask(outbox, {"do": "phone-close"}) == {"was_open": True}
+        assert ask(outbox, {"do": "phone-close"}) == {"was_open": False}
+        for wrong, said in (
+            ({"do": "reboot"}, "can be asked"),
+            ({"do": "phone-open", "address": "no", "minutes": 5}, "'no' does not appear to be"),
+            ({"do": "phone-open", "address": "127.0.0.1", "minutes": 0}, "above 0 and at most 1440"),
+            ({"do": "phone-open", "address": "127.0.0.1", "minutes": True}, "above 0 and at most 1440"),
+            ({"do": "phone-open", "address": "192.0.2.1", "minutes": 5}, "Cannot assign requested address"),
+        ):
+            with pytest.raises(ControlError, match=said):
+                ask(outbox, wrong)
+    finally:
+        control.stop()
+        page.stop()
+    with pytest.raises(ControlError, match="can't be asked"):
+        ask(outbox, {"do": "phone-close"})
+
+
+def test_other_users_are_refused(outbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def answer(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        asked.append(request)
+        return {}
+
+    def another_user(connected: socket.socket) -> tuple[int, int, int]:
+        if threading.current_thread() is threading.main_thread():
+            # Asks when the door is shut already: the reason is behind it.
+            shut = select.poll()
+            shut.register(connected, select.POLLRDHUP)
+            assert shut.poll(20_000)
+        return os.getpid(), 12345, 12345
+
+    control = ControlSocket(outbox, answer, frozenset())
+    control.start()
+    try:
+        monkeypatch.setattr("gateway.status.control_socket._other_side", another_user)
+        with pytest.raises(ControlError, match="only root and the daemon's own user"):
+            ask(outbox, {"do": "phone-close"})
+        assert asked == []
+    finally:
+        control.stop()
+
+
+def test_who_answers_in_the_daemons_place_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db"
+    with pytest.raises(ControlError, match="no daemon runs"):
+        ask(path, {"do": "phone-close"})
+    impostor = ControlSocket(path, lambda _: {"token": "mine"})
+    impostor.start()
+    try:
+        # Whoever holds the outbox is another process than the one that answers.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("gateway.status.control_socket.user_of", lambda _: os.getpid() + 1)
+            with pytest.raises(ControlError, match="in the place of the daemon"):
+                ask(path, {"do": "phone-close"})
+    finally:
+        impostor.stop()
+
+
+def test_a_client_that_says_nonsense_is_told_so(outbox: Path) -> None:
+    control = ControlSocket(outbox, lambda _: {"ok": True})
+    control.start()
+    try:
+        for sent in (b"{\n", b"[]\n", b"\xff\n"):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+                asking.connect(_name(outbox))
+                asking.settimeout(10)
+                asking.sendall(sent)
+                assert b"error" in asking.recv(4096)
+        assert eventually(lambda: ask(outbox, {})) == {"ok": True}
+    finally:
+        control.stop()

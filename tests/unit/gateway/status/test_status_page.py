@@ -1,0 +1,203 @@
+"""The status over HTTP: page, events, metrics and health of a real server on the loopback."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud.wire.schema import Reading
+from gateway.quality.reasons import REASONS
+from gateway.sampling.last_readings import RECENT, LastReadings
+from gateway.status import Answers, StatusServer
+from gateway.status.handlers import problems
+from gateway.status.metrics import render
+from gateway.system.host import vitals
+
+STATUS: dict[str, Any] = {
+    "gateway": "mast-07",
+    "sampled": 120,
+    "confirmed": 118,
+    "broker_dropped": None,
+    "uplink": "draining",
+    "clock": "synced",
+    "mqtt_connected": True,
+    "outbox_records": 2,
+    "kafka_confirmed_ago_s": 1.5,
+    "main_loop_ago_s": 0.4,
+    "forwarder_stuck": False,
+    "machine": {"version": "0.1.0", "cpu_celsius": None, "disk_free_bytes": 10_000_000},
+    "channels": {
+        "cup.wind_speed": {
+            "time": "2026-05-28T20:27:00.500Z",
+            "value": 7.235,
+            "unit": "m/s",
+            "raw": 9.0,
+            "raw_unit": "Hz",
+            "quality": 1,
+            "reasons": [],
+        },
+        "dht.temperature": {
+            "time": "2026-05-28T20:27:00.000Z",
+            "value": None,
+            "unit": "Cel",
+            "raw": None,
+            "raw_unit": None,
+            "quality": 9,
+            "reasons": ["CHECKSUM"],
+        },
+    },
+}
+
+
+@pytest.fixture
+def told() -> dict[str, Any]:
+    return dict(STATUS)
+
+
+@pytest.fixture
+def connection(told: dict[str, Any], free_port: int) -> Iterator[http.client.HTTPConnection]:
+    answers = Answers(lambda: told, lambda: {"cup.wind_speed": [[1, 7.0], [2, None]]})
+    server = StatusServer("127.0.0.1", free_port, answers)
+    server.start()
+    connection = http.client.HTTPConnection("127.0.0.1", free_port, timeout=60)
+    try:
+        yield connection
+    finally:
+        connection.close()
+        server.stop()
+
+
+def get(connection: http.client.HTTPConnection, path: str) -> tuple[int, str, str]:
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    return answer.status, answer.headers["Content-Type"], answer.read().decode()
+
+
+def test_the_page_holds_all_that_it_needs(connection: http.client.HTTPConnection) -> None:
+    status, kind, page = get(connection, "/")
+    assert (status, kind) == (200, "text/html; charset=utf-8")
+    assert "/*WORDS*/" not in page
+    assert json.dumps(REASONS["CHECKSUM"])[1:-1] in page
+    for address in ("http://", "https://", "src=", "@import", "url("):
+        assert address not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_metrics_in_prometheus_text_format(connection: http.client.HTTPConnection) -> None:
+    status, kind, text = get(connection, "/metrics")
+    assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    lines = text.splitlines()
+    for line in (
+        'fieldgate_build_info{version="0.1.0",gateway="mast-07"} 1',
+        "# TYPE fieldgate_sampled_total counter",
+        "fieldgate_sampled_total 120",
+        "fieldgate_kafka_confirmed_age_seconds 1.5",
+        'fieldgate_uplink{state="draining"} 1',
+        'fieldgate_uplink{state="healthy"} 0',
+        "fieldgate_clock_synced 1",
+        'fieldgate_reading_value{channel="cup.wind_speed",unit="m/s"} 7.235',
+        'fieldgate_reading_quality{channel="dht.temperature"} 9',
+        'fieldgate_reading_timestamp_seconds{channel="cup.wind_speed"} 1780000020.5',
+    ):
+        assert line in lines
+    # What nobody knows has no sample.
+    assert "broker_dropped" not in text
+    assert "cpu_temperature" not in text
+    assert 'fieldgate_reading_value{channel="dht.temperature"' not in text
+    families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(families) == len(set(families))
+
+
+def test_labels_are_escaped() -> None:
+    assert r'gateway="a\"b\\c\nd"' in render({**STATUS, "gateway": 'a"b\\c\nd'})
+
+
+def test_health_is_about_what_a_new_process_might_mend(
+    connection: http.client.HTTPConnection, told: dict[str, Any]
+) -> None:
+    assert get(connection, "/healthz")[::2] == (200, "ok\n")
+    told |= {"uplink": "spilling", "mqtt_connected": False}
+    assert get(connection, "/healthz")[0] == 200
+    told |= {"main_loop_ago_s": 16.0}
+    status, _, text = get(connection, "/healthz")
+    assert (status, text) == (503, "the main loop has not come round for 16 s\n")
+    assert problems({**STATUS, "stuck": ["forwarder"]}) == ["forwarder does not get on"]
+
+
+def test_events_tell_the_past_once_and_then_what_changes(
+    connection: http.client.HTTPConnection, told: dict[str, Any]
+) -> None:
+    connection.request("GET", "/api/events")
+    stream = connection.getresponse()
+    assert stream.headers["Content-Type"] == "text/event-stream"
+
+    def event() -> tuple[str, Any]:
+        name, data, _ = (stream.readline().decode().rstrip("\n") for _ in range(3))
+        return name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
+
+    assert event() == ("recent", {"cup.wind_speed": [[1, 7.0], [2, None]]})
+    assert event() == ("status", STATUS)
+    told["sampled"] = 132
+    name, status = event()
+    while status["sampled"] != 132:
+        name, status = event()
+    assert name == "status"
+
+
+def test_pages_that_follow_are_bounded(connection: http.client.HTTPConnection) -> None:
+    port = connection.port
+    streams = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(8)]
+    try:
+        for each in streams:
+            each.request("GET", "/api/events")
+        # Kept: an answer that is forgotten closes its connection.
+        answers = [each.getresponse() for each in streams]
+        assert [answer.status for answer in answers] == [200] * 8
+        assert get(connection, "/api/events")[0] == 503
+        assert get(connection, "/api/status")[0] == 200
+    finally:
+        for each in streams:
+            each.close()
+
+
+def test_nothing_else_is_there(connection: http.client.HTTPConnection) -> None:
+    assert get(connection, "/../etc/passwd")[0] == 404
+    connection.request("POST", "/api/status")
+    assert connection.getresponse().status == 405
+
+
+def test_vitals_are_the_kernels(tmp_path: Path) -> None:
+    for name, text in {
+        "sys/class/thermal/thermal_zone0/temp": "51540\n",
+        "proc/loadavg": "0.42 0.30 0.25 1/90 1234\n",
+        "proc/uptime": "3600.5 7000.1\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = vitals(tmp_path / "outbox.db", tmp_path)
+    assert (found.cpu_celsius, found.load, found.uptime_s) == (51.54, 0.42, 3600.5)
+    assert found.disk_free_bytes is not None
+    (tmp_path / "proc/loadavg").write_text("")
+    nothing = vitals(tmp_path / "missing/outbox.db", tmp_path)
+    assert (nothing.load, nothing.disk_free_bytes) == (None, None)
+
+
+def test_the_last_readings_of_each_channel_are_remembered() -> None:
+    last = LastReadings()
+    for seq in range(1, RECENT + 11):
+        value = None if seq % 2 else float(seq)
+        last.note(
+            Reading(
+                gateway="mast-07", channel="cup.wind_speed", quantity="wind_speed", unit="m/s",
+                time_us=seq * 1_000_000, period_ms=1000, value=value, raw=9.0, raw_unit="Hz",
+                quality=9 if value is None else 1, reasons=(), run="r", seq=seq, clock="synced", cal=None,
+            )
+        )  # fmt: skip
+    points = last.recent()["cup.wind_speed"]
+    assert (len(points), points[0], points[-1]) == (RECENT, [11_000, None], [130_000, 130.0])
+    last.keep([])
+    assert last.recent() == {}

@@ -1,0 +1,140 @@
+"""Repetitions are held back and counted, the last word always comes, and no day has more than a megabyte."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import pytest
+
+from gateway.system.logs.rate_limit import (
+    AGAIN_S,
+    BYTES_AT_ONCE,
+    BYTES_PER_S,
+    ENTRY_BYTES,
+    IN_A_ROW,
+    Bounded,
+)
+
+DAY_S = 86_400
+
+
+class Told(logging.Handler):
+    """Keeps the lines that come through, with the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[tuple[float, str]] = []
+        self.records: list[logging.LogRecord] = []
+        self.now_s = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append((self.now_s, self.format(record)))
+        self.records.append(record)
+
+    @property
+    def messages(self) -> list[str]:
+        return [line for _, line in self.lines]
+
+
+class Log:
+    """A bounded log on a clock of the test's own; each second the daemon's main loop comes round."""
+
+    def __init__(self) -> None:
+        self.told = Told()
+        self.bounded = Bounded(self.told, lambda: self.told.now_s)
+
+    def at(self, second: float) -> None:
+        self.told.now_s = second
+        self.bounded.tell_overdue()
+
+    def write(self, template: str, *arguments: object, level: int = logging.WARNING) -> None:
+        self.bounded.handle(logging.LogRecord("gateway.x", level, "x.py", 1, template, arguments, None))
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def test_a_repetition_is_counted_and_its_last_word_comes(log: Log) -> None:
+    for number in range(IN_A_ROW + 4):
+        log.write("event=kafka.error error=%s", f"e{number}")
+    assert log.told.messages == [f"event=kafka.error error=e{number}" for number in range(IN_A_ROW)]
+    log.at(AGAIN_S - 1)
+    assert len(log.told.messages) == IN_A_ROW
+    log.at(AGAIN_S)
+    # Nothing came meanwhile: the last one is told, three before it are counted.
+    assert log.told.messages[IN_A_ROW:] == [f"event=kafka.error error=e{IN_A_ROW + 3} suppressed=3"]
+    log.at(5 * AGAIN_S)
+    assert len(log.told.messages) == IN_A_ROW + 1
+    log.write("event=kafka.error error=%s", "again")
+    assert log.told.messages[-1] == "event=kafka.error error=again"
+
+
+def test_one_thing_does_not_hide_another(log: Log) -> None:
+    for _ in range(100):
+        log.write("event=sensor.silent sensor=%s error=%s", "baro", "dead")
+    log.write("event=sensor.silent sensor=%s error=%s", "dht", "dead")
+    log.write("event=sensor.answers sensor=%s", "baro")
+    log.write("a line of a library: %d", 1)
+    assert log.told.messages[IN_A_ROW:] == [
+        "event=sensor.silent sensor=dht error=dead",
+        "event=sensor.answers sensor=baro",
+        "a line of a library: 1",
+    ]
+
+
+def test_all_problems_of_a_config_are_told(log: Log) -> None:
+    for number in range(30):
+        log.write("event=config.refused problem=%s", f"gateway.toml:{number}: wrong", level=logging.ERROR)
+    assert len(log.told.messages) == 30
+
+
+def test_what_ends_the_daemon_is_always_told(log: Log) -> None:
+    for _ in range(50):
+        log.write("event=thread.died threads=%s", "forwarder", level=logging.CRITICAL)
+    assert len(log.told.messages) == 50
+
+
+def test_a_held_back_exception_is_told_with_its_traceback_and_keeps_nothing_alive(log: Log) -> None:
+    try:
+        raise ValueError("boom")
+    except ValueError as error:
+        for _ in range(IN_A_ROW + 1):
+            line = logging.LogRecord(
+                "x", logging.ERROR, "x.py", 1, "event=sampler.died sensor=%s error=%s", ("a", error),
+                (ValueError, error, error.__traceback__),
+            )  # fmt: skip
+            log.bounded.handle(line)
+    log.at(AGAIN_S)
+    assert "ValueError: boom" in log.told.messages[-1]
+    assert log.told.records[-1].exc_info is None
+    assert log.told.records[-1].args == ("a", "boom")
+
+
+def test_arguments_that_do_not_fit_harm_nobody(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
+    log.write("event=a number=%d", "no number")
+    log.write("event=b number=%d", 1)
+    assert log.told.messages == ["event=b number=1"]
+    assert "Logging error" in capsys.readouterr().err
+
+
+def test_no_day_has_more_than_a_megabyte_whatever_comes(log: Log) -> None:
+    """Lines of hundreds of kinds all the time, for two days: any 24 hours of it."""
+    dice = random.Random(7)
+    for second in range(0, 2 * DAY_S, 600):
+        log.at(float(second))
+        for _ in range(500 if second == DAY_S else 40):
+            log.write("event=message.refused topic=%s reason=%s", f"t/{dice.randrange(400)}", "x" * 600)
+    total, begin, most = 0, 0, 0
+    sizes = [(at_s, len(line) + ENTRY_BYTES) for at_s, line in log.told.lines]
+    for at_s, size in sizes:
+        total += size
+        while sizes[begin][0] <= at_s - DAY_S:
+            total -= sizes[begin][1]
+            begin += 1
+        most = max(most, total)
+    assert most <= BYTES_AT_ONCE + DAY_S * BYTES_PER_S < 1_000_000
+    # The allowance is there to be used.
+    assert most > 800_000

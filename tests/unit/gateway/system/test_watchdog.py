@@ -1,0 +1,165 @@
+"""Who is stuck, and who only waits; on a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.system.watchdog import Shown, Stuck, Watch, Watchdog, sleeps_in_kernel
+from tests.support.servers import eventually
+
+PERIOD_S = 60.0
+
+
+@dataclass
+class Scene:
+    """Parts whose marks the test sets, and threads that sleep in the kernel."""
+
+    now_s: float = 1000.0
+    shown: list[Shown] = field(default_factory=list)
+    asleep: set[int] = field(default_factory=set)
+
+    def watch(self) -> Watch:
+        return Watch(lambda: self.shown, PERIOD_S, lambda: self.now_s, lambda thread: thread in self.asleep)
+
+    def show(self, mark: Hashable | None, *, periods: float = 0.5, plus_s: float = 0.0) -> None:
+        self.shown = [Shown("part", mark, periods, plus_s, thread=7)]
+
+    def after(self, watch: Watch, seconds: int) -> list[Stuck]:
+        """Look each second."""
+        stuck: list[Stuck] = []
+        for _ in range(seconds):
+            self.now_s += 1.0
+            stuck = watch.look()
+        return stuck
+
+
+def test_the_same_mark_for_longer_than_allowed_is_stuck() -> None:
+    scene = Scene()
+    watch = scene.watch()
+    scene.show(1)
+    # The first look sees the mark, the next thirty that it stays.
+    assert scene.after(watch, 31) == []
+    assert scene.after(watch, 1) == [Stuck("part", 31.0)]
+    scene.show(2)
+    assert scene.after(watch, 31) == []
+    assert scene.after(watch, 1) == [Stuck("part", 31.0)]
+
+
+def test_seconds_of_its_own_come_on_top() -> None:
+    scene = Scene()
+    watch = scene.watch()
+    scene.show("batch", periods=1.0, plus_s=120.0)
+    assert scene.after(watch, 181) == []
+    assert scene.after(watch, 1) == [Stuck("part", 181.0)]
+
+
+def test_nothing_to_do_is_no_standstill_and_begins_anew() -> None:
+    scene = Scene()
+    watch = scene.watch()
+    scene.show(1)
+    assert scene.after(watch, 30) == []
+    scene.show(None)
+    assert scene.after(watch, 1000) == []
+    scene.show(1)
+    assert scene.after(watch, 31) == []
+
+
+def test_a_part_that_goes_and_comes_begins_anew() -> None:
+    scene = Scene()
+    watch = scene.watch()
+    scene.show(1)
+    scene.after(watch, 30)
+    scene.shown = []
+    scene.after(watch, 1)
+    scene.show(1)
+    assert scene.after(watch, 31) == []
+
+
+def test_a_thread_that_waits_for_the_disk_is_never_stuck() -> None:
+    scene = Scene(asleep={7})
+    watch = scene.watch()
+    scene.show(1)
+    assert scene.after(watch, 3600) == []
+    # Not in the kernel any more, and still no step further.
+    scene.asleep.clear()
+    assert scene.after(watch, 30) == []
+    assert scene.after(watch, 1) == [Stuck("part", 31.0)]
+
+
+def test_what_a_suspended_process_has_not_seen_does_not_count() -> None:
+    scene = Scene()
+    watch = scene.watch()
+    scene.show(1)
+    scene.after(watch, 1)
+    for _ in range(10):
+        scene.now_s += 600.0
+        assert watch.look() == []
+    # Ten long looks counted two seconds each.
+    assert scene.after(watch, 10) == []
+    assert scene.after(watch, 1) == [Stuck("part", 31.0)]
+
+
+@given(st.lists(st.integers(0, 30), max_size=50))
+def test_steps_in_time_are_never_stuck_however_they_come(pauses_s: list[int]) -> None:
+    scene = Scene()
+    watch = scene.watch()
+    for step, pause_s in enumerate(pauses_s):
+        scene.show(step)
+        assert scene.after(watch, 1 + pause_s) == []
+
+
+def test_two_parts_are_judged_apart() -> None:
+    scene = Scene()
+    watch = scene.watch()
+    for step in range(40):
+        scene.shown = [Shown("writer", 1, 0.5), Shown("forwarder", step, 0.25)]
+        found = scene.after(watch, 1)
+    assert [each.part for each in found] == ["writer"]
+
+
+@pytest.mark.parametrize(
+    ("stat", "asleep"),
+    [
+        ("71 (outbox-writer) D 1 71", True),
+        ("71 (outbox-writer) S 1 71", False),
+        ("71 (odd) D name) R 1 71", False),
+        ("", False),
+    ],
+)
+def test_the_state_of_a_thread(tmp_path: Path, stat: str, asleep: bool) -> None:
+    place = tmp_path / "proc/self/task/71"
+    place.mkdir(parents=True)
+    (place / "stat").write_text(stat)
+    assert sleeps_in_kernel(71, tmp_path) is asleep
+    assert not sleeps_in_kernel(72, tmp_path)
+
+
+def test_pings_end_while_a_part_is_stuck_and_come_again(caplog: pytest.LogCaptureFixture) -> None:
+    marks: dict[str, Hashable | None] = {"part": None}
+    told: list[str] = []
+    watch = Watch(lambda: [Shown("part", marks["part"], 0.5)], 0.3, asleep=lambda _: False)
+    watchdog = Watchdog(watch, told.append)
+    watchdog.start()
+    try:
+        eventually(lambda: told.count("WATCHDOG=1"), until=lambda n: n > 2)
+        marks["part"] = 1
+        eventually(lambda: watchdog.stuck, until=lambda stuck: stuck == ("part",))
+        pings = told.count("WATCHDOG=1")
+        eventually(lambda: len([each for each in told if "part for" in each]), until=lambda n: n > 20)
+        assert told.count("WATCHDOG=1") == pings
+        assert "event=watchdog.stuck part=part" in caplog.text
+        marks["part"] = None
+        eventually(lambda: told.count("WATCHDOG=1"), until=lambda n: n > pings)
+        assert watchdog.stuck == ()
+        assert "event=watchdog.moves part=part" in caplog.text
+    finally:
+        watchdog.stop()
+    pings = told.count("WATCHDOG=1")
+    watchdog.stop()
+    assert told.count("WATCHDOG=1") == pings

@@ -1,0 +1,548 @@
+"""Rules on readings: when alerts are raised, by what, and that nothing late sends anybody out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloud.wire.alert_records import AlertRecord
+from cloud.wire.command_records import Command
+from cloud.wire.fields import InvalidFields
+from spark_jobs.alerting.alarm import Move
+from spark_jobs.alerting.channel_state import Orphan, Sample
+from spark_jobs.alerting.engine import Engine, Interval
+from spark_jobs.alerting.evaluator import Told
+from spark_jobs.alerting.notifications import Teller, closing, command_id, merged_row
+from spark_jobs.alerting.rules import Anomaly, Recovery, Rules
+from spark_jobs.alerting.rules_file import parse_rules
+
+S = 1_000_000
+T0 = 1_780_000_020 * S
+HOT = """
+[[rule]]
+name = "hot"
+kind = "threshold"
+quantity = "temperature"
+above = 60.0
+clear = 55.0
+"""
+
+
+def rules(text: str) -> Rules:
+    return parse_rules(text, "rules.toml")
+
+
+def sample(
+    second: float,
+    value: float | None,
+    *,
+    channel: str = "box.temperature",
+    gateway: str = "mast-07",
+    quality: int = 1,
+    replayed: bool = False,
+    period_s: float = 1.0,
+) -> Sample:
+    time_us = T0 + round(second * S)
+    return Sample(gateway, channel, time_us, round(period_s * S), value, quality, replayed, time_us + S)
+
+
+def run(engine: Engine, samples: Iterable[Sample]) -> list[Told]:
+    """Each sample judged a second after its time, as a live stream would."""
+    return [told for item in samples for told in engine.observe([item], item.time_us + S)]
+
+
+def short(told: Iterable[Told]) -> list[tuple[str, float, float, bool]]:
+    return [(t.move.name, (t.since_us - T0) / S, (t.time_us - T0) / S, t.live) for t in told]
+
+
+def ids(told: Iterable[Told]) -> list[str]:
+    return [record.id for record in Teller().tell(told, T0)[0]]
+
+
+# Thresholds ----------------------------------------------------------------------------------------------
+
+
+def test_raised_by_the_first_value_beyond_and_cleared_where_it_is_well_again() -> None:
+    engine = Engine(rules(HOT))
+    told = run(engine, [sample(at, value) for at, value in enumerate([50, 60, 61, 57, 62, 55.1, 55, 40, 65])])
+    assert short(told) == [("RAISED", 2, 2, True), ("CLEARED", 2, 6, True), ("RAISED", 8, 8, True)]
+    assert [t.value for t in told] == [61, 55, 65]
+
+
+def test_held_off_until_the_violation_has_lasted() -> None:
+    engine = Engine(rules(HOT + 'for = "3s"\n'))
+    # 57 is neither beyond nor well: what isn't raised yet begins anew, what is raised stays.
+    values = [61, 61, 61, 57, 61, 61, 61, 61, 57, 61, 50]
+    assert short(run(engine, [sample(at, value) for at, value in enumerate(values)])) == [
+        ("RAISED", 4, 7, True),
+        ("CLEARED", 4, 10, True),
+    ]
+
+
+def test_below_a_limit() -> None:
+    engine = Engine(rules('[[rule]]\nname = "low"\nkind = "threshold"\nbelow = 11.0\nclear = 12.0\n'))
+    told = run(engine, [sample(at, value) for at, value in enumerate([11, 10.9, 11.5, 12])])
+    assert short(told) == [("RAISED", 1, 1, True), ("CLEARED", 1, 3, True)]
+
+
+@given(
+    st.lists(st.sampled_from([50.0, 57.0, 61.0]), max_size=60),
+    st.integers(0, 5),
+)
+def test_as_a_regular_expression_over_the_verdicts_says(values: list[float], hold_s: int) -> None:
+    engine = Engine(rules(f'{HOT}for = "{hold_s}s"\n'))
+    told = run(engine, [sample(at, value) for at, value in enumerate(values)])
+    verdicts = "".join({50.0: "W", 57.0: "B", 61.0: "V"}[value] for value in values)
+    expected = []
+    for found in re.finditer(f"V{{{hold_s + 1}}}[VB]*(W?)", verdicts):
+        expected.append(("RAISED", found.start(), found.start() + hold_s, True))
+        if found[1]:
+            expected.append(("CLEARED", found.start(), found.end() - 1, True))
+    assert short(told) == expected
+
+
+def test_only_good_and_unevaluated_values_are_judged() -> None:
+    engine = Engine(rules(HOT + 'for = "2s"\n'))
+    samples = [sample(at, None if q == 9 else 70, quality=q) for at, q in enumerate([3, 4, 9, 3, 4])]
+    assert run(engine, samples) == []
+    # Nor do they end or interrupt what is violated.
+    later = [sample(10, 70, quality=2), sample(11, 20, quality=4), sample(12, 70), sample(13, 20, quality=3)]
+    assert short(run(engine, later)) == [("RAISED", 10, 12, True)]
+
+
+def test_a_gap_begins_the_hold_off_anew() -> None:
+    engine = Engine(rules(HOT + 'for = "30s"\n'))
+    assert run(engine, [sample(0, 70), sample(1, 70), sample(100, 70)]) == []
+    assert short(run(engine, [sample(at, 70) for at in range(101, 132)])) == [("RAISED", 100, 130, True)]
+
+
+# Late data -----------------------------------------------------------------------------------------------
+
+_LIVE = st.lists(st.sampled_from([50.0, 57.0, 61.0]), min_size=5, max_size=40)
+
+
+@given(_LIVE, st.data())
+def test_late_and_repeated_data_neither_raise_live_alerts_nor_change_them(
+    values: list[float], data: st.DataObject
+) -> None:
+    text = HOT + 'for = "2s"\n'
+    samples = [sample(at, value) for at, value in enumerate(values)]
+    expected = run(Engine(rules(text)), samples)
+    engine, told = Engine(rules(text)), []
+    for at, item in enumerate(samples):
+        told += run(engine, [item])
+        if data.draw(st.booleans()):
+            again = sample(data.draw(st.integers(-20, at)), data.draw(st.sampled_from([50.0, 61.0])))
+            late = again._replace(replayed=data.draw(st.booleans()))
+            told += engine.observe([late], item.time_us + S)
+    assert [t for t in told if t.live] == expected
+    assert all(not t.live for t in told if t not in expected)
+
+
+@given(_LIVE, st.integers(0, 1))
+def test_replayed_or_old_data_give_historical_alerts_with_the_same_ids(values: list[float], old: int) -> None:
+    samples = [sample(at, value) for at, value in enumerate(values)]
+    live = run(Engine(rules(HOT)), samples)
+    engine = Engine(rules(HOT))
+    if old:
+        told = [t for s in samples for t in engine.observe([s], s.time_us + 301 * S)]
+    else:
+        told = run(engine, [s._replace(replayed=True) for s in samples])
+    assert ids(told) == ids(live)
+    assert not any(t.live for t in told)
+    assert not Teller().tell(told, T0)[1]
+
+
+def test_an_outage_is_judged_when_it_is_delivered_after_newer_data() -> None:
+    engine = Engine(rules(HOT))
+    told = run(engine, [sample(0, 50), sample(1000, 50), sample(1001, 61)])
+    backlog = [sample(at, 70 if 200 <= at < 300 else 50, replayed=True) for at in range(1, 1000)]
+    late = engine.observe(backlog, T0 + 1002 * S)
+    assert short(told) == [("RAISED", 1001, 1001, True)]
+    assert short(late) == [("RAISED", 200, 200, False), ("CLEARED", 200, 300, False)]
+    # Once more changes nothing, and the live alert goes on.
+    assert engine.observe(backlog, T0 + 1003 * S) == []
+    assert short(run(engine, [sample(1003, 50)])) == [("CLEARED", 1001, 1003, True)]
+
+
+def test_late_data_of_the_time_of_a_known_alert_say_nothing_new() -> None:
+    engine = Engine(rules(HOT))
+    run(engine, [sample(10, 70), sample(20, 50), sample(30, 70)])
+    # Within 10..20, and after 30: known. Between: well.
+    assert engine.observe([sample(at, 70, replayed=True) for at in (12, 15)], T0 + 31 * S) == []
+    assert short(engine.observe([sample(25, 70, replayed=True)], T0 + 31 * S)) == [("RAISED", 25, 25, False)]
+    # Nothing late comes any more: it ends with its last reading.
+    assert engine.end_late_passes(T0 + 600 * S) == []
+    assert short(engine.end_late_passes(T0 + 632 * S)) == [("CLEARED", 25, 25, False)]
+
+
+def test_an_alert_of_late_data_becomes_live_with_the_first_live_value_that_still_violates() -> None:
+    engine = Engine(rules(HOT))
+    told = run(engine, [sample(0, 70, replayed=True), sample(1, 70, replayed=True), sample(2, 57)])
+    assert short(told) == [("RAISED", 0, 0, False)]
+    told = run(engine, [sample(3, 70), sample(4, 70), sample(5, 50)])
+    assert short(told) == [("PROMOTED", 0, 3, True), ("CLEARED", 0, 5, True)]
+
+
+@given(_LIVE, st.integers(0, 40), st.data())
+def test_batches_and_restarts_change_nothing(values: list[float], hold_s: int, data: st.DataObject) -> None:
+    text = (
+        f'{HOT}for = "{hold_s % 4}s"\n[[rule]]\nname = "still"\nkind = "stuck"\nfor = "3s"\n'
+        '[[rule]]\nname = "two"\nkind = "pair"\ndifference = 5\nwindow = "4s"\n'
+        'pairs = [["box.temperature", "lid.temperature"]]\n'
+    )
+    samples = [
+        sample(at, value, channel=channel, replayed=at % 7 == 3)
+        for at, value in enumerate(values)
+        for channel in ("box.temperature", "lid.temperature")
+    ]
+    samples = [s for s in samples if s.channel == "box.temperature" or s.value != 57.0]
+    # Some come again, late.
+    samples += samples[: data.draw(st.integers(0, len(samples)))]
+    now_us = T0 + 100 * S
+    whole = Engine(rules(text)).observe(samples, now_us)
+    engine, told = Engine(rules(text)), []
+    while samples:
+        size = data.draw(st.integers(1, len(samples)))
+        told += engine.observe(samples[:size], now_us)
+        samples = samples[size:]
+        if data.draw(st.booleans()):
+            state = json.loads(json.dumps(engine.to_state()))
+            engine = Engine(rules(text))
+            assert engine.restore(state) == []
+    # Rules are values: those of another engine are equal.
+    assert told == whole
+
+
+def test_a_violation_that_began_before_a_restart_began_then() -> None:
+    text = HOT + 'for = "3s"\n'
+    engine = Engine(rules(text))
+    assert run(engine, [sample(0, 50), sample(1, 70), sample(2, 70)]) == []
+    restarted = Engine(rules(text))
+    assert restarted.restore(json.loads(json.dumps(engine.to_state()))) == []
+    assert short(run(restarted, [sample(3, 70), sample(4, 70)])) == [("RAISED", 1, 4, True)]
+
+
+# Standing still, silence, twins, tables --------------------------------------------------------------------
+
+STUCK = '[[rule]]\nname = "stuck"\nkind = "stuck"\nfor = "5s"\ntolerance = 0.1\nmoving_above = 1.5\n'
+
+
+def test_stuck_since_the_value_stands() -> None:
+    engine = Engine(rules(STUCK))
+    values = [3.0, 4.0, 4.05, 4.1, 4.0, 4.0, 4.0, 4.0, 5.0]
+    # The daemon's own test has flagged it suspect for the same reason.
+    told = run(engine, [sample(at, v, quality=3 if at > 4 else 1) for at, v in enumerate(values)])
+    assert short(told) == [("RAISED", 1, 6, True), ("CLEARED", 1, 8, True)]
+    assert told[0].value == 5.0
+
+
+def test_a_calm_is_not_stuck() -> None:
+    engine = Engine(rules(STUCK))
+    assert run(engine, [sample(at, 1.5) for at in range(30)]) == []
+
+
+SILENT = '[[rule]]\nname = "silent"\nkind = "silent"\nperiods = 10\ngateway_after = "2m"\n'
+
+
+def silence(engine: Engine, seconds: Iterable[int]) -> list[Told]:
+    return [t for at in seconds for t in engine.judge_silence(T0 + at * S)]
+
+
+def test_a_channel_is_silent_while_its_gateway_goes_on() -> None:
+    engine = Engine(rules(SILENT))
+    run(engine, [sample(at, 20) for at in range(5)])
+    others = [sample(at, 5, channel="cup.wind_speed") for at in range(40)]
+    # A missing value is no reading; but it shows that the gateway lives.
+    others += [sample(at, None, quality=9) for at in range(5, 40)]
+    run(engine, others)
+    assert silence(engine, [40, 44]) == []
+    told = silence(engine, [45, 46, 60])
+    assert [(t.channel, *short([t])[0]) for t in told] == [("box.temperature", "RAISED", 14, 39, True)]
+    assert told[0].value == 35
+    told = run(engine, [sample(50, 20)])
+    assert [(t.channel, *short([t])[0]) for t in told] == [("box.temperature", "CLEARED", 14, 50, True)]
+
+
+def test_an_outage_of_the_gateway_is_no_silence_of_its_channels() -> None:
+    engine = Engine(rules(SILENT))
+    run(
+        engine,
+        [sample(at, 20, channel=name) for at in range(5) for name in ("a.temperature", "b.temperature")],
+    )
+    # Back again, first with one channel.
+    run(engine, [sample(at, 20, channel="a.temperature") for at in range(1000, 1006)])
+    assert silence(engine, [1007, 1013]) == []
+    # The other one doesn't come.
+    run(engine, [sample(at, 20, channel="a.temperature") for at in range(1006, 1020)])
+    assert [t.channel for t in silence(engine, [1020, 1026])] == ["b.temperature"]
+
+
+def test_a_whole_gateway_is_silent_by_the_clock_once_the_backlog_is_read() -> None:
+    engine = Engine(rules(SILENT))
+    run(engine, [sample(at, 20) for at in range(5)])
+    engine.caught_up = False
+    assert silence(engine, [500]) == []
+    engine.caught_up = True
+    # The last record arrived at 5 s; the alert's own time is of the gateway's clock.
+    assert silence(engine, [125]) == []
+    told = silence(engine, [126, 127])
+    assert [(t.channel, *short([t])[0]) for t in told] == [(None, "RAISED", 124, 124, True)]
+    assert short(run(engine, [sample(300, 20)])) == [("CLEARED", 124, 300, True)]
+
+
+def test_a_backlog_is_no_time_to_judge_silence() -> None:
+    engine = Engine(rules(SILENT))
+    engine.observe([sample(0, 20)], T0 + 9 * S)
+    assert engine.caught_up
+    engine.observe([sample(1, 20)], T0 + 13 * S)
+    assert not engine.caught_up
+
+
+PAIR = """
+[[rule]]
+name = "twins"
+kind = "pair"
+difference = 0.5
+clear = 0.2
+window = "10s"
+"""
+
+
+def twins(differences: Sequence[float | None]) -> list[Sample]:
+    samples = []
+    for at in range(len(differences) * 10):
+        if (difference := differences[at // 10]) is not None:
+            samples.append(sample(at, 8.0 + difference, channel="b.wind_speed"))
+        samples.append(sample(at, 8.0 + (at % 10 - 4.5) * 0, channel="a.wind_speed"))
+    return samples
+
+
+def test_twins_disagree_by_their_means_over_the_same_windows() -> None:
+    engine = Engine(rules(PAIR + 'pairs = [["a.wind_speed", "b.wind_speed"]]\n'))
+    told = run(engine, twins([0.0, -0.6, 0.4, None, 0.1, 0.1]))
+    assert short(told) == [("RAISED", 10, 20, True), ("CLEARED", 10, 50, True)]
+    assert told[0].value == pytest.approx(0.6)
+    assert {t.channel for t in told} == {"a.wind_speed"}
+
+
+A, B, C = (("mast-07", f"{name}.wind_speed") for name in "abc")
+
+
+@pytest.mark.parametrize("named", [{A: B[1]}, {B: A[1]}, {A: B[1], B: A[1]}], ids=["a", "b", "both"])
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_it_suffices_that_one_twin_names_the_other(named: dict[tuple[str, str], str], first: str) -> None:
+    """Whichever comes first, be that known before its twin has come or after, and through restarts."""
+    samples = sorted(twins([0.0, 0.7, 0.7, 0.0, 0.0]), key=lambda s: (s.time_us, s.channel[0] != first))
+    for before in (0, 1, 2):
+        engine = Engine(rules(PAIR))
+        told = engine.observe(samples[:before], T0 + 60 * S)
+        assert engine.set_twins(named) == []
+        for begin, end in ((before, 50), (50, len(samples))):
+            again = Engine(rules(PAIR))
+            assert again.restore(json.loads(json.dumps(engine.to_state()))) == []
+            told += again.observe(samples[begin:end], T0 + 60 * S)
+            engine = again
+        assert short(told) == [("RAISED", 10, 20, True), ("CLEARED", 10, 40, True)]
+
+
+def test_twins_that_are_parted_are_compared_no_more() -> None:
+    engine = Engine(rules(PAIR))
+    engine.set_twins({A: B[1], B: A[1]})
+    samples = twins([0.0, 0.7, 0.7, 0.7])
+    assert short(engine.observe(samples[:60], T0 + 60 * S)) == [("RAISED", 10, 20, True)]
+    (parted,) = engine.set_twins({A: C[1]})
+    assert (parted.gateway, parted.channel, parted.since_us) == (*A, T0 + 10 * S)
+    assert "its twin is another one now" in closing(parted, rules(PAIR).rules[0]).detail
+    assert engine.observe(samples[60:], T0 + 60 * S) == []
+    assert engine.set_twins({A: B[1]}) == []
+
+
+def test_twins_by_the_table_of_channels_and_one_ahead_of_the_other() -> None:
+    engine = Engine(rules(PAIR))
+    engine.set_twins(
+        {("mast-07", "b.wind_speed"): "a.wind_speed", ("mast-07", "a.wind_speed"): "b.wind_speed"}
+    )
+    samples = sorted(twins([0.0, 0.7, 0.7, 0.0, 0.0]), key=lambda s: s.channel)
+    assert short(engine.observe(samples, T0 + 60 * S)) == [
+        ("RAISED", 10, 20, True),
+        ("CLEARED", 10, 40, True),
+    ]
+
+
+def test_recovery_of_closed_intervals_and_its_correction() -> None:
+    engine = Engine(
+        rules('[[rule]]\nname = "rec"\nkind = "recovery"\nbelow = 0.9\nclear = 0.95\nfor = "10m"\n')
+    )
+    length = 600 * S
+
+    def told(at: int, recovery: float, version: int = 1) -> list[tuple[str, float, float, bool]]:
+        row = Interval("mast-07", "a.wind_speed", T0 + at * length, length, recovery, version)
+        return short(engine.observe_intervals(Recovery, [row], row.start_us + length + 60 * S))
+
+    assert told(0, 0.5) == []
+    assert told(1, 0.89) == [("RAISED", 0, 600, True)]
+    assert told(2, 0.92) == []
+    # What is older than the last interval changes nothing; the last one is judged again when it is corrected.
+    assert told(1, 1.0, 2) == []
+    assert told(2, 0.95, 2) == [("CLEARED", 0, 1200, True)]
+    assert told(3, 0.1, 2) == []
+    assert told(4, 0.1, 2) == [("RAISED", 1800, 2400, False)]
+
+
+def test_anomalies_above_the_models_threshold() -> None:
+    engine = Engine(
+        rules('[[rule]]\nname = "odd"\nkind = "anomaly"\nfactor = 1.5\nmessage = "{channel} {value:.1f}"\n')
+    )
+    rows = [
+        Interval("mast-07", None, T0 + at * 600 * S, 600 * S, measure, 1, "a.wind_speed")
+        for at, measure in enumerate([1.5, 1.6, 1.0])
+    ]
+    told = engine.observe_intervals(Anomaly, reversed(rows), T0 + 1500 * S)
+    assert short(told) == [("RAISED", 600, 600, True), ("CLEARED", 600, 1200, True)]
+    assert Teller().tell(told, T0)[0][0].detail == "a.wind_speed 1.6"
+    # A day later it is history.
+    engine = Engine(rules('[[rule]]\nname = "odd"\nkind = "anomaly"\n'))
+    assert short(engine.observe_intervals(Anomaly, rows, T0 + 86_400 * S))[0] == ("RAISED", 0, 0, False)
+
+
+# Rules that change -----------------------------------------------------------------------------------------
+
+
+def test_alerts_of_rules_that_are_gone_or_have_another_version_end() -> None:
+    text = HOT + SILENT + '[[rule]]\nname = "stays"\nkind = "threshold"\nabove = 60\n'
+    engine = Engine(rules(text))
+    run(
+        engine,
+        [sample(at, 70, channel=name) for at in range(3) for name in ("a.temperature", "b.temperature")],
+    )
+    run(engine, [sample(at, 70, channel="a.temperature") for at in range(3, 30)])
+    silence(engine, [31, 37])
+    state = json.loads(json.dumps(engine.to_state()))
+    changed = Engine(rules(HOT + 'version = 2\n[[rule]]\nname = "stays"\nkind = "threshold"\nabove = 60\n'))
+    assert sorted(changed.restore(state), key=str) == sorted(
+        [
+            Orphan(("hot", "1"), "mast-07", "a.temperature", T0, T0 + 29 * S, True),
+            Orphan(("hot", "1"), "mast-07", "b.temperature", T0, T0 + 2 * S, True),
+            Orphan(("silent", "1"), "mast-07", "b.temperature", T0 + 12 * S, T0 + 12 * S, True),
+        ],
+        key=str,
+    )
+    # The one that stayed doesn't raise again, the new version does.
+    assert [(t.rule.id, t.move) for t in run(changed, [sample(30, 70, channel="a.temperature")])] == [
+        (("hot", "2"), Move.RAISED)
+    ]
+
+
+# Records and commands --------------------------------------------------------------------------------------
+
+STOP = (
+    HOT
+    + """
+severity = "critical"
+message = "{channel} at {value:.1f}"
+[rule.command]
+action = "stop"
+target = "heater"
+args = { reason = "hot" }
+expires_after = "10m"
+min_interval = "15m"
+per_hour = 2
+"""
+)
+
+
+def test_records_say_the_same_alert_twice() -> None:
+    told = run(Engine(rules(STOP)), [sample(0, 70), sample(1, 50)])
+    (raised, cleared), (command,) = Teller().tell(told, T0 + 5 * S)
+    assert json.loads(raised.to_json()) == {
+        "v": 1,
+        "id": "ceedfa2915824c70d207883008ce2ed3",
+        "rule": "hot",
+        "rule_version": "1",
+        "kind": "threshold",
+        "severity": "critical",
+        "gateway": "mast-07",
+        "channel": "box.temperature",
+        "state": "raised",
+        "raised_at": "2026-05-28T20:27:00.000Z",
+        "cleared_at": None,
+        "told_at": "2026-05-28T20:27:00.000Z",
+        "value": 70.0,
+        "historical": False,
+        "detail": "box.temperature at 70.0",
+        "command_id": command.id,
+    }
+    assert raised.key == b"mast-07/hot"
+    assert (cleared.id, cleared.state, cleared.cleared_us) == (raised.id, "cleared", T0 + S)
+    assert json.loads(command.to_json()) == {
+        "id": command_id(raised.id),
+        "gateway": "mast-07",
+        "target": "heater",
+        "action": "stop",
+        "args": {"reason": "hot"},
+        "issued_at": "2026-05-28T20:27:05.000Z",
+        "expires_at": "2026-05-28T20:37:05.000Z",
+    }
+    assert [AlertRecord.from_json(record.to_json()) for record in (raised, cleared)] == [raised, cleared]
+    assert Command.from_json(command.to_json()) == command
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"state": "off"}, "BAD_NAME"),
+        ({"severity": "bad"}, "BAD_NAME"),
+        ({"historical": 0}, "WRONG_TYPE"),
+        ({"cleared_at": "2026-05-28T20:27:00Z"}, "INCONSISTENT"),
+        ({"id": "x"}, "BAD_NAME"),
+        ({"v": 2}, "OUT_OF_RANGE"),
+        ({"raised_at": "today"}, "BAD_TIME"),
+    ],
+)
+def test_what_is_no_alert_is_refused(change: dict[str, object], reason: str) -> None:
+    (record,), _ = Teller().tell(run(Engine(rules(HOT)), [sample(0, 70)]), T0)
+    with pytest.raises(InvalidFields) as caught:
+        AlertRecord.from_json(json.dumps({**json.loads(record.to_json()), **change}).encode())
+    assert caught.value.reason == reason
+    assert AlertRecord.from_json(json.dumps({**json.loads(record.to_json()), "new": 1}).encode()) == record
+
+
+@given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 3)), max_size=60))
+def test_commands_keep_their_interval_and_their_hourly_cap(steps: list[tuple[int, int]]) -> None:
+    rule = rules(STOP).rules[0]
+    teller, now_us, sent = Teller(), T0, []
+    for wait_s, gateway in steps:
+        now_us += wait_s * S
+        told = Told(rule, f"mast-{gateway}", "box.temperature", Move.RAISED, now_us, now_us, 70.0, True)
+        records, commands = teller.tell([told], now_us)
+        assert [record.command_id for record in records] == [c.id for c in commands] or not commands
+        sent += commands
+        # The limits survive a restart.
+        teller = Teller({name: [(at, to) for at, to in kept] for name, kept in teller.issued.items()})
+    for command in sent:
+        hour = [c for c in sent if 0 <= c.issued_us - command.issued_us < 3600 * S]
+        assert len(hour) <= 2
+        assert not [
+            c
+            for c in hour
+            if c is not command and c.gateway == command.gateway and c.issued_us - command.issued_us < 900 * S
+        ]
+    if steps:
+        assert sent
+
+
+def test_a_row_of_the_table_takes_what_is_told_and_loses_nothing() -> None:
+    (raised, cleared), _ = Teller().tell(run(Engine(rules(STOP)), [sample(0, 70), sample(1, 50)]), T0)
+    row = merged_row(merged_row(None, raised), cleared)
+    assert (row["raised_at"], row["cleared_at"], row["value"]) == (T0, T0 + S, 70.0)
+    assert (row["detail"], row["command_id"]) == ("box.temperature at 70.0", raised.command_id)
+    late = merged_row(row, AlertRecord.from_json(raised.to_json().replace(b"false", b"true")))
+    assert (late["historical"], late["cleared_at"]) == (False, T0 + S)
+    end = closing(Orphan(("hot", "1"), "mast-07", "box.temperature", T0, T0 + S, True), None)
+    assert (end.id, end.state, end.detail) == (raised.id, "cleared", "over: the rule was removed")

@@ -1,0 +1,252 @@
+"""The rules' file: what it may say, and what is said of what it may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloud.wire.alert_records import AlertRecord
+from spark_jobs.alerting.rules import (
+    Anomaly,
+    CommandRule,
+    Pair,
+    Recovery,
+    Rule,
+    Silent,
+    Stuck,
+    Threshold,
+    alert_id,
+)
+from spark_jobs.alerting.rules_file import DEFAULT_RULES, RulesError, load_rules, parse_rules
+from spark_jobs.errors import SettingsError
+
+S = 1_000_000
+
+
+def test_the_packaged_rules_are_of_every_kind_and_send_no_command() -> None:
+    packaged = load_rules(DEFAULT_RULES)
+    assert {type(rule.kind) for rule in packaged.rules} == {Threshold, Stuck, Silent, Pair, Recovery, Anomaly}
+    assert packaged.max_age_us == 300 * S
+    assert not [rule for rule in packaged.rules if rule.command is not None]
+    cup = next(rule for rule in packaged.rules if rule.name == "cup-stuck")
+    assert (cup.kind, cup.hold_us) == (Stuck(0.0, 1.5), 600 * S)
+    assert cup.is_of("any-mast", "cup-50m-a.wind_speed")
+    assert not cup.is_of("any-mast", "dht.temperature")
+
+
+def test_the_commented_rule_of_the_packaged_file_is_one() -> None:
+    _, _, commented = DEFAULT_RULES.read_text().partition("# [[rule]]\n")
+    lines = ["[[rule]]", *(line.removeprefix("# ") for line in commented.splitlines())]
+    (rule,) = parse_rules("\n".join(lines), "r.toml").rules
+    assert rule.command == CommandRule("stop", "heater", {"reason": "overheating"}, 600 * S, 900 * S, 4)
+
+
+def test_a_rule_says_what_it_says() -> None:
+    rules = parse_rules(
+        """
+max_age = "90s"
+[[rule]]
+name = "hot"
+version = "b"
+kind = "threshold"
+gateway = ["mast-0?", "test"]
+channel = "box.*"
+above = 60
+clear = 55.5
+for = "1.5s"
+severity = "critical"
+message = "{rule} {gateway} {channel} {value:.2f}"
+command = { action = "stop", target = "heater" }
+""",
+        "r.toml",
+    )
+    assert rules.max_age_us == 90 * S
+    assert rules.rules == (
+        Rule(
+            "hot",
+            "b",
+            Threshold(60.0, None, 55.5),
+            "critical",
+            "{rule} {gateway} {channel} {value:.2f}",
+            ("mast-0?", "test"),
+            ("box.*",),
+            ("*",),
+            1_500_000,
+            CommandRule("stop", "heater", {}, 600 * S, 900 * S, 2),
+        ),
+    )
+    assert rules.rules[0].says("mast-07", None, 61.0) == "hot mast-07 gateway 61.00"
+    assert rules.rules[0].is_of("mast-07", "box.temperature")
+    assert rules.rules[0].is_of("test", None)
+    assert not rules.rules[0].is_of("mast-17", "box.temperature")
+
+
+def test_every_problem_is_told_at_once_with_its_line() -> None:
+    text = """\
+max_ag = "5m"
+[[rule]]
+name = "Hot"
+kind = "treshold"
+abve = 3
+[[rule]]
+kind = "threshold"
+above = "60"
+below = 3
+for = "5"
+severity = "warn"
+message = "{vale}"
+[rule.command]
+action = "stop it"
+per_hour = 0
+[[rule]]
+name = "x"
+kind = "pair"
+difference = 0.5
+clear = 0.6
+pairs = [["a.wind_speed"]]
+[[rule]]
+name = "x"
+kind = "recovery"
+below = 90
+[[rule]]
+name = "y"
+kind = "threshold"
+above = 60
+clear = 70
+gateway = []
+"""
+    with pytest.raises(RulesError) as caught:
+        parse_rules(text, "r.toml")
+    assert str(caught.value).splitlines() == [
+        'r.toml:1: max_ag: is not a known key (did you mean "max_age"?)',
+        'r.toml:3: rule["Hot"].name: must be 1 to 63 of a-z, 0-9 and -, beginning with a letter or digit',
+        'r.toml:4: rule["Hot"].kind: must be one of threshold, stuck, silent, pair, recovery, anomaly '
+        '(did you mean "threshold"?)',
+        "r.toml:6: rule[2].name: is missing",
+        "r.toml:8: rule[2].above: must be a number, without quotes",
+        'r.toml:10: rule[2].for: must be a duration such as "500ms", "30s", "10m", "1h" or "1d"',
+        'r.toml:11: rule[2].severity: must be one of info, warning, critical (did you mean "warning"?)',
+        "r.toml:12: rule[2].message: names {vale}; there are {rule}, {gateway}, {channel}, {value} "
+        '(did you mean "value"?)',
+        "r.toml:13: rule[2].command.target: is missing",
+        "r.toml:14: rule[2].command.action: must be a word of letters, digits, '.', '_' and '-'",
+        "r.toml:15: rule[2].command.per_hour: must be a whole number of at least 1",
+        'r.toml:20: rule["x"].clear: must be at most the difference, 0.5',
+        'r.toml:21: rule["x"].pairs: must be pairs of channels, e.g. '
+        '[["cup-a.wind_speed", "cup-b.wind_speed"]]',
+        'r.toml:23: rule["x"].name: is the name of the rule on line 17 too: give each its own',
+        'r.toml:25: rule["x"].below: must be at most 1',
+        'r.toml:30: rule["y"].clear: must be at most above, 60: it is where values are well again',
+        'r.toml:31: rule["y"].gateway: must be a name or a list of names; * and ? stand for any characters, '
+        'e.g. "mast-*"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[[rule]]\nname = ", "r.toml:2: is not TOML: Invalid value"),
+        ("rule = 3\n", "r.toml:1: rule: must be tables: [[rule]], with two brackets"),
+        ("rule = [3]\n", "r.toml:1: rule[1]: must be a table: [[rule]]"),
+        (
+            '[[rule]]\nname = "a"\nkind = "threshold"\n',
+            'r.toml:1: rule["a"]: needs above or below: one of them',
+        ),
+        (
+            '[[rule]]\nname = "a"\nkind = "anomaly"\nmessage = "{value:zz}"\n',
+            'r.toml:4: rule["a"].message: is no message: braces name values',
+        ),
+        (
+            '[[rule]]\nname = "a"\nkind = "anomaly"\nmessage = "{value.real}"\n',
+            'r.toml:4: rule["a"].message: names {value.real}',
+        ),
+        (
+            '[[rule]]\nname = "a"\nkind = "stuck"\nfor = "0s"\n',
+            'r.toml:4: rule["a"].for: must be longer than 0',
+        ),
+        (
+            '[[rule]]\nname = "a"\nkind = "anomaly"\ncommand = 1\n',
+            'r.toml:4: rule["a"].command: must be a table: [rule.command]',
+        ),
+        (
+            '[[rule]]\nname = "a"\nkind = "anomaly"\nfactor = inf\n',
+            'r.toml:4: rule["a"].factor: must be a finite number',
+        ),
+        (
+            '[[rule]]\nname = "a"\nkind = "anomaly"\n'
+            'command = { action = "a", target = "b", args = { t = 07:00:00 } }\n',
+            'r.toml:4: rule["a"].command.args: must be a table of texts, finite numbers, true and false',
+        ),
+    ],
+)
+def test_a_mistake_is_told(text: str, told: str) -> None:
+    with pytest.raises(RulesError) as caught:
+        parse_rules(text, "r.toml")
+    assert str(caught.value).startswith(told)
+    assert len(caught.value.problems) == 1
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"can't be read: No such file.*--rules"):
+        load_rules(tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes(b'name = "\xe9"')
+    with pytest.raises(SettingsError, match="byte 8 is not UTF-8"):
+        load_rules(tmp_path / "latin.toml")
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=4,
+)
+_KEYS = [
+    "name",
+    "kind",
+    "above",
+    "below",
+    "clear",
+    "for",
+    "message",
+    "gateway",
+    "pairs",
+    "difference",
+    "command",
+]
+
+
+@given(
+    st.dictionaries(st.sampled_from(_KEYS), _VALUES, max_size=6),
+    st.sampled_from(["threshold", "pair", "stuck"]),
+)
+def test_whatever_is_in_the_file_it_is_rules_or_problems(given_keys: dict[str, object], kind: str) -> None:
+    def toml(value: object) -> str:
+        if isinstance(value, list):
+            return f"[{', '.join(map(toml, value))}]"
+        if isinstance(value, bool) or value is None:
+            return str(bool(value)).lower()
+        if isinstance(value, str):
+            return '"' + "".join(f"\\U{ord(char):08x}" for char in value) + '"'
+        return repr(value)
+
+    lines = [f"{key} = {toml(value)}" for key, value in {"kind": kind, **given_keys}.items()]
+    try:
+        rules = parse_rules("[[rule]]\n" + "\n".join(lines), "r.toml")
+    except RulesError as error:
+        problems = error.problems
+    else:
+        problems = ()
+        assert len(rules.rules) == 1
+    assert all(1 <= problem.line <= len(lines) + 1 for problem in problems)
+
+
+def test_the_examples_of_the_docs_are_what_they_say() -> None:
+    docs = Path(__file__).parents[4] / "docs"
+    _, _, after = (docs / "operate.md").read_text().partition('```toml\nmax_age = "5m"')
+    (rule,) = parse_rules('max_age = "5m"' + after.partition("```")[0], "operate.md").rules
+    _, _, after = (docs / "analyse.md").read_text().partition('```json\n{"v":1,"id":')
+    record = AlertRecord.from_json(('{"v":1,"id":' + after.partition("```")[0]).encode())
+    assert record.id == alert_id(rule.id, record.gateway, record.channel, record.raised_us)
+    assert record.detail == rule.says(record.gateway, record.channel, record.value or 0.0)
