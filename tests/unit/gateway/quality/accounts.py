@@ -1,6 +1,7 @@
 """What was injected into a simulated day and what of it was flagged.
 
-``python -m tests.unit.gateway.quality.accounts`` runs the days of docs/quality.md (minutes each) and prints their tables.
+``python -m tests.unit.gateway.quality.accounts`` runs the days of docs/quality.md (minutes each)
+and prints their tables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m tests.unit.spark_jobs.anomaly.evaluate``: how well the anomaly job does on a real mast, for docs/anomaly.md.
+"""How well the anomaly job does on a real mast: ``python -m tests.unit.spark_jobs.anomaly.evaluate``.
 
 Trains with ``jobs train`` on the early months, scores everything with the ``anomaly`` job itself (in a lake
 of its own, in a temporary directory), and holds the rows of the table against the cleaning log. The threshold
