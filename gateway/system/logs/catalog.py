@@ -1,8 +1,8 @@
 """What each event of the log means and what to do, in the words that ``journalctl -x`` shows beneath it.
 
-``python -m gateway.system.logs.catalog`` prints it in systemd's format (https://systemd.io/CATALOG/),
-which is kept as ``systemd/fieldgate.catalog`` and installed to /usr/lib/systemd/catalog. A test compares both, and the
-events with those in the code. ``@FIELDGATE_…@`` stands for a field of the entry.
+``python -m gateway.system.logs.catalog`` prints it in the format of systemd (https://systemd.io/CATALOG/).
+It is kept as ``systemd/fieldgate.catalog``; a test compares both, and the events with those in the code.
+``@FIELDGATE_…@`` stands for a field of the entry.
 """
 
 from __future__ import annotations
