@@ -13,7 +13,7 @@ from tests.faults.results import Results
 from tests.faults.uplink import Uplink
 from tests.support.fault_mast import Mast
 
-_RESULTS = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
+_RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results" / "faults.md"
 _PASSED = pytest.StashKey[bool]()
 
 

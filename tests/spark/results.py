@@ -1,4 +1,4 @@
-"""The table in docs/pipeline-results.md: one row a case, with the date and the commit it passed at."""
+"""The table in docs/results/pipeline-results.md: one row a case, with the date and the commit it passed at."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.faults.results import source_commit
 
-RESULTS: Final = Path(__file__).resolve().parents[2] / "docs" / "pipeline-results.md"
+RESULTS: Final = Path(__file__).resolve().parents[2] / "docs" / "results" / "pipeline-results.md"
 _HEAD: Final = "| case | date | commit | figures |"
 _RULE: Final = "|---|---|---|---|"
 

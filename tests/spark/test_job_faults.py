@@ -1,6 +1,6 @@
 """What the jobs survive: each produced reading is in the tables once after it, and no other is.
 
-Reduced counts in ``make test``; with ``--full`` the stated ones, a row a case in docs/pipeline-faults.md.
+Reduced counts in ``make test``; with ``--full`` the stated ones, a row a case in docs/results/pipeline-faults.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.support.servers import unique_name
 
 pytestmark = pytest.mark.timeout(1800)
 
-_RESULTS = Path(__file__).resolve().parents[2] / "docs" / "pipeline-faults.md"
+_RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results" / "pipeline-faults.md"
 
 
 @pytest.fixture(scope="module")

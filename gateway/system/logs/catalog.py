@@ -380,7 +380,7 @@ def as_text() -> str:
     for event, (subject, text) in sorted(EVENTS.items()):
         parts.append(
             f"# event={event}\n-- {message_id(event)}\nSubject: {subject}\nDefined-By: fieldgate\n"
-            f"Documentation: file:/usr/share/doc/fieldgate/operate.md\n\n{wrapped(text)}\n"
+            f"Documentation: file:/usr/share/doc/fieldgate/operate-mast.md\n\n{wrapped(text)}\n"
         )
     return "\n".join(parts)
 

@@ -244,8 +244,8 @@ def test_whatever_is_in_the_file_it_is_rules_or_problems(given_keys: dict[str, o
 
 def test_the_examples_of_the_docs_are_what_they_say() -> None:
     docs = Path(__file__).parents[4] / "docs"
-    _, _, after = (docs / "operate.md").read_text().partition('```toml\nmax_age = "5m"')
-    (rule,) = parse_rules('max_age = "5m"' + after.partition("```")[0], "operate.md").rules
+    _, _, after = (docs / "operate-cluster.md").read_text().partition('```toml\nmax_age = "5m"')
+    (rule,) = parse_rules('max_age = "5m"' + after.partition("```")[0], "operate-cluster.md").rules
     _, _, after = (docs / "analyse.md").read_text().partition('```json\n{"v":1,"id":')
     record = AlertRecord.from_json(('{"v":1,"id":' + after.partition("```")[0]).encode())
     assert record.id == alert_id(rule.id, record.gateway, record.channel, record.raised_us)
