@@ -1,7 +1,7 @@
 """Looks at a query's checkpoint before Spark does, whose errors name neither the file nor what to do.
 
 A query's checkpoint is ``<checkpoints>/<query>/v<N>``; N is a constant of the query and goes up when what an
-older one says can't be read on (see docs/operate-cluster.md). Files are read through Hadoop, so any URI works.
+older one says can't be read on (see docs/operate-cluster.md). Files are read through Hadoop: any URI works.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables in docs/results/faults.md and docs/results/pipeline-faults.md: a row a case, with date and commit."""
+"""The tables in docs/results/{faults,pipeline-faults}.md: a row a case, with date and commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table in docs/results/pipeline-results.md: one row a case, with the date and the commit it passed at."""
+"""The table in docs/results/pipeline-results.md: a row a case, with the date and the commit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What the jobs survive: each produced reading is in the tables once after it, and no other is.
 
-Reduced counts in ``make test``; with ``--full`` the stated ones, a row a case in docs/results/pipeline-faults.md.
+Reduced counts in ``make test``; with ``--full`` the stated ones, a row a case in
+docs/results/pipeline-faults.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table in docs/results/power-cuts.md: one row a cut, with the date and the commit of the code that was hurt."""
+"""The table in docs/results/power-cuts.md: a row a cut, with date and commit of the code that was hurt."""
 
 from __future__ import annotations
 
