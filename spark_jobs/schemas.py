@@ -22,14 +22,35 @@ from pyspark.sql.types import (
 )
 
 _STRING: Final = StringType()
-_TIME: Final = TimestampType()
-_LONG: Final = LongType()
-_INT: Final = IntegerType()
-_DOUBLE: Final = DoubleType()
+
+HEADERS: Final = ArrayType(StructType([StructField("key", _STRING), StructField("value", BinaryType())]))
+"""Kafka headers as they are: names may repeat, values are any bytes."""
+
+_TYPES: Final[dict[str, DataType]] = {
+    "string": _STRING,
+    "time": TimestampType(),
+    "date": DateType(),
+    "long": LongType(),
+    "int": IntegerType(),
+    "double": DoubleType(),
+    "bool": BooleanType(),
+    "binary": BinaryType(),
+    "headers": HEADERS,
+    "strings": ArrayType(_STRING),
+    "string map": MapType(_STRING, _STRING),
+    "long map": MapType(_STRING, LongType()),
+    "double map": MapType(_STRING, DoubleType()),
+}
 
 
-def _columns(**types: DataType) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in types.items()])
+def _columns(text: str, **structs: str) -> StructType:
+    """Columns written as ``name name: type, name: type``; ``structs`` adds types: arrays of structs."""
+    types = _TYPES | {name: ArrayType(_columns(columns)) for name, columns in structs.items()}
+    fields = []
+    for part in text.split(", "):
+        names, _, kind = part.partition(": ")
+        fields += [StructField(name, types[kind]) for name in names.split()]
+    return StructType(fields)
 
 
 @dataclass(frozen=True)
@@ -54,43 +75,16 @@ class Table:
         return tuple(name for name in self.schema.names if name not in apart)
 
 
-_KAFKA: Final = _columns(
-    kafka_topic=_STRING, kafka_partition=_INT, kafka_offset=_LONG, kafka_time=_TIME, ingested_at=_TIME
-).fields
-
-_READING: Final = _columns(
-    gateway=_STRING,
-    channel=_STRING,
-    run=_STRING,
-    seq=_LONG,
-    quantity=_STRING,
-    unit=_STRING,
-    time=_TIME,
-    period_ms=_INT,
-    value=_DOUBLE,
-    raw=_DOUBLE,
-    raw_unit=_STRING,
-    quality=_INT,
-    reasons=ArrayType(_STRING),
-    clock=_STRING,
-    cal=_STRING,
-    latitude=_DOUBLE,
-    longitude=_DOUBLE,
-    altitude_m=_DOUBLE,
-    replayed=BooleanType(),
-    extra=_STRING,
-).fields
-
-HEADERS: Final = ArrayType(StructType([StructField("key", _STRING), StructField("value", BinaryType())]))
-"""Kafka headers as they are: names may repeat, values are any bytes."""
-
-_REJECTED: Final = _columns(
-    reason=_STRING, payload=BinaryType(), payload_bytes=_LONG, key=_STRING, headers=HEADERS, source=_STRING
-).fields
+_KAFKA: Final = "kafka_topic: string, kafka_partition: int, kafka_offset: long, kafka_time ingested_at: time"
 
 READINGS: Final = Table(
     "readings",
-    StructType([*_READING, *_KAFKA, StructField("date", DateType())]),
+    _columns(
+        "gateway channel run: string, seq: long, quantity unit: string, time: time, period_ms: int, "
+        "value raw: double, raw_unit: string, quality: int, reasons: strings, clock cal: string, "
+        "latitude longitude altitude_m: double, replayed: bool, extra: string, "
+        f"{_KAFKA}, date: date"
+    ),
     key=("gateway", "channel", "run", "seq"),
     partitioned_by_date=True,
     change_feed=True,
@@ -99,12 +93,10 @@ READINGS: Final = Table(
 )
 QUARANTINE: Final = Table(
     "quarantine",
-    StructType(
-        [
-            *_REJECTED,
-            *_KAFKA,
-            *_columns(gateway=_STRING, overflow=_LONG, overflow_from=_LONG).fields,
-        ]
+    _columns(
+        "reason: string, payload: binary, payload_bytes: long, key: string, headers: headers, "
+        "source: string, "
+        f"{_KAFKA}, gateway: string, overflow overflow_from: long"
     ),
 )
 """What could not be parsed. ``gateway`` is the key's, '' where it names none.
@@ -115,97 +107,37 @@ of its gateway, hour of Kafka time, topic and partition from offset ``overflow_f
 
 MESSAGES: Final = Table(
     "messages",
-    StructType(
-        [
-            *_columns(
-                gateway=_STRING,
-                channel=_STRING,
-                run=_STRING,
-                seq=_LONG,
-                mqtt_topic=_STRING,
-                received_at=_TIME,
-                payload=BinaryType(),
-                payload_bytes=_LONG,
-                headers=HEADERS,
-                replayed=BooleanType(),
-            ).fields,
-            *_KAFKA,
-            StructField("date", DateType()),
-        ]
+    _columns(
+        "gateway channel run: string, seq: long, mqtt_topic: string, received_at: time, payload: binary, "
+        f"payload_bytes: long, headers: headers, replayed: bool, {_KAFKA}, date: date"
     ),
     partitioned_by_date=True,
 )
 """Other devices' payloads as they are; identity and receipt from the headers. ``date`` is Kafka's."""
 
-_PERIOD: Final = _columns(begin=_TIME, end=_TIME)
-_TEXTS: Final = MapType(_STRING, _STRING)
-
 CHANNELS: Final = Table(
     "channels",
     _columns(
-        gateway=_STRING,
-        channel=_STRING,
-        cal=_STRING,
-        valid_from=_TIME,
-        valid_to=_TIME,
-        periods=ArrayType(_PERIOD),
-        in_force=BooleanType(),
-        revision=_LONG,
-        sensor=_STRING,
-        quantity=_STRING,
-        unit=_STRING,
-        raw_unit=_STRING,
-        driver=_STRING,
-        interval_s=_DOUBLE,
-        slope=_DOUBLE,
-        offset=_DOUBLE,
-        settings=_TEXTS,
-        range_min=_DOUBLE,
-        range_max=_DOUBLE,
-        accuracy=_DOUBLE,
-        accuracy_percent=_DOUBLE,
-        model=_STRING,
-        serial=_STRING,
-        certificate=_STRING,
-        lab=_STRING,
-        calibrated=DateType(),
-        expires=DateType(),
-        height_m=_DOUBLE,
-        boom_deg=_DOUBLE,
-        pair=_STRING,
-        said=_TEXTS,
-        extra=_STRING,
-        updated_at=_TIME,
+        "gateway channel cal: string, valid_from valid_to: time, periods: periods, in_force: bool, "
+        "revision: long, sensor quantity unit raw_unit driver: string, interval_s slope offset: double, "
+        "settings: string map, range_min range_max accuracy accuracy_percent: double, "
+        "model serial certificate lab: string, calibrated expires: date, height_m boom_deg: double, "
+        "pair: string, said: string map, extra: string, updated_at: time",
+        periods="begin end: time",
     ),
     key=("gateway", "channel", "cal"),
     change_feed=True,
 )
-"""Calibration records (``cloud.channel_records``); values of ``settings`` and ``said`` are JSON."""
-
-_DROP: Final = _columns(
-    reason=_STRING, gateway=_STRING, run=_STRING, channel=_STRING, first=_LONG, last=_LONG
-)
+"""Calibration records (``cloud.wire.channel_records``); values of ``settings`` and ``said`` are JSON."""
 
 RUNS: Final = Table(
     "runs",
     _columns(
-        gateway=_STRING,
-        run=_STRING,
-        previous_run=_STRING,
-        boot=_STRING,
-        state=_STRING,
-        started=_TIME,
-        ended=_TIME,
-        last_seq=MapType(_STRING, _LONG),
-        in_flight=_LONG,
-        outbox_records=_LONG,
-        dropped=ArrayType(_DROP),
-        dropped_records=MapType(_STRING, _LONG),
-        drops_unknown=BooleanType(),
-        unfinished=ArrayType(_columns(run=_STRING, end=_STRING, lost_at_most_s=_DOUBLE)),
-        revision=_LONG,
-        told_at=_TIME,
-        updated_at=_TIME,
+        "gateway run previous_run boot state: string, started ended: time, last_seq: long map, "
+        "in_flight outbox_records: long, dropped: drops, dropped_records: long map, drops_unknown: bool, "
+        "unfinished: ends, revision: long, told_at updated_at: time",
+        drops="reason gateway run channel: string, first last: long",
+        ends="run end: string, lost_at_most_s: double",
     ),
     key=("gateway", "run"),
     change_feed=True,
@@ -216,18 +148,8 @@ of a run that ended, null while it runs."""
 STATUS: Final = Table(
     "_status",
     _columns(
-        gateway=_STRING,
-        run=_STRING,
-        state=_STRING,
-        time=_TIME,
-        fieldgate=_STRING,
-        clock=_STRING,
-        uplink=_STRING,
-        revision=_LONG,
-        extra=_STRING,
-        told_at=_TIME,
-        told_offset=_LONG,
-        updated_at=_TIME,
+        "gateway run state: string, time: time, fieldgate clock uplink: string, revision: long, "
+        "extra: string, told_at: time, told_offset: long, updated_at: time"
     ),
     key=("gateway", "run"),
     change_feed=True,
@@ -239,9 +161,7 @@ Internal: ``presence`` is made of it.
 
 SEEN: Final = Table(
     "_seen",
-    _columns(
-        gateway=_STRING, channel=_STRING, run=_STRING, first_seq=_LONG, last_seq=_LONG, readings_version=_LONG
-    ),
+    _columns("gateway channel run: string, first_seq last_seq readings_version: long"),
 )
 """Ranges of ``seq`` that ``readings`` holds, up to its version ``readings_version``; rows may overlap.
 
@@ -251,33 +171,10 @@ Internal: derived from ``readings``, some seconds behind it, and rebuilt from it
 STATISTICS: Final = Table(
     "statistics",
     _columns(
-        gateway=_STRING,
-        channel=_STRING,
-        interval_s=_INT,
-        interval_start=_TIME,
-        quantity=_STRING,
-        unit=_STRING,
-        avg=_DOUBLE,
-        min=_DOUBLE,
-        max=_DOUBLE,
-        sd=_DOUBLE,
-        gust=_DOUBLE,
-        max_time=_TIME,
-        gust_time=_TIME,
-        cube_mean=_DOUBLE,
-        count=_LONG,
-        expected=_DOUBLE,
-        recovery=_DOUBLE,
-        period_ms=_INT,
-        n_good=_LONG,
-        n_not_evaluated=_LONG,
-        n_suspect=_LONG,
-        n_fail=_LONG,
-        n_missing=_LONG,
-        quality=_INT,
-        version=_INT,
-        updated_at=_TIME,
-        date=DateType(),
+        "gateway channel: string, interval_s: int, interval_start: time, quantity unit: string, "
+        "avg min max sd gust: double, max_time gust_time: time, cube_mean: double, count: long, "
+        "expected recovery: double, period_ms: int, n_good n_not_evaluated n_suspect n_fail n_missing: long, "
+        "quality version: int, updated_at: time, date: date"
     ),
     key=("gateway", "channel", "interval_s", "interval_start"),
     partitioned_by_date=True,
@@ -288,19 +185,10 @@ STATISTICS: Final = Table(
 MAST: Final = Table(
     "mast",
     _columns(
-        gateway=_STRING,
-        interval_s=_INT,
-        interval_start=_TIME,
-        turbulence_intensity=MapType(_STRING, _DOUBLE),
-        wind_power_density=MapType(_STRING, _DOUBLE),
-        pair_difference=MapType(_STRING, _DOUBLE),
-        shear_alpha=_DOUBLE,
-        air_density=_DOUBLE,
-        insolation=_DOUBLE,
-        inputs=MapType(_STRING, _STRING),
-        version=_INT,
-        updated_at=_TIME,
-        date=DateType(),
+        "gateway: string, interval_s: int, interval_start: time, "
+        "turbulence_intensity wind_power_density pair_difference: double map, "
+        "shear_alpha air_density insolation: double, inputs: string map, version: int, updated_at: time, "
+        "date: date"
     ),
     key=("gateway", "interval_s", "interval_start"),
     partitioned_by_date=True,
@@ -311,17 +199,8 @@ MAST: Final = Table(
 PRESENCE: Final = Table(
     "presence",
     _columns(
-        gateway=_STRING,
-        channel=_STRING,
-        last_seen=_TIME,
-        last_time=_TIME,
-        last_value=_DOUBLE,
-        state=_STRING,
-        pending=_LONG,
-        lost=_LONG,
-        announced=_LONG,
-        period_ms=_INT,
-        updated_at=_TIME,
+        "gateway channel: string, last_seen last_time: time, last_value: double, state: string, "
+        "pending lost announced: long, period_ms: int, updated_at: time"
     ),
     key=("gateway", "channel"),
     change_feed=True,
@@ -330,9 +209,7 @@ PRESENCE: Final = Table(
 
 SET_ASIDE: Final = Table(
     "_set_aside",
-    _columns(
-        gateway=_STRING, channel=_STRING, run=_STRING, first_seq=_LONG, last_seq=_LONG, ingested_at=_TIME
-    ),
+    _columns("gateway channel run: string, first_seq last_seq: long, ingested_at: time"),
 )
 """Ranges of ``seq`` that records in ``quarantine`` claim, up to what came into it at ``ingested_at``.
 
@@ -342,18 +219,10 @@ Internal: ``quarantine`` keeps its rows for a month, a reading that went there i
 ANOMALIES: Final = Table(
     "anomalies",
     _columns(
-        gateway=_STRING,
-        interval_s=_INT,
-        interval_start=_TIME,
-        score=_DOUBLE,
-        threshold=_DOUBLE,
-        model_version=_STRING,
-        channels=ArrayType(_columns(channel=_STRING, share=_DOUBLE)),
-        rules=ArrayType(_STRING),
-        missing=ArrayType(_STRING),
-        version=_INT,
-        updated_at=_TIME,
-        date=DateType(),
+        "gateway: string, interval_s: int, interval_start: time, score threshold: double, "
+        "model_version: string, channels: shares, rules missing: strings, version: int, updated_at: time, "
+        "date: date",
+        shares="channel: string, share: double",
     ),
     key=("gateway", "interval_s", "interval_start"),
     partitioned_by_date=True,
@@ -366,20 +235,8 @@ is null without a model, ``score`` alone where nothing could be judged."""
 ALERTS: Final = Table(
     "alerts",
     _columns(
-        id=_STRING,
-        rule=_STRING,
-        rule_version=_STRING,
-        kind=_STRING,
-        severity=_STRING,
-        gateway=_STRING,
-        channel=_STRING,
-        raised_at=_TIME,
-        cleared_at=_TIME,
-        value=_DOUBLE,
-        detail=_STRING,
-        historical=BooleanType(),
-        command_id=_STRING,
-        updated_at=_TIME,
+        "id rule rule_version kind severity gateway channel: string, raised_at cleared_at: time, "
+        "value: double, detail: string, historical: bool, command_id: string, updated_at: time"
     ),
     key=("id",),
     change_feed=True,
@@ -392,22 +249,9 @@ ALERTS: Final = Table(
 RECALIBRATIONS: Final = Table(
     "recalibrations",
     _columns(
-        done_at=_TIME,
-        gateway=_STRING,
-        channel=_STRING,
-        begin=_TIME,
-        end=_TIME,
-        original_cal=_STRING,
-        cal=_STRING,
-        slope=_DOUBLE,
-        offset=_DOUBLE,
-        serial=_STRING,
-        certificate=_STRING,
-        lab=_STRING,
-        calibrated=DateType(),
-        expires=DateType(),
-        rows=_LONG,
-        mean_change=_DOUBLE,
+        "done_at: time, gateway channel: string, begin end: time, original_cal cal: string, "
+        "slope offset: double, serial certificate lab: string, calibrated expires: date, rows: long, "
+        "mean_change: double"
     ),
 )
 """What ``jobs recalibrate`` did, a row each time it changed something; ``end`` isn't included."""

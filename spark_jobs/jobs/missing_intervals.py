@@ -14,21 +14,19 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from spark_jobs.intervals import DAY_US, SECOND_US, Channel, Interval
 from spark_jobs.sources.statistics import NewestRow
 from spark_jobs.state.channels import LONGEST_US, ChannelRows, Newest
 from spark_jobs.state.configured import FOREVER_US, Configured, Span, without
-from spark_jobs.state.intervals import Channel, Interval
 from spark_jobs.transforms.gaps import Stretch, gap_rows, in_parts
 
 log = logging.getLogger("fieldgate.jobs.statistics")
 
-_US: Final = 1_000_000
-_DAY_US: Final = 86_400 * _US
 _RECENT_DAYS: Final = 2
 """Channels with rows on the table's last days are known from the start, others when they are heard again."""
 _PART: Final = 50_000
 """Rows merged at a time."""
-_MARGIN_US: Final = 3600 * _US
+_MARGIN_US: Final = 3600 * SECOND_US
 _ALWAYS: Final = ((-FOREVER_US, FOREVER_US),)
 
 
@@ -71,7 +69,7 @@ class MissingIntervals:
         self._write = write
         self._delete = delete
         self._interval_s = interval_s
-        self._length_us = interval_s * _US
+        self._length_us = interval_s * SECOND_US
         self._rows = ChannelRows(interval_s)
         # Whether all channels with rows are known; then one that isn't has none.
         self._all_known = False
@@ -182,7 +180,7 @@ class MissingIntervals:
         last_us = min(self._rows[channel].row_us, start_us + LONGEST_US)
         end_us, from_us, days = None, start_us, 1
         while end_us is None and from_us < last_us:
-            until_us = min(from_us + days * _DAY_US, last_us)
+            until_us = min(from_us + days * DAY_US, last_us)
             end_us = self._table.next_with_readings(channel, from_us, until_us)
             from_us, days = until_us, days * 8
         # Up to the newest row everything is there, up to the next row with readings nothing is.

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spark_jobs.intervals import Interval, intervals_of
 from spark_jobs.jobs.missing_intervals import MissingIntervals
 from spark_jobs.schemas import READINGS, STATISTICS
 from spark_jobs.session import small_batch_session
@@ -29,7 +30,7 @@ from spark_jobs.sinks.statistics import delete_missing, merge_statistics
 from spark_jobs.sources.configured import ConfiguredChannels
 from spark_jobs.sources.readings import interval_frame, readings_in, timely_readings
 from spark_jobs.sources.statistics import StatisticsRows
-from spark_jobs.state.intervals import Interval, OpenIntervals, intervals_of
+from spark_jobs.state.intervals import OpenIntervals
 from spark_jobs.state.running_intervals import CarriedIntervals
 from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.streaming.query import follow_table

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,10 +16,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.intervals import SECOND_US
 from spark_jobs.schemas import Table
 from spark_jobs.sinks.retry import retried
-
-_US: Final = 1_000_000
 
 
 def merge_changed(spark: SparkSession, location: str, table: Table, rows: Any) -> None:
@@ -82,7 +81,7 @@ def delete_intervals(
         return
     gateways, starts_us = zip(*sorted(intervals), strict=True)
     given = spark.createDataFrame(pa.table({"gateway": gateways, "start_us": starts_us}))
-    dates = {datetime.fromtimestamp(start_us // _US, UTC).date() for start_us in starts_us}
+    dates = {datetime.fromtimestamp(start_us // SECOND_US, UTC).date() for start_us in starts_us}
     days = ", ".join(f"date'{day.isoformat()}'" for day in sorted(dates))
 
     def delete() -> None:

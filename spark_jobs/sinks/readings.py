@@ -29,9 +29,9 @@ from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, table_version, write, write_once
 from spark_jobs.sinks.partition_offsets import Place
 from spark_jobs.sinks.quarantine import QuarantineSink
-from spark_jobs.state.seen import Contents, Identity, Range, SeenRanges
+from spark_jobs.state.seen import Contents, Range, SeenRanges
 from spark_jobs.transforms.dedupe import unseen_readings
-from spark_jobs.transforms.packing import identity_ranges, readings_of, rejects_of, rows_in
+from spark_jobs.transforms.packing import Identity, identity_ranges, readings_of, rejects_of, rows_in
 
 log = logging.getLogger("fieldgate.jobs.ingest")
 

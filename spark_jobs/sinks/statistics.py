@@ -16,17 +16,14 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.intervals import DAY_US, SECOND_US, Channel, Interval, day_of, intervals_of
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.sinks.retry import retried
-from spark_jobs.sources.statistics import day_of
 from spark_jobs.state.configured import Span, union
-from spark_jobs.state.intervals import Channel, Interval, intervals_of
 
 _KEY: Final = ("gateway", "channel", "interval_s", "interval_start")
 _KEPT: Final = (*_KEY, "date", "version", "updated_at")
 _VALUES: Final = tuple(name for name in STATISTICS.schema.names if name not in _KEPT)
-_US: Final = 1_000_000
-_DAY_US: Final = 86_400 * _US
 _FLAGS: Final = ("n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing")
 
 
@@ -46,7 +43,7 @@ def delete_missing(
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     days = " or ".join(
         f"t.date between date'{day_of(begin_us)}' and date'{day_of(end_us)}'"
-        for begin_us, end_us in union((begin_us - _DAY_US, end_us) for _, _, begin_us, end_us in rows)
+        for begin_us, end_us in union((begin_us - DAY_US, end_us) for _, _, begin_us, end_us in rows)
     )
     start = "unix_micros(t.interval_start)"
     given = spark.createDataFrame(pa.table(columns))
@@ -59,7 +56,7 @@ def delete_missing(
                 given.alias("s"),
                 f"({days}) and t.gateway = s.gateway and t.channel = s.channel"
                 f" and t.interval_s = {interval_s} and {_readings('t')} = 0"
-                f" and {start} < s.end_us and {start} + {interval_s * _US} > s.begin_us",
+                f" and {start} < s.end_us and {start} + {interval_s * SECOND_US} > s.begin_us",
             )
             .whenMatchedDelete()
             .execute()

@@ -8,11 +8,11 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.intervals import Channel
 from spark_jobs.schemas import CHANNELS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version
 from spark_jobs.state.configured import Configured, configured
-from spark_jobs.state.intervals import Channel
 
 _RECORD: Final = ("gateway", "channel", "cal", "in_force", "revision", "interval_s", "unit")
 _UPDATED: Final = "updated_us"

@@ -10,13 +10,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.intervals import SECOND_US
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.settings import Settings
 
 MastInterval = tuple[str, int]
 """Gateway and start, microseconds since the epoch."""
 
-_US: Final = 1_000_000
 _MAX_GATEWAYS: Final = 64
 """With more of them files are pruned by date alone."""
 _MAX_STARTS: Final = 64
@@ -29,7 +29,7 @@ def _of_length(spark: SparkSession, settings: Settings, gateways: Collection[str
 
 
 def _day(micros: int) -> date:
-    return datetime.fromtimestamp(micros // _US, UTC).date()
+    return datetime.fromtimestamp(micros // SECOND_US, UTC).date()
 
 
 def statistics_in(spark: SparkSession, settings: Settings, wanted: Collection[MastInterval]) -> DataFrame:
@@ -46,7 +46,7 @@ def statistics_in(spark: SparkSession, settings: Settings, wanted: Collection[Ma
     rows = _of_length(spark, settings, set(gateways))
     rows = rows.where(F.col("date").isin(sorted({_day(start_us) for start_us in starts_us})))
     if len(distinct := sorted(set(starts_us))) <= _MAX_STARTS:
-        moments = [datetime.fromtimestamp(start_us // _US, UTC) for start_us in distinct]
+        moments = [datetime.fromtimestamp(start_us // SECOND_US, UTC) for start_us in distinct]
         rows = rows.where(F.col("interval_start").isin(moments))
     return rows.join(F.broadcast(keys), ["gateway", "interval_start"], "left_semi")
 
@@ -61,7 +61,7 @@ def intervals_within(
     wanted = list(spans)
     if not wanted:
         return set()
-    length_us = settings.interval_s * _US
+    length_us = settings.interval_s * SECOND_US
     keys = spark.createDataFrame(
         pa.table(
             {

@@ -12,12 +12,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.intervals import SECOND_US, Interval
 from spark_jobs.schemas import READINGS
 from spark_jobs.settings import Settings
-from spark_jobs.state.intervals import Interval
 from spark_jobs.transforms.statistics import interval_start, timely
 
-_US: Final = 1_000_000
 _MAX_SPANS: Final = 32
 """Above so many separate stretches of time the files are pruned by date alone."""
 _MAX_GATEWAYS: Final = 64
@@ -38,7 +37,7 @@ def _spans(starts_us: Iterable[int], length_us: int) -> Iterator[tuple[int, int]
 
 
 def _moment(micros: int) -> datetime:
-    return datetime.fromtimestamp(micros // _US, UTC)
+    return datetime.fromtimestamp(micros // SECOND_US, UTC)
 
 
 def timely_readings(changes: DataFrame, most: int) -> Any:
@@ -75,7 +74,7 @@ def readings_in(
 
     Reads the dates they lie in, within them only files that can hold their times.
     """
-    spans = list(_spans((start_us for _, start_us in wanted), settings.interval_s * _US))
+    spans = list(_spans((start_us for _, start_us in wanted), settings.interval_s * SECOND_US))
     time = F.col("time")
     readings = spark.read.format("delta").load(settings.table(READINGS.name))
     readings = readings.where(

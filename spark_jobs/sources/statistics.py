@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.intervals import Channel, Interval, day_of
 from spark_jobs.sources.readings import interval_frame
-from spark_jobs.state.intervals import Channel, Interval
 
-_US: Final = 1_000_000
-_FIRST_S: Final = -62_135_596_800
-_LAST_S: Final = 253_402_300_799
 _MOST_LITERALS: Final = 256
 
 
@@ -44,11 +41,6 @@ def has_readings(prefix: str = "") -> Column:
         )
         + " > 0"
     )
-
-
-def day_of(micros: int) -> date:
-    """The UTC day of a time; the first or last there is where it is beyond."""
-    return datetime.fromtimestamp(min(max(micros // _US, _FIRST_S), _LAST_S), UTC).date()
 
 
 class StatisticsRows:

@@ -21,13 +21,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from spark_jobs.intervals import DAY_US, SECOND_US, Channel, Interval
 from spark_jobs.state.configured import FOREVER_US, Configured, whole_intervals
-from spark_jobs.state.intervals import SILENCE_S, Channel, Interval
+from spark_jobs.state.intervals import SILENCE_S
 from spark_jobs.transforms.gaps import Stretch
 
-_US: Final = 1_000_000
-_DAY_US: Final = 86_400 * _US
-LONGEST_US: Final = 400 * _DAY_US
+LONGEST_US: Final = 400 * DAY_US
 """So long after a reading rows are made for what is missing: a year and a month."""
 OFFLINE_S: Final = 900.0
 """So long after an interval's end a gateway that sends nothing at all may still be about to."""
@@ -72,7 +71,7 @@ class ChannelRows:
 
     @property
     def _length_us(self) -> int:
-        return self.interval_s * _US
+        return self.interval_s * SECOND_US
 
     def __contains__(self, channel: Channel) -> bool:
         return channel in self._channels
@@ -93,7 +92,7 @@ class ChannelRows:
     def restore(self, channel: Channel, newest: Newest, computed_us: int) -> None:
         """Takes up a channel's newest rows as the table has them, and when the newest was computed."""
         self._channels[channel] = newest
-        live = computed_us - newest.row_us - self._length_us < _LIVE_S * _US
+        live = computed_us - newest.row_us - self._length_us < _LIVE_S * SECOND_US
         gateway = self._gateways.setdefault(channel[0], _Gateway(newest.data_us, newest.touched_s, live))
         gateway.live = live if newest.row_us >= gateway.data_us else gateway.live
         gateway.data_us = max(gateway.data_us, newest.data_us)
@@ -137,7 +136,7 @@ class ChannelRows:
         known.touched_s = now_s
         if start_us >= known.data_us:
             known.data_us = start_us
-            known.live = wall_us - start_us - self._length_us < _LIVE_S * _US
+            known.live = wall_us - start_us - self._length_us < _LIVE_S * SECOND_US
 
     def silent(self, now_s: float, wall_us: int) -> list[Stretch]:
         """What is missing by now of channels that went silent; they are taken to be written from here."""
@@ -205,11 +204,11 @@ class ChannelRows:
 
     def _horizon(self, gateway: _Gateway, now_s: float, wall_us: int) -> int:
         """Up to where a gateway's silent channels are due: the end of its newest closed interval."""
-        over_us = wall_us - int(SILENCE_S * _US) - self._length_us
+        over_us = wall_us - int(SILENCE_S * SECOND_US) - self._length_us
         quiet = now_s - gateway.touched_s >= SILENCE_S and gateway.data_us <= over_us
         end_us = gateway.data_us + self._length_us if quiet else gateway.data_us
         if gateway.live:
-            offline_us = min(wall_us - int(OFFLINE_S * _US), gateway.data_us + _OFFLINE_DAYS * _DAY_US)
+            offline_us = min(wall_us - int(OFFLINE_S * SECOND_US), gateway.data_us + _OFFLINE_DAYS * DAY_US)
             end_us = max(end_us, offline_us // self._length_us * self._length_us)
         return end_us
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spark_jobs.state.intervals import Channel
+from spark_jobs.intervals import SECOND_US, Channel
 
 FOREVER_US: Final = 1 << 62
-_US: Final = 1_000_000
 
 Span = tuple[int, int]
 """Begin (inside) and end (outside), microseconds since the epoch; ±FOREVER_US where it has none."""
@@ -38,7 +37,7 @@ class Configured:
 
 def whole_intervals(span: Span, interval_s: int) -> Span:
     """Start of the first and end of the last interval that lie wholly within; empty where none does."""
-    length_us = interval_s * _US
+    length_us = interval_s * SECOND_US
     return -(-span[0] // length_us) * length_us, span[1] // length_us * length_us
 
 

@@ -9,24 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-import pyarrow as pa
-
-Channel = tuple[str, str]
-"""gateway, channel."""
-Interval = tuple[Channel, int]
-"""Channel and start, microseconds since the epoch."""
+from spark_jobs.intervals import SECOND_US, Channel, Interval
 
 SILENCE_S: Final = 60.0
-_US: Final = 1_000_000
-
-
-def intervals_of(rows: Any) -> list[Interval]:
-    """The intervals of the rows of an Arrow table: gateway, channel, interval_start."""
-    starts_us = rows["interval_start"].cast(pa.int64()).to_pylist()
-    channels = zip(rows["gateway"].to_pylist(), rows["channel"].to_pylist(), strict=True)
-    return list(zip(channels, starts_us, strict=True))
 
 
 @dataclass
@@ -80,7 +67,7 @@ class OpenIntervals:
 
     def silent(self, wall_us: int, now_s: float) -> list[Interval]:
         """Open intervals whose end and whose last reading are 60 s ago; being closed from here."""
-        latest_us = wall_us - int((self.interval_s + SILENCE_S) * _US)
+        latest_us = wall_us - int((self.interval_s + SILENCE_S) * SECOND_US)
         return self._close(
             (channel, start_us)
             for channel, starts in self._open.items()

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from spark_jobs.state.intervals import Interval
+from spark_jobs.intervals import SECOND_US, Interval
 from spark_jobs.transforms.by_interval import ReadingsByInterval
 from spark_jobs.transforms.running_statistics import (
     SUMS,
@@ -28,8 +28,6 @@ from spark_jobs.transforms.running_statistics import (
     sums_of,
 )
 from spark_jobs.transforms.statistics import GUST_S, MAX_GUST_PERIOD_MS
-
-_US: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +129,11 @@ class CarriedIntervals:
         lengths = np.array([len(each) for each in times])
         begins, time_us, valid = np.cumsum(lengths) - lengths, np.concatenate(times), np.concatenate(valids)
         gust = gusts(begins, time_us, valid, period_ms)
-        over = time_us <= np.repeat(last_us, lengths) - GUST_S * _US
+        over = time_us <= np.repeat(last_us, lengths) - GUST_S * SECOND_US
         sums = merged(sums, gust_sums(begins, time_us, np.where(over, gust, -np.inf)))
         likely = gust_sums(begins, time_us, np.where(over, -np.inf, gust))
         for n, at in enumerate(places):
-            recent = (times[n] > last_us[n] - GUST_S * _US) & gusty[n]
+            recent = (times[n] > last_us[n] - GUST_S * SECOND_US) & gusty[n]
             self._carried[batch.intervals[at]] = _Carried(
                 # Else each of them would keep all of its batch.
                 sums[n].copy(),

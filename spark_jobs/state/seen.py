@@ -11,63 +11,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-import numpy as np
-import pyarrow as pa
+from spark_jobs.transforms.packing import Identity
 
-Identity = tuple[str, str, str]
-"""gateway, channel, run."""
-_KEY: Final = ("gateway", "channel", "run")
 Range = tuple[int, int]
 """First and last seq, both inside."""
-
-
-class IdentityNumbers:
-    """The ``seq`` of many readings by (gateway, channel, run), 12 bytes a reading."""
-
-    def __init__(self) -> None:
-        self._codes: dict[Identity, int] = {}
-        self._of_rows: list[Any] = []
-        self._seqs: list[Any] = []
-
-    def add(self, rows: Any) -> None:
-        """Takes up readings: an Arrow table or batch with gateway, channel, run, seq."""
-        columns = [_dictionary(rows[name]) for name in _KEY]
-        together = np.zeros(rows.num_rows, np.int64)
-        for column in columns:
-            together = together * len(column.dictionary) + column.indices.to_numpy(zero_copy_only=False)
-        _, first, inverse = np.unique(together, return_index=True, return_inverse=True)
-        names = [column.take(pa.array(first)).to_pylist() for column in columns]
-        codes = [self._codes.setdefault(key, len(self._codes)) for key in zip(*names, strict=True)]
-        self._of_rows.append(np.array(codes, np.int32)[inverse])
-        self._seqs.append(rows["seq"].to_numpy(zero_copy_only=False))
-
-    def ranges(self) -> dict[str, list[Any]]:
-        """Columns gateway, channel, run, first, last, rows: a row for each range that is there without gaps.
-
-        ``rows`` is how many readings are in it: more than its numbers where one stands there twice.
-        """
-        empty = np.zeros(0, np.int64)
-        codes, seqs = np.concatenate([empty, *self._of_rows]), np.concatenate([empty, *self._seqs])
-        order = np.lexsort((seqs, codes))
-        codes, seqs = codes[order], seqs[order]
-        edges = np.flatnonzero((np.diff(codes) != 0) | (np.diff(seqs) > 1)) + 1
-        begins = np.concatenate(([0], edges)) if codes.size else edges
-        ends = np.concatenate((edges, [codes.size])) if codes.size else edges
-        keys = list(self._codes)
-        named = [keys[code] for code in codes[begins].tolist()]
-        return {
-            **{name: [key[at] for key in named] for at, name in enumerate(_KEY)},
-            "first": seqs[begins].tolist(),
-            "last": seqs[ends - 1].tolist(),
-            "rows": (ends - begins).tolist(),
-        }
-
-
-def _dictionary(column: Any) -> Any:
-    coded = column.dictionary_encode()
-    return coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
 
 
 @dataclass

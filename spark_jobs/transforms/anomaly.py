@@ -17,6 +17,7 @@ from spark_jobs.anomaly.model import Packed
 from spark_jobs.anomaly.observations import FIELDS, WINDOW, Observations, gather
 from spark_jobs.anomaly.rules import broken_rules
 from spark_jobs.anomaly.scoring import missing, score, scorer
+from spark_jobs.intervals import SECOND_US
 from spark_jobs.schemas import ANOMALIES
 
 Models = Mapping[str, Packed]
@@ -26,8 +27,6 @@ ModelsSource = Callable[[], Models]
 
 _JUDGED: Final = ("score", "threshold", "model_version", "channels", "rules", "missing")
 JUDGEMENT: Final = StructType([StructField(name, ANOMALIES.schema[name].dataType) for name in _JUDGED])
-
-_US: Final = 1_000_000
 
 
 def touched(changes: DataFrame, interval_s: int) -> DataFrame:
@@ -55,7 +54,7 @@ def _lags() -> Column:
 
 def _later(interval_s: int) -> Column:
     """The start of the interval ``lag`` intervals after."""
-    return F.timestamp_micros(F.unix_micros("interval_start") + F.col("lag") * (interval_s * _US))
+    return F.timestamp_micros(F.unix_micros("interval_start") + F.col("lag") * (interval_s * SECOND_US))
 
 
 def windows(statistics: DataFrame, targets: DataFrame | None, interval_s: int) -> DataFrame:

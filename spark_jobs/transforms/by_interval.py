@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from cloud.wire.schema import GOOD, NOT_EVALUATED
-from spark_jobs.state.intervals import Interval
+from spark_jobs.intervals import SECOND_US, Interval
 from spark_jobs.transforms.running_statistics import Floats, Ints
-
-_US: Final = 1_000_000
 
 
 class ReadingsByInterval:
@@ -33,7 +31,7 @@ class ReadingsByInterval:
         self.values: Floats = rows["value"].to_numpy()
         self.quality: NDArray[np.int32] = rows["quality"].to_numpy()
         self.enters = (self.quality == GOOD) | (self.quality == NOT_EVALUATED)
-        start_us = self.time_us - self.time_us % (interval_s * _US)
+        start_us = self.time_us - self.time_us % (interval_s * SECOND_US)
         first = _differs(start_us) | _differs(_codes(rows["gateway"])) | _differs(_codes(rows["channel"]))
         first[:1] = True
         self.begins: Ints = np.flatnonzero(first)

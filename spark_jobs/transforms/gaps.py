@@ -13,15 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from cloud.wire.schema import MISSING
-from spark_jobs.state.intervals import Channel
+from spark_jobs.intervals import DAY_US, SECOND_US, TIMES, Channel
 
-_US: Final = 1_000_000
-_DAY_US: Final = 86_400 * _US
-_WINDOW_US: Final = 32 * _DAY_US
+_WINDOW_US: Final = 32 * DAY_US
 _COUNTS: Final = ("count", "n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing")
 _VALUES: Final = ("avg", "min", "max", "sd", "gust", "cube_mean")
 _TIMES: Final = ("max_time", "gust_time")
-_UTC: Final = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +45,11 @@ def _due(stretch: Stretch, interval_s: int) -> Any:
     Samples lie on the grid of their period, so with a period over the interval's length not every interval
     has one; where none was due none is missing.
     """
-    starts_us = np.arange(stretch.first_us, stretch.end_us, interval_s * _US, dtype=np.int64)
+    starts_us = np.arange(stretch.first_us, stretch.end_us, interval_s * SECOND_US, dtype=np.int64)
     period_us = stretch.period_ms * 1000
-    if period_us <= interval_s * _US:
+    if period_us <= interval_s * SECOND_US:
         return starts_us
-    return starts_us[-starts_us % period_us < interval_s * _US]
+    return starts_us[-starts_us % period_us < interval_s * SECOND_US]
 
 
 def gap_rows(stretches: Iterable[Stretch], interval_s: int) -> Any:
@@ -75,18 +72,18 @@ def gap_rows(stretches: Iterable[Stretch], interval_s: int) -> Any:
         {
             "gateway": repeated([gateway for gateway, _ in channels], pa.string()),
             "channel": repeated([channel for _, channel in channels], pa.string()),
-            "interval_start": pa.array(starts).cast(_UTC),
+            "interval_start": pa.array(starts).cast(TIMES),
             "quantity": repeated([channel.partition(".")[2] for _, channel in channels], pa.string()),
             "unit": repeated([stretch.unit for stretch, _ in found], pa.string()),
             **{name: pa.nulls(total, pa.float64()) for name in _VALUES},
-            **{name: pa.nulls(total, _UTC) for name in _TIMES},
+            **{name: pa.nulls(total, TIMES) for name in _TIMES},
             **dict.fromkeys(_COUNTS, zeros),
             "expected": repeated([interval_s * 1000.0 / period for period in periods], pa.float64()),
             "recovery": pa.array(np.zeros(total)),
             "period_ms": repeated(periods, pa.int32()),
             "quality": pa.array(np.full(total, MISSING, dtype=np.int32)),
             "interval_s": pa.array(np.full(total, interval_s, dtype=np.int32)),
-            "date": pa.array((starts // _DAY_US).astype(np.int32)).cast(pa.date32()),
+            "date": pa.array((starts // DAY_US).astype(np.int32)).cast(pa.date32()),
         }
     )
 
@@ -97,7 +94,7 @@ def in_parts(stretches: Iterable[Stretch], interval_s: int, most: int) -> Iterat
     A channel's come in order of time. A list holds at most 32 days, so that what is written at a time lies in
     few partitions, however long the gateway was away.
     """
-    length_us = interval_s * _US
+    length_us = interval_s * SECOND_US
     windows: dict[int, list[Stretch]] = {}
     for stretch in stretches:
         if stretch.first_us >= stretch.end_us:

@@ -15,12 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cloud.wire.schema import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT
-from spark_jobs.state.intervals import Interval
+from spark_jobs.intervals import DAY_US, SECOND_US, TIMES, Interval
 from spark_jobs.transforms.statistics import GUST_S, MAX_GUST_PERIOD_MS, NO_DIRECTION, ROLL_UP, YAMARTINO
 
-_US: Final = 1_000_000
-_DAY_US: Final = 86_400 * _US
-_UTC: Final = pa.timestamp("us", tz="UTC")
 _FLAGS: Final = {
     "n_good": GOOD,
     "n_not_evaluated": NOT_EVALUATED,
@@ -134,8 +131,8 @@ def gusts(begins: Ints, time_us: Ints, values: Floats, period_ms: Ints) -> Float
     # Group after group on one axis of time, too far apart for a window to reach into the next one.
     since_us = time_us - np.repeat(time_us[begins], lengths)
     group = np.repeat(np.arange(len(begins)), lengths)
-    place = since_us + group * (int(since_us.max(initial=0)) + GUST_S * _US + 1)
-    ends = np.searchsorted(place, place + GUST_S * _US)
+    place = since_us + group * (int(since_us.max(initial=0)) + GUST_S * SECOND_US + 1)
+    ends = np.searchsorted(place, place + GUST_S * SECOND_US)
     here = np.arange(len(place))
     period = period_ms[group]
     needed = -(-GUST_S * 1000 // period)
@@ -195,7 +192,7 @@ def statistics_rows(
         {
             "gateway": pa.array([gateway for (gateway, _), _ in intervals], pa.string()),
             "channel": pa.array([channel for (_, channel), _ in intervals], pa.string()),
-            "interval_start": pa.array(starts_us).cast(_UTC),
+            "interval_start": pa.array(starts_us).cast(TIMES),
             "quantity": pa.array(quantity, pa.string()),
             "unit": pa.array(unit, pa.string()),
             "avg": of(
@@ -206,8 +203,8 @@ def statistics_rows(
             "max": of(sums["highest"], scalar),
             "sd": of(np.where(direction, spread, deviation), count > 1),
             "gust": of(sums["gust"], gusty),
-            "max_time": of(sums["highest_us"], scalar).cast(_UTC),
-            "gust_time": of(sums["gust_us"], gusty).cast(_UTC),
+            "max_time": of(sums["highest_us"], scalar).cast(TIMES),
+            "gust_time": of(sums["gust_us"], gusty).cast(TIMES),
             "cube_mean": of(sums["cubes"] / samples, wind & (count > 0)),
             "count": pa.array(count),
             "expected": pa.array(expected),
@@ -218,6 +215,6 @@ def statistics_rows(
             ),
             "interval_s": pa.array(np.full(len(intervals), interval_s, np.int32)),
             "recovery": pa.array(np.minimum(1.0, count / expected)),
-            "date": pa.array((starts_us // _DAY_US).astype(np.int32)).cast(pa.date32()),
+            "date": pa.array((starts_us // DAY_US).astype(np.int32)).cast(pa.date32()),
         }
     )

@@ -20,11 +20,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.schema import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT, UNSYNCED
+from spark_jobs.intervals import SECOND_US
 
 GUST_S: Final = 3
 """Averaging time of a gust in seconds (WMO-No. 8)."""
 MAX_GUST_PERIOD_MS: Final = 1000
-_US: Final = 1_000_000
 NO_DIRECTION: Final = 1e-24
 """Square of a mean vector's length that is rounding alone."""
 YAMARTINO: Final = 2 / math.sqrt(3) - 1
@@ -37,7 +37,7 @@ ROLL_UP: Final = (FAIL, SUSPECT, GOOD, NOT_EVALUATED)
 
 def interval_start(time: Column, interval_s: int) -> Column:
     """Start of the interval a time lies in; intervals are counted from midnight UTC."""
-    length_us = interval_s * _US
+    length_us = interval_s * SECOND_US
     micros = F.unix_micros(time)
     return F.timestamp_micros(micros - F.pmod(micros, F.lit(length_us)))
 
@@ -62,7 +62,9 @@ def touched_intervals(readings: DataFrame, interval_s: int) -> DataFrame:
 def _gust_windows(by_time: DataFrame) -> DataFrame:
     """Adds ``gust_value``: mean of the 3 s that begin with this reading, if complete and valid."""
     period_us = F.col("period_ms").cast("long") * 1000
-    ahead = Window.partitionBy(*KEY).orderBy("time_us").rangeBetween(Window.currentRow, GUST_S * _US - 1)
+    ahead = (
+        Window.partitionBy(*KEY).orderBy("time_us").rangeBetween(Window.currentRow, GUST_S * SECOND_US - 1)
+    )
     needed = F.ceil(F.lit(GUST_S * 1000) / F.col("period_ms"))
     span_us = F.max("time_us").over(ahead) - F.col("time_us")
     complete = (
@@ -84,7 +86,7 @@ def _segments(readings: DataFrame, interval_s: int) -> DataFrame:
     in_order = Window.partitionBy(*KEY).orderBy("time_us", "run", "seq")
     start_us = F.unix_micros("interval_start")
     begins_us = F.when(F.row_number().over(in_order) == 1, start_us).otherwise(F.col("time_us"))
-    ends_us = F.coalesce(F.lead("time_us").over(in_order), start_us + interval_s * _US)
+    ends_us = F.coalesce(F.lead("time_us").over(in_order), start_us + interval_s * SECOND_US)
     return readings.withColumn("segment_us", ends_us - begins_us)
 
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from spark_jobs.intervals import Channel, Interval, day_of
 from spark_jobs.jobs.missing_intervals import MissingIntervals
-from spark_jobs.sources.statistics import NewestRow, day_of
+from spark_jobs.sources.statistics import NewestRow
 from spark_jobs.state.channels import LONGEST_US, ChannelRows
 from spark_jobs.state.configured import FOREVER_US, Configured, Span, configured, union, without
-from spark_jobs.state.intervals import Channel, Interval
 from spark_jobs.transforms.gaps import Stretch, gap_rows, in_parts
 
 S = 1_000_000

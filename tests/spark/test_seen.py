@@ -7,7 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.state.seen import Contents, IdentityNumbers, SeenRanges
+from spark_jobs.state.seen import Contents, SeenRanges
+from spark_jobs.transforms.packing import IdentityNumbers
 
 KEY = ("g", "c.wind_speed", "r")
 

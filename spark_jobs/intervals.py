@@ -1,0 +1,34 @@
+"""Intervals of statistics, and the UTC days they lie in. Times are microseconds since the epoch."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+SECOND_US: Final = 1_000_000
+DAY_US: Final = 86_400 * SECOND_US
+TIMES: Final = pa.timestamp("us", tz="UTC")
+"""The Arrow type of times."""
+
+Channel = tuple[str, str]
+"""gateway, channel."""
+Interval = tuple[Channel, int]
+"""Channel and start."""
+
+_FIRST_S: Final = -62_135_596_800
+_LAST_S: Final = 253_402_300_799
+"""Seconds of the years 1 to 9999, which is what a date can hold."""
+
+
+def day_of(time_us: int) -> date:
+    """The UTC day of a time; the first or last date there is where the time lies beyond."""
+    return datetime.fromtimestamp(min(max(time_us // SECOND_US, _FIRST_S), _LAST_S), UTC).date()
+
+
+def intervals_of(rows: Any) -> list[Interval]:
+    """The intervals of the rows of an Arrow table: gateway, channel, interval_start."""
+    starts_us = rows["interval_start"].cast(pa.int64()).to_pylist()
+    channels = zip(rows["gateway"].to_pylist(), rows["channel"].to_pylist(), strict=True)
+    return list(zip(channels, starts_us, strict=True))
