@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from drivers.driver_type import I2cDevice
+
+class I2cDevice(Protocol):
+    """A chip at one address."""
+
+    def write(self, sent: bytes) -> None:
+        """Take what the master sends. Raises OSError where the chip doesn't acknowledge."""
+
+    def read(self, count: int) -> bytes:
+        """What the chip answers. Raises OSError where it doesn't."""
 
 
 class EmulatedI2c:

@@ -11,6 +11,7 @@ from drivers.boards.pi import PiOptions
 from drivers.boards.registry import BOARDS, board_options
 from drivers.boards.replay import ReplayColumn, ReplayOptions, check_header
 from drivers.boards.simulated import SimulatedOptions
+from drivers.emulation.by_driver import emulation
 from drivers.emulation.faults import FITS, amount_problem
 from drivers.interface import BoardError
 from drivers.registry import driver_type
@@ -54,7 +55,7 @@ def check_emulated(source: Source, board: BoardConfig, sensors: Sequence[SensorC
     if isinstance(board.options, PiOptions):
         return
     for position, sensor in enumerate(sensors):
-        if driver_type(sensor.driver).emulate is None:
+        if emulation(sensor.driver) is None:
             message = f"driver {quote(sensor.driver)} has no emulation: it needs a real board"
             source.error(("sensor", position, "driver"), message)
 

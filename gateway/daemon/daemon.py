@@ -8,7 +8,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
@@ -63,20 +63,20 @@ HUNG_DRIVERS: Final = "HUNG_DRIVERS"
 
 def run(path: Path, overrides: Mapping[str, object], seconds: float | None) -> int:
     """Run until SIGTERM or SIGINT; the exit code. ``seconds`` ends the sampling, not the forwarding."""
-    bounded = logs.set_up()
     # What every thread is doing when the watchdog ends this process (SIGABRT), or a library crashes it.
     faulthandler.enable()
-    try:
-        config = load(path, overrides)
-        daemon = Daemon(config, path, overrides, log_overdue=bounded.tell_overdue)
-    except ConfigError as error:
-        for problem in error.problems:
-            log.error("event=config.refused problem=%s", problem)
-        return 1
-    except (BoardError, CloudError, OutboxError) as error:
-        log.error("event=daemon.cannot_start error=%s", error)
-        return 1
-    return daemon.run(seconds)
+    with logs.set_up():
+        try:
+            config = load(path, overrides)
+            daemon = Daemon(config, path, overrides)
+        except ConfigError as error:
+            for problem in error.problems:
+                log.error("event=config.refused problem=%s", problem)
+            return 1
+        except (BoardError, CloudError, OutboxError) as error:
+            log.error("event=daemon.cannot_start error=%s", error)
+            return 1
+        return daemon.run(seconds)
 
 
 class Daemon:
@@ -88,9 +88,7 @@ class Daemon:
         path: Path,
         overrides: Mapping[str, object],
         machine: Machine | None = None,
-        log_overdue: Callable[[], None] = lambda: None,
     ) -> None:
-        self._log_overdue = log_overdue
         machine = machine or Machine()
         self._run_id = new_run()
         self._reload_asked = threading.Event()
@@ -270,7 +268,6 @@ class Daemon:
                 self._supervisor.stop()
             if self._check_samplers():
                 return False
-            self._log_overdue()
             self._announcements.tell_disk()
             self._verdicts.check()
             self._status.phone.check()

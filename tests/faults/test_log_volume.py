@@ -12,7 +12,8 @@ from typing import Final
 import pytest
 
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.system.logs.rate_limit import ENTRY_BYTES, IN_A_ROW, Bounded
+from gateway.system.logs.background import LogQueue
+from gateway.system.logs.rate_limit import ENTRY_BYTES, IN_A_ROW, RateLimit
 from tests.faults.kafka import Kafka
 from tests.support.fault_mast import Mast
 from tests.support.servers import eventually
@@ -86,13 +87,13 @@ def test_a_day_of_flapping_brokers_and_failing_sensors(
     assert {"kafka.error", "kafka.silent", "kafka.answers", "mqtt.disconnected", "sensor.silent"} <= events
 
     bounded, unbounded = Day(), Day()
-    log = Bounded(bounded, lambda: bounded.now_s)
+    log, queued = RateLimit(bounded, lambda: bounded.now_s), LogQueue()
     for minute in range(DAY_MINUTES):
         for second in range(60):
             bounded.now_s = 60.0 * minute + second
-            log.tell_overdue()
+            log.release_due()
         for record in cycles[minute % FLAPS]:
-            log.handle(record)
+            log.handle(queued.prepare(record))
             unbounded.handle(record)
     tell(
         lines_a_flap=round(sum(map(len, cycles)) / FLAPS, 1),

@@ -1,7 +1,7 @@
-"""Where the daemon's log goes: the journal with fields, or standard error; bounded either way.
+"""Where the daemon's log goes: the journal with fields, or standard error; bounded, by a thread of its own.
 
-``journal`` speaks to systemd-journald, ``log_fields`` finds the fields in a line's template, ``bounded``
-holds repetitions back, ``catalog`` says what each event means; ``set_up`` puts them together.
+``fields`` finds the fields in a line's template, ``background`` is the queue and its thread, ``rate_limit``
+holds repetitions back, ``journal`` writes entries; ``set_up`` puts them together.
 """
 
 from __future__ import annotations
@@ -9,24 +9,33 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
 
-from gateway.system.logs.journal import SOCKET, Journal, goes_to_journal
-from gateway.system.logs.rate_limit import Bounded
+from gateway.system.logs.background import LogQueue, LogThread
+from gateway.system.logs.journal import Journal, goes_to_journal
+from gateway.system.logs.rate_limit import RateLimit
 
-__all__ = ["Bounded", "set_up"]
-
-_LINE = "%(asctime)s level=%(levelname)s %(name)s %(message)s"
+LINE: Final = "%(asctime)s level=%(levelname)s %(name)s %(message)s"
 
 
-def set_up(environ: Mapping[str, str] = os.environ, socket_path: str = SOCKET) -> Bounded:
+@contextmanager
+def set_up(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
     """Log from INFO on: to the journal where standard error is connected to it, else to standard error.
 
-    The answer's ``tell_overdue`` has to be called every now and then.
+    At the end what is queued is written, within two seconds.
     """
     lines = logging.StreamHandler(sys.stderr)
-    lines.setFormatter(logging.Formatter(_LINE))
-    journal = Journal(socket_path, lines) if goes_to_journal(environ) else None
-    bounded = Bounded(journal or lines)
-    logging.basicConfig(level=logging.INFO, handlers=[bounded])
-    return bounded
+    lines.setFormatter(logging.Formatter(LINE))
+    queued = LogQueue()
+    thread = LogThread(queued, RateLimit(Journal(lines) if goes_to_journal(environ) else lines))
+    root = logging.getLogger()
+    root.setLevel(logging.INFO)
+    root.addHandler(queued)
+    thread.start()
+    try:
+        yield
+    finally:
+        root.removeHandler(queued)
+        thread.stop()

@@ -344,7 +344,12 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
         "Another run of this gateway was killed",
         "Its last will goes to Kafka as it is; nothing to do.",
     ),
-    "systemd.not_told": (
+    "systemd.no_library": (
+        "The gateway can't notify systemd",
+        "Install @FIELDGATE_PACKAGE@ (or fieldgate[pi]): systemd ends a service of Type=notify that "
+        "never becomes ready.",
+    ),
+    "systemd.not_notified": (
         "systemd could not be notified",
         "The watchdog acts, if this lasts.",
     ),

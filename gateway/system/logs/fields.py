@@ -15,28 +15,26 @@ _CONVERSION: Final = re.compile(r"%[#0\- +]*\d*(?:\.\d+)?([a-zA-Z%])")
 
 def fields_of(record: logging.LogRecord) -> dict[str, str]:
     """By name, in the line's order; empty where the line's template has no ``key=``."""
+    if (found := record.__dict__.get("fields")) is not None:
+        # A line from the queue: its text is complete, its template gone.
+        return dict(found)
     template, arguments = record.msg, record.args
     if not isinstance(template, str) or not isinstance(arguments, tuple | None):
         return {}
     return _filled(template, arguments or ())
 
 
-def event_of(record: logging.LogRecord) -> str | None:
-    """The event's name, None for a line that tells no event."""
-    return fields_of(record).get("event")
-
-
 def _filled(template: str, arguments: tuple[Any, ...]) -> dict[str, str]:
     keys = list(_KEY.finditer(template))
-    told: dict[str, str] = {}
+    values: dict[str, str] = {}
     used = _conversions(template[: keys[0].start()]) if keys else 0
     for place, key in enumerate(keys):
         end = keys[place + 1].start() if place + 1 < len(keys) else len(template)
         value = template[key.end() : end]
         count = _conversions(value)
-        told[key[1]] = value % arguments[used : used + count] if arguments else value
+        values[key[1]] = value % arguments[used : used + count] if arguments else value
         used += count
-    return told
+    return values
 
 
 def _conversions(template: str) -> int:

@@ -10,16 +10,22 @@ import re
 import shutil
 import signal
 import socket
-import struct
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from gateway.system.logs import catalog
+from gateway.system.logs.background import LogQueue, LogThread
 from gateway.system.logs.fields import fields_of
 from gateway.system.logs.journal import Journal, entry, goes_to_journal, message_id
+from gateway.system.logs.rate_limit import RateLimit
+from gateway.system.systemd import has_room
 from tests.support.servers import eventually, unique_name
 
 ROOT = Path(__file__).parents[4]
@@ -28,20 +34,6 @@ JOURNALD = Path("/lib/systemd/systemd-journald")
 
 def record(template: str, *arguments: object, level: int = logging.WARNING) -> logging.LogRecord:
     return logging.LogRecord("gateway.x", level, "x.py", 7, template, arguments, None, "f")
-
-
-def decoded(datagram: bytes) -> dict[str, str]:
-    """An entry as journald reads it."""
-    found = {}
-    while datagram:
-        line, _, rest = datagram.partition(b"\n")
-        name, equals, value = line.partition(b"=")
-        if not equals:
-            (size,) = struct.unpack_from("<Q", rest)
-            value, rest = rest[8 : 8 + size], rest[9 + size :]
-        found[name.decode()] = value.decode()
-        datagram = rest
-    return found
 
 
 @pytest.mark.parametrize(
@@ -70,16 +62,18 @@ def test_a_lines_template_says_where_its_values_end(line: logging.LogRecord, fie
 
 def test_an_entry_has_the_fields_of_its_event() -> None:
     line = record("event=sensor.silent sensor=%s error=%s", "baro", "two\nlines", level=logging.ERROR)
-    told = decoded(entry(line, line.getMessage()))
-    assert told["MESSAGE"] == "event=sensor.silent sensor=baro error=two\nlines"
-    assert told["MESSAGE_ID"] == message_id("sensor.silent") == "3ce7f61a46dd5f09a64bf4ef0ee9c3b2"
-    assert {name: told[name] for name in told if name.startswith("FIELDGATE_")} == {
+    found = entry(line, line.getMessage())
+    assert found["MESSAGE"] == "event=sensor.silent sensor=baro error=two\nlines"
+    assert found["MESSAGE_ID"] == message_id("sensor.silent") == "3ce7f61a46dd5f09a64bf4ef0ee9c3b2"
+    assert {name: found[name] for name in found if name.startswith("FIELDGATE_")} == {
         "FIELDGATE_EVENT": "sensor.silent",
         "FIELDGATE_SENSOR": "baro",
         "FIELDGATE_ERROR": "two\nlines",
     }
-    assert (told["PRIORITY"], told["SYSLOG_IDENTIFIER"], told["CODE_LINE"]) == ("3", "fieldgate", "7")
-    plain = decoded(entry(record("hello"), "hello"))
+    assert (found["PRIORITY"], found["SYSLOG_IDENTIFIER"], found["CODE_LINE"]) == ("3", "fieldgate", "7")
+    # The queue makes a text of the line; its fields stay the same.
+    assert entry(LogQueue().prepare(line), line.getMessage()) == found
+    plain = entry(record("hello"), "hello")
     assert "MESSAGE_ID" not in plain
     assert (plain["MESSAGE"], plain["PRIORITY"]) == ("hello", "4")
 
@@ -103,31 +97,117 @@ class Lines(logging.Handler):
         self.messages.append(record.getMessage())
 
 
-def test_what_journald_does_not_take_is_not_lost_and_nobody_waits_for_it(tmp_path: Path) -> None:
-    path, otherwise = tmp_path / "socket", Lines()
-    journal = Journal(str(path), otherwise)
-    journal.handle(record("journald is away"))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journald:
-        journald.bind(str(path))
-        journal.handle(record("event=mqtt.resumed"))
-        assert decoded(journald.recv(1 << 16))["FIELDGATE_EVENT"] == "mqtt.resumed"
-        journal.handle(record("x" * 10_000_000))
-        assert [message[:20] for message in otherwise.messages] == ["journald is away", "x" * 20]
-        # It reads no more: its queue is full some time.
-        for _ in range(5_000):
-            journal.handle(record("again"))
-        unsent = journal.unsent
-        assert unsent > 0
-        assert len(otherwise.messages) == 2
-        # When it reads again the next line says how many are missing.
-        for _ in range(5_000 - unsent):
-            assert decoded(journald.recv(1 << 16))["MESSAGE"] == "again"
-        journal.handle(record("here again"))
-        told = [decoded(journald.recv(1 << 16)) for _ in range(2)]
-        assert [each["MESSAGE"] for each in told] == ["here again", f"event=log.unsent lines={unsent}"]
-        assert told[1]["MESSAGE_ID"] == message_id("log.unsent")
-        assert journal.unsent == 0
-    journal.close()
+class Journald:
+    """A journald of the test's own, which reads when it is told to, and the library's call to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(path))
+
+    def sendv(self, *fields: bytes) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
+            sending.setblocking(False)
+            sending.sendto(fields[0].removeprefix(b"MESSAGE="), str(self.path))
+
+    def read(self) -> list[str]:
+        self.socket.setblocking(False)
+        found = []
+        while True:
+            try:
+                found.append(self.socket.recv(4096).decode())
+            except BlockingIOError:
+                return found
+
+
+@pytest.fixture
+def stuck(tmp_path: Path) -> Iterator[Journald]:
+    """It reads nothing, and its queue is full."""
+    journald = Journald(tmp_path / "socket")
+    while has_room(str(journald.path)):
+        journald.sendv(b"MESSAGE=before")
+    yield journald
+    journald.socket.close()
+
+
+@contextmanager
+def logged_to(journal: Journal) -> Iterator[tuple[LogQueue, LogThread]]:
+    queued = LogQueue()
+    thread = LogThread(queued, RateLimit(journal))
+    thread.start()
+    try:
+        yield queued, thread
+    finally:
+        thread.stop()
+
+
+def test_no_thread_waits_for_a_stuck_journald_and_what_overflows_is_counted(
+    stuck: Journald, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.system.logs.background.MOST_LINES", 100)
+    with logged_to(Journal(Lines(), stuck.sendv, str(stuck.path))) as (queued, _):
+        for number in range(150):
+            queued.handle(record(f"event=e{number}"))
+        found: list[str] = []
+
+        def last() -> str:
+            found.extend(stuck.read())
+            return found[-1]
+
+        eventually(last, 60, until=lambda line: line.startswith("event=log.unsent"))
+    entries = [each for each in found if each != "before"]
+    dropped = 150 - len(entries[:-1])
+    assert entries[-1] == f"event=log.unsent lines={dropped}"
+    assert dropped in (49, 50)
+    assert entries[:99] == [f"event=e{number}" for number in range(99)]
+
+
+def test_the_end_writes_what_is_queued_and_gives_up_a_stuck_journald(
+    stuck: Journald, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.system.logs.background._FLUSH_S", 0.1)
+    with logged_to(Journal(Lines(), stuck.sendv, str(stuck.path))) as (queued, thread):
+        queued.handle(record("event=a"))
+        begun_s = time.monotonic()
+        thread.stop()
+        assert time.monotonic() - begun_s < 5
+        stuck.read()
+        eventually(lambda: stuck.read() == ["event=a"])
+    lines = Lines()
+    queued = LogQueue()
+    thread = LogThread(queued, RateLimit(lines))
+    for number in range(100):
+        queued.handle(record(f"event=e{number}"))
+    thread.start()
+    thread.stop()
+    assert lines.messages == [f"event=e{number}" for number in range(100)]
+
+
+def test_standard_error_takes_the_lines_where_there_is_no_journald_or_no_library(tmp_path: Path) -> None:
+    lines = Lines()
+    Journal(lines, lambda *_: None, str(tmp_path / "none")).handle(record("journald is away"))
+    Journal(lines, None).handle(record("no python3-systemd"))
+    assert lines.messages == ["journald is away", "no python3-systemd"]
+
+
+def test_what_is_not_on_its_way_holds_text_only() -> None:
+    try:
+        raise ValueError("boom")
+    except ValueError as error:
+        raised = (ValueError, error, error.__traceback__)
+    line = logging.LogRecord("x", logging.ERROR, "x.py", 1, "event=a error=%s", (raised[1],), raised)
+    kept = LogQueue().prepare(line)
+    assert (kept.msg, kept.args, kept.exc_info) == ("event=a error=boom", None, None)
+    assert "ValueError: boom" in logging.Formatter().format(kept)
+    assert line.exc_info == raised
+
+
+def test_arguments_that_do_not_fit_harm_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    queued = LogQueue()
+    queued.handle(record("event=a number=%d", "no number"))
+    queued.handle(record("event=b number=%d", 1))
+    assert [queued.lines.get_nowait().msg] == ["event=b number=1"]
+    assert "Logging error" in capsys.readouterr().err
 
 
 def _events_in_the_code() -> set[str]:
@@ -173,6 +253,7 @@ def journald() -> Iterator[str]:
     """A systemd-journald of the test's own: its namespace."""
     if os.geteuid() != 0 or not JOURNALD.exists():
         pytest.skip("needs root and systemd-journald")
+    pytest.importorskip("systemd.journal")
     name = unique_name("fg")[-20:]
     sockets = Path(f"/run/systemd/journal.{name}")
     sockets.mkdir(parents=True)
@@ -193,25 +274,73 @@ def journald() -> Iterator[str]:
                 shutil.rmtree(left)
 
 
-def test_a_real_journal_finds_a_line_by_its_fields_and_explains_it(journald: str, tmp_path: Path) -> None:
-    otherwise = Lines()
-    journal = Journal(f"/run/systemd/journal.{journald}/socket", otherwise)
-    journal.handle(record("event=sensor.silent sensor=%s error=%s", "baro", "no\nanswer"))
-    journal.handle(record("event=sensor.silent sensor=%s error=%s", "dht", "checksum"))
-    journal.close()
-    assert otherwise.messages == []
+def beside(journal: Path, program: str) -> str:
+    """What a Python program prints that has a directory in the place of /run/systemd/journal."""
+    script = 'mkdir -p /run/systemd/journal && mount --bind "$0" /run/systemd/journal && exec "$1" -c "$2"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, str(journal), sys.executable, program],
+        capture_output=True, text=True, timeout=30, cwd=ROOT, check=False,
+    )  # fmt: skip
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(f"no mount namespace here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+_TWO_LINES: Final = """
+import logging
+from gateway.system.logs.journal import Journal
+journal = Journal(logging.NullHandler())
+for values in (("baro", "no\\nanswer"), ("dht", "checksum"), ("cup", 10_000_000 * "x")):
+    line = "event=sensor.silent sensor=%s error=%s"
+    journal.handle(logging.LogRecord("gateway.x", logging.WARNING, "x.py", 7, line, values, None, "f"))
+"""
+
+
+def test_a_real_journal_finds_a_line_by_its_fields(journald: str) -> None:
+    beside(Path(f"/run/systemd/journal.{journald}"), _TWO_LINES)
 
     def asked(*arguments: str) -> str:
         command = ["journalctl", f"--namespace={journald}", "--no-pager", "-q", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
     found = eventually(lambda: asked("-o", "json", "FIELDGATE_SENSOR=baro"), 20)
-    told = json.loads(found)
-    assert (told["MESSAGE_ID"], told["PRIORITY"]) == (message_id("sensor.silent"), "4")
-    assert told["FIELDGATE_ERROR"] == "no\nanswer"
-    assert told["SYSLOG_IDENTIFIER"] == "fieldgate"
+    entry = json.loads(found)
+    assert (entry["MESSAGE_ID"], entry["PRIORITY"]) == (message_id("sensor.silent"), "4")
+    assert entry["FIELDGATE_ERROR"] == "no\nanswer"
+    assert entry["SYSLOG_IDENTIFIER"] == "fieldgate"
     by_id = asked("-o", "cat", f"MESSAGE_ID={message_id('sensor.silent')}").splitlines()
-    assert by_id[-1] == "event=sensor.silent sensor=dht error=checksum"
+    assert "event=sensor.silent sensor=dht error=checksum" in by_id
+
+
+_STUCK: Final = """
+import logging, socket, threading, time
+from gateway.system.logs.background import LogQueue, LogThread
+from gateway.system.logs.journal import SOCKET, Journal
+from gateway.system.logs.rate_limit import RateLimit
+journald = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+journald.bind(SOCKET)
+queued = LogQueue()
+LogThread(queued, RateLimit(Journal(logging.NullHandler()))).start()
+for number in range(1000):
+    line = logging.LogRecord("gateway.x", logging.CRITICAL, "x.py", 7, "event=e", (), None, "f")
+    queued.handle(line)
+longest_s, begun_s = 0.0, time.monotonic()
+before_s = begun_s
+while before_s < begun_s + 1.0:
+    threading.Event().wait(0.01)
+    longest_s, before_s = max(longest_s, time.monotonic() - before_s), time.monotonic()
+assert queued.lines.qsize() > 100
+print(longest_s)
+"""
+
+
+def test_the_librarys_call_stops_no_thread_when_journald_is_stuck(tmp_path: Path) -> None:
+    """It would: it waits with the interpreter lock held."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    pytest.importorskip("systemd.journal")
+    assert float(beside(tmp_path, _STUCK)) < 1.0
 
 
 def test_systemd_reads_the_catalog(tmp_path: Path) -> None:
