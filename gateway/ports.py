@@ -9,7 +9,7 @@ from typing import Protocol
 from buffer.drops import InMemory
 from drivers.interface import Clock, Driver
 
-__all__ = ["Clock", "Done", "Driver", "Outbox", "Record", "Sink", "Undelivered"]
+__all__ = ["Ack", "Clock", "Done", "Driver", "Outbox", "Record", "Sink", "Undelivered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,14 @@ class Record:
     key: bytes
     value: bytes
     headers: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """A PUBACK owed to the broker; void once ``connection`` is no longer the current one."""
+
+    connection: int
+    message_id: int
 
 
 class Outbox(Protocol):

@@ -59,6 +59,15 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "message.max.bytes": "1048576",
 }
 
+METERED_PROPERTIES: Final[Mapping[str, str]] = {
+    # A batch reaches the producer within milliseconds: waiting costs nothing, each further request does.
+    "linger.ms": "1000",
+    "compression.level": "12",
+    # Half the default's requests for metadata, which no one needs while topics stay.
+    "topic.metadata.refresh.interval.ms": "600000",
+}
+"""librdkafka properties for the producer of a metered uplink's batches."""
+
 
 class _Record(Protocol):
     @property

@@ -28,8 +28,11 @@ from cloud.wire.channel_records import (
     parse_channel,
 )
 from cloud.wire.schema import VERSION
+from drivers.registry import driver_type
+from gateway.calibration.record import configured
+from gateway.config import Config
 from gateway.ports import Clock, Record
-from gateway.reporting.previous_runs import write_durably
+from gateway.system.atomic_file import write_durably
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +44,22 @@ _SAVE_AGAIN_S: Final = 10.0
 _LONGEST_UP_MS: Final = 100 * 366 * 86_400_000
 
 _Key = tuple[str, str, str]
+
+
+def history_path(config: Config) -> Path:
+    """The file of the gateway with this config."""
+    return config.outbox.path.with_name(config.outbox.path.name + ".channels")
+
+
+def channel_records(config: Config) -> list[ChannelRecord]:
+    """The record of each channel of the gateway's own sensors."""
+    return [
+        record
+        for sensor in config.sensors
+        for record in configured(
+            config.gateway.id, sensor, driver_type(sensor.driver).channels_of(sensor.options)
+        )
+    ]
 
 
 class UnreadableHistory(Exception):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.reporting.previous_runs import write_durably
+from gateway.system.atomic_file import write_durably
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,13 @@ from rich.text import Text
 
 from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
 from cloud.wire.fields import format_time
-from gateway.calibration.history import UnreadableHistory, read_history
+from gateway.calibration.history import (
+    UnreadableHistory,
+    channel_records,
+    history_path,
+    read_history,
+)
 from gateway.config import ConfigError, load
-from gateway.daemon.build import calibration_history_path, channel_records
 
 State = Literal["ended", "in force", "until reload", "from reload"]
 
@@ -104,7 +108,7 @@ def run(path: Path, *, json_output: bool) -> int:
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    place = calibration_history_path(config)
+    place = history_path(config)
     try:
         known = standing(read_history(place), channel_records(config))
     except UnreadableHistory as error:

@@ -26,8 +26,8 @@ from drivers.interface import DriverError
 from drivers.registry import driver_type
 from gateway.commands.status import QUALITY, NoStatus, fetch
 from gateway.config import Config, ConfigError, SensorConfig, load
-from gateway.daemon import build
 from gateway.sampling.one_shot import COUNT_S, OneShotRead
+from gateway.sampling.sensors import open_fitted_board
 
 _POLL_S: Final = 1.0
 _NARROW: Final = 80
@@ -258,7 +258,7 @@ def row_of_reading(reading: Reading, sensor: str, trouble: str | None) -> Row:
 
 
 def _look(config: Config, sensors: Sequence[SensorConfig], timeout_s: float, *, quiet: bool) -> list[Row]:
-    board = build.open_fitted_board(config)
+    board = open_fitted_board(config)
     try:
         look = OneShotRead(config.gateway.id, sensors, board)
         if look.counts and not quiet and sys.stderr.isatty():
@@ -315,7 +315,7 @@ def _follow(
                     show(row)
                 time.sleep(_POLL_S)
             return 0
-        board = build.open_fitted_board(config)
+        board = open_fitted_board(config)
         try:
             look = OneShotRead(
                 config.gateway.id, sensors, board, _POLL_S,

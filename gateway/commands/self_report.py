@@ -18,7 +18,7 @@ from typing import Any, Final
 from gateway.commands.status import NoStatus, fetch
 from gateway.config import Config, check
 from gateway.reporting.event_spool import NotLeft, leave
-from gateway.reporting.previous_runs import write_durably
+from gateway.system.atomic_file import write_durably
 from gateway.system.host import vitals
 
 EVENT: Final = "report"

@@ -173,7 +173,7 @@ def _is_metered(source: Source) -> bool:
 
 def _together_problem(properties: Mapping[str, str], *, metered: bool) -> str | None:
     from cloud.kafka.cluster_check import together_problem
-    from gateway.forwarding.pace import METERED_PROPERTIES
+    from cloud.kafka.producer import METERED_PROPERTIES
 
     problem = together_problem(properties)
     if problem is None and metered:

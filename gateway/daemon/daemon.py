@@ -18,29 +18,33 @@ from buffer.errors import OutboxError
 from cloud.errors import CloudError
 from cloud.wire.schema import Reading
 from drivers.interface import BoardError
-from gateway.calibration.history import CalibrationHistory
+from gateway.calibration.history import CalibrationHistory, channel_records, history_path
 from gateway.clock.manual_time import ManualTime
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
 from gateway.config import Config, ConfigError, load
-from gateway.daemon import build
 from gateway.daemon.reload import Reloading, Running
 from gateway.daemon.restart_budget import EXIT_CODE, RestartBudget
 from gateway.daemon.snapshot import DaemonStatus, Life
 from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.ledger import Ack
-from gateway.forwarding.outbox_writer import OutboxWriter
-from gateway.mqtt import home_assistant
+from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
+from gateway.forwarding.sinks import kafka_sink
+from gateway.forwarding.spill import batch_s
+from gateway.mqtt import home_assistant, topics
 from gateway.mqtt.broker_drops import BrokerDrops
+from gateway.mqtt.intake import Intake
 from gateway.mqtt.session import MqttSession
-from gateway.reporting.clock_verdicts import ClockVerdicts
+from gateway.mqtt.topics import Topics, filters
+from gateway.ports import Ack
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.gateway_status import GatewayStatus, installed_version
-from gateway.reporting.previous_runs import PreviousRuns
-from gateway.reporting.reporter import Reporter
+from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
+from gateway.reporting.reporter import ClockVerdicts, Reporter
 from gateway.reporting.run_ledger import RunLedger, State
+from gateway.sampling import sensors
 from gateway.sampling.last_readings import LastReadings
 from gateway.sampling.run_context import Mast
+from gateway.sampling.sensors import samplers
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences, new_run
 from gateway.status import Answers, PhoneControl, StatusPage
@@ -97,16 +101,25 @@ class Daemon:
         machine_clock, timekeeper = open_clock(config, machine)
         # Drops are told by the outbox writer's thread, or while the outbox is opened.
         drops: SimpleQueue[Drop] = SimpleQueue()
-        outbox = build.open_outbox(config, drops.put)
+        outbox = open_outbox(config, drops.put)
         try:
-            self._board = build.open_fitted_board(config)
+            self._board = sensors.open_fitted_board(config)
         except BoardError:
             outbox.close()
             raise
         self._clock = self._board.clock or machine_clock
         holdback = timekeeper.holdback()
-        self._topics = build.Topics.of(config)
-        self._intake = build.intake(config, self._run_id, self._sequences, machine_clock, machine.boot)
+        self._topics = Topics.of(config)
+        self._intake = Intake(
+            config.gateway.id,
+            self._run_id,
+            self._sequences,
+            config.kafka.topic,
+            machine_clock,
+            topics.routes(config),
+            sensors.sensor_names(config),
+            machine.boot,
+        )
         broker_drops = BrokerDrops(self._run_id)
         announced = GatewayStatus(
             config.gateway.id,
@@ -120,7 +133,7 @@ class Daemon:
             config.mqtt.host,
             config.mqtt.port,
             f"fieldgate-{config.gateway.id}",
-            build.filters(config),
+            filters(config),
             (self._topics.run, self._topics.status),
             self._arrived,
             (self._topics.status, announced.will),
@@ -129,7 +142,7 @@ class Daemon:
             lambda: self._forwarder.session_lost(),
             config.mqtt.login,
         )
-        self._live, self._backlog = (build.kafka_sink(config, role) for role in ("live", "backlog"))
+        self._live, self._backlog = (kafka_sink(config, role) for role in ("live", "backlog"))
         self._forwarder = Forwarder(
             self._intake,
             self._live,
@@ -138,7 +151,7 @@ class Daemon:
             self._link.acknowledge,
             config.outbox.commit_interval_s,
             hold=self._link.hold,
-            batch_s=build.batch_s(config),
+            batch_s=batch_s(config),
             holdback=holdback,
             on_drop=drops.put,
             longest_delivery_s=lambda: self._backlog.delivery_timeout_s,
@@ -146,7 +159,7 @@ class Daemon:
         self._state_file = PreviousRuns(
             config.outbox.path.with_name(config.outbox.path.name + ".run"),
             self._run_id,
-            build.lost_at_most_s(config),
+            lost_at_most_s(config),
         )
         self._runs = RunLedger(
             config.gateway.id,
@@ -157,15 +170,15 @@ class Daemon:
         )
         mast = Mast(config.gateway.id, self._run_id, self._clock, self._sequences, self._emit, machine.boot)
         self._supervisor = Supervisor(
-            build.samplers(config.sensors, self._board, mast),
+            samplers(config.sensors, self._board, mast),
             self._clock,
-            again=lambda sensor: build.samplers([sensor], self._board, mast)[0],
+            again=lambda sensor: samplers([sensor], self._board, mast)[0],
         )
         self._hang_restarts = RestartBudget(
             config.outbox.path.with_name(config.outbox.path.name + ".restarts"), machine.boot, machine.boot_ns
         )
         self._calibrations = CalibrationHistory(
-            build.calibration_history_path(config), machine.boot, self._clock, self._forwarder.announce
+            history_path(config), machine.boot, self._clock, self._forwarder.announce
         )
         self._notices = EventSpool(
             config.outbox.path,
@@ -188,7 +201,7 @@ class Daemon:
         )
         self._control = ControlSocket(config.outbox.path, PhoneControl(self._status))
         self._discovery = home_assistant.Discovery(
-            build.discovery_path(config), self._link.keep, self._link.ready.is_set
+            home_assistant.discovery_path(config), self._link.keep, self._link.ready.is_set
         )
         self._life = Life()
         self._thread = threading.get_native_id()
@@ -235,7 +248,7 @@ class Daemon:
     def _startup(self) -> None:
         log.info("event=daemon.start gateway=%s run=%s", self._reloading.config.gateway.id, self._run_id)
         # Before the forwarder looks at the outbox: what is in there of these is older.
-        self._calibrations.begin(build.channel_records(self._reloading.config))
+        self._calibrations.begin(channel_records(self._reloading.config))
         self._forwarder.start()
         self._announcements.tell_status()
         self._discover()

@@ -16,17 +16,19 @@ from typing import Any
 from cloud.errors import CloudError
 from cloud.kafka.producer import KafkaSink
 from drivers.interface import Board, BoardError
-from gateway.calibration.history import CalibrationHistory
+from gateway.calibration.history import CalibrationHistory, channel_records
 from gateway.config import Config, Problem, check, located
-from gateway.daemon import build
 from gateway.daemon.config_changes import RESTART, Plan, compare, refusals
 from gateway.forwarding.forwarder import Forwarder
+from gateway.forwarding.sinks import kafka_properties
 from gateway.mqtt.intake import Intake
 from gateway.mqtt.session import MqttSession
-from gateway.reporting.previous_runs import PreviousRuns
+from gateway.mqtt.topics import filters, routes
+from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
 from gateway.sampling.last_readings import LastReadings
 from gateway.sampling.run_context import Mast
 from gateway.sampling.sampler import Sampler
+from gateway.sampling.sensors import fitted_sensors, samplers, sensor_names
 from gateway.sampling.supervisor import Supervisor
 from gateway.status import StatusPage
 
@@ -90,14 +92,14 @@ class Reloading:
         """Change to a config; why it can't be, and then nothing has changed."""
         running, file = self._running, str(self._path)
         try:
-            rewire = running.board.refit(build.fitted_sensors(config))
+            rewire = running.board.refit(fitted_sensors(config))
         except BoardError as error:
             return [Problem(file, None, "sensor", f"{error}; it takes a restart: {RESTART}")]
         producers = {}
         if plan.touches("kafka", "bootstrap_servers") or plan.touches("kafka", "properties"):
             try:
                 producers = {
-                    role: sink.prepare(config.kafka.bootstrap_servers, build.kafka_properties(config, role))
+                    role: sink.prepare(config.kafka.bootstrap_servers, kafka_properties(config, role))
                     for role, sink in running.sinks.items()
                 }
             except CloudError as error:
@@ -112,15 +114,13 @@ class Reloading:
                 return [*located(self._path, self._overrides, {("status", "listen"): reason})]
         for role, producer in producers.items():
             running.sinks[role].take_over(producer)
-        running.state_file.allow(build.lost_at_most_s(config))
+        running.state_file.allow(lost_at_most_s(config))
         if plan.forwards or plan.sensors or plan.settings:
             running.forwarder.change(
-                lambda: running.intake.adopt(
-                    config.kafka.topic, build.routes(config), build.sensor_names(config)
-                ),
+                lambda: running.intake.adopt(config.kafka.topic, routes(config), sensor_names(config)),
                 config.outbox.commit_interval_s,
             )
-        running.link.refilter(build.filters(config))
+        running.link.refilter(filters(config))
         for sensor in config.sensors:
             if sensor.name in plan.judged:
                 running.supervisor.judge_by(sensor.name, sensor.quality)
@@ -133,12 +133,12 @@ class Reloading:
 
         def successors() -> list[Sampler]:
             rewire()
-            records = build.channel_records(config)
+            records = channel_records(config)
             running.last.keep({record.channel for record in records})
             # Now: no old sampler reads any more, no new one yet.
             running.calibrations.adopt(records)
             coming = [sensor for sensor in config.sensors if sensor.name in plan.coming]
-            return build.samplers(coming, running.board, running.mast)
+            return samplers(coming, running.board, running.mast)
 
         running.supervisor.replace(plan.leaving, successors)
         running.calibrations.tell()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from gateway.reporting.previous_runs import write_durably
+from gateway.system.atomic_file import write_durably
 
 log = logging.getLogger(__name__)
 

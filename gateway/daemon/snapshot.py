@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from collections.abc import Collection
+from typing import Any, Final
 
 from cloud.wire.schema import SYNCED, UNSYNCED, format_time
 from gateway.clock.hold import ClockHold
 from gateway.clock.sync import ClockSync
 from gateway.daemon.reload import Reloading, Running
 from gateway.daemon.restart_budget import RestartBudget
-from gateway.daemon.status_line import status_line
 from gateway.forwarding.forecast import Forecast
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.ports import Clock
 from gateway.reporting.run_ledger import RunLedger
 from gateway.system.host import vitals
 from gateway.system.watchdog import Watchdog
+
+_MOST_NAMED: Final = 3
+_AGES: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 class Life:
@@ -168,3 +171,47 @@ class DaemonStatus:
             synced=self._clock.synced,
             mqtt_connected=running.link.ready.is_set(),
         )
+
+
+def status_line(
+    *,
+    channels: int,
+    silent: Collection[str],
+    uplink: str,
+    confirmed_ago_s: float | None,
+    outbox_records: int,
+    outbox_share: float,
+    outbox_problem: str | None,
+    synced: bool,
+    mqtt_connected: bool,
+) -> str:
+    """The line. ``silent``: sensors that give nothing; ``outbox_share``: how full, 0 to 1; ages in seconds.
+
+    What is as it should be is said briefly, what isn't comes with its figure.
+    """
+    said = [f"{channels} channels" + (f", silent: {_names(silent)}" if silent else "")]
+    acknowledged = "never" if confirmed_ago_s is None else f"{_age(confirmed_ago_s)} ago"
+    away = "Kafka does not answer, " if uplink == "spilling" else f"{uplink}, "
+    said.append(f"{away}last acknowledged {acknowledged}")
+    if outbox_records:
+        said.append(f"outbox {outbox_records:,} records, {outbox_share:.0%} full")
+    else:
+        said.append("outbox empty")
+    if outbox_problem is not None:
+        said.append("the disk fails: outbox in memory")
+    if not synced:
+        said.append("clock not synchronised")
+    if not mqtt_connected:
+        said.append("no Mosquitto")
+    return "; ".join(said)
+
+
+def _names(names: Collection[str]) -> str:
+    first = sorted(names)[:_MOST_NAMED]
+    more = len(names) - len(first)
+    return ", ".join(first) + (f" and {more} more" if more else "")
+
+
+def _age(seconds: float) -> str:
+    unit_s, unit = next((each for each in _AGES if seconds >= each[0]), _AGES[-1])
+    return f"{seconds / unit_s:.0f} {unit}"

@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 from gateway.clock.hold import ClockHold
 from gateway.forwarding.compacted_topics import CompactedTopics
 from gateway.forwarding.drain_cursor import Drain
+from gateway.forwarding.kafka_health import TopicBackoff
 from gateway.forwarding.ledger import Entry, Ledger
 from gateway.forwarding.outbox_writer import OutboxWriter
-from gateway.forwarding.pace import Batches
-from gateway.forwarding.parking import TopicBackoff
 from gateway.forwarding.record_codec import from_bytes
 from gateway.forwarding.skipped_rows import SkippedRows
+from gateway.forwarding.spill import Batches
 from gateway.mqtt.intake import Intake
 from gateway.ports import Record, Sink, Undelivered
 

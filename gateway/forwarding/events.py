@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from gateway.clock.hold import Verdict
 from gateway.forwarding.backlog import OutcomesWait
-from gateway.forwarding.ledger import Ack, Entry
+from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import Answer
-from gateway.ports import Record, Undelivered
+from gateway.ports import Ack, Record, Undelivered
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,10 @@ from buffer.drops import InMemory, OnDrop, ignore
 from gateway.clock.hold import ClockHold, Verdict
 from gateway.forwarding.backlog import REMOVE_AGAIN_S, Backlog, OutcomesWait
 from gateway.forwarding.compacted_topics import CompactedTopics
-from gateway.forwarding.counters import Counters
 from gateway.forwarding.events import Announced, Arrived, Changed, Event, Outcome, Sampled, SessionLost, Stop
 from gateway.forwarding.heartbeat import ForwarderHeartbeat
-from gateway.forwarding.kafka_health import KafkaHealth
-from gateway.forwarding.ledger import Ack, Ledger, Settled
+from gateway.forwarding.kafka_health import KafkaHealth, TopicBackoff
+from gateway.forwarding.ledger import Counters, Ledger, Settled
 from gateway.forwarding.live import LiveSender
 from gateway.forwarding.memory_limit import MemoryBounds
 from gateway.forwarding.outbox_writer import (
@@ -39,12 +38,10 @@ from gateway.forwarding.outbox_writer import (
     OutboxWriter,
     Stored,
 )
-from gateway.forwarding.pace import Batches, Pace
-from gateway.forwarding.parking import TopicBackoff
 from gateway.forwarding.reception import Reception
-from gateway.forwarding.spill import SpillTimer
+from gateway.forwarding.spill import Batches, Pace, SpillTimer
 from gateway.mqtt.intake import Intake
-from gateway.ports import Record, Sink
+from gateway.ports import Ack, Record, Sink
 from gateway.system.watchdog import Shown
 
 log = logging.getLogger(__name__)

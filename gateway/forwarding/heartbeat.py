@@ -9,8 +9,7 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 from gateway.forwarding.backlog import Backlog
-from gateway.forwarding.counters import Counters
-from gateway.forwarding.ledger import Ledger
+from gateway.forwarding.ledger import Counters, Ledger
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.system.watchdog import Shown
 

@@ -19,13 +19,13 @@ Pure bookkeeping: no I/O, no clock. One thread (the forwarder's) owns it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from gateway.ports import Record
+from gateway.ports import Ack, Record
 
 ENTRY_BYTES: Final = 1024
 """What an entry takes beside its value: key, headers, objects (measured: 0.8 KiB, and a PUBACK)."""
@@ -37,14 +37,6 @@ class Stage(Enum):
     WAITING = auto()
     PRODUCED = auto()
     STORING = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Ack:
-    """A PUBACK owed to the broker; void once ``connection`` is no longer the current one."""
-
-    connection: int
-    message_id: int
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +64,20 @@ class Settled:
 
     acks: tuple[Ack, ...] = ()
     rows: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Counters:
+    """Messages by what became of them; written by the forwarder's thread only."""
+
+    sampled: int = 0
+    received: int = 0
+    confirmed: int = 0
+    stored: int = 0
+    dead_letters: int = 0
+    late_echoes: int = 0
+    delivered: Counter[bytes] = field(default_factory=Counter)
+    """What Kafka has confirmed, live or from the outbox, by key."""
 
 
 class Ledger:

@@ -13,12 +13,10 @@ from typing import Final
 from gateway.clock.hold import ClockHold
 from gateway.forwarding.backlog import Backlog, RowOutcome
 from gateway.forwarding.compacted_topics import CompactedTopics
-from gateway.forwarding.counters import Counters
 from gateway.forwarding.events import Event, Outcome
-from gateway.forwarding.kafka_health import KafkaHealth
-from gateway.forwarding.ledger import Entry, Ledger, Settled, Stage
+from gateway.forwarding.kafka_health import KafkaHealth, TopicBackoff
+from gateway.forwarding.ledger import Counters, Entry, Ledger, Settled, Stage
 from gateway.forwarding.outbox_writer import OutboxWriter
-from gateway.forwarding.parking import TopicBackoff
 from gateway.forwarding.spill import SpillTimer
 from gateway.mqtt.intake import Intake
 from gateway.ports import Record, Sink

@@ -15,7 +15,10 @@ from itertools import count
 from queue import Empty, PriorityQueue
 from typing import Final
 
+from buffer.drops import Drop
 from buffer.errors import OutboxError
+from buffer.tiered_outbox import TieredOutbox
+from gateway.config import Config
 from gateway.forwarding import record_codec
 from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
 from gateway.forwarding.ledger import Entry
@@ -29,6 +32,19 @@ _TEND_EVERY_S: Final = 1.0
 # Two minutes: beyond them the kernel, too, calls a task hung (kernel.hung_task_timeout_secs).
 _TASK_PERIODS: Final = 2.0
 _FIRST, _IN_TURN, _LAST = range(3)
+# Given up when the disk is full, so that rows can still be removed.
+_BALLAST_BYTES: Final = 1 << 20
+
+
+def open_outbox(config: Config, on_drop: Callable[[Drop], None]) -> TieredOutbox:
+    """The outbox. Raises OutboxError where its file is another's; on a disk in trouble it keeps in memory."""
+    return TieredOutbox(
+        config.outbox.path,
+        max_bytes=config.outbox.max_bytes,
+        min_free_disk=config.outbox.min_free_disk,
+        ballast_bytes=_BALLAST_BYTES,
+        on_drop=on_drop,
+    )
 
 
 @dataclass(frozen=True, slots=True)

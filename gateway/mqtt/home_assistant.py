@@ -24,7 +24,7 @@ from typing import Any, Final
 from drivers.interface import Channel
 from drivers.registry import driver_type
 from gateway.config import Config, SensorConfig
-from gateway.reporting.previous_runs import write_durably
+from gateway.system.atomic_file import write_durably
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +114,11 @@ def _entity(config: Config, sensor: SensorConfig, channel: Channel, version: str
         # The mean of angles that Home Assistant would keep is no direction.
         entity["state_class"] = "measurement"
     return entity
+
+
+def discovery_path(config: Config) -> Path:
+    """Where the gateway remembers which discovery messages it has retained on the local broker."""
+    return config.outbox.path.with_name(config.outbox.path.name + ".discovery")
 
 
 class Discovery:

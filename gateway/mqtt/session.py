@@ -19,9 +19,9 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from gateway.forwarding.ledger import Ack
 from gateway.mqtt.broker_drops import TOPIC as DROPS_TOPIC
 from gateway.mqtt.broker_drops import BrokerDrops
+from gateway.ports import Ack
 from gateway.system.watchdog import Shown
 
 log = logging.getLogger(__name__)

@@ -10,26 +10,26 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from cloud.wire.run_records import Unfinished
+from gateway.config import Config
+from gateway.system.atomic_file import write_durably
+from gateway.system.host import boot_id
 
 log = logging.getLogger(__name__)
 
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 # A run that is cut off within a second of its start has told nobody of the one before it.
 _REMEMBERED: Final = 8
+# An fsync on an SD card can take that long; what is sampled meanwhile is lost with the commit interval's.
+_LONGEST_FSYNC_S: Final = 1.0
 
 
-def boot_id() -> str:
-    """The kernel's id of this boot (random(4))."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return "unknown"
+def lost_at_most_s(config: Config) -> float:
+    """Seconds of readings that a power cut may cost: what isn't on the disk yet."""
+    return config.outbox.commit_interval_s + _LONGEST_FSYNC_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +85,3 @@ class PreviousRuns:
             write_durably(self._path, json.dumps({**self._fields, "stopped": stopped}))
         except OSError as error:
             log.error("event=state.not_written path=%s error=%s", self._path, error)
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Replace a small file; it is on disk, or as it was, whenever the power goes. Raises OSError."""
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

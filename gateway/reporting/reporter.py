@@ -5,17 +5,43 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from queue import SimpleQueue
+from typing import Final
 
 from buffer.drops import NOT_STORED, Drop
-from gateway.daemon.build import Topics
+from gateway.clock.hold import ClockHold
+from gateway.clock.manual_time import ManualTime
+from gateway.clock.sync import ClockSync
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.seq_summary import joined, summarise
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.session import MqttSession
+from gateway.mqtt.topics import Topics
 from gateway.ports import Record
 from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.run_ledger import ANNOUNCE_EVERY_S, RunLedger, State
-from gateway.reporting.untold_drops import UnannouncedDrops
+
+# In an outage each announcement is stored, too. At the outbox's cap one a second took the room of 19 % of the
+# readings (284,000 in 16 MiB, measured). The next run record, to the local broker too, has every drop.
+_STORED_EVERY_S: Final = 10.0
+
+
+class UnannouncedDrops:
+    """Drops that are not announced yet. Owned by the main loop."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Drop] = []
+        self._told_s = float("-inf")
+
+    def add(self, drops: Iterable[Drop]) -> None:
+        """These are to be announced."""
+        self._waiting = list(joined((*self._waiting, *drops)))
+
+    def due(self, now_s: float, *, stored: bool, at_once: bool) -> list[Drop]:
+        """What is to be announced now; ``stored`` while announcements go to the outbox."""
+        if not self._waiting or (stored and not at_once and now_s < self._told_s + _STORED_EVERY_S):
+            return []
+        due, self._waiting, self._told_s = self._waiting, [], now_s
+        return due
 
 
 class Reporter:
@@ -119,3 +145,38 @@ class Reporter:
 
     def _waiting_drops(self) -> list[Drop]:
         return list(joined(self._drops.get() for _ in range(self._drops.qsize())))
+
+
+class ClockVerdicts:
+    """From a phone's gift or the kernel's clock to the forwarder; what then leaves is announced."""
+
+    def __init__(
+        self,
+        gifts: ManualTime,
+        timekeeper: ClockSync,
+        holdback: ClockHold,
+        forwarder: Forwarder,
+        runs: RunLedger,
+    ) -> None:
+        self._gifts = gifts
+        self._timekeeper = timekeeper
+        self._holdback = holdback
+        self._forwarder = forwarder
+        self._runs = runs
+
+    def check(self) -> None:
+        """Take what was given, look at the clock, and tell which readings have got their time."""
+        for gift in self._gifts.take():
+            try:
+                given = self._timekeeper.give(gift.offset_ms)
+            except ValueError as error:
+                gift.answer(str(error))
+                continue
+            self._forwarder.judged(given)
+            self._forwarder.announce(self._runs.clock_given(given, gift.uncertain_ms))
+            gift.answer(None)
+        verdict = self._timekeeper.check(self._forwarder.reachable_s)
+        if verdict is not None:
+            self._forwarder.judged(verdict)
+        while not self._holdback.news.empty():
+            self._forwarder.announce(self._runs.released(self._holdback.news.get()))

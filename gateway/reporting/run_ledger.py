@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 ANNOUNCE_EVERY_S: Final = 60.0
 # Some 50 bytes each: half a megabyte, where Kafka takes one.
 _MOST_RANGES: Final = 10_000
-# An fsync on an SD card can take that long; what is sampled meanwhile is lost with the commit interval's.
-LONGEST_FSYNC_S: Final = 1.0
 
 State = Literal["running", "ended", "stopped", "killed"]
 

@@ -1,15 +1,20 @@
-"""What stands for a driver whose own code fails where it is made: READ_ERROR for its readings, no crash."""
+"""From the config to what is sampled: the board with its sensors, their drivers and samplers."""
 
 from __future__ import annotations
 
-from drivers.interface import Board, BoardError, Channel, DriverError, Measurement, ReadError
+from collections.abc import Iterable
+
+from drivers.boards.registry import open_board
+from drivers.interface import Board, BoardError, Channel, DriverError, FittedSensor, Measurement, ReadError
 from drivers.registry import driver_type, guarded
-from gateway.config import SensorConfig
+from gateway.config import Config, SensorConfig
 from gateway.ports import Driver
+from gateway.sampling.run_context import Mast
+from gateway.sampling.sampler import Sampler
 
 
 class FailedDriver:
-    """A sensor that never starts, and says why."""
+    """Stands for a driver whose own code fails where it is made: READ_ERROR for its readings, no crash."""
 
     accumulates = False
 
@@ -37,3 +42,39 @@ def make_driver(sensor: SensorConfig, board: Board) -> Driver:
             return known.make(board, sensor.options)
     except DriverError as error:
         return FailedDriver(known.channels_of(sensor.options), str(error))
+
+
+def samplers(sensors: Iterable[SensorConfig], board: Board, mast: Mast) -> list[Sampler]:
+    """A sampler, with a driver of its own, for each sensor."""
+    return [_sampler(sensor, board, mast) for sensor in sensors]
+
+
+def _sampler(sensor: SensorConfig, board: Board, mast: Mast) -> Sampler:
+    kind = driver_type(sensor.driver)
+    return Sampler(sensor, make_driver(sensor, board), mast, kind.longest_read_s, kind.retry_after_s)
+
+
+def open_fitted_board(config: Config) -> Board:
+    """The board with its sensors. Raises BoardError."""
+    return open_board(
+        config.board.kind, config.board.options, fitted_sensors(config), config.base_dir, config.gateway
+    )
+
+
+def fitted_sensors(config: Config) -> list[FittedSensor]:
+    """The config's sensors as the board sees them."""
+    return [
+        FittedSensor(
+            sensor.name,
+            sensor.driver,
+            sensor.options,
+            driver_type(sensor.driver).channels_of(sensor.options),
+            sensor.height_m,
+        )
+        for sensor in config.sensors
+    ]
+
+
+def sensor_names(config: Config) -> list[str]:
+    """The names no other device's channel may take."""
+    return [sensor.name for sensor in config.sensors]

@@ -19,8 +19,8 @@ from typing import Final
 from drivers.interface import Board, Clock, FittedSensor, Gpio, I2cBus, Iio, LineStream
 from gateway.clock.system_clock import Machine, since_boot_ns
 from gateway.config import Config, load
-from gateway.daemon import build
 from gateway.daemon.daemon import Daemon
+from gateway.sampling import sensors
 
 _STATE: Final = struct.Struct("<q?16s")
 
@@ -95,12 +95,12 @@ class MachineTime:
 
 def main(state: Path, config: Path) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
-    open_simulated = build.open_fitted_board
+    open_simulated = sensors.open_fitted_board
 
     def open_fitted_board(config: Config) -> Board:
         return MachineTime(open_simulated(config))
 
-    build.open_fitted_board = open_fitted_board
+    sensors.open_fitted_board = open_fitted_board
     return Daemon(load(config, {}), config, {}, MachineFile(state).machine()).run(None)
 
 

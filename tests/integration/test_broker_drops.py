@@ -18,9 +18,9 @@ from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.schema import EVENTS_TOPIC
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.forwarding.ledger import Ack
 from gateway.mqtt.broker_drops import TOPIC, BrokerDrops
 from gateway.mqtt.session import MqttSession
+from gateway.ports import Ack
 from tests.integration.test_mqtt_link import send
 from tests.integration.test_third_party import forwarding, readings, settled
 from tests.integration.test_third_party import send as send_all

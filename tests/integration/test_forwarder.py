@@ -18,10 +18,10 @@ from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.schema import Reading, encode_reading, parse_dead_letter, parse_reading
 from gateway.clock.system_clock import SystemClock
 from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.ledger import Ack
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.record_codec import from_bytes
 from gateway.mqtt.intake import Intake
+from gateway.ports import Ack
 from gateway.sequences import Sequences
 from tests.support.servers import eventually
 

@@ -10,8 +10,8 @@ import pytest
 from paho.mqtt import publish
 
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.forwarding.ledger import Ack
 from gateway.mqtt.session import MqttSession
+from gateway.ports import Ack
 from tests.support.servers import eventually
 
 

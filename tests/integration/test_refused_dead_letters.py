@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.schema import parse_dead_letter
-from gateway.forwarding.ledger import Ack
+from gateway.ports import Ack
 from tests.integration.test_forwarder import records, running, seqs
 from tests.support.servers import eventually, unique_name
 

@@ -25,9 +25,8 @@ from cloud.wire.schema import (
 )
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config.model import ForwardConfig
-from gateway.forwarding.ledger import Ack
 from gateway.mqtt.intake import Intake
-from gateway.ports import Record
+from gateway.ports import Ack, Record
 from tests.integration.test_forwarder import reading, running
 from tests.support.gateways import Gateway, records, run_gateway
 from tests.support.servers import eventually, unique_name

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from cloud.wire.schema import Reading
 from gateway.config import Config, load
-from gateway.daemon import build
 from gateway.sampling.run_context import Mast
+from gateway.sampling.sensors import open_fitted_board, samplers
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
 
@@ -88,7 +88,7 @@ def mast_config(
 
 def sample(config: Config, seconds: int) -> Mapping[str, Sequence[Taken]]:
     """Every channel's readings of so many seconds."""
-    board = build.open_fitted_board(config)
+    board = open_fitted_board(config)
     clock = board.clock
     assert clock is not None
     start_ns = clock.now_ns()
@@ -108,7 +108,7 @@ def sample(config: Config, seconds: int) -> Mapping[str, Sequence[Taken]]:
         taken.setdefault(reading.channel, []).append(one)
 
     mast = Mast("mast", "run", clock, Sequences(), emit, "boot")
-    supervisor = Supervisor(build.samplers(config.sensors, board, mast), clock)
+    supervisor = Supervisor(samplers(config.sensors, board, mast), clock)
     supervisor.start()
     try:
         assert over.wait(3600), "the day doesn't end"

@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from buffer.reader import user_of
-from gateway.calibration.history import UnreadableHistory, read_history
+from gateway.calibration.history import (
+    UnreadableHistory,
+    channel_records,
+    history_path,
+    read_history,
+)
 from gateway.commands.status import NoStatus, fetch
 from gateway.config import Config
-from gateway.daemon.build import calibration_history_path, channel_records
 
 _PROC: Final = Path("/proc")
 _DEFAULT_CONFIG: Final = Path("/etc/fieldgate/gateway.toml")
@@ -139,7 +143,7 @@ def _config_state(config: Config) -> dict[str, Any] | None:
 def _in_force(config: Config, wanted: Collection[tuple[str, str]]) -> bool:
     """Whether the daemon's own history says that it measures with these calibrations."""
     try:
-        records = read_history(calibration_history_path(config))
+        records = read_history(history_path(config))
     except UnreadableHistory:
         return False
     return set(wanted) <= {(record.channel, record.cal) for record in records if record.in_force}

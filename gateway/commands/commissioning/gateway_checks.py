@@ -9,11 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from buffer.reader import files_of
-from gateway.calibration.history import UnreadableHistory, read_history
+from gateway.calibration.history import (
+    UnreadableHistory,
+    channel_records,
+    history_path,
+    read_history,
+)
 from gateway.commands.calibrations import standing
 from gateway.commands.commissioning.session import Result
 from gateway.config import Config
-from gateway.daemon.build import calibration_history_path, channel_records
 from gateway.forwarding import capacity
 
 _LIVE_ACK_S: Final = 30.0
@@ -58,7 +62,7 @@ def outbox_days(config: Config, status: Mapping[str, Any]) -> float | None:
 def not_in_force(config: Config) -> list[str]:
     """Channels whose calibration the daemon hasn't taken over, by its own history."""
     try:
-        known = standing(read_history(calibration_history_path(config)), channel_records(config))
+        known = standing(read_history(history_path(config)), channel_records(config))
     except UnreadableHistory:
         return ["every sensor"]
     return list(dict.fromkeys(each.record.channel for each in known if "reload" in each.state))

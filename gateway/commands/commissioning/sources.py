@@ -13,8 +13,8 @@ from gateway.commands.commissioning.checks import Window
 from gateway.commands.commissioning.steps import Phase
 from gateway.commands.read import CannotRead, Row, daemon_status, row_of_reading, rows_of_status
 from gateway.config import Config
-from gateway.daemon import build
 from gateway.sampling.one_shot import OneShotRead
+from gateway.sampling.sensors import open_fitted_board
 
 _POLL_S: Final = 0.3
 _PERIOD_S: Final = 1.0
@@ -72,7 +72,7 @@ class BoardSource:
 
     def __init__(self, config: Config) -> None:
         self._rows: SimpleQueue[tuple[Reading, str]] = SimpleQueue()
-        self._board: Board = build.open_fitted_board(config)
+        self._board: Board = open_fitted_board(config)
         self._look = OneShotRead(
             config.gateway.id, config.sensors, self._board, _PERIOD_S, lambda *told: self._rows.put(told)
         )

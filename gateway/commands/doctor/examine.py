@@ -16,8 +16,8 @@ from gateway.commands.doctor.findings import Finding
 from gateway.commands.doctor.host import Host
 from gateway.commands.read import CannotRead, daemon_status
 from gateway.config import Config, check
-from gateway.daemon import build
 from gateway.forwarding import capacity
+from gateway.sampling.sensors import open_fitted_board
 
 _SENSORS_S: Final = 20.0
 
@@ -42,7 +42,7 @@ def examine(path: Path, timeout_s: float, host: Host | None = None) -> Iterator[
 def hardware(
     config: Config,
     host: Host,
-    open_board: Callable[[Config], Board] = build.open_fitted_board,
+    open_board: Callable[[Config], Board] = open_fitted_board,
     daemon: Callable[[Config], dict[str, Any] | None] = lambda config: None,
 ) -> Iterator[Finding]:
     """The board, its pins and buses, and the sensors on them."""

@@ -21,14 +21,15 @@ from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
 from gateway.commands.progress import Progress
 from gateway.config import Config
-from gateway.daemon import build
 from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.outbox_writer import OutboxWriter
+from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
+from gateway.forwarding.sinks import kafka_sink
 from gateway.mqtt.intake import Intake
 from gateway.ports import Record
-from gateway.reporting.previous_runs import PreviousRuns, boot_id
+from gateway.reporting.previous_runs import PreviousRuns
 from gateway.reporting.run_ledger import RunLedger
 from gateway.sequences import Sequences, new_run
+from gateway.system.host import boot_id
 
 _POLL_S: Final = 0.2
 _GRACE_S: Final = 5.0
@@ -45,9 +46,9 @@ def run(config: Config, timeout_s: float) -> int:
     sinks: list[KafkaSink] = []
     drops: SimpleQueue[Drop] = SimpleQueue()
     try:
-        outbox = build.open_outbox(config, drops.put)
+        outbox = open_outbox(config, drops.put)
         try:
-            sinks += [build.kafka_sink(config, role) for role in ("live", "backlog")]
+            sinks += [kafka_sink(config, role) for role in ("live", "backlog")]
         except CloudError:
             outbox.close()
             raise

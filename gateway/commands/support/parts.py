@@ -20,12 +20,12 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final
 
+from gateway.calibration.history import history_path
 from gateway.commands.support.bundle import Part
 from gateway.commands.support.redaction import Found, config_without_secrets, note, note_from_text
 from gateway.config import Config, check
 from gateway.config.secrets import DIRECTORY, is_reference
 from gateway.config.source import MAX_BYTES, Source
-from gateway.daemon import build
 
 log = logging.getLogger(__name__)
 
@@ -232,7 +232,7 @@ def _outbox(config: Config) -> dict[str, Any]:
 
 
 def _calibrations(config: Config) -> Any:
-    path = build.calibration_history_path(config)
+    path = history_path(config)
     try:
         with path.open("rb") as file:
             return json.loads(file.read(MAX_BYTES * 4))

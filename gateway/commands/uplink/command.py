@@ -19,7 +19,8 @@ from gateway.commands.status import NoStatus, fetch
 from gateway.commands.uplink.policy import Action, Rules, Seen, State, look
 from gateway.config import Config, check
 from gateway.reporting.event_spool import NotLeft, leave
-from gateway.reporting.previous_runs import boot_id, write_durably
+from gateway.system.atomic_file import write_durably
+from gateway.system.host import boot_id
 
 _COMMAND_TIMEOUT_S: Final = 120.0
 REBOOT: Final = ("/usr/bin/systemctl", "reboot")

@@ -16,10 +16,9 @@ from buffer.memory_outbox import MemoryOutbox
 from cloud.wire.schema import Reading, encode_reading, format_time, parse_reading
 from gateway.clock.hold import ClockHold, Verdict
 from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.ledger import Ack
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.mqtt.intake import Intake
-from gateway.ports import Done, Record
+from gateway.ports import Ack, Done, Record
 from gateway.sequences import Sequences
 from tests.support.servers import eventually
 from tests.unit.cloud.wire.test_schema import READING

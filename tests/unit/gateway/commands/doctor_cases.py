@@ -28,7 +28,7 @@ from gateway.commands.doctor.examine import hardware
 from gateway.commands.doctor.findings import Finding
 from gateway.commands.doctor.host import Host, Owners
 from gateway.config import Config, load
-from gateway.daemon import build
+from gateway.sampling.sensors import fitted_sensors
 
 CONFIG: Final = """
 [gateway]
@@ -181,7 +181,7 @@ class BrokenBus:
 def opened(config: Config, kind: type[Wired] = Wired) -> Wired:
     """The simulated board with the config's sensors, under a class with wrong wires."""
     options = board_options("simulated")(seed=1, speed=1_000_000.0, start=START)
-    board = open_board("simulated", options, build.fitted_sensors(config), Path(), config.gateway)
+    board = open_board("simulated", options, fitted_sensors(config), Path(), config.gateway)
     board.__class__ = kind
     assert isinstance(board, Wired)
     return board

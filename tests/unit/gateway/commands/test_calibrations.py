@@ -9,10 +9,9 @@ import pytest
 
 from cloud.wire.channel_records import Period, parse_channel
 from gateway import cli
-from gateway.calibration.history import CalibrationHistory, read_history
+from gateway.calibration.history import CalibrationHistory, channel_records, read_history
 from gateway.commands.calibrations import _ends, standing
 from gateway.config import load
-from gateway.daemon.build import channel_records
 from tests.support.clocks import SteppingClock
 from tests.unit.gateway.calibration.test_history import SECOND_NS, T0_NS
 

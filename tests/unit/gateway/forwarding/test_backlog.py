@@ -8,11 +8,11 @@ from typing import cast
 from gateway.clock.hold import ClockHold
 from gateway.forwarding.backlog import Backlog
 from gateway.forwarding.compacted_topics import CompactedTopics
+from gateway.forwarding.kafka_health import TopicBackoff
 from gateway.forwarding.ledger import Ledger
 from gateway.forwarding.outbox_writer import OutboxWriter
-from gateway.forwarding.pace import Batches
-from gateway.forwarding.parking import TopicBackoff
 from gateway.forwarding.record_codec import to_bytes
+from gateway.forwarding.spill import Batches
 from gateway.ports import Done, Record
 from tests.unit.gateway.mqtt.test_intake import intake
 

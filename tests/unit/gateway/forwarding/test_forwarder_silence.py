@@ -17,12 +17,11 @@ from buffer.drops import Drop
 from buffer.errors import OutboxDiskFull
 from buffer.memory_outbox import MemoryOutbox
 from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.ledger import Ack
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.record_codec import to_bytes
 from gateway.forwarding.seq_summary import ranges
 from gateway.mqtt.intake import Intake
-from gateway.ports import Done, Record
+from gateway.ports import Ack, Done, Record
 from tests.support.servers import eventually
 from tests.unit.buffer.trouble import Disk
 from tests.unit.cloud.wire.test_schema import READING

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from gateway.forwarding.ledger import ENTRY_BYTES, Ack, Entry, Ledger, Settled, Stage
-from gateway.ports import Record
+from gateway.forwarding.ledger import ENTRY_BYTES, Entry, Ledger, Settled, Stage
+from gateway.ports import Ack, Record
 
 
 def record(value: bytes) -> Record:

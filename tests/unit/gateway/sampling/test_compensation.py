@@ -12,9 +12,9 @@ from drivers.emulation.board import EmulatedBoard
 from drivers.emulation.scd4x import EmulatedScd4x
 from drivers.scd4x import Scd4x, Scd4xOptions
 from gateway.config import SensorConfig, check
-from gateway.daemon import build
 from gateway.sampling.compensation import LONGEST_S, Compensation
 from gateway.sampling.run_context import Mast
+from gateway.sampling.sensors import open_fitted_board, samplers
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
 from tests.support.masts import simulated
@@ -110,13 +110,13 @@ def test_on_a_mast_the_barometers_pressure_reaches_the_chip(tmp_path: Path) -> N
     path.write_text(board_section + MAST.format(source="baro"))
     config, _ = check(path)
     assert config is not None
-    board = build.open_fitted_board(config)
+    board = open_fitted_board(config)
     assert isinstance(board, EmulatedBoard)
     readings: dict[str, list[Reading]] = {"baro": [], "sun": [], "air": []}
     mast = Mast(
         "mast-07", "run", board.clock, Sequences(), lambda one, name: readings[name].append(one), "boot"
     )
-    supervisor = Supervisor(build.samplers(config.sensors, board, mast), board.clock)
+    supervisor = Supervisor(samplers(config.sensors, board, mast), board.clock)
     supervisor.start()
     eventually(lambda: len(readings["air"]), until=lambda count: count >= 5)
     supervisor.stop()

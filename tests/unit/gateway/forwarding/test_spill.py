@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.forwarding.pace import Batches, Pace
+from gateway.forwarding.spill import Batches, Pace
 
 
 def test_live_waits_for_kafka_half_the_interval_and_in_an_outage_nearly_all_of_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from buffer.drops import Drop
 from gateway.forwarding.seq_summary import Range, ranges, summarise
-from gateway.reporting.untold_drops import UnannouncedDrops
+from gateway.reporting.reporter import UnannouncedDrops
 from tests.unit.gateway.forwarding.test_seq_summary import record
 
 

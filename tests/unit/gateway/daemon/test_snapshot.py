@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.daemon.status_line import status_line
+from gateway.daemon.snapshot import status_line
 
 WELL: dict[str, Any] = {
     "channels": 12,

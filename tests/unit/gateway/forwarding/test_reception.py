@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 
 from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.ledger import Ack, Ledger
+from gateway.forwarding.ledger import Ledger
 from gateway.forwarding.outbox_writer import OutboxWriter
-from gateway.forwarding.receipts import RedeliveryCache
-from gateway.ports import Record
+from gateway.forwarding.reception import RedeliveryCache
+from gateway.ports import Ack, Record
 from tests.support.servers import eventually
 from tests.unit.gateway.forwarding.test_forwarder_silence import BarredOutbox, ScriptedSink, running
 from tests.unit.gateway.mqtt.test_intake import zigbee

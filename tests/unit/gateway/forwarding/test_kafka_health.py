@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.forwarding.parking import TopicBackoff
+from gateway.forwarding.kafka_health import TopicBackoff
 
 
 def test_a_parked_topic_is_probed_once_after_its_pause_and_others_flow() -> None:

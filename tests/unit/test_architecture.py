@@ -1,0 +1,88 @@
+"""The shape of the tree: which room may import which, how large a room, a module and a constructor may be."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("gateway", "drivers", "buffer", "cloud", "spark_jobs")
+MOST_MODULES = {"gateway/config": 28, "gateway/forwarding": 20, "buffer": 22}
+MOST_LINES = {"spark_jobs/schemas.py": 430}
+MOST_ARGUMENTS = 8
+TO_BE_REWRITTEN = "gateway/forwarding/"
+"""Its constructors may have more until its threads are one."""
+
+
+def modules() -> Iterator[Path]:
+    for package in PACKAGES:
+        yield from sorted((ROOT / package).rglob("*.py"))
+
+
+def test_a_planted_upward_import_breaks_the_contract_of_its_layers(tmp_path: Path) -> None:
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layered = [contract for contract in contracts if contract["type"] == "layers"]
+    assert len(layered) >= 2
+    for contract in layered:
+        prefix = f"{contract['containers'][0]}." if "containers" in contract else ""
+        top, bottom = (prefix + contract["layers"][at].split()[0] for at in (0, -1))
+        place = tmp_path / bottom.replace(".", "/")
+        file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        file.write_text(f"{file.read_text()}\nimport {top}\n")
+    linted = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert linted.returncode == 1, linted.stderr
+    broken = [line.removesuffix(" BROKEN") for line in linted.stdout.splitlines() if line.endswith(" BROKEN")]
+    assert broken == [contract["name"] for contract in layered]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_room_is_crowded(package: str) -> None:
+    crowded = {}
+    for folder in (ROOT / package, *(ROOT / package).rglob("*/")):
+        name = str(folder.relative_to(ROOT))
+        count = sum(each.name != "__init__.py" for each in folder.glob("*.py"))
+        if count > MOST_MODULES.get(name, 18):
+            crowded[name] = count
+    assert not crowded
+
+
+def test_no_module_is_long() -> None:
+    lengths = {str(each.relative_to(ROOT)): each.read_text().count("\n") for each in modules()}
+    assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES.get(name, 400)}
+
+
+def test_no_constructor_takes_many_arguments() -> None:
+    """Dataclasses and named tuples have none that is written out: they may be long records."""
+    long = {}
+    for module in modules():
+        name = str(module.relative_to(ROOT))
+        if name.startswith(TO_BE_REWRITTEN):
+            continue
+        for node in ast.walk(ast.parse(module.read_text())):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            for made in node.body:
+                if isinstance(made, ast.FunctionDef) and made.name == "__init__":
+                    taken = made.args
+                    count = len([*taken.posonlyargs, *taken.args, *taken.kwonlyargs]) - 1
+                    if count > MOST_ARGUMENTS:
+                        long[node.name] = f"{name}: {count}"
+    assert set(long) <= {"DaemonStatus", "MqttSession", "TieredOutbox"}
