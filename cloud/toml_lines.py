@@ -1,16 +1,14 @@
-"""Which line of a TOML text each key stands on. tomllib gives no places, tree-sitter does.
+"""The line and column of each key of a TOML text: tomllib gives values without places. Pure: no I/O.
 
-Here for the gateway's config and the rules of alerts alike. Pure: no I/O.
+Used by the gateway's config and by the rules of alerts. It follows every text that tomllib reads; of any other
+it gives the places before the first mistake.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
+from typing import Final
 
 KeyPath = tuple[str | int, ...]
 """Where a value stands: table keys, and positions in arrays counted from 0."""
@@ -18,23 +16,37 @@ KeyPath = tuple[str | int, ...]
 Place = tuple[int, int]
 """Line and column, counted from 1; columns in characters."""
 
+_GAP: Final = r"(?:\s|#[^\n]*)*"
+_BETWEEN: Final = re.compile(_GAP)
+_NEXT: Final = re.compile(rf"{_GAP}(?:,{_GAP})?")
+_KEY_PART: Final = r"""(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|[A-Za-z0-9_-]+)"""
+_KEY: Final = re.compile(rf"{_KEY_PART}(?:[ \t]*\.[ \t]*{_KEY_PART})*")
+_EQUALS: Final = re.compile(r"[ \t]*=[ \t]*")
+_HEADING: Final = re.compile(rf"(\[\[?)[ \t]*({_KEY.pattern})[ \t]*\]\]?")
+_SCALAR: Final = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}'
+    r"|'''.*?'{3,5}"
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'[^'\n]*'"
+    r"|[^\s,\[\]{}#\"'][^,\]}#\n]*",
+    re.DOTALL,
+)
+
 
 class Lines:
-    """Places of one text's keys, found at the first question: a good config never asks."""
+    """Places of one text's keys, found at the first request: a config without problems needs none."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._places: dict[KeyPath, Place] | None = None
+        self._offsets: dict[KeyPath, int] | None = None
 
     def of(self, path: KeyPath) -> Place:
         """The place of a key; of the nearest table around it where the key isn't there."""
-        if self._places is None:
-            self._places = dict(_scan(self._text))
-        for length in range(len(path), 0, -1):
-            place = self._places.get(path[:length])
-            if place is not None:
-                return place
-        return (1, 1)
+        if self._offsets is None:
+            self._offsets = _Scan(self._text).offsets
+        around = (path[:end] for end in range(len(path), 0, -1))
+        offset = next((self._offsets[each] for each in around if each in self._offsets), 0)
+        return self._text.count("\n", 0, offset) + 1, offset - self._text.rfind("\n", 0, offset)
 
 
 def split_key(text: str) -> tuple[str, ...]:
@@ -50,79 +62,89 @@ def split_key(text: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def mentions(text: str) -> Iterator[tuple[KeyPath, int]]:
-    """Every mention of a key with its line, in the order of the text, also where it is no valid TOML."""
-    for path, node in _nodes(text):
-        yield path, node.start_point[0] + 1
+class _Scan:
+    """One pass over a text. ``offsets`` has where each key is mentioned first: a table's own heading."""
 
+    def __init__(self, text: str) -> None:
+        self.offsets: dict[KeyPath, int] = {}
+        self._text = text
+        self._at = 0
+        # How many elements each array of tables has so far; a heading speaks of its last one.
+        self._elements: dict[KeyPath, int] = {}
+        table: KeyPath = ()
+        try:
+            self._take(_BETWEEN)
+            while self._at < len(text):
+                if text[self._at] == "[":
+                    table = self._heading()
+                else:
+                    self._value(self._pair(table))
+                self._take(_BETWEEN)
+        except ValueError:
+            return
 
-def _scan(text: str) -> Iterator[tuple[KeyPath, Place]]:
-    lines = text.encode().split(b"\n")
-    seen: set[KeyPath] = set()
-    for path, node in _nodes(text):
-        # The first mention counts: a table's header, not a later one of its subtables.
-        if path not in seen:
-            seen.add(path)
-            row, byte = node.start_point
-            yield path, (row + 1, len(lines[row][:byte].decode(errors="replace")) + 1)
+    def _take(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        """Move behind what matches here. Raises ValueError where nothing does."""
+        found = pattern.match(self._text, self._at)
+        if found is None:
+            raise ValueError(f"not understood at character {self._at}")
+        self._at = found.end()
+        return found
 
+    def _heading(self) -> KeyPath:
+        """Note ``[table]`` or ``[[table]]``; the path of the keys below it."""
+        start = self._at
+        found = self._take(_HEADING)
+        parts = split_key(found[2])
+        path: KeyPath = ()
+        for depth, part in enumerate(parts, 1):
+            path += (part,)
+            self.offsets.setdefault(path, start)
+            if found[1] == "[[" and depth == len(parts):
+                self._elements[path] = self._elements.get(path, 0) + 1
+            if path in self._elements:
+                path += (self._elements[path] - 1,)
+                self.offsets.setdefault(path, start)
+        return path
 
-def _nodes(text: str) -> Iterator[tuple[KeyPath, Node]]:
-    import tree_sitter_toml
-    from tree_sitter import Language, Parser
+    def _pair(self, table: KeyPath) -> KeyPath:
+        """Note the key that begins here, and move to its value."""
+        start = self._at
+        path = table
+        for part in split_key(self._take(_KEY)[0]):
+            path += (part,)
+            self.offsets.setdefault(path, start)
+        self._take(_EQUALS)
+        return path
 
-    root = Parser(Language(tree_sitter_toml.language())).parse(text.encode()).root_node
-    # How many elements each array of tables has so far; a header speaks of its last one.
-    elements: dict[KeyPath, int] = {}
-    yield from _document(root, elements)
+    def _value(self, path: KeyPath) -> None:
+        """Note all keys and elements within a value, and move behind it. Without recursion: it may be deep."""
+        # Open arrays with the position of their next element, open inline tables with None.
+        within: list[tuple[KeyPath, int | None]] = []
+        while True:
+            if self._at_one_of("[{"):
+                within.append((path, 0 if self._text[self._at] == "[" else None))
+                self._at += 1
+            else:
+                self._take(_SCALAR)
+            while within and self._ends():
+                within.pop()
+            if not within:
+                return
+            table, position = within[-1]
+            if position is None:
+                path = self._pair(table)
+            else:
+                path = (*table, position)
+                within[-1] = (table, position + 1)
+                self.offsets.setdefault(path, self._at)
 
+    def _ends(self) -> bool:
+        """Move to the next element of an array or inline table; True behind the last one."""
+        self._take(_NEXT)
+        ends = self._at_one_of("]}")
+        self._at += ends
+        return ends
 
-def _document(root: Node, elements: dict[KeyPath, int]) -> Iterator[tuple[KeyPath, Node]]:
-    for node in root.named_children:
-        if node.type == "pair":
-            yield from _pair(node, ())
-        elif node.type in ("table", "table_array_element"):
-            parts = _key_parts(node.named_children[0]) if node.named_children else ()
-            header: KeyPath = ()
-            for depth, part in enumerate(parts):
-                header += (part,)
-                if depth == len(parts) - 1 and node.type == "table_array_element":
-                    elements[header] = elements.get(header, 0) + 1
-                yield header, node
-                if header in elements:
-                    header += (elements[header] - 1,)
-                    yield header, node
-            for child in node.named_children[1:]:
-                if child.type == "pair":
-                    yield from _pair(child, header)
-
-
-def _pair(node: Node, table: KeyPath) -> Iterator[tuple[KeyPath, Node]]:
-    children = [child for child in node.named_children if child.type != "comment"]
-    if not children:
-        return
-    path = table
-    for part in _key_parts(children[0]):
-        path += (part,)
-        yield path, node
-    if len(children) > 1:
-        yield from _value(children[1], path)
-
-
-def _value(node: Node, path: KeyPath) -> Iterator[tuple[KeyPath, Node]]:
-    children = [child for child in node.named_children if child.type != "comment"]
-    if node.type == "inline_table":
-        for child in children:
-            if child.type == "pair":
-                yield from _pair(child, path)
-    elif node.type == "array":
-        for position, child in enumerate(children):
-            yield (*path, position), child
-            yield from _value(child, (*path, position))
-
-
-def _key_parts(node: Node) -> tuple[str, ...]:
-    try:
-        return split_key((node.text or b"").decode())
-    except ValueError:
-        return ()
+    def _at_one_of(self, characters: str) -> bool:
+        return self._at < len(self._text) and self._text[self._at] in characters
