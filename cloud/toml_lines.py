@@ -1,6 +1,6 @@
 """The line and column of each key of a TOML text: tomllib gives values without places. Pure: no I/O.
 
-Used by the gateway's config and by the rules of alerts. It follows every text that tomllib reads; of any other
+Used by the gateway's config and by the rules of alerts. It follows every text that tomllib reads; of another
 it gives the places before the first mistake.
 """
 
@@ -118,7 +118,7 @@ class _Scan:
         return path
 
     def _value(self, path: KeyPath) -> None:
-        """Note all keys and elements within a value, and move behind it. Without recursion: it may be deep."""
+        """Note all keys and elements within a value, and move behind it. Not recursive: it may be deep."""
         # Open arrays with the position of their next element, open inline tables with None.
         within: list[tuple[KeyPath, int | None]] = []
         while True:

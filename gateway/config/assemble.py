@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from gateway.config import kafka_keys, misplaced, placeholders, sensors
+from gateway.config import kafka_keys, placeholders, sensors
 from gateway.config.board import check_emulated, check_faults, check_replay, read_board
 from gateway.config.forwards import read_forwards
 from gateway.config.model import (
@@ -27,6 +27,7 @@ from gateway.config.problems import KeyPath, Problem
 from gateway.config.quality import read_sections
 from gateway.config.secrets import is_reference, read_secret, warn_of_readers
 from gateway.config.source import Source
+from gateway.config.suggestions import ONE_BRACKET, misplaced, unknown_section
 from gateway.config.topic_filters import topic_root_problem
 from gateway.config.units import parse_listen, parse_size
 from gateway.config.validate import validate
@@ -86,7 +87,7 @@ def _build(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> C
     placeholders.report(source)
     for key, value in source.raw.items():
         if key not in SECTIONS:
-            source.error((key,), *misplaced.explain_section(key, value, SECTIONS))
+            source.error((key,), *unknown_section(key, value, SECTIONS))
 
     gateway = _section(source, "gateway", GatewayConfig, _gateway_problems)
     mqtt = _section(source, "mqtt", MqttConfig, _mqtt_problems)
@@ -128,7 +129,7 @@ def _section(
         tables = isinstance(raw, list) and raw and isinstance(raw[0], dict)
         source.error(
             (name,),
-            f"must be {f'[{name}], with one bracket on each side' if tables else f'a table: [{name}]'}",
+            ONE_BRACKET.format(name) if tables else f"must be a table: [{name}]",
         )
         return None
     rewritten = dict(raw)
@@ -220,7 +221,7 @@ def _outbox_place(source: Source, path: Path, written: Path) -> None:
 def _status_address(source: Source, raw: dict[str, Any]) -> None:
     # In the file there is no host and no port: they are what becomes of ``listen``.
     for key in [key for key in raw if key not in ("listen", "token")]:
-        source.error(("status", key), *misplaced.explain(key, raw[key], ("listen", "token"), ("status",)))
+        source.error(("status", key), *misplaced(key, ("listen", "token"), ("status",)))
         del raw[key]
     _status_token(source, raw)
     listen = raw.pop("listen", None)

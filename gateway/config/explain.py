@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from datetime import date
 from types import UnionType
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Union, get_args, get_orig
 
 from drivers.boards.pi_header import BCM_AT, PLACES
 from drivers.option_docs import PIN
-from gateway.config.amounts import meant, show
 from gateway.config.keys import Key, dataclasses_of, hints_of, keys_of, nearest
-from gateway.config.problems import quote
+from gateway.config.problems import quote, show
+from gateway.config.suggestions import number_in
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -55,7 +56,7 @@ def explain(details: ErrorDetails, kind: type[Any]) -> tuple[str, str | None]:
     if error in _BOUNDS:
         return _out_of_bounds(error, context, name, key, given), None
     if error in _TYPES:
-        return f"must be {_TYPES[error]}, not {quote(given)}{_instead(error, name, given)}", None
+        return f"must be {_TYPES[error]}, not {quote(given)}{_instead(error, name, key, given)}", None
     if error == "literal_error":
         return _no_choice(kind, details)
     if error == "value_error":
@@ -101,13 +102,14 @@ def _otherwise(name: str, key: Key | None, given: Any) -> str:
     return ""
 
 
-def _instead(error: str, name: str, given: Any) -> str:
+def _instead(error: str, name: str, key: Key | None, given: Any) -> str:
     """What to write for a value of the wrong type."""
     if error in _NUMBERS and isinstance(given, str):
-        number = meant(given, name)
-        if number is None or (error != "float_type" and "." in number):
-            return ""
-        return f": write {number}, without quotes"
+        number = number_in(given) if name != "address" else None
+        if number is not None and (error == "float_type" or "." not in number):
+            return f": write {number}, without quotes"
+        unit = f", in {key.meaning.unit}" if key is not None and key.meaning and key.meaning.unit else ""
+        return f": write the number alone{unit}" if re.search(r"\d", given) else ""
     if error in _NUMBERS and isinstance(given, float) and given == int(given):
         return f": write {int(given)}"
     if error == "bool_type" and isinstance(given, str) and given.lower() in ("true", "false"):

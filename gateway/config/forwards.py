@@ -11,7 +11,7 @@ from gateway.config.keys import field_names, nearest
 from gateway.config.model import READING_KEYS, ForwardConfig, ForwardReading, GatewayConfig, MqttConfig
 from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
-from gateway.config.syntax import TWO_BRACKETS
+from gateway.config.suggestions import TWO_BRACKETS
 from gateway.config.topic_filters import filter_problem, overlap, wildcards
 from gateway.config.validate import validate
 

@@ -186,6 +186,18 @@ class StatusKeys:
     ] = field(default=None, repr=False)
 
 
+SECTIONS: Final[Mapping[str, type[Any]]] = {
+    "gateway": GatewayConfig,
+    "mqtt": MqttConfig,
+    "kafka": KafkaConfig,
+    "uplink": UplinkConfig,
+    "outbox": OutboxConfig,
+    "clock": ClockConfig,
+    "status": StatusKeys,
+}
+"""The sections whose keys don't depend on a driver or a board."""
+
+
 @dataclass(frozen=True, slots=True)
 class BoardConfig:
     """What the sensors are wired to; ``options`` is the board's own dataclass."""

@@ -58,6 +58,11 @@ def quote(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def show(number: float) -> str:
+    """A number as the file would have it, without superfluous digits."""
+    return str(int(number)) if number == int(number) and abs(number) < 1e15 else f"{number:.9g}"
+
+
 def key_text(path: KeyPath, sensor_names: tuple[str | None, ...] = ()) -> str:
     """``sensor["cup-50m-a"].slope``; a sensor without a name of its own by its position, counted from 1."""
     text = ""

@@ -21,8 +21,7 @@ from drivers.boards.registry import BOARDS
 from drivers.registry import driver_type
 from gateway.config.board import DEFAULT_KIND
 from gateway.config.keys import Key, keys_of
-from gateway.config.misplaced import SECTIONS
-from gateway.config.model import SHORTEST_TOKEN, ForwardConfig, SensorCommon
+from gateway.config.model import SECTIONS, SHORTEST_TOKEN, ForwardConfig, SensorCommon
 from gateway.config.quality_rules import QualityOptions
 
 _SIZE: Final = {

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from drivers.driver_type import DriverType, Nameplate
 from drivers.registry import driver_names, driver_type
-from gateway.config import misplaced
 from gateway.config.calibration import check_calibration, read_by_channel, today, warn_of_calibration
 from gateway.config.datasheet import check_datasheet
 from gateway.config.drivers import driver_options, known_driver
@@ -19,7 +18,7 @@ from gateway.config.problems import KeyPath, quote
 from gateway.config.quality import Sections, read_channels
 from gateway.config.quality_rules import QualityRules
 from gateway.config.source import Source
-from gateway.config.syntax import TWO_BRACKETS
+from gateway.config.suggestions import TWO_BRACKETS, misplaced
 from gateway.config.validate import validate
 from gateway.config.wiring import check_needs, check_pairs, check_pins, check_twins, check_wiring
 
@@ -119,7 +118,7 @@ def _read_sensor(
         # Its own keys can't be judged; the common ones can.
         common = {key: value for key, value in raw.items() if key in field_names(SensorCommon)}
         for key in [key for key in raw if key not in common]:
-            message, guess = misplaced.explain(key, raw[key], field_names(SensorCommon), path)
+            message, guess = misplaced(key, field_names(SensorCommon), path)
             if guess is not None:
                 source.error((*path, key), message, guess)
         validate(SensorCommon, common, path, source.error)
@@ -129,8 +128,8 @@ def _read_sensor(
     before = source.errors()
     for key in raw:
         if key not in common_names and key not in option_names and key != "quality":
-            message, guess = misplaced.explain(
-                key, raw[key], (*option_names, *common_names, "quality"), path, known.name, known.options
+            message, guess = misplaced(
+                key, (*option_names, *common_names, "quality"), path, known.name, known.options
             )
             source.error((*path, key), message, guess)
     common = {"interval_s": max(_DEFAULT_INTERVAL_S, known.min_interval_s)}

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from cloud.toml_lines import Lines, split_key
-from gateway.config import syntax
 from gateway.config.files import no_text, unreadable
 from gateway.config.keys import nearest
 from gateway.config.problems import OVERRIDES, KeyPath, Problem, key_text, quote
+from gateway.config.suggestions import syntax_hint
 from gateway.config.validate import unstorable
 
 MAX_BYTES: Final = 1 << 20
 """A config is a few kilobytes; a larger file is not one."""
+
+_PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
+"""How tomllib's messages end."""
 
 
 class Source:
@@ -162,17 +167,26 @@ class Source:
             self._fail(f"is not UTF-8 (byte {byte} on this line): save the file as UTF-8", line)
             return None
 
+    def _not_toml(self, error: str, lines: list[str]) -> None:
+        """The parser's message and position, and what is likely wrong there."""
+        place = _PLACE.search(error)
+        message = error[: place.start()] if place is not None else error
+        last = max((number for number, line in enumerate(lines, 1) if line.strip()), default=1)
+        line = min(int(place[1]), len(lines)) if place is not None and place[1] else last
+        column = int(place[2]) if place is not None and place[2] else None
+        hint = syntax_hint(message, lines[line - 1], column)
+        message = f"is not valid TOML: {message[:1].lower()}{message[1:]}"
+        self._fail(f"{message}: {hint}" if hint is not None else message, line, column)
+
     def _parse(self, text: str) -> None:
         try:
-            raw, wrong = syntax.read(text)
+            self.raw = tomllib.loads(text)
         except RecursionError:
             self._fail("is nested too deeply")
             return
-        for each in wrong:
-            self._fail(each.message, each.line, each.column)
-        if raw is None:
+        except ValueError as error:
+            self._not_toml(str(error), text.replace("\r\n", "\n").split("\n"))
             return
-        self.raw = raw
         self._lines = Lines(text)
         for path, message in unstorable(self.raw):
             self.usable = False

@@ -20,12 +20,11 @@ from drivers.boards.registry import BOARDS
 from drivers.driver_type import OptionError
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
-from gateway.config.amounts import show
 from gateway.config.board import DEFAULT_KIND
 from gateway.config.keys import Key, keys_of
-from gateway.config.misplaced import SECTIONS
-from gateway.config.model import ClockConfig, GatewayConfig, SensorCommon
+from gateway.config.model import SECTIONS, ClockConfig, GatewayConfig, SensorCommon
 from gateway.config.placeholders import PLACEHOLDER
+from gateway.config.problems import show
 
 _HEAD: Final = """\
 # A gateway of fieldgate. Lines that begin with #key = are defaults: take the # away to change one.

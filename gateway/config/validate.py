@@ -13,10 +13,10 @@ from datetime import date, time
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
 
-from gateway.config import misplaced
 from gateway.config.explain import explain
 from gateway.config.keys import dataclasses_of, field_names, hints_of
 from gateway.config.problems import KeyPath, quote
+from gateway.config.suggestions import misplaced
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -108,7 +108,7 @@ def _unknown_keys(
     hints = hints_of(kind)
     for key, value in raw.items():
         if key not in field_names(kind):
-            problems.append(((*path, key), *misplaced.explain(key, value, field_names(kind), path)))
+            problems.append(((*path, key), *misplaced(key, field_names(kind), path)))
         elif isinstance(value, Mapping):
             problems += _unknown_nested(hints[key], value, (*path, key))
         elif isinstance(value, list):

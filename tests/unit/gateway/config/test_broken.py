@@ -295,13 +295,15 @@ def test_file_that_is_not_utf8(tmp_path: Path) -> None:
 def test_syntax_error_at_the_end_of_the_file(tmp_path: Path) -> None:
     line, _, message = _problem_of(tmp_path, b'[gateway]\nid = "m"\nlatitude =\n\n')
     assert line == 3
-    assert message == "latitude has no value: write one after the =, or put a # before the line"
+    assert message == "is not valid TOML: invalid value: write a value after the =, or a # before the line"
 
 
 def test_key_given_twice_is_a_syntax_error_on_its_line(tmp_path: Path) -> None:
     line, _, message = _problem_of(tmp_path, b'[gateway]\nid = "m"\nid = "n"\n')
     assert line == 3
-    assert message == '"id" is given twice, on line 2 too: delete one'
+    assert message == (
+        "is not valid TOML: cannot overwrite a value: the same key is given further up: delete one of them"
+    )
 
 
 def test_file_too_large(tmp_path: Path) -> None:

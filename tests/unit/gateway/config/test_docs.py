@@ -14,7 +14,7 @@ from drivers.boards.simulated import SimulatedOptions
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
 from gateway.config.keys import Key, keys_of
-from gateway.config.misplaced import SECTIONS
+from gateway.config.model import SECTIONS
 from gateway.config.template import bounds, toml
 
 TEXT = (Path(__file__).parents[4] / "docs" / "configure.md").read_text(encoding="utf-8")

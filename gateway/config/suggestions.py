@@ -1,0 +1,158 @@
+"""What the author of a wrong key, heading or line most likely meant: proposed, never assumed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from drivers.boards.registry import BOARDS
+from drivers.registry import DRIVERS, driver_type
+from gateway.config.keys import dataclasses_of, field_names, hints_of, unknown_key
+from gateway.config.model import SECTIONS, ForwardConfig, SensorCommon
+from gateway.config.problems import KeyPath, quote
+from gateway.config.quality_rules import QualityOptions
+
+TWO_BRACKETS: Final = "must be [[{}]], with two brackets on each side: there may be several"
+ONE_BRACKET: Final = "must be [{}], with one bracket on each side"
+
+_SAME: Final[Mapping[str, tuple[str, ...]]] = {
+    "altitude": ("elevation_m",), "address": ("listen", "host"), "boom": ("boom_deg",), "port": ("listen",),
+    "broker": ("bootstrap_servers", "host"), "brokers": ("bootstrap_servers",), "db": ("path",),
+    "direction": ("boom_deg",), "gpio": ("pin",), "host": ("listen", "bootstrap_servers"), "id": ("name",),
+    "kind": ("driver", "payload"), "lat": ("latitude",), "lon": ("longitude",), "max_size": ("max_bytes",),
+    "name": ("id",), "server": ("bootstrap_servers", "host"), "servers": ("bootstrap_servers",),
+    "size": ("max_bytes",), "topic": ("filter", "topic_root"), "twin": ("pair",),
+    "type": ("driver", "kind", "payload"),
+}  # fmt: skip
+"""Other words for a key; the first that the table has is proposed."""
+_SECTIONS_WITHIN: Final = {"properties": "kafka.properties", "columns": "board.columns"}
+_KEY: Final = r"\s*[\w.\-]+\s*"
+_AT_COLUMN: Final = (
+    ("“”„‟«»‘’‚‛", "type the plain quotes \" or ' in place of those of a phone or word processor"),
+    ("–—−", "type the plain minus - in place of the dash"),
+    ("\u00a0\u2007\u202f\u200b\ufeff\u2060", "a character here can't be seen: delete it and type a space"),
+)
+_BY_ERROR: Final = {
+    "Cannot overwrite": "the same key is given further up: delete one of them",
+    "Cannot declare": "the same heading is given further up: put these keys there",
+    "Expected '='": "write key = value",
+    "Unterminated": "close the text as it was opened",
+    "Unescaped": "write 'single quotes' around text with backslashes",
+    "Expected newline": "one key = value on each line, with nothing behind it but a # comment",
+}
+_BY_LINE: Final = tuple(
+    (re.compile(pattern), hint)
+    for pattern, hint in (
+        (r"\s*\[\s*sensor\s*\]", TWO_BRACKETS.format("sensor")),
+        (r"\s*\[\s*forward\s*\]", TWO_BRACKETS.format("forward")),
+        (r"\s*\[(?!\[?[^\[\] ]+\]+\s*(#.*)?$)", "a heading is one name, such as [gateway] or [[sensor]]"),
+        (r"\s*(//|;|--|/\*)", "a comment begins with #"),
+        (rf"{_KEY}=\s*(#.*)?$", "write a value after the =, or a # before the line"),
+        (rf"{_KEY}=\s*[+-]?\d+,\d", "a number has a decimal point, not a comma"),
+        (rf"{_KEY}=\s*\d+\.\d+\.\d", "a date is written as in 2026-03-12"),
+        (rf"{_KEY}=\s*(True|False|yes|no)\b", "write true or false, in small letters"),
+        (rf"{_KEY}=\s*[+-]?[\d.]+\s*([^\W\d]|°)", "a number stands alone, without its unit"),
+        (rf"{_KEY}=\s*[^\W\d_]", 'text needs quotes, as in key = "text"'),
+        (rf"{_KEY}=\s*{{[^}}]*$", "a table in braces { } must stand on one line, whole"),
+        (rf"{_KEY}=\s*(\"[^\"]*|'[^']*)$", "close the quotes at the end of the text"),
+    )
+)
+
+
+def syntax_hint(error: str, line: str, column: int | None) -> str | None:
+    """What is likely wrong with a line, by the parser's message and the column (from 1) where it stopped."""
+    at = line[column - 1 : column] if column is not None else ""
+    for characters, hint in _AT_COLUMN:
+        if at and at in characters:
+            return hint
+    by_error = next((hint for start, hint in _BY_ERROR.items() if error.startswith(start)), None)
+    return next((hint for pattern, hint in _BY_LINE if pattern.match(line)), by_error)
+
+
+def number_in(text: str) -> str | None:
+    """The number that stands in quotes, with a decimal point; None where the text is more than a number."""
+    found = re.fullmatch(r"\s*([+-]?\d+)(?:[.,](\d+))?\s*", text, re.ASCII)
+    return None if found is None else found[1] + (f".{found[2]}" if found[2] else "")
+
+
+def misplaced(
+    key: str, names: Sequence[str], path: KeyPath, owner: str = "", kind: type[Any] | None = None
+) -> tuple[str, str | None]:
+    """What is wrong with a key that isn't one of ``names``, and the key that is meant.
+
+    ``path`` is the table's, ``owner`` the driver whose keys they are, ``kind`` its options.
+    """
+    same = next((each for each in _SAME.get(key.lower(), ()) if each in names), None)
+    if same is not None:
+        return unknown_key(key, (same,), owner)[0].partition(";")[0], same
+    within = _braces(key, kind) if kind is not None else None
+    if within is not None:
+        return f"belongs in the braces of {within}: {within} = {{ {key} = … }}", None
+    here = _heading(path)
+    if here is not None and key.lower() not in {name.lower() for name in names}:
+        kinds = [name for name, options in BOARDS.items() if key in field_names(options)]
+        if here == "[board]" and kinds:
+            return f"is a key of kind = {' or '.join(map(quote, kinds))}, not of this one: delete it", None
+        homes, drivers = _homes(key), _drivers(key)
+        if homes and here not in homes:
+            where = " or ".join(homes)
+            return f"belongs in {where}, not in {here}: a key counts for the heading above it", None
+        if drivers and owner:
+            others = ", ".join(drivers)
+            return (
+                f"is not a known key of {owner}, but of {others}: delete it, or is the driver another one?",
+                None,
+            )
+        if drivers:
+            return f"belongs in the [[sensor]] it is meant for, not in {here}", None
+    return unknown_key(key, names, owner)
+
+
+def unknown_section(name: str, value: object, sections: Sequence[str]) -> tuple[str, str | None]:
+    """What is wrong with a heading, or a key before any heading, that isn't one of the sections."""
+    if not isinstance(value, dict | list):
+        homes = _homes(name) or ["[[sensor]]" for _ in _drivers(name)[:1]]
+        where = f"under {' or '.join(homes)}" if homes else "under a heading such as [gateway]"
+        return f"stands before the first heading: it belongs {where}", None
+    if name in _SECTIONS_WITHIN:
+        return "is not a known section", _SECTIONS_WITHIN[name]
+    for kind in (*(driver_type(driver).options for driver in DRIVERS), *BOARDS.values()):
+        if name in field_names(kind) and dataclasses_of(hints_of(kind)[name]):
+            return f"belongs to the sensor above it: write [sensor.{name}]", None
+    message, guess = unknown_key(name, sections)
+    return message.replace("key", "section", 1), guess
+
+
+def _heading(path: KeyPath) -> str | None:
+    """A table's heading as the file has it; None for a table within another."""
+    if len(path) == 1:
+        return f"[{path[0]}]"
+    return f"[[{path[0]}]]" if len(path) == 2 and isinstance(path[1], int) else None
+
+
+def _homes(key: str) -> list[str]:
+    """The headings of the sections that know a key."""
+    homes = [f"[{name}]" for name, kind in SECTIONS.items() if key in field_names(kind)]
+    if key == "kind" or any(key in field_names(kind) for kind in BOARDS.values()):
+        homes.append("[board]")
+    if key in field_names(SensorCommon):
+        homes.append("[[sensor]]")
+    if key in field_names(QualityOptions):
+        homes += ["[quality.QUANTITY]", "quality = { … } of a sensor"]
+    if key in field_names(ForwardConfig) and not homes:
+        homes.append("[[forward]]")
+    return homes
+
+
+def _drivers(key: str) -> list[str]:
+    """The built-in drivers that know a key."""
+    return [name for name in DRIVERS if key in field_names(driver_type(name).options)]
+
+
+def _braces(key: str, kind: type[Any]) -> str | None:
+    """The key of a dataclass whose own table knows ``key``."""
+    for name, hint in hints_of(kind).items():
+        if any(key in field_names(nested) for nested in dataclasses_of(hint)):
+            return name
+    return None
