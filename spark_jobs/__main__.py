@@ -24,6 +24,8 @@ def _log_to_stderr() -> None:
     logger = logging.getLogger("fieldgate")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    # A library that gives the root logger a handler would print each line once more.
+    logger.propagate = False
 
 
 def _keep_stdout() -> None:

@@ -109,6 +109,8 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         "spark.sql.extensions": _EXTENSION,
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
+        # Tables are named by their place, so the catalog's own folder stays empty: one that exists already.
+        "spark.sql.warehouse.dir": Path(tempfile.gettempdir()).as_uri(),
         "spark.sql.shuffle.partitions": str(cores),
         "spark.default.parallelism": str(cores),
         # Batches are small and alike: re-planning each of them costs more than it saves.

@@ -7,19 +7,22 @@ import base64
 import csv
 import json
 import math
+import re
+import shutil
 import sys
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import duckdb
 from deltalake.exceptions import DeltaError
 
-from cloud.lake.tables import LakeError, open_lake
+from cloud.lake.tables import LakeError, missing_table, open_lake
 
-_WIDE = 1_000
-"""Columns for a table that no terminal shows: a file or a pipe has no edge to wrap at."""
+_DIGITS: Final = 6
+"""Significant digits of numbers in a table that had to be made narrower."""
+_ABSENT: Final = re.compile(r"Table with name (\S+) does not exist")
 
 
 def _plain(value: Any) -> Any:
@@ -66,7 +69,61 @@ def _write_csv(columns: list[str], rows: list[tuple[Any, ...]], out: TextIO) -> 
     writer.writerows([_text(value) for value in row] for row in rows)
 
 
+def _write_all(columns: list[str], rows: list[tuple[Any, ...]], out: TextIO) -> None:
+    _print_table(columns, [[_text(value) for value in row] for row in rows], rows, out)
+
+
 def _write_table(columns: list[str], rows: list[tuple[Any, ...]], out: TextIO) -> None:
+    """As wide as the terminal: columns that don't fit are left out and named below."""
+    texts = [[_text(value) for value in row] for row in rows]
+    width = shutil.get_terminal_size().columns
+    if not out.isatty() or sum(_widths(columns, texts)) <= width - 1:
+        _print_table(columns, texts, rows, out)
+        return
+    texts = [[_short(value) for value in row] for row in rows]
+    same = [at for at in range(len(columns)) if len(rows) > 1 and len({row[at] for row in texts}) == 1]
+    same = same if len(same) < len(columns) else []
+    chosen: list[int] = []
+    room = width - 1
+    for at, needed in enumerate(_widths(columns, texts)):
+        # A quantity is in its channel's name already.
+        again = any(
+            all(isinstance(row[at], str) and row[at] in str(row[by]) for row in rows) for by in chosen
+        )
+        if at not in same and not again and (needed <= room or not chosen):
+            chosen.append(at)
+            room -= needed
+
+    def only(row: Sequence[Any]) -> list[Any]:
+        return [row[at] for at in chosen]
+
+    _print_table(only(columns), list(map(only, texts)), list(map(only, rows)), out)
+    if same:
+        out.write(
+            "In every row: " + ", ".join(f"{columns[at]} {texts[0][at] or 'null'}" for at in same) + "\n"
+        )
+    if left := [name for at, name in enumerate(columns) if at not in chosen and at not in same]:
+        out.write(f"Left out: {', '.join(left)}\n")
+    out.write(f"Numbers have {_DIGITS} digits here. --all, --json and --csv give everything.\n")
+
+
+def _short(value: Any) -> str:
+    """As ``_text``, with fewer digits, and times that are whole seconds without fractions."""
+    if isinstance(value, float):
+        return f"{value:.{_DIGITS}g}"
+    return _text(value).replace(".000Z", "Z") if isinstance(value, datetime) else _text(value)
+
+
+def _widths(columns: Sequence[str], texts: Sequence[Sequence[str]]) -> list[int]:
+    """What each column takes of a line, its border and margins included."""
+    from rich.cells import cell_len
+
+    return [max(map(cell_len, cells)) + 3 for cells in zip(columns, *texts, strict=True)]
+
+
+def _print_table(
+    columns: Sequence[str], texts: Sequence[Sequence[str]], rows: Sequence[Sequence[Any]], out: TextIO
+) -> None:
     # Loaded here: --json and --csv don't need it.
     from rich.console import Console
     from rich.table import Table
@@ -75,14 +132,15 @@ def _write_table(columns: list[str], rows: list[tuple[Any, ...]], out: TextIO) -
     table = Table()
     for at, column in enumerate(columns):
         numbers = bool(rows) and all(isinstance(row[at], (int, float, type(None))) for row in rows)
-        table.add_column(Text(column), justify="right" if numbers else "left")
-    for row in rows:
-        table.add_row(*(Text(_text(value)) for value in row))
-    Console(file=out, width=None if out.isatty() else _WIDE).print(table)
+        table.add_column(Text(column), justify="right" if numbers else "left", overflow="fold")
+    for row in texts:
+        table.add_row(*map(Text, row))
+    # With a height too: else a terminal called dumb has 80 columns.
+    Console(file=out, width=sum(_widths(columns, texts)) + 1, height=25, soft_wrap=True).print(table)
 
 
 def _one_line(error: Exception) -> str:
-    """What DuckDB says, without its picture of the place in the statement."""
+    """DuckDB's error, without its picture of the place in the statement."""
     lines = [line.strip() for line in str(error).splitlines()]
     return " ".join(line for line in lines if line and not line.startswith(("LINE ", "^")))
 
@@ -96,6 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="a JSON list of objects")
     form.add_argument("--csv", action="store_true", help="CSV with a header")
+    form.add_argument("--all", action="store_true", help="every column, however wide the terminal is")
     return parser
 
 
@@ -110,13 +169,16 @@ def run(argv: Sequence[str]) -> int:
         finally:
             connection.close()
     except (LakeError, DeltaError, duckdb.Error) as error:
-        sys.stderr.write(f"error: {_one_line(error)}\n")
+        absent = _ABSENT.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
+        text = _one_line(error) if absent is None else missing_table(options.lake, absent[1])
+        sys.stderr.write(f"error: {text}\n")
         return 1
     if found is None:
         return 0
     columns = list(found.column_names)
     values = (column.to_pylist(maps_as_pydicts="strict") for column in found.columns)
     rows = list(zip(*values, strict=True)) if columns else []
-    write = _write_json if options.json else _write_csv if options.csv else _write_table
+    forms = ((options.json, _write_json), (options.csv, _write_csv), (options.all, _write_all))
+    write = next((form for chosen, form in forms if chosen), _write_table)
     write(columns, rows, sys.stdout)
     return 0

@@ -17,20 +17,16 @@ from deltalake import DeltaTable
 
 from cloud.errors import CloudError
 
-CONTRACT_TABLES: Final = (
-    "readings",
-    "quarantine",
-    "messages",
-    "channels",
-    "runs",
-    "statistics",
-    "mast",
-    "presence",
-    "anomalies",
-    "alerts",
-    "recalibrations",
-)
-"""Looked for where folders can't be listed (object stores)."""
+FILLED_BY: Final = {
+    **dict.fromkeys(("readings", "quarantine", "messages", "channels", "runs"), "fieldgate jobs run ingest"),
+    "statistics": "fieldgate jobs run statistics",
+    "mast": "fieldgate jobs run mast",
+    "presence": "fieldgate jobs run presence",
+    "anomalies": "fieldgate jobs run anomaly",
+    "alerts": "fieldgate jobs run alerts",
+    "recalibrations": "fieldgate jobs recalibrate",
+}
+"""The contract's tables, and the command that fills each; looked for where folders can't be listed."""
 
 
 class LakeError(CloudError):
@@ -50,15 +46,24 @@ def table_locations(lake: str | os.PathLike[str]) -> Mapping[str, str]:
     uri = os.fspath(lake)
     root = _local_root(uri)
     if root is None:
-        locations = {name: f"{uri.rstrip('/')}/{name}" for name in CONTRACT_TABLES}
+        locations = {name: f"{uri.rstrip('/')}/{name}" for name in FILLED_BY}
         return {name: place for name, place in locations.items() if DeltaTable.is_deltatable(place)}
     if not root.is_dir():
-        raise LakeError(f"no lake at {uri}: no such directory")
+        raise LakeError(
+            f"no lake at {uri}: no such directory; name it with --lake, `fieldgate jobs run ingest` makes it"
+        )
     return {
         folder.name: str(folder)
         for folder in sorted(root.iterdir())
         if not folder.name.startswith(("_", ".")) and any((folder / "_delta_log").glob("*.json"))
     }
+
+
+def missing_table(lake: str, name: str) -> str:
+    """What to tell of a table that a query names and the lake doesn't have."""
+    there = ", ".join(table_locations(lake)) or "no tables yet"
+    filled_by = f"; `{FILLED_BY[name]}` fills {name}" if name in FILLED_BY else ""
+    return f"no table {name} in the lake {lake}: it has {there}{filled_by}"
 
 
 def open_lake(lake: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:

@@ -204,7 +204,12 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
     command += ["--lake", settings.lake, "--checkpoints", settings.checkpoints]
     command += ["--dead-letter-topic", topics[1], "--metrics", "127.0.0.1:0"]
     command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=Path.cwd(), env=os.environ) as jobs:
+    place = tmp_path / "started-here"
+    place.mkdir()
+    packages = {"PYTHONPATH": str(Path.cwd())}
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, cwd=place, env=os.environ | packages
+    ) as jobs:
         assert jobs.stderr is not None
         lines: list[str] = []
 
@@ -231,6 +236,9 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
         finally:
             jobs.kill()
     assert not [line for line in lines if "Exception" in line or " ERROR " in line or line.startswith("\tat")]
+    events = [line for line in lines if " event=" in line]
+    assert len(events) == len(set(events)), "a line of the log came twice"
+    assert not list(place.iterdir()), "the jobs left something where they were started"
     assert rows(settings)[0][1] > 0
     for query in ("ingest", "statistics-60s"):
         ended_s = told[f'fieldgate_jobs_last_progress_timestamp_seconds{{query="{query}"}}']
