@@ -3,11 +3,11 @@
     tiered_outbox   what the gateway uses: on the disk, and in memory while that can't be used
     sqlite_outbox   the outbox on the disk: its lock, opening, what to do about damage
     memory_outbox   one without a disk, for tests
-    reader          an outbox that somebody else uses, read only
+    reader          an outbox that another program may be using, read only
     disk_blocks     the blocks in the file: storing, dropping, reading, removing
     memory_blocks   blocks in memory
     blocks, tables  what a block is; the tables of the file
-    stock           how many records there are, and their numbering
+    numbering       how many records there are, and how they are numbered
     outbox_file     the SQLite file: opening it, transactions, room on a full disk
     recovery        salvage from damaged files; log_repair: from a damaged log
 

@@ -1,4 +1,4 @@
-"""Disk space held for the day the disk is full."""
+"""Disk space reserved for the day the disk is full."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from buffer.files import file_size
 
 
 class Ballast:
-    """A file of nothing, given up when even DELETE finds no room for its log."""
+    """A preallocated file, emptied when even DELETE finds no room for its log."""
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         self._path = Path(f"{path}.ballast")
         self.wanted_bytes = size_bytes
 
     def size_bytes(self) -> int:
-        """What it holds now."""
+        """Bytes reserved now."""
         return file_size(self._path)
 
     def is_whole(self) -> bool:
-        """Whether it holds what it should."""
+        """Whether all the space is reserved."""
         return self.size_bytes() == self.wanted_bytes
 
     def make(self) -> bool:
-        """Take the space; False where there is none, and then nothing is taken."""
+        """Reserve the space; False where the disk has too little, and then nothing is reserved."""
         with contextlib.suppress(OSError):
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
             try:
@@ -40,7 +40,7 @@ class Ballast:
         return False
 
     def release(self) -> bool:
-        """Give the space back; False where there was none to give."""
+        """Free the space; False where none was reserved."""
         if not self.size_bytes():
             return False
         with contextlib.suppress(OSError):

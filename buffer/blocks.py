@@ -1,7 +1,7 @@
-"""A block: what one ``append`` brought, as one checksummed unit.
+"""A block: the records of one ``append``, as one checksummed unit.
 
 Head (number of the first record, count, codec, dictionary, summary) and payload have a checksum each, so that
-a block whose payload is damaged can still be announced by its summary. The payload's checksum covers the
+a block whose payload is damaged can still be reported by its summary. The payload's checksum covers the
 head's: a payload never passes under another block's numbers.
 
 Checksums are BLAKE2b cut to 8 bytes. A CRC32 would be 4 bytes and 2 µs cheaper, but lets one damaged block in
@@ -28,14 +28,14 @@ CHECKSUM_BYTES: Final = 8
 DICTIONARY_BYTES: Final = 16 << 10
 """At most this much of an early block becomes the dictionary: one second of twenty channels."""
 MIN_DICTIONARY_BYTES: Final = 1 << 10
-"""A smaller block is no sample of what is to come."""
+"""A smaller block is no sample of later ones."""
 _LEVEL: Final = 3
 _HEAD: Final = struct.Struct(">qqqq")
 _LENGTH: Final = struct.Struct(">I")
 
 
 class DamagedBlockError(Exception):
-    """A block failed its checksums; ``head_is_sound`` tells whether numbers and summary can be believed."""
+    """A block failed its checksums; with ``head_is_sound`` its numbers and summary are right."""
 
     def __init__(self, head_is_sound: bool) -> None:
         super().__init__("payload" if head_is_sound else "head")
@@ -72,7 +72,7 @@ class Block:
         )
 
     def records(self, dictionary: Dictionary | None) -> list[bytes]:
-        """The records, as they were appended, or DamagedBlockError."""
+        """The records, as they were appended. Raises DamagedBlockError."""
         if not self.head_is_sound():
             raise DamagedBlockError(head_is_sound=False)
         if self.payload_checksum != _checksum(self.head_checksum, self.payload):

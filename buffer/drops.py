@@ -1,4 +1,4 @@
-"""What an outbox gave up: said to its owner, never in silence."""
+"""Reports of dropped records, and of what is in memory only."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from typing import Final
 
 OUTBOX_FULL: Final = "OUTBOX_FULL"
-"""The outbox reached its own cap; the oldest went first."""
+"""The outbox reached its own cap; the oldest records were dropped."""
 DISK_LOW: Final = "DISK_LOW"
-"""The disk has less free space than it must keep, or none; the oldest went first."""
+"""The disk has less free space than it must keep, or none; the oldest records were dropped."""
 CORRUPT: Final = "CORRUPT"
 """The file was damaged there."""
 MEMORY_FULL: Final = "MEMORY_FULL"
-"""The disk could not be used, and the memory for such times was full; the oldest in memory went."""
+"""The disk could not be used and the memory was full; the oldest records in memory were dropped."""
 NOT_STORED: Final = "NOT_STORED"
-"""In memory when the program ended, and the disk still could not be used."""
+"""In memory when the program ended, and the disk could not be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Records ``first`` to ``last`` are gone.
+    """Records ``first`` to ``last`` are lost.
 
-    ``count`` is how many records that is at most (some of them may have been removed before the damage); None
-    where nobody can know, and then ``last`` is the last number that can have been issued. ``summary`` is what
-    the appender said of the block, empty where that is lost, too.
+    ``count`` is the most records that can be (some may have been removed before the damage); None where it
+    is unknown, and then ``last`` is the last number that can have been issued. ``summary`` is the one that
+    was appended with the block, empty where it is lost too.
     """
 
     reason: str
@@ -36,10 +36,10 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """What an outbox keeps in memory for want of a disk, and why.
+    """What an outbox keeps in memory because the disk can't be used.
 
     ``oldest`` is the number of the oldest such record (None: there is none): all below are on the disk or
-    gone. ``problem`` is what is wrong with the disk, in words, None while nothing is known to be.
+    removed. ``problem`` describes what is wrong with the disk, None while it works.
     """
 
     records: int
@@ -54,4 +54,4 @@ OnDrop = Callable[[Drop], None]
 
 
 def ignore(drop: Drop) -> None:
-    """Tell nobody: for tools that only read."""
+    """Report nothing: for tools that only read."""

@@ -1,4 +1,4 @@
-"""What can go wrong with an outbox, told apart by what the caller can do about it."""
+"""Errors of an outbox, by what the caller can do about them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class OutboxError(Exception):
-    """Root of everything an outbox raises on purpose; says what to do about it."""
+    """Root of everything an outbox raises on purpose; the message includes the remedy."""
 
 
 class _RetryableError(OutboxError):
@@ -41,7 +41,7 @@ class OutboxCorrupt(OutboxError):
 
 
 class OutboxVersionError(OutboxError):
-    """The file was written by a newer version than this one. It is left as it is."""
+    """The file was written by another version of this program. It is left as it is."""
 
 
 class OutboxClosed(OutboxError):

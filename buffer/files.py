@@ -1,4 +1,4 @@
-"""Files and directories so that they outlive a power cut, and how large they are."""
+"""Files and directories that survive a power cut, and their sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SQLITE_SUFFIXES: Final = ("", "-wal", "-shm")
 
 
 def make_directory(directory: Path) -> None:
-    """Make the directory so that it outlives a power cut. Raises OutboxUnusable, OutboxDiskFull."""
+    """Make a directory that survives a power cut. Raises OutboxUnusable, OutboxDiskFull."""
     missing = []
     ancestor = directory
     while not ancestor.exists() and ancestor != ancestor.parent:
@@ -35,7 +35,7 @@ def make_directory(directory: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make names in a directory outlive a power cut."""
+    """Make the names in a directory survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -44,7 +44,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Give a file a content, all of it or not at all, whatever happens meanwhile. Raises OSError."""
+    """Replace a file's content atomically and durably. Raises OSError."""
     fresh = path.with_name(f"{path.name}-fresh")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     try:
@@ -71,7 +71,7 @@ def database_bytes(path: Path) -> int:
 
 
 def free_bytes(directory: Path) -> int:
-    """What this user may still write to the file system."""
+    """Bytes that this user may still write to the file system."""
     facts = os.statvfs(directory)
     return facts.f_bavail * facts.f_frsize
 
@@ -79,7 +79,7 @@ def free_bytes(directory: Path) -> int:
 def move_database(path: Path, target: Path) -> None:
     """Rename a database and its log. Raises OutboxUnusable."""
     try:
-        # The log first: without its database it is nothing, but a new database would take it for its own.
+        # The log first: alone it is useless, but a new database would take it for its own.
         for suffix in ("-wal", ""):
             with contextlib.suppress(FileNotFoundError):
                 Path(f"{path}{suffix}").rename(f"{target}{suffix}")

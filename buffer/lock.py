@@ -1,6 +1,6 @@
 """The lock file of an outbox: one outbox at a time, and no number twice.
 
-A lock that somebody holds is seen on a read-only disk, too. ``last_reserved`` asks without the lock.
+A lock that another process holds is noticed on a read-only disk, too.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _CLOSED: Final = "closed"
 
 
 class Lock:
-    """Keeps a second outbox away from the file, and numbers from being used again.
+    """Locks the file against a second outbox, and keeps numbers from being used again.
 
-    The file holds four words. The *reservation*: no record has a number above it; it is raised and fsynced a
-    million at a time, and it is where numbering goes on when the database that knew better is destroyed. The
-    last number *issued*, written after each commit without fsync: exact while the machine has not restarted,
-    and never too high. The *floor*, below which nothing is stored, written likewise, never too high either.
-    And the boot they were written in, or "closed" with fsync.
+    The file has four words. The *reservation*: no record has a number above it; it is raised and fsynced a
+    million at a time, and numbering continues after it when the database is destroyed. The last number
+    *issued*, written after each commit without fsync: exact while the machine has not restarted, and never
+    too high. The *floor*, below which nothing is stored, written likewise, never too high either. And the
+    boot they were written in, or "closed" with fsync.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,7 +56,7 @@ class Lock:
         self.issued_is_exact = sound and words[3] in (_CLOSED, self._boot)
 
     def reserve(self, number: int) -> None:
-        """See to it that ``number`` is within the reservation. Raises OutboxDiskFull, OutboxUnusable."""
+        """Extend the reservation to ``number`` if need be. Raises OutboxDiskFull, OutboxUnusable."""
         if number <= self.reserved:
             return
         reserved, self.reserved = self.reserved, (number // _RESERVE + 1) * _RESERVE
@@ -69,14 +69,14 @@ class Lock:
                 raise OutboxDiskFull("no room to reserve record numbers") from error
             raise OutboxUnusable(f"cannot reserve record numbers ({error.strerror})") from error
 
-    def note(self, issued: int, floor: int) -> None:
-        """Take down the numbers of a commit that is on the disk."""
+    def write_issued(self, issued: int, floor: int) -> None:
+        """Write the numbers of a commit that is on the disk."""
         self.issued, self.floor, self.issued_is_exact = issued, floor, True
         with contextlib.suppress(OSError):
             self._write(self._boot)
 
-    def note_close(self) -> None:
-        """Take down that no more numbers are issued."""
+    def write_closed(self) -> None:
+        """Write that no more numbers are issued."""
         if self.reserved:
             with contextlib.suppress(OSError):
                 self._write(_CLOSED)
@@ -87,7 +87,7 @@ class Lock:
         os.pwrite(self._descriptor, line.encode(), 0)
 
     def release(self) -> None:
-        """Let others have the file. The lock file stays: else two processes could lock two of a name."""
+        """Release the lock. The lock file stays: else two processes could lock two files of one name."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -105,7 +105,7 @@ def _lock(path: Path, lock_path: Path, descriptor: int) -> None:
 
 
 def _refuse_if_locked(path: Path, lock_path: Path) -> None:
-    """On a disk that has become read-only another outbox may hold the lock: flock asks for no writing."""
+    """Raise OutboxLocked where another outbox holds the lock: flock works on a read-only disk, too."""
     with contextlib.suppress(OSError):
         descriptor = os.open(lock_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -115,13 +115,13 @@ def _refuse_if_locked(path: Path, lock_path: Path) -> None:
 
 
 def _words(descriptor: int) -> list[str]:
-    """What a lock file says; nothing where that isn't sound."""
+    """A lock file's four words; an empty list where they are damaged."""
     words = os.pread(descriptor, 256, 0).decode("ascii", "replace").split()
     return words if len(words) == 4 and all(word.isdigit() for word in words[:3]) else []
 
 
 def last_reserved(path: Path) -> int | None:
-    """The number that no record of an outbox is above, asked without its lock; None where nobody knows."""
+    """The reservation, read without the lock; None where it is unknown."""
     with contextlib.suppress(OSError):
         descriptor = os.open(f"{path}.lock", os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -1,12 +1,10 @@
 """A write-ahead log with damage in its middle.
 
-SQLite believes a log up to the first frame whose checksum is wrong and forgets the rest without a word
-(measured: 501 of 1,000 committed rows). Each frame's checksum goes on from the one before it, so each can be
-judged by itself; the log is written anew from the sound ones, and the blocks' own checksums judge what comes
-of that.
+SQLite reads a log up to the first frame whose checksum is wrong and silently ignores the rest (measured: 501
+of 1,000 committed rows). Each frame's checksum continues the one before it, so each can be checked by itself;
+the log is rewritten from the sound ones, and the blocks' own checksums then find what is still wrong.
 
-Damage in the last transaction only is what a power cut leaves: nobody was told that it was stored. Such a log
-is left to SQLite.
+A power cut damages the last transaction only, whose commit was never confirmed. Such a log is left to SQLite.
 
 Layout: https://www.sqlite.org/fileformat.html, section 4.
 """
@@ -37,7 +35,7 @@ class _Frame:
 
 
 def is_cut_short(log: Path, frames: int, page_bytes: int) -> bool:
-    """Whether there is a commit beyond the frames that SQLite believes. Quick: looks at frame heads only."""
+    """Whether there is a commit beyond the frames that SQLite accepts. Quick: reads frame heads only."""
     frame_bytes = _FRAME.size + page_bytes
     with log.open("rb") as file:
         head = file.read(_HEADER.size)
@@ -97,7 +95,7 @@ def _frames(log: bytes, salts: tuple[int, int], page_bytes: int) -> Iterator[_Fr
     for at in range(_HEADER.size, len(log) - frame_bytes + 1, frame_bytes):
         page, commit, salt_1, salt_2, sum_1, sum_2 = _FRAME.unpack_from(log, at)
         if salt_1 != salts[0] and salt_2 != salts[1]:
-            # What an earlier, longer log left behind.
+            # Left over from an earlier, longer log.
             return
         content = log[at + _FRAME.size : at + frame_bytes]
         sound = (

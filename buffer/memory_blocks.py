@@ -1,4 +1,4 @@
-"""Blocks kept in memory for the time that the disk can't be used: compressed as on the disk, and bounded.
+"""Blocks kept in memory while the disk can't be used, compressed as on the disk.
 
 Nothing here is durable. One thread uses it at a time.
 """
@@ -14,13 +14,13 @@ from buffer import blocks
 from buffer.blocks import Block, DamagedBlockError, Dictionary
 
 OVERHEAD_BYTES: Final = 420
-"""What Python spends on a block beside summary and payload (CPython 3.11, 64 bit): objects, numbers,
-checksums, table entries with their slack."""
+"""Python's memory for a block beside summary and payload (CPython 3.11, 64 bit): objects, numbers, checksums,
+table entries with their slack."""
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A block; bit n of ``gone`` says that its record n is removed."""
+    """A block; bit n of ``gone`` is set where its record n is removed."""
 
     block: Block
     gone: int = 0
@@ -60,17 +60,17 @@ class MemoryBlocks:
         return self._firsts[0] if self._firsts else None
 
     def size_bytes(self) -> int:
-        """Memory taken by the blocks; beside them there is a dictionary, of a fixed size."""
+        """Memory of the blocks, without their dictionary's, which has a fixed size."""
         return self._bytes
 
     def append(self, first: int, records: Sequence[bytes], summary: bytes) -> Block:
-        """Keep records numbered from ``first``, which is above all numbers here."""
+        """Add records numbered from ``first``, which is above all numbers here."""
         if self._current is None:
             self._current = blocks.learn(records)
             if self._current is not None:
                 self._dictionaries[self._current.number] = self._current
         made = blocks.make(first, records, summary, self._current)
-        # A copy: what zstd gives has room for the uncompressed bytes behind it (measured: ten times as much).
+        # A copy: zstd's buffer has room for the uncompressed bytes (measured: ten times as much).
         block = replace(made, payload=bytes(memoryview(made.payload)))
         kept = _Kept(block)
         self._kept[first] = kept
@@ -82,7 +82,7 @@ class MemoryBlocks:
     def peek(self, after: int, limit: int, max_bytes: int, *, always_one: bool) -> list[tuple[int, bytes]]:
         """The oldest records above ``after``: at most ``limit`` and ``max_bytes``.
 
-        With ``always_one`` one is given however large. Raises DamagedError.
+        With ``always_one`` one is returned however large. Raises DamagedError.
         """
         taken: list[tuple[int, bytes]] = []
         taken_bytes = 0
@@ -102,9 +102,9 @@ class MemoryBlocks:
         return taken
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Forget records; unknown numbers are ignored."""
+        """Remove records; unknown numbers are ignored."""
         for number in numbers:
-            kept = self._holding(number)
+            kept = self._with(number)
             bit = 0 if kept is None else 1 << number - kept.block.first
             if kept is None or kept.gone & bit:
                 continue
@@ -118,7 +118,7 @@ class MemoryBlocks:
         return self._kept[first].block
 
     def oldest_blocks(self, count: int, max_bytes: int) -> list[Block]:
-        """The oldest blocks: at most ``count`` and ``max_bytes``, but one where there is one."""
+        """The oldest blocks: at most ``count`` and ``max_bytes``, at least one where there is one."""
         taken: list[Block] = []
         taken_bytes = 0
         for first in self._firsts[:count]:
@@ -135,22 +135,22 @@ class MemoryBlocks:
         return [block.first + at for at in range(block.count) if gone >> at & 1]
 
     def dictionaries_of(self, some: Iterable[Block]) -> list[Dictionary]:
-        """What blocks are compressed with."""
+        """The dictionaries that blocks are compressed with."""
         return [self._dictionaries[number] for number in {block.dictionary for block in some} if number]
 
     def forget(self, block: Block) -> int:
-        """Let a block go; how many records it still held."""
+        """Remove a block; returns how many records it still had."""
         kept = self._kept.pop(block.first)
         del self._firsts[bisect_right(self._firsts, block.first) - 1]
         self.records -= kept.left
         self._bytes -= kept.size_bytes()
         if not self._kept:
-            # The next time readings may look different.
+            # Readings may differ by the next outage.
             self._current = None
             self._dictionaries.clear()
         return kept.left
 
-    def _holding(self, number: int) -> _Kept | None:
+    def _with(self, number: int) -> _Kept | None:
         at = bisect_right(self._firsts, number) - 1
         if at < 0:
             return None
@@ -165,7 +165,7 @@ class MemoryBlocks:
 
 
 class DamagedError(Exception):
-    """A block in memory fails its checksums: the memory itself is at fault."""
+    """A block in memory fails its checksums: the memory itself is faulty."""
 
     def __init__(self, first: int) -> None:
         super().__init__(f"block {first}")

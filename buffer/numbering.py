@@ -1,4 +1,4 @@
-"""How many records there are and how they are numbered, known without a look at the middle of the file."""
+"""How many records there are and how they are numbered, without reading the middle of the file."""
 
 from __future__ import annotations
 
@@ -10,45 +10,46 @@ from buffer import tables
 from buffer.blocks import Block
 from buffer.drops import Drop
 from buffer.errors import OutboxCorrupt
-from buffer.tables import Numbering
+from buffer.number_ranges import NumberRanges
+from buffer.tables import NumberingRow
 
 
-class Stock:
-    """Learned from the ends of the file; its middle is looked at when it is read.
+class Numbering:
+    """Read from both ends of the file.
 
-    ``issued`` is the last number issued, ``stored`` how many records the blocks hold, ``oldest`` the first
-    number of the oldest block, ``dropped`` how many records were ever dropped. Of the numbers from
-    ``whole_from`` on, only the ranges ``gone`` are known to be stored no more. Raises OutboxCorrupt where the
-    ends of the file disagree with its numbering.
+    ``issued`` is the last number issued, ``stored`` how many records the blocks have, ``oldest`` the first
+    number of the oldest block, ``dropped`` how many records were ever dropped, ``row`` the table's. Of the
+    numbers from ``whole_from`` on, only those in ``gone`` are known to be stored no more. Raises
+    OutboxCorrupt where the ends of the file disagree with its row.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._path = path
-        numbering = tables.read_numbering(connection)
+        row = tables.read_numbering(connection)
         oldest, newest = tables.oldest_head(connection), tables.newest_head(connection)
         if oldest is None or newest is None:
-            self.issued, self.stored = numbering.issued, 0
+            self.issued, self.stored = row.issued, 0
             self.oldest: int | None = None
-            sound = numbering.floor == numbering.issued + 1
+            sound = row.floor == row.issued + 1
         else:
-            self.issued = max(newest.last, numbering.issued)
-            self.stored = newest.last - oldest.first + 1 - numbering.holes
+            self.issued = max(newest.last, row.issued)
+            self.stored = newest.last - oldest.first + 1 - row.holes
             self.oldest = oldest.first
-            sound = oldest.first == numbering.floor and self.stored > 0
+            sound = oldest.first == row.floor and self.stored > 0
         if not sound:
-            raise OutboxCorrupt(f"{self._path} does not hold what its numbering says")
-        self.numbering = numbering
-        self.dropped = numbering.dropped
-        self.whole_from, self.gone = numbering.floor, list[tuple[int, int]]()
+            raise OutboxCorrupt(f"{self._path} does not match its numbering")
+        self.row = row
+        self.dropped = row.dropped
+        self.whole_from, self.gone = row.floor, NumberRanges()
 
-    def renumber(
+    def write(
         self,
         connection: sqlite3.Connection,
         issued: int | None = None,
         stored: int | None = None,
         dropped: int | None = None,
-    ) -> Numbering:
-        """Write the numbering where the blocks' change changes it; what it is now."""
+    ) -> NumberingRow:
+        """Write the row where a change of the blocks changes it; the row as it is now in the table."""
         issued = self.issued if issued is None else max(issued, self.issued)
         stored = self.stored if stored is None else stored
         dropped = self.dropped if dropped is None else dropped
@@ -56,40 +57,34 @@ class Stock:
         if oldest is None or newest is None:
             if stored:
                 raise OutboxCorrupt(f"{self._path}: {stored} records are missing")
-            numbering = Numbering(issued, issued + 1, 0, dropped)
+            row = NumberingRow(issued, issued + 1, 0, dropped)
         else:
             holes = newest.last - oldest.first + 1 - stored
             if holes < 0:
                 raise OutboxCorrupt(f"{self._path}: blocks are missing before {oldest.first}")
-            known = self.numbering.issued if newest.last >= issued else issued
-            numbering = Numbering(known, oldest.first, holes, dropped)
-        if numbering != self.numbering:
-            tables.write_numbering(connection, numbering)
-        return numbering
+            known = self.row.issued if newest.last >= issued else issued
+            row = NumberingRow(known, oldest.first, holes, dropped)
+        if row != self.row:
+            tables.write_numbering(connection, row)
+        return row
 
-    def give_numbers(self, block: Block) -> None:
-        """A new block is on the disk, and its numbers are given."""
-        self.pass_over(block.first - 1)
+    def issue(self, block: Block) -> None:
+        """A new block is on the disk, and its numbers are issued."""
+        self.skip_to(block.first - 1)
         self.issued = max(block.last, self.issued)
 
-    def pass_over(self, last: int) -> None:
-        """Numbers up to this one were given to records kept elsewhere to their end.
-
-        If the file is damaged one day, nobody misses them here.
-        """
+    def skip_to(self, last: int) -> None:
+        """Numbers up to this one were issued to records that were never in this file."""
         if last > self.issued:
-            self.gone.append((self.issued + 1, last))
+            self.gone.add(self.issued + 1, last)
             self.issued = last
 
-    def adopt(self, numbering: Numbering, stored: int, gone: Iterable[Block | Drop] = ()) -> None:
-        """The transaction is on the disk: its figures are ours."""
-        self.numbering, self.stored, self.dropped = numbering, stored, numbering.dropped
-        self.oldest = numbering.floor if stored else None
+    def committed(self, row: NumberingRow, stored: int, gone: Iterable[Block | Drop] = ()) -> None:
+        """Take over the figures of a transaction that is on the disk."""
+        self.row, self.stored, self.dropped = row, stored, row.dropped
+        self.oldest = row.floor if stored else None
         for block in gone:
-            if self.gone and self.gone[-1][1] + 1 == block.first:
-                self.gone[-1] = (self.gone[-1][0], block.last)
-            else:
-                self.gone.append((block.first, block.last))
-        if not numbering.holes:
+            self.gone.add(block.first, block.last)
+        if not row.holes:
             # From the oldest block on there is no number that isn't stored.
-            self.whole_from, self.gone = numbering.floor, []
+            self.whole_from, self.gone = row.floor, NumberRanges()

@@ -1,6 +1,6 @@
 """The file of an outbox: opening it, its transactions, its log, and room to work on a full disk.
 
-The caller holds the lock. Knows pages and files; not blocks, nor numbers but the one a new file begins after.
+The caller holds the lock. Blocks, and all numbers but the one a new file begins after, are the caller's.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
-from buffer import log_repair, migration, recovery, tables
+from buffer import log_repair, recovery, tables
 from buffer.ballast import Ballast
-from buffer.errors import OutboxCorrupt, OutboxDiskFull, OutboxError, OutboxForeign, OutboxUnusable
+from buffer.errors import (
+    OutboxCorrupt,
+    OutboxDiskFull,
+    OutboxError,
+    OutboxForeign,
+    OutboxUnusable,
+    OutboxVersionError,
+)
 from buffer.files import database_bytes, file_size, replace_file
 from buffer.retention import Limits
 from buffer.sqlite_errors import translated
@@ -48,7 +55,6 @@ class OutboxFile:
 
         Raises OutboxCorrupt, also for an empty file where it may not be new.
         """
-        migration.tidy(self.path)
         try:
             with translated(self.path):
                 self._open(issued, may_be_new=may_be_new)
@@ -57,7 +63,7 @@ class OutboxFile:
             raise
 
     def close(self) -> None:
-        """Let go of the file: what was committed is on the disk."""
+        """Close the file: what was committed is on the disk."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -72,7 +78,7 @@ class OutboxFile:
         return database_bytes(self.path)
 
     def first_page(self) -> bytes:
-        """The first page as it is on the disk, with all that was committed. Raises an OutboxError."""
+        """The first page on the disk, all commits included. Raises an OutboxError."""
         with translated(self.path):
             self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             with self.path.open("rb") as file:
@@ -80,7 +86,7 @@ class OutboxFile:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit what the block does, or undo it. Raises an OutboxError."""
+        """Commit the body's changes, or roll them back. Raises an OutboxError."""
         connection = self.connection
         with translated(self.path):
             try:
@@ -102,14 +108,14 @@ class OutboxFile:
         try:
             return work()
         finally:
-            self.mind_ballast()
+            self.restore_ballast()
 
     def free_ballast(self) -> bool:
-        """Give the ballast's space to what must be done; False where there is none."""
+        """Free the ballast's space; False where there is none."""
         return self._ballast.release()
 
-    def mind_ballast(self) -> None:
-        """Make the ballast whole where it isn't and the disk has room."""
+    def restore_ballast(self) -> None:
+        """Reserve the ballast again where it was freed and the disk has room."""
         if not self._ballast.is_whole():
             if self._connection is not None:
                 with contextlib.suppress(sqlite3.OperationalError):
@@ -122,7 +128,7 @@ class OutboxFile:
         VACUUM of an empty database writes a few pages, whatever it held; incremental_vacuum moves every free
         page through the log (measured: 146 MB of log for a 139 MB file, and that much free disk).
         """
-        # Space that can't be given back now, on a full disk or beside a reader, is given back the next time.
+        # What fails now, on a full disk or beside a reader, succeeds another time.
         with contextlib.suppress(sqlite3.OperationalError):
             connection = self.connection
             connection.execute("DELETE FROM dictionaries")
@@ -130,7 +136,7 @@ class OutboxFile:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _open(self, issued: int, *, may_be_new: bool) -> None:
-        self._mend_log()
+        self._repair_log()
         connection = self._connection = self._raw_connection()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         found = tables.names(connection)
@@ -139,14 +145,11 @@ class OutboxFile:
                 # An outbox that has lost its tables, or was cut to nothing.
                 raise OutboxCorrupt(f"{self.path} is empty, and was not")
             tables.create(connection, issued)
-        elif "records" in found and "numbering" in found and version == 1:
-            connection.close()
-            migration.to_version_2(self.path)
-            connection = self._connection = self._raw_connection()
-        elif not {"blocks", "numbering"} <= found:
+        elif "numbering" not in found or found.isdisjoint({"blocks", "records"}):
             raise OutboxForeign(f"{self.path} is a database, but not an outbox; choose another outbox.path")
         else:
-            migration.check_version(self.path, connection, version)
+            # Version 1 had ``records`` in place of ``blocks``.
+            self._check_version(connection, version)
         # Every time: a power cut may have come between the schema and this.
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
@@ -157,8 +160,21 @@ class OutboxFile:
         connection.execute(f"PRAGMA journal_size_limit = {self.limits.log_bytes}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {self.limits.log_bytes // tables.PAGE_BYTES}")
 
-    def _mend_log(self) -> None:
-        """Rewrite a log that SQLite would believe only in part, before anything writes to it."""
+    def _check_version(self, connection: sqlite3.Connection, version: int) -> None:
+        """Refuse another version. Raises OutboxVersionError; OutboxCorrupt where the version is damaged."""
+        if version == tables.SCHEMA_VERSION:
+            return
+        with contextlib.suppress(sqlite3.Error):
+            row = connection.execute("SELECT version FROM numbering").fetchone()
+            if row is not None and row[0] == tables.SCHEMA_VERSION:
+                raise OutboxCorrupt(f"{self.path} has version {version} in one place and {row[0]} in another")
+        raise OutboxVersionError(
+            f"{self.path} has version {version}, this program uses {tables.SCHEMA_VERSION}: "
+            "drain it with the fieldgate that wrote it"
+        )
+
+    def _repair_log(self) -> None:
+        """Rewrite a log that SQLite would read only in part, before anything writes to it."""
         log, before = Path(f"{self.path}-wal"), Path(f"{self.path}-wal-before")
         if before.exists() and not log.exists():
             # A crash came in the middle of this.
@@ -171,10 +187,10 @@ class OutboxFile:
         with contextlib.closing(self._raw_connection()) as connection:
             _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         if log_repair.is_cut_short(before, max(frames, 0), tables.PAGE_BYTES):
-            mended = log_repair.repaired(before.read_bytes(), tables.PAGE_BYTES)
-            if mended is not None:
+            repaired = log_repair.repaired(before.read_bytes(), tables.PAGE_BYTES)
+            if repaired is not None:
                 recovery.damaged_name(self.path, "wal").hardlink_to(before)
-                replace_file(log, mended)
+                replace_file(log, repaired)
         before.unlink(missing_ok=True)
 
     def _raw_connection(self) -> sqlite3.Connection:

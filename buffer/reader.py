@@ -1,7 +1,6 @@
-"""Reads an outbox that somebody else may be using: short snapshots, no lock, nothing written to it.
+"""Reads an outbox that another program may be using: short snapshots, no lock, nothing written to it.
 
-What a program that uses the outbox has in memory only (which records of a block are removed already) isn't
-seen here: such records are given out once more.
+Which records of a block that program has removed already is in its memory only: they are read here once more.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def files_of(path: Path) -> Files:
 def user_of(path: Path) -> int | None:
     """The process that uses the outbox, by the kernel's list of locks; None where there is none.
 
-    It isn't tried with a lock of our own: a daemon that starts in that moment would be refused.
+    Taking the lock to find out would make a daemon that starts in that moment fail.
     """
     try:
         facts = Path(f"{path}.lock").stat()
@@ -73,9 +72,9 @@ def user_of(path: Path) -> int | None:
 
 
 class OutboxReader:
-    """One outbox, read only. Raises OutboxUnusable, OutboxVersionError where it is none that can be read.
+    """One outbox, read only. Raises OutboxUnusable, OutboxVersionError where it can't be read.
 
-    A damaged block is passed over and counted in ``damaged``, once for each time that it is met.
+    A damaged block is skipped and counted in ``damaged``, at each read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -110,14 +109,13 @@ class OutboxReader:
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
         if application != tables.APPLICATION_ID:
             raise OutboxUnusable(f"{self._path} is not an outbox")
-        if version == tables.SCHEMA_VERSION:
-            with translated(self._path):
-                self._removed = frozenset(tables.read_removed(self._connection))
-        else:
+        if version != tables.SCHEMA_VERSION:
             raise OutboxVersionError(
                 f"{self._path} has version {version}, this program reads {tables.SCHEMA_VERSION}; "
-                "a start of the daemon migrates it"
+                "use the fieldgate that wrote it"
             )
+        with translated(self._path):
+            self._removed = frozenset(tables.read_removed(self._connection))
 
     def database_bytes(self) -> int:
         """Bytes of the database as it stands, whether they are in the file or still in its log."""
@@ -126,7 +124,7 @@ class OutboxReader:
         return int(pages) * tables.PAGE_BYTES
 
     def dropped(self) -> int | None:
-        """Records dropped for want of room since the file was made; None where damage hides it."""
+        """Records dropped for want of room since the file was made; None where that is damaged."""
         with translated(self._path):
             try:
                 return tables.read_numbering(self._connection).dropped
@@ -134,12 +132,12 @@ class OutboxReader:
                 return None
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        """All records there are when their turn comes, oldest first."""
+        """All records, oldest first, in several snapshots."""
         for block in self.blocks():
             yield from self.records_of(block)
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks, oldest first, those with sound heads. Damage between them ends it: OutboxCorrupt."""
+        """The blocks with sound heads, oldest first. Raises OutboxCorrupt where they are out of order."""
         after = 0
         while taken := self._snapshot(after):
             for block in taken:
@@ -152,7 +150,7 @@ class OutboxReader:
                     self.damaged += 1
 
     def records_of(self, block: Block) -> list[tuple[int, bytes]]:
-        """A block's records and their numbers, but for those that are removed; none of a damaged one."""
+        """A block's records and their numbers, without those removed; none of a damaged one."""
         with translated(self._path):
             if block.dictionary and block.dictionary not in self._dictionaries:
                 for dictionary in tables.dictionaries(self._connection):

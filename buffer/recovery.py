@@ -1,29 +1,29 @@
-"""What can be saved from a damaged file.
+"""Salvage from a damaged file.
 
-The damaged file and its log are renamed to ``<file>.salvage-<when>-<floor>-<last>-<certainty>`` and a fresh
-file takes their place at once: nothing waits. Blocks whose checksums are right are then copied, a few at each
-asking for records. When that is done the name becomes ``<file>.damaged-…``; it stays for people to see. A
-crash between the two names begins the copying again: what is delivered twice has one identity.
+The damaged file and its log are renamed to ``<file>.salvage-<when>-<floor>-<last>-<certainty>`` and a new
+file replaces them at once: nothing waits. Blocks whose checksums are right are then copied, a few at each
+``peek``. When that is done the name becomes ``<file>.damaged-…``, and that file stays for people to examine.
+A crash before that restarts the copying: readings that are then delivered twice have one identity.
 """
 
-# ruff: noqa: S608 - column lists and directions are constants of this package, values are bound.
 from __future__ import annotations
 
 import contextlib
 import itertools
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from buffer import tables
-from buffer.blocks import Block, DamagedBlockError, Dictionary, make
+from buffer.blocks import Block, DamagedBlockError, Dictionary
 from buffer.drops import CORRUPT, Drop
 from buffer.errors import OutboxError
 from buffer.files import move_database
+from buffer.number_ranges import NumberRanges
 from buffer.sqlite_errors import is_damage, translated
 
 _SALVAGE: Final = ".salvage-"
@@ -35,7 +35,7 @@ _CHANGES_AT, _PAGES_AT, _FREE_LIST_AT, _VALID_FOR_AT = 24, 28, 32, 92
 
 
 def damaged_name(path: Path, what: str) -> Path:
-    """A new name beside an outbox for some of its bytes that are damaged: kept for people to see."""
+    """A new name beside an outbox for damaged bytes of it, kept for people to examine."""
     return path.with_name(f"{path.name}{_DAMAGED}{_stamp()}-{what}")
 
 
@@ -44,11 +44,11 @@ def _stamp() -> str:
 
 
 def set_aside(path: Path, floor: int, last: int, *, last_is_known: bool) -> Path:
-    """Rename a damaged file to be salvaged; records ``floor`` to ``last`` may have been in it."""
+    """Rename a damaged file for salvage; records ``floor`` to ``last`` may have been in it."""
     certainty = _KNOWN if last_is_known else _AT_MOST
     target = path.with_name(f"{path.name}{_SALVAGE}{_stamp()}-{floor}-{last}-{certainty}")
     move_database(path, target)
-    # A file that has vanished leaves a name behind, too: what was in it is still to be announced.
+    # A file that has vanished gets the name, too: the loss of its records is still to be reported.
     target.touch()
     return target
 
@@ -73,7 +73,7 @@ class Salvage:
     """One damaged file being copied.
 
     ``first_page`` is of a sound file, ``spare`` a dictionary that may have been lost, ``gone`` the ranges of
-    records that were in the file once and are missed by nobody.
+    records that were removed or dropped before the damage.
     """
 
     def __init__(
@@ -81,15 +81,17 @@ class Salvage:
         source: Path,
         first_page: bytes,
         spare: Dictionary | None,
-        gone: Sequence[tuple[int, int]],
+        gone: Iterable[tuple[int, int]],
     ) -> None:
         self.source = source
         *_, floor, last, certainty = source.name.split("-")
         self._floor, self._last, self._last_is_known = int(floor), int(last), certainty == _KNOWN
         self._first_page = first_page
         self.dictionaries: dict[int, Dictionary] = {} if spare is None else {spare.number: spare}
-        # Removed or dropped before: not to be announced as lost.
-        self._accounted = list(gone)
+        # Not to be reported as lost.
+        self._accounted = NumberRanges()
+        for begin, end in gone:
+            self._accounted.add(begin, end)
         self._drops: list[Drop] = []
 
     def blocks(self) -> Generator[Block, None, None]:
@@ -99,7 +101,7 @@ class Salvage:
             try:
                 for block in attempt():
                     found = True
-                    yield from self._judged(block)
+                    yield from self._checked(block)
             except sqlite3.Error as error:
                 if not is_damage(error):
                     raise
@@ -107,72 +109,56 @@ class Salvage:
                 return
 
     def finish(self, on_drop: Callable[[Drop], None]) -> None:
-        """Announce what is missing and give the file its last name."""
+        """Report what is missing and give the file its final name."""
         target = self.source.with_name(self.source.name.replace(_SALVAGE, _DAMAGED))
         Path(f"{self.source}-shm").unlink(missing_ok=True)
         for drop in (*self._drops, *self._gaps()):
             on_drop(drop)
         move_database(self.source, target)
 
-    def _judged(self, block: Block) -> Iterator[Block]:
+    def _checked(self, block: Block) -> Iterator[Block]:
         try:
             block.records(self.dictionaries.get(block.dictionary))
         except DamagedBlockError as error:
             if error.head_is_sound:
                 self._drops.append(Drop(CORRUPT, block.first, block.last, block.count, block.summary))
-                self._account(block)
+                self._accounted.add(block.first, block.last)
             return
-        self._account(block)
+        self._accounted.add(block.first, block.last)
         yield block
 
-    def _account(self, block: Block) -> None:
-        first, last = self._accounted[-1] if self._accounted else (0, -1)
-        if last + 1 == block.first:
-            self._accounted[-1] = (first, block.last)
-        elif block.last + 1 == first:
-            self._accounted[-1] = (block.first, last)
-        else:
-            self._accounted.append((block.first, block.last))
-
     def _gaps(self) -> Iterator[Drop]:
-        after = self._floor
-        for first, last in sorted(self._accounted):
-            if first > after:
-                yield Drop(CORRUPT, after, first - 1, first - after, b"")
-            after = max(after, last + 1)
-        if after <= self._last:
-            count = self._last - after + 1 if self._last_is_known else None
-            yield Drop(CORRUPT, after, self._last, count, b"")
+        for first, last in self._accounted.missing(self._floor, self._last):
+            known = self._last_is_known or last < self._last
+            yield Drop(CORRUPT, first, last, last - first + 1 if known else None, b"")
 
     def _read(self) -> Iterator[Block]:
-        # Read-only: closing it as the last reader must not move the log into a file kept as evidence.
+        # Read-only: closing it as the last reader must not move the log into the damaged file.
         with contextlib.closing(
             sqlite3.connect(f"file:{quote(str(self.source))}?mode=ro", uri=True, check_same_thread=False)
         ) as connection:
             connection.text_factory = tables.damaged_text
-            found = tables.names(connection)
-            if "blocks" in found:
-                for newest_first in (False, True):
-                    with _DamageSuppressed():
-                        for dictionary in tables.dictionaries(connection, newest_first=newest_first):
-                            self.dictionaries.setdefault(dictionary.number, dictionary)
-                reached = 0
-                try:
-                    for block in tables.blocks_from(connection, 0):
-                        yield block
-                        if block.head_is_sound():
-                            reached = block.first
-                except sqlite3.Error as error:
-                    if not is_damage(error):
-                        raise
-                    # From the other end until the damage is met again.
-                    with _DamageSuppressed():
-                        yield from tables.blocks_down_to(connection, reached)
-            elif "records" in found:
-                yield from _rows_as_blocks(connection)
+            if "blocks" not in tables.names(connection):
+                return
+            for newest_first in (False, True):
+                with _DamageSuppressed():
+                    for dictionary in tables.dictionaries(connection, newest_first=newest_first):
+                        self.dictionaries.setdefault(dictionary.number, dictionary)
+            reached = 0
+            try:
+                for block in tables.blocks_from(connection, 0):
+                    yield block
+                    if block.head_is_sound():
+                        reached = block.first
+            except sqlite3.Error as error:
+                if not is_damage(error):
+                    raise
+                # From the other end up to the damage.
+                with _DamageSuppressed():
+                    yield from tables.blocks_down_to(connection, reached)
 
     def _read_with_new_first_page(self) -> Iterator[Block]:
-        """The first page is the same in every file of this version but for sizes: a sound one will do."""
+        """The first page differs only in sizes between files of this version: replace it with a sound one."""
         with self.source.open("r+b") as file:
             size = file.seek(0, 2)
             if size < 2 * len(self._first_page):
@@ -202,9 +188,9 @@ class Salvages:
         source: Path,
         first_page: bytes,
         spare: Dictionary | None,
-        gone: Sequence[tuple[int, int]],
+        gone: Iterable[tuple[int, int]],
     ) -> None:
-        """Copy from one more, unless it is among them."""
+        """Copy from one more, unless it is open already."""
         if all(salvage.source != source for salvage, _ in self._open):
             salvage = Salvage(source, first_page, spare, gone)
             self._open.append((salvage, salvage.blocks()))
@@ -215,7 +201,7 @@ class Salvages:
         store: Callable[[Block, Dictionary | None], None],
         on_drop: Callable[[Drop], None],
     ) -> None:
-        """Copy for a moment; announce what is missing from those that are done.
+        """Copy for ``_STEP_S``; report what is missing from files that are done.
 
         Raises what ``store`` raises; that block is stored the next time.
         """
@@ -240,15 +226,3 @@ class _DamageSuppressed:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         return isinstance(error, sqlite3.Error) and is_damage(error)
-
-
-def _rows_as_blocks(connection: sqlite3.Connection) -> Iterator[Block]:
-    """The records of a file of version 1, which had no checksums."""
-    for direction in ("ASC", "DESC"):
-        with _DamageSuppressed():
-            for number, record in connection.execute(
-                f"SELECT number, record FROM records ORDER BY number {direction}"
-            ):
-                if isinstance(number, int) and isinstance(record, bytes):
-                    yield make(number, [record], b"", None)
-            return

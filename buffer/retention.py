@@ -1,7 +1,7 @@
-"""When the oldest blocks must go: the outbox's own cap, and the floor of free disk space.
+"""When the oldest blocks are dropped: the outbox's own cap, and the floor of free disk space.
 
 The file never shrinks while it holds anything; pages of dropped blocks are used again. So the cap is on pages
-in use, with room set apart for what stands beside them: log, log index and ballast.
+in use, less the room of the other files: log, log index and ballast.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MIN_BYTES: Final = 1 << 20
 
 
 def pages_for(sizes: Sequence[int], page_bytes: int) -> int:
-    """How many pages rows of these sizes may take, with what they split."""
+    """The most pages that rows of these sizes may take, splits included."""
     return sum(size // (page_bytes - 8) + 1 for size in sizes) + _TREE_PAGES - 1
 
 
@@ -59,8 +59,8 @@ class Limits:
         )
         needed = pages_for(sizes, page_bytes)
         if self.max_bytes is not None:
-            apart = self.ballast_bytes + 2 * self.log_bytes + _LOG_INDEX_BYTES
-            budget = (self.max_bytes - apart) // page_bytes
+            other_files = self.ballast_bytes + 2 * self.log_bytes + _LOG_INDEX_BYTES
+            budget = (self.max_bytes - other_files) // page_bytes
             if needed > budget // 2:
                 raise OutboxTooLarge(f"{sum(sizes)} bytes are too many for outbox.max_bytes")
             over = pages - free + needed - budget

@@ -1,4 +1,4 @@
-"""What errors of SQLite, and of the file system, mean for an outbox: damage, no room, in use, a bad disk."""
+"""Errors of SQLite and the file system as an outbox's: damage, no room, in use, a bad disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from buffer.files import free_bytes
 # IOERR, READONLY, CANTOPEN, PERM) is the disk's, and the content is as good as it was.
 _CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _LOCKED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_WITHOUT_A_WORD: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+_MAYBE_FULL: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 _FULL_BELOW_BYTES: Final = 64 << 10
 
 
@@ -40,10 +40,10 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether content is damaged, and not just the disk unwilling."""
+    """Whether content is damaged, and not only the disk failing."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
-        # Python's own: text that is no UTF-8 where a damaged record says text.
+        # Python's own: invalid UTF-8 where a damaged record has the type text.
         return isinstance(error, sqlite3.OperationalError)
     # A damaged schema makes tables and columns vanish, which is SQLITE_ERROR.
     return code & 0xFF in _CORRUPT or code == sqlite3.SQLITE_ERROR
@@ -54,7 +54,7 @@ def _outbox_error(path: Path, error: sqlite3.Error) -> OutboxError:
         return OutboxCorrupt(f"{path} is damaged ({error})")
     code = error.sqlite_errorcode & 0xFF
     # The log and its index have errors of their own for want of room.
-    cramped = code in _WITHOUT_A_WORD and _is_full(path.parent)
+    cramped = code in _MAYBE_FULL and _is_full(path.parent)
     if code == sqlite3.SQLITE_FULL or cramped:
         return OutboxDiskFull(f"no room on the disk of {path} ({error})")
     if code in _LOCKED:

@@ -2,12 +2,13 @@
 
     blocks        one row per append (see buffer.blocks); the key is the number of its first record
     dictionaries  what payloads were compressed with, several copies each, far from one another
-    numbering     one row, with a checksum: what the blocks themselves can't tell
+    numbering     one row, with a checksum: what can't be derived from the blocks
     removed       one row, with a checksum: records of stored blocks that were removed before a clean close
 
-``numbering.issued`` is exact only while there are no blocks; else the newest block knows better. ``floor`` is
-the number of the oldest block (of the next one while there are none), ``holes`` how many numbers between the
-oldest and the newest block are stored no more: an append changes neither, so it writes blocks only.
+``numbering.issued`` is exact only while there are no blocks; else the newest block's last number counts.
+``floor`` is the number of the oldest block (of the next one while there are none), ``holes`` how many numbers
+between the oldest and the newest block are stored no more: an append changes neither, so it writes blocks
+only.
 """
 
 # ruff: noqa: S608 - column lists and directions are constants of this package, values are bound.
@@ -26,7 +27,7 @@ from buffer.errors import OutboxCorrupt
 SCHEMA_VERSION: Final = 2
 """``PRAGMA user_version`` of the files this program writes."""
 APPLICATION_ID: Final = 0x6664_676F
-"""``PRAGMA application_id`` ("fdgo"): tells an outbox from any other SQLite file."""
+"""``PRAGMA application_id`` ("fdgo"): distinguishes an outbox from other SQLite files."""
 PAGE_BYTES: Final = 512
 """A commit writes whole pages. Measured with blocks of 480 bytes, one a second: 527 bytes a reading reach the
 disk with pages of 512, 833 with pages of 4,096."""
@@ -37,8 +38,8 @@ _TYPES: Final = (int, int, int, int, bytes, bytes, bytes, bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class Numbering:
-    """What the blocks can't tell."""
+class NumberingRow:
+    """The row of the table ``numbering``."""
 
     issued: int
     floor: int
@@ -53,7 +54,7 @@ class Numbering:
 
 def create(connection: sqlite3.Connection, issued: int) -> None:
     """Make the tables; numbers go on after ``issued``."""
-    # Here and not above: it takes pandas in where that is installed, and only a new file needs it.
+    # Here and not above: it imports pandas where that is installed, and only a new file needs it.
     from sqlite_utils import Database
 
     connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
@@ -88,14 +89,14 @@ def create(connection: sqlite3.Connection, issued: int) -> None:
         pk="id",
     )
     database.create_table("removed", {"id": int, "numbers": bytes, "checksum": bytes}, pk="id")
-    write_numbering(connection, Numbering(issued, issued + 1, 0, 0))
+    write_numbering(connection, NumberingRow(issued, issued + 1, 0, 0))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
 
 
 def damaged_text(text: bytes) -> str:
-    """For a connection's ``text_factory``: damage must not raise what isn't SQLite's."""
+    """For a connection's ``text_factory``: damage must raise SQLite's errors only."""
     return text.decode("utf-8", "replace")
 
 
@@ -104,35 +105,28 @@ def names(connection: sqlite3.Connection) -> set[str]:
     return {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
 
 
-def write_numbering(connection: sqlite3.Connection, numbering: Numbering) -> None:
-    """Replace the numbering."""
+def write_numbering(connection: sqlite3.Connection, row: NumberingRow) -> None:
+    """Replace the row."""
     connection.execute(
         "INSERT OR REPLACE INTO numbering (id, version, issued, floor, holes, dropped, checksum)"
         " VALUES (1, ?, ?, ?, ?, ?, ?)",
-        (
-            SCHEMA_VERSION,
-            numbering.issued,
-            numbering.floor,
-            numbering.holes,
-            numbering.dropped,
-            numbering.checksum(),
-        ),
+        (SCHEMA_VERSION, row.issued, row.floor, row.holes, row.dropped, row.checksum()),
     )
 
 
-def read_numbering(connection: sqlite3.Connection) -> Numbering:
-    """The numbering. Raises OutboxCorrupt where it fails its checksum."""
-    row = connection.execute("SELECT issued, floor, holes, dropped, checksum FROM numbering").fetchone()
-    if row is None or not all(isinstance(number, int) for number in row[:4]):
+def read_numbering(connection: sqlite3.Connection) -> NumberingRow:
+    """The row. Raises OutboxCorrupt where it fails its checksum."""
+    found = connection.execute("SELECT issued, floor, holes, dropped, checksum FROM numbering").fetchone()
+    if found is None or not all(isinstance(number, int) for number in found[:4]):
         raise OutboxCorrupt("the numbering is lost")
-    numbering = Numbering(*row[:4])
-    if numbering.checksum() != row[4]:
+    row = NumberingRow(*found[:4])
+    if row.checksum() != found[4]:
         raise OutboxCorrupt("the numbering fails its checksum")
-    return numbering
+    return row
 
 
 def write_removed(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
-    """Take down which records of stored blocks are removed, where that has changed."""
+    """Write which records of stored blocks are removed, where that has changed."""
     if list(numbers) != read_removed(connection):
         packed = struct.pack(f">{len(numbers)}q", *numbers)
         connection.execute(
@@ -142,7 +136,7 @@ def write_removed(connection: sqlite3.Connection, numbers: Sequence[int]) -> Non
 
 
 def read_removed(connection: sqlite3.Connection) -> list[int]:
-    """What was taken down; nothing where it fails its checksum: those records come again."""
+    """The numbers written; none where they fail their checksum: those records are then read again."""
     row = connection.execute("SELECT numbers, checksum FROM removed").fetchone()
     if row is None or not isinstance(row[0], bytes) or blake2b(row[0], digest_size=8).digest() != row[1]:
         return []
@@ -166,13 +160,13 @@ def insert(connection: sqlite3.Connection, block: Block) -> int:
     ).rowcount
 
 
-def finds(connection: sqlite3.Connection, first: int) -> bool:
-    """Whether a search comes to the block."""
+def can_find(connection: sqlite3.Connection, first: int) -> bool:
+    """Whether a search by number finds the block."""
     return connection.execute("SELECT 1 FROM blocks WHERE first = ?", (first,)).fetchone() is not None
 
 
 def delete(connection: sqlite3.Connection, first: int) -> None:
-    """Forget a block. Raises OutboxCorrupt where it can't be found."""
+    """Delete a block. Raises OutboxCorrupt where it can't be found."""
     if connection.execute("DELETE FROM blocks WHERE first = ?", (first,)).rowcount != 1:
         raise OutboxCorrupt("a block can't be found")
 

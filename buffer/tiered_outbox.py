@@ -1,18 +1,18 @@
-"""An outbox that takes records whether or not its disk does: what the disk refuses is kept in memory.
+"""An outbox that stores records on its disk, and in memory while the disk refuses them.
 
 Invariants:
 
-- Numbers grow and are never given twice by one outbox, nor ever to two records of the file. All on the disk
-  are below all in memory, so what is older goes first.
-- While memory holds anything, new records go there, too; the oldest move to the disk first, several blocks a
-  commit, as soon as it takes them.
-- Memory is bounded in bytes. Only when it is full something is dropped for want of a disk: the oldest of all
+- Numbers grow and are never issued twice by one outbox, nor ever to two records of the file. All on the disk
+  are below all in memory, so the older are read first.
+- While there are records in memory, new ones are added there, too; the oldest move to the disk first, several
+  blocks a commit, as soon as it accepts them.
+- Memory is bounded in bytes. Only when it is full, records are dropped because of the disk: the oldest of all
   where a full disk can use their pages again, else the oldest in memory.
-- ``max_bytes`` is the operator's cap and no trouble of the disk's: at it the oldest rows go at once.
-- A file that can't be opened is tried again; until then nobody waits. What is refused at once and for ever: a
-  file in use by another outbox, of another program, of a newer version.
+- ``max_bytes`` is the operator's cap and no fault of the disk: at it the oldest rows are dropped at once.
+- A file that can't be opened is tried again, without blocking. Refused at once and for good: a file in use by
+  another outbox, of another program, of another version.
 
-Nothing in memory outlives the process: what is left there at ``close`` is announced.
+Records still in memory at ``close`` are lost, and reported.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MEMORY_BYTES: Final = 32 << 20
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 16.0
 _CALM_S: Final = 60.0
-"""A disk that worked for so long and fails again is tried again soon, another seldom."""
+"""A disk that worked for so long is tried again soon after it fails, another one seldom."""
 _STEP_S: Final = 0.2
 _BLOCKS_PER_COMMIT: Final = 100
 _BYTES_PER_COMMIT: Final = 256 << 10
@@ -53,9 +53,9 @@ _UNKNOWN: Final = 1 << 50
 class TieredOutbox:
     """Opaque records, oldest first: on the disk, and in memory while that can't be used.
 
-    ``memory_bytes`` bounds the memory; the other arguments are SqliteOutbox's. ``on_drop`` is told in the
-    calling thread. Raises OutboxLocked, OutboxForeign, OutboxVersionError, ValueError; any other trouble with
-    the file is told by ``in_memory().problem`` and mended when it can be.
+    ``memory_bytes`` bounds the memory; the other arguments are SqliteOutbox's. ``on_drop`` is called in the
+    calling thread. Raises OutboxLocked, OutboxForeign, OutboxVersionError, ValueError; any other fault of the
+    file is in ``in_memory().problem``, and opening is tried again.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class TieredOutbox:
         except (OutboxDiskFull, OutboxUnusable, OutboxCorrupt) as error:
             self._failed(error)
             reserved = last_reserved(path)
-            # A number that no clock has given before, where nobody can say what the file holds.
+            # Without the file's numbers: one by the clock, above any that an earlier start derived.
             self._issued = reserved if reserved is not None else _UNKNOWN + (time.time_ns() >> 10)
 
     def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
-        """Keep all records or none; their numbers, growing, never given again.
+        """Store all records or none; their numbers, growing, never issued again.
 
         They are on the disk when it returns, unless ``in_memory().oldest`` is at or below their first number.
         Raises OutboxTooLarge.
@@ -114,7 +114,7 @@ class TieredOutbox:
             try:
                 disk = self._opened()
                 with translated(self._path):
-                    numbers = disk.append(records, summary, not_below=self._issued + 1, for_the_oldest=False)
+                    numbers = disk.append(records, summary, not_below=self._issued + 1, drop_oldest=False)
             except OutboxTooLarge:
                 raise
             except OutboxError as error:
@@ -133,8 +133,7 @@ class TieredOutbox:
     def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
         """The oldest records with numbers above ``after``: at most ``limit`` and ``max_bytes``, at least one.
 
-        What the disk can't give now is passed over where memory has something. Raises OutboxError where it
-        hasn't.
+        Records that the disk can't read now are skipped where memory has some, else it raises OutboxError.
         """
         self._check_open()
         self.tend()
@@ -159,9 +158,9 @@ class TieredOutbox:
         return taken
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Forget records; unknown numbers are ignored.
+        """Remove records; unknown numbers are ignored.
 
-        Raises OutboxError where the disk refuses: those in memory are forgotten all the same.
+        Raises OutboxError where the disk refuses: those in memory are removed all the same.
         """
         self._check_open()
         oldest = self._memory.oldest
@@ -174,9 +173,9 @@ class TieredOutbox:
                 self._disk.remove(numbers)
 
     def tend(self, *, at_once: bool = False) -> None:
-        """Move some of memory to the disk, or see whether it works again, if it is time for that.
+        """Move some of memory to the disk, or check whether it works again, where that is due.
 
-        With ``at_once`` it is, and all of memory moves, as far as the disk takes it.
+        With ``at_once`` it is due, and all of memory moves, as far as the disk accepts it.
         """
         self._check_open()
         if at_once:
@@ -200,14 +199,14 @@ class TieredOutbox:
 
     @property
     def backfilled(self) -> int:
-        """Raised when records may have come in below numbers that were read already.
+        """Grows when records may have come in below numbers that were read already.
 
-        So it is after the file was opened, or could not be read and memory was read past it.
+        That is after the file was opened, or could not be read and memory was read past it.
         """
         return self._backfilled + (0 if self._disk is None else self._disk.backfilled)
 
     def in_memory(self) -> InMemory:
-        """What is not on the disk, and why."""
+        """The records that are not on the disk, and why."""
         return InMemory(self._memory.records, self._memory.size_bytes(), self._memory.oldest, self._problem)
 
     def size_bytes(self) -> int:
@@ -215,19 +214,19 @@ class TieredOutbox:
         return 0 if self._disk is None else self._disk.size_bytes()
 
     def close(self) -> None:
-        """Try the disk once more, announce what it doesn't take, release the file; safe to call twice."""
+        """Try the disk once more, report what it refuses, release the file; safe to call twice."""
         if self._closed:
             return
         self.tend(at_once=True)
         while (oldest := self._memory.oldest) is not None:
-            self._lose(self._memory.block(oldest), drops.NOT_STORED)
+            self._drop(self._memory.block(oldest), drops.NOT_STORED)
         self._closed = True
         if self._disk is not None:
             try:
                 with translated(self._path):
                     self._disk.skip_to(self._issued)
             except OutboxError:
-                # Numbers of records that only memory knew may then be given again: nobody knows them.
+                # Numbers of records in memory may then be issued again: none of them was stored.
                 pass
             finally:
                 self._disk.close()
@@ -249,9 +248,9 @@ class TieredOutbox:
             disk = self._make()
         oldest = self._memory.oldest
         if oldest is not None and disk.issued >= oldest:
-            # It is not the file whose numbers were expected. Once memory is empty any will do.
+            # Not the file whose numbers were expected. Once memory is empty any will do.
             disk.close()
-            raise OutboxUnusable(f"{self._path} has given the numbers of records in memory")
+            raise OutboxUnusable(f"{self._path} has issued the numbers of records in memory")
         self._disk = disk
         self._backfilled += 1
         self._issued = max(self._issued, disk.issued)
@@ -276,46 +275,46 @@ class TieredOutbox:
         count = _BLOCKS_PER_COMMIT
         while self._memory and self._may_try() and time.monotonic() < until_s:
             try:
-                self._move_oldest(count, for_the_oldest=False)
+                self._move_oldest(count, drop_oldest=False)
             except OutboxError as error:
                 if count > 1 and isinstance(error, OutboxDiskFull):
                     # There may be room for some.
                     count = 1
                 elif isinstance(error, OutboxTooLarge):
                     (block,) = self._memory.oldest_blocks(1, 0)
-                    self._lose(block, drops.OUTBOX_FULL)
+                    self._drop(block, drops.OUTBOX_FULL)
                 else:
                     self._failed(error)
         if not self._memory and self._may_try():
             self._works()
 
-    def _move_oldest(self, count: int, *, for_the_oldest: bool) -> None:
+    def _move_oldest(self, count: int, *, drop_oldest: bool) -> None:
         disk = self._opened()
         some = self._memory.oldest_blocks(count, _BYTES_PER_COMMIT)
         removed = {block.first: self._memory.removed_of(block) for block in some}
         dictionaries = self._memory.dictionaries_of(some)
         with translated(self._path):
-            disk.store(some, removed, dictionaries, for_the_oldest=for_the_oldest)
+            disk.store(some, removed, dictionaries, drop_oldest=drop_oldest)
         for block in some:
             self._memory.forget(block)
 
     # Memory.
 
     def _make_room(self) -> None:
-        """Memory is full: the oldest of all goes."""
+        """Drop the oldest block of all, or of memory."""
         now_s = self._monotonic()
         if self._is_full and self._disk is not None and len(self._disk) and now_s >= self._room_at_s:
             try:
-                self._move_oldest(1, for_the_oldest=True)
+                self._move_oldest(1, drop_oldest=True)
             except OutboxError as error:
                 self._failed(error)
                 self._room_at_s = self._try_at_s
             else:
                 return
         (oldest,) = self._memory.oldest_blocks(1, 0)
-        self._lose(oldest, drops.DISK_LOW if self._is_full else drops.MEMORY_FULL)
+        self._drop(oldest, drops.DISK_LOW if self._is_full else drops.MEMORY_FULL)
 
-    def _lose(self, block: Block, reason: str) -> None:
+    def _drop(self, block: Block, reason: str) -> None:
         left = self._memory.forget(block)
         self._on_drop(Drop(reason, block.first, block.last, left, block.summary))
 
@@ -326,7 +325,7 @@ class TieredOutbox:
             try:
                 return self._memory.peek(after, limit, max_bytes, always_one=always_one)
             except DamagedError as error:
-                self._lose(self._memory.block(error.first), drops.CORRUPT)
+                self._drop(self._memory.block(error.first), drops.CORRUPT)
 
     def _check_open(self) -> None:
         if self._closed:

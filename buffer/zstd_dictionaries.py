@@ -1,4 +1,4 @@
-"""Which dictionary the blocks of a file are compressed with, and how often it is stored there."""
+"""Which dictionary the blocks of a file are compressed with, and how many copies the file has."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _COPIES_AFTER: Final = frozenset({1, 64, 512, 4096, 32768})
 of a young file would cost all its blocks. The later ones lie far from it."""
 
 
-class Dictionaries:
-    """What is known of the dictionaries of the open file."""
+class ZstdDictionaries:
+    """The dictionaries of the open file."""
 
     def __init__(self) -> None:
         self._current: Dictionary | None = None
@@ -25,7 +25,7 @@ class Dictionaries:
     def for_append(
         self, connection: sqlite3.Connection, records: Sequence[bytes]
     ) -> tuple[Dictionary | None, bool]:
-        """What to compress records with, and whether a copy of it is to be stored with them."""
+        """The dictionary for records, and whether a copy of it must be stored with them."""
         if self._current is None:
             known = next(tables.dictionaries(connection, newest_first=True), None)
             if known is None:
@@ -35,18 +35,18 @@ class Dictionaries:
         return self._current, self._blocks in _COPIES_AFTER
 
     def appended(self, dictionary: Dictionary | None) -> None:
-        """A block compressed with it is on the disk."""
+        """Note that a block compressed with it is on the disk."""
         self._current = dictionary
         self._blocks += 1
         if dictionary is not None:
             self._in_file[dictionary.number] = dictionary
 
     def has(self, dictionary: Dictionary) -> bool:
-        """Whether the file is known to hold a copy."""
+        """Whether the file is known to have a copy."""
         return dictionary.number in self._in_file
 
     def stored(self, dictionary: Dictionary) -> None:
-        """A copy is on the disk."""
+        """Note that a copy is on the disk."""
         self._in_file[dictionary.number] = dictionary
 
     def find(self, connection: sqlite3.Connection, number: int) -> Dictionary | None:
@@ -57,7 +57,7 @@ class Dictionaries:
         return self._in_file.get(number)
 
     def forget(self) -> Dictionary | None:
-        """Another file, or an emptied one: it holds none. The one last used."""
+        """The file is another one, or emptied, and has none; returns the one last used."""
         current, self._current = self._current, None
         self._in_file.clear()
         self._blocks = 0

@@ -1,4 +1,4 @@
-"""Appends to an outbox for ever; says each last number once stored. Killed by tests."""
+"""Appends to an outbox for ever; prints each last number once stored. Killed by tests."""
 
 from __future__ import annotations
 

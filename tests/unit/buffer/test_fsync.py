@@ -1,4 +1,4 @@
-"""What the outbox has taken is on the disk when it says so: the kernel is asked, not the settings."""
+"""What the outbox has stored is on the disk when it returns: checked with the kernel, not with the settings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def unwritten_pages(path: Path) -> int:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A directory on a filesystem where a write without fsync can be told from one with it."""
+    """A directory on a filesystem where a write without fsync differs from one with it."""
     probe = tmp_path / "probe"
     probe.write_bytes(bytes(1 << 16))
     if not unwritten_pages(probe):

@@ -58,7 +58,7 @@ def test_numbers_of_an_emptied_outbox_are_not_used_again_after_reopening(path: P
     drops: list[Drop] = []
     outbox = SqliteOutbox(path, on_drop=drops.append)
     assert outbox.append([b"c"]) == [3]
-    # The lock file would have told that numbers were lost.
+    # The lock file would have shown that numbers were lost.
     assert drops == []
     outbox.close()
 
@@ -142,7 +142,7 @@ def test_no_acknowledged_record_is_lost_by_kill_9(path: Path) -> None:
         finally:
             child.kill()
             rest, _ = child.communicate()
-        # What it still managed to say before it died was acknowledged, too; a torn last line wasn't.
+        # What it still printed before it died was acknowledged, too; a torn last line wasn't.
         complete = rest[: rest.rfind("\n") + 1].split()
         acknowledged = int(complete[-1]) if complete else acknowledged
         outbox = SqliteOutbox(path)
@@ -206,7 +206,20 @@ def test_file_of_a_newer_version_is_refused(path: Path) -> None:
     assert path.read_bytes() == content
 
 
-def test_somebody_elses_database_is_refused(path: Path) -> None:
+def test_file_of_version_1_is_refused(path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("CREATE TABLE records (number INTEGER PRIMARY KEY, record BLOB NOT NULL)")
+    connection.execute("CREATE TABLE numbering (id INTEGER PRIMARY KEY, issued INTEGER NOT NULL)")
+    connection.execute("INSERT INTO numbering VALUES (1, 5)")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    content = path.read_bytes()
+    with pytest.raises(OutboxVersionError, match="version 1, this program uses 2: drain it with"):
+        SqliteOutbox(path)
+    assert path.read_bytes() == content
+
+
+def test_another_programs_database_is_refused(path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE theirs (x)")
     connection.close()

@@ -208,7 +208,7 @@ def test_start_without_a_disk_goes_on_with_what_the_file_holds_when_it_can(tmp_p
     assert outbox.in_memory().problem == "no directory"
     assert len(outbox) == 0
     (number,) = outbox.append([b"c"])
-    # The lock file tells what was reserved: nothing in the file is above it.
+    # The lock file has the reservation: no record of the file is above it.
     assert number == (1 << 20) + 1
     disk.mend()
     assert outbox.peek(0, 10, UNBOUND) == [(1, b"a"), (2, b"b"), (number, b"c")]

@@ -109,11 +109,11 @@ class TieredMachine(RuleBasedStateMachine):
         """Closed with the disk failing, what is in memory is announced, each record once."""
         lost = self.in_memory if self.disk.writing is not None else set()
         self.outbox.close()
-        told = {number for drop in self.drops for number in range(drop.first, drop.last + 1)}
+        reported = {number for drop in self.drops for number in range(drop.first, drop.last + 1)}
         assert {drop.reason for drop in self.drops} <= {NOT_STORED}
         assert sum(drop.count or 0 for drop in self.drops) == len(lost)
-        assert told >= lost
-        assert not told & (self.stored.keys() - lost)
+        assert reported >= lost
+        assert not reported & (self.stored.keys() - lost)
         self.drops.clear()
         for number in lost:
             del self.stored[number]

@@ -1,4 +1,4 @@
-"""A disk that fails when told to: the outbox's file is real, what fails is the asking."""
+"""A disk that fails on command: the outbox's file is real, its calls fail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Disk:
         return isinstance(self.writing, OutboxDiskFull)
 
     def fill(self) -> None:
-        """As SQLite tells of a full disk."""
+        """As SQLite reports a full disk."""
         self.writing = OutboxDiskFull("full")
 
     def make_read_only(self) -> None:
@@ -52,7 +52,7 @@ class Disk:
 
 
 class FailingOutbox(SqliteOutbox):
-    """The real one, asked through the switches."""
+    """The real one, behind the switches."""
 
     def __init__(self, disk: Disk, path: Path, **options: Any) -> None:
         self.disk = disk
@@ -64,10 +64,10 @@ class FailingOutbox(SqliteOutbox):
         summary: bytes = b"",
         *,
         not_below: int = 0,
-        for_the_oldest: bool = True,
+        drop_oldest: bool = True,
     ) -> list[int]:
-        self._check(for_the_oldest)
-        return super().append(records, summary, not_below=not_below, for_the_oldest=for_the_oldest)
+        self._check(drop_oldest)
+        return super().append(records, summary, not_below=not_below, drop_oldest=drop_oldest)
 
     def store(
         self,
@@ -75,17 +75,17 @@ class FailingOutbox(SqliteOutbox):
         removed: Mapping[int, Iterable[int]],
         dictionaries: Sequence[Dictionary],
         *,
-        for_the_oldest: bool,
+        drop_oldest: bool,
     ) -> None:
-        self._check(for_the_oldest)
-        super().store(moved, removed, dictionaries, for_the_oldest=for_the_oldest)
+        self._check(drop_oldest)
+        super().store(moved, removed, dictionaries, drop_oldest=drop_oldest)
 
     def probe(self) -> None:
-        self._check(for_the_oldest=False)
+        self._check(drop_oldest=False)
         super().probe()
 
     def skip_to(self, issued: int) -> None:
-        self._check(for_the_oldest=False)
+        self._check(drop_oldest=False)
         super().skip_to(issued)
 
     def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
@@ -98,7 +98,7 @@ class FailingOutbox(SqliteOutbox):
             raise self.disk.writing
         super().remove(numbers)
 
-    def _check(self, for_the_oldest: bool) -> None:
+    def _check(self, drop_oldest: bool) -> None:
         self.disk.tried += 1
-        if self.disk.writing is not None and not (self.disk.is_full and for_the_oldest):
+        if self.disk.writing is not None and not (self.disk.is_full and drop_oldest):
             raise self.disk.writing
