@@ -1,4 +1,4 @@
-"""What the outbox has stored is on the disk when it returns: checked with the kernel, not with the settings."""
+"""What the outbox has stored is on the disk when it returns: checked in the kernel, not in the settings."""
 
 from __future__ import annotations
 
