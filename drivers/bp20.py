@@ -23,8 +23,16 @@ from drivers.ads1115 import (
     adc_concerns,
     adc_pins,
 )
-from drivers.driver_type import Claim, Concern, DriverType, Nameplate, OptionError
-from drivers.interface import Board, Channel, Located, Measurement, ReadError
+from drivers.driver_type import (
+    Claim,
+    Concern,
+    DriverType,
+    EmulatedHardware,
+    Nameplate,
+    OptionError,
+    Remove,
+)
+from drivers.interface import Board, Channel, FittedSensor, Located, Measurement, ReadError
 from drivers.option_docs import Meaning
 
 CHANNEL = Channel("pressure", "kPa", "V", 15.0, 115.0, accuracy=1.5)
@@ -225,6 +233,27 @@ def concerns(options: Bp20Options, nameplate: Nameplate) -> Iterator[Concern]:
         )
 
 
+def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
+    """The voltage of the environment's pressure at the input; the nominal supply at its own."""
+    options: Bp20Options = sensor.options
+    adc, supply = options.adc, options.supply
+
+    def volts() -> float | None:
+        kpa = hardware.value(f"{sensor.name}.pressure")
+        return None if kpa is None else (kpa - options.offset) / options.slope / options.divider
+
+    parts = [hardware.add_voltage(adc.address, adc.input, volts, sensor.name)]
+    if supply is not None:
+        supply_v = supply.nominal_v / supply.divider
+        parts.append(hardware.add_voltage(adc.address, supply.input, lambda: supply_v))
+
+    def remove() -> None:
+        for remove_part in parts:
+            remove_part()
+
+    return remove
+
+
 TYPE = DriverType(
     "bp20",
     Bp20Options,
@@ -234,6 +263,7 @@ TYPE = DriverType(
     claims,
     concerns,
     settle,
+    emulate,
     retry_after_s=RETRY_AFTER_S,
     wiring=ADC_WIRING | {"supply.input", "supply.tolerance"},
 )

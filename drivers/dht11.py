@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from drivers.ads1115 import INSTALL
-from drivers.driver_type import Claim, DriverType
+from drivers.driver_type import Claim, DriverType, EmulatedHardware, Remove
 from drivers.hardware.dht_line import ANSWER_S, START_S, DhtLine
 from drivers.hardware.quiet_import import quiet_import
-from drivers.interface import Board, Channel, ChecksumError, Measurement, ReadError
+from drivers.interface import Board, Channel, ChecksumError, FittedSensor, Measurement, ReadError
 from drivers.option_docs import BcmPin
 
 TEMPERATURE = Channel("temperature", "Cel", "Cel", 0.0, 50.0, accuracy=2.0)
@@ -203,6 +203,17 @@ def claims(options: Dht11Options) -> tuple[Claim, ...]:
     return (Claim(f"BCM pin {options.pin}", ("pin",)),)
 
 
+def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
+    """A DHT11 in the environment's air."""
+
+    def air() -> tuple[float, float] | None:
+        temperature = hardware.value(f"{sensor.name}.temperature")
+        humidity = hardware.value(f"{sensor.name}.humidity")
+        return None if temperature is None or humidity is None else (temperature, humidity)
+
+    return hardware.add_dht11(sensor.name, sensor.options.pin, air)
+
+
 TYPE = DriverType(
     "dht11",
     Dht11Options,
@@ -210,6 +221,7 @@ TYPE = DriverType(
     SPACING_S,
     Dht11,
     claims,
+    emulate=emulate,
     longest_read_s=LONGEST_READ_S,
     retry_after_s=SPACING_S,
 )

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
-from drivers.interface import Board, Channel, Driver, DriverError, Located
-
-if TYPE_CHECKING:
-    from drivers.emulation.hardware import Emulation
+from drivers.interface import Board, Channel, Driver, DriverError, FittedSensor, Located, Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +69,63 @@ class IndividualCalibration:
     why: str
 
 
+class I2cDevice(Protocol):
+    """An emulated chip at one I2C address."""
+
+    def write(self, sent: bytes) -> None:
+        """Receive what the master sends. Raises OSError where the chip doesn't acknowledge."""
+
+    def read(self, count: int) -> bytes:
+        """The chip's next bytes. Raises OSError where it doesn't acknowledge."""
+
+
+Remove = Callable[[], None]
+"""Takes an emulated sensor, or a part of it, off its board."""
+
+
+class EmulatedHardware(Protocol):
+    """What a simulated or replay board offers to ``DriverType.emulate``.
+
+    The environment's values are physical, in the channel's unit; None where it has none: the sensor is then
+    dead. Faults of the configuration that name ``sensor`` act on what it adds.
+    """
+
+    def now_ns(self) -> int:
+        """Event time, nanoseconds since 1970-01-01T00:00Z."""
+
+    def value(self, channel: str, time_ns: int | None = None) -> float | None:
+        """The environment's value of ``sensor.quantity``, now or at an instant."""
+
+    def add_chip(self, address: int, chip: I2cDevice) -> Remove:
+        """A chip on the I2C bus."""
+
+    def add_voltage(
+        self, address: int, adc_input: int | str, volts: Callable[[], float | None], sensor: str | None = None
+    ) -> Remove:
+        """A voltage at an input of the ADS1115 at an address; the chip is there while an input is wired."""
+
+    def add_rotor(self, channel: str, pin: int, slope: float, offset: float) -> Remove:
+        """A cup's pulses on a pin: wind speed (m/s) of ``channel`` = slope · Hz + offset."""
+
+    def add_dht11(self, sensor: str, pin: int, air: Callable[[], tuple[float, float] | None]) -> Remove:
+        """A DHT11 on a pin, in air of some °C and %RH."""
+
+    def add_scd4x(self, address: int, co2_ppm: Callable[[int], float | None], variant: str) -> Remove:
+        """An SCD4x on the I2C bus, in air whose CO2 is a function of event time (ns)."""
+
+    def add_receiver(self, host: str, port: int, locate: Callable[[int], Position | None]) -> Remove:
+        """A gpsd whose receiver is at a position that is a function of event time (ns)."""
+
+    def add_iio(
+        self, name: str, place: str | None, attributes: Mapping[str, Callable[[], str | None]]
+    ) -> Remove:
+        """Attributes of a kernel IIO device: their texts, read at each access."""
+
+
+Emulation = Callable[[EmulatedHardware, FittedSensor], Remove]
+"""Adds a sensor to a simulated or replay board; what it returns removes the sensor again."""
+
+
 WIRING: Final = frozenset({"pin", "address", "host", "port", "adc.address", "adc.input"})
 """Names of options that say where a sensor is connected: they change no value."""
 
@@ -112,8 +166,8 @@ class DriverType:
     (what is likely a mistake).
     ``channels`` are the same for every such sensor, or depend on its options: ``channels_of`` answers both.
     ``settle`` gives the options with what the gateway's place adds to them (None where that is wrong itself),
-    or raises OptionError. ``emulate`` fits the sensor to a simulated or replay board, for drivers that aren't
-    built in; those that are have theirs in ``drivers/emulation/by_driver.py``.
+    or raises OptionError. ``emulate`` adds the sensor to a simulated or replay board, its transfer function
+    inverted; None: it runs on real boards only.
 
     ``needs`` names other sensors' readings that the driver is told before each read. ``rests_at`` is what a
     sensor of one channel reads where nothing moves (a calm), None where that isn't known.

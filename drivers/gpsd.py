@@ -13,8 +13,18 @@ from typing import Annotated, Any, Final, TypeGuard
 
 from annotated_types import Ge, Le
 
-from drivers.driver_type import Claim, DriverType, OptionError
-from drivers.interface import Board, BoardError, Channel, LineStream, Located, Measurement, ReadError
+from drivers.driver_type import Claim, DriverType, EmulatedHardware, OptionError, Remove
+from drivers.interface import (
+    Board,
+    BoardError,
+    Channel,
+    FittedSensor,
+    LineStream,
+    Located,
+    Measurement,
+    Position,
+    ReadError,
+)
 from drivers.option_docs import Meaning
 
 EARTH_RADIUS_M: Final = 6_371_008.8
@@ -44,15 +54,6 @@ class GpsdOptions:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """A position in degrees (WGS 84), altitude in metres above mean sea level where known."""
-
-    latitude: float
-    longitude: float
-    altitude_m: float | None
-
-
 def distance_m(latitude: float, longitude: float, other_latitude: float, other_longitude: float) -> float:
     """Great-circle distance in metres between two positions in degrees (haversine formula, mean radius)."""
     phi, other_phi = math.radians(latitude), math.radians(other_latitude)
@@ -70,13 +71,13 @@ def parse_report(line: bytes) -> Mapping[str, Any] | None:
     return report if isinstance(report, dict) and report.get("class") == "TPV" else None
 
 
-def report_fix(report: Mapping[str, Any]) -> Fix:
+def report_position(report: Mapping[str, Any]) -> Position:
     """The position of a TPV report. Raises ReadError where the receiver has no fix (mode below 2)."""
     mode, latitude, longitude = report.get("mode", 0), report.get("lat"), report.get("lon")
     if mode not in (2, 3) or not _is_number(latitude) or not _is_number(longitude):
         raise ReadError("the receiver has no fix")
     altitude = report.get("altMSL", report.get("alt")) if mode == 3 else None
-    return Fix(float(latitude), float(longitude), float(altitude) if _is_number(altitude) else None)
+    return float(latitude), float(longitude), float(altitude) if _is_number(altitude) else None
 
 
 def _is_number(field: object) -> TypeGuard[float]:
@@ -111,14 +112,13 @@ class Gpsd:
         try:
             if seldom:
                 self.stop()
-            fix = report_fix(self._newest_report(self._connected()))
+            position = report_position(self._newest_report(self._connected()))
         except OSError as error:
             self.stop()
             raise ReadError(f"gpsd at {self._options.host}:{self._options.port}: {error}") from error
         if seldom:
             self.stop()
-        metres = distance_m(latitude, longitude, fix.latitude, fix.longitude)
-        position = (fix.latitude, fix.longitude, fix.altitude_m)
+        metres = distance_m(latitude, longitude, position[0], position[1])
         return (Measurement(CHANNEL.quantity, metres, metres, position),)
 
     def stop(self) -> None:
@@ -171,5 +171,20 @@ def settle(options: GpsdOptions, site: Located | None) -> GpsdOptions:
     return replace(options, latitude=site.latitude, longitude=site.longitude)
 
 
+def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
+    """A receiver north of the configured position by the environment's metres."""
+    options: GpsdOptions = sensor.options
+
+    def locate(time_ns: int) -> Position | None:
+        metres = hardware.value(f"{sensor.name}.location", time_ns)
+        if metres is None or options.latitude is None or options.longitude is None:
+            return None
+        return options.latitude + math.degrees(metres / EARTH_RADIUS_M), options.longitude, None
+
+    return hardware.add_receiver(options.host, options.port, locate)
+
+
 # Looking gpsd's name up may take most of that.
-TYPE = DriverType("gpsd", GpsdOptions, (CHANNEL,), 1.0, Gpsd, claims, settle=settle, longest_read_s=40.0)
+TYPE = DriverType(
+    "gpsd", GpsdOptions, (CHANNEL,), 1.0, Gpsd, claims, settle=settle, emulate=emulate, longest_read_s=40.0
+)

@@ -16,9 +16,26 @@ from typing import Annotated, Final, Literal
 from annotated_types import Ge, Gt, Le
 
 from drivers.cup_models import doubts
-from drivers.driver_type import Claim, Concern, DriverType, IndividualCalibration, Nameplate
+from drivers.driver_type import (
+    Claim,
+    Concern,
+    DriverType,
+    EmulatedHardware,
+    IndividualCalibration,
+    Nameplate,
+    Remove,
+)
 from drivers.hardware.edge_counter import CallbackCounter
-from drivers.interface import Board, Channel, CountsEdges, EdgeCounter, Edges, Measurement, ReadError
+from drivers.interface import (
+    Board,
+    Channel,
+    CountsEdges,
+    EdgeCounter,
+    Edges,
+    FittedSensor,
+    Measurement,
+    ReadError,
+)
 from drivers.option_docs import BcmPin, Meaning
 
 CHANNEL = Channel("wind_speed", "m/s", "Hz", 0.0, 75.0)
@@ -207,6 +224,12 @@ def concerns(options: HallAnemometerOptions, nameplate: Nameplate) -> Iterator[C
         )
 
 
+def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
+    """The pulses of the environment's wind on the pin."""
+    options: HallAnemometerOptions = sensor.options
+    return hardware.add_rotor(f"{sensor.name}.wind_speed", options.pin, options.slope, options.offset)
+
+
 TYPE = DriverType(
     "hall-anemometer",
     HallAnemometerOptions,
@@ -215,6 +238,7 @@ TYPE = DriverType(
     HallAnemometer,
     claims,
     concerns,
+    emulate=emulate,
     # IEC 61400-12-1 and MEASNET: each cup before the campaign, and afterwards a proof that it has held.
     individual=IndividualCalibration(24, "IEC 61400-12-1 and MEASNET want each cup calibrated by itself"),
     rests_at=lambda options: wind_speed_mps(0.0, options),

@@ -13,17 +13,27 @@ from __future__ import annotations
 import errno
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final, Literal
 
 from annotated_types import Ge, Le
 
-from drivers.driver_type import Claim, Concern, DriverType, Nameplate, OptionError
+from drivers.driver_type import (
+    Claim,
+    Concern,
+    DriverType,
+    EmulatedHardware,
+    Nameplate,
+    OptionError,
+    Remove,
+)
 from drivers.interface import (
     Board,
     BoardError,
     Channel,
+    FittedSensor,
     Iio,
     IioDevice,
     Located,
@@ -331,6 +341,39 @@ def shaping(options: IioOptions, quantity: str) -> tuple[IioOptions | IioChannel
     return (options, *(each for each in options.channels if each.quantity == quantity))
 
 
+def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
+    """As the kernel's drivers do: a converter (±6.144 V) has code and scale, others the quantity."""
+    options: IioOptions = sensor.options
+    attributes: dict[str, Callable[[], str | None]] = {}
+    for chosen in options.channels:
+        stem = Stem.of(chosen.attribute)
+
+        def reading(chosen: IioChannel = chosen, stem: Stem = stem) -> float | None:
+            value = hardware.value(f"{sensor.name}.{chosen.quantity}")
+            return None if value is None else (value - chosen.offset) / (chosen.slope or 1.0) / stem.factor
+
+        if stem.kind.startswith("in_voltage"):
+            scale_mv = _SCALES_MV.get(options.device, 0.1875)
+            attributes[f"{stem.name}_raw"] = partial(_code_text, reading, scale_mv)
+            attributes[f"{stem.name}_scale"] = partial(str, scale_mv)
+        else:
+            attributes[f"{stem.name}_input"] = partial(_figure_text, reading)
+    return hardware.add_iio(options.device, options.where, attributes)
+
+
+_SCALES_MV: Final = {"ads1015": 3.0, "ads1115": 0.1875}
+
+
+def _code_text(reading: Callable[[], float | None], scale: float) -> str | None:
+    figure = reading()
+    return None if figure is None else str(round(figure / scale))
+
+
+def _figure_text(reading: Callable[[], float | None]) -> str | None:
+    figure = reading()
+    return None if figure is None else f"{figure:.9f}"
+
+
 TYPE = DriverType(
     "iio",
     IioOptions,
@@ -340,6 +383,7 @@ TYPE = DriverType(
     claims,
     concerns,
     settle,
+    emulate,
     shaping=shaping,
     # Which of several equal devices it is changes no value; the attribute may, in another unit.
     wiring=frozenset({"where", "channels", "quantity"}),

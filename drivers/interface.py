@@ -40,11 +40,15 @@ class Channel:
     accuracy: float | None = None
 
 
+Position = tuple[float, float, float | None]
+"""Latitude and longitude in degrees (WGS 84), altitude in metres above mean sea level where it is known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One channel, read once: raw as the sensor gave it, value in the channel's unit; never clamped.
 
-    ``position`` is (latitude, longitude, altitude in metres or None) where the channel is a location.
+    ``position`` is given where the channel is a location.
     ``reasons`` are words of the wire contract for what the driver itself holds against the value (OVER_RANGE
     of a converter, WARMING_UP, NOISY); what flag they lead to isn't its business.
     """
@@ -52,7 +56,7 @@ class Measurement:
     quantity: str
     value: float
     raw: float
-    position: tuple[float, float, float | None] | None = None
+    position: Position | None = None
     reasons: tuple[str, ...] = ()
 
 

@@ -26,8 +26,8 @@ from drivers.ads1115 import (
     adc_concerns,
     adc_pins,
 )
-from drivers.driver_type import Claim, Concern, DriverType, Nameplate
-from drivers.interface import Board, Channel, Measurement, ReadError
+from drivers.driver_type import Claim, Concern, DriverType, EmulatedHardware, Nameplate, Remove
+from drivers.interface import Board, Channel, FittedSensor, Measurement, ReadError
 from drivers.option_docs import Meaning
 
 CHANNEL = Channel("irradiance", "W/m2", "V", -10.0, 2000.0)
@@ -194,6 +194,17 @@ def concerns(options: PyranometerOptions, nameplate: Nameplate) -> Iterator[Conc
         )
 
 
+def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
+    """The voltage of the environment's irradiance at the input."""
+    options: PyranometerOptions = sensor.options
+
+    def volts() -> float | None:
+        wm2 = hardware.value(f"{sensor.name}.irradiance")
+        return None if wm2 is None else (wm2 - options.offset) / options.slope
+
+    return hardware.add_voltage(options.adc.address, options.adc.input, volts, sensor.name)
+
+
 TYPE = DriverType(
     "pyranometer",
     PyranometerOptions,
@@ -202,6 +213,7 @@ TYPE = DriverType(
     Pyranometer,
     claims,
     concerns,
+    emulate=emulate,
     retry_after_s=RETRY_AFTER_S,
     wiring=ADC_WIRING | {"open_check"},
 )

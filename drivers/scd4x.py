@@ -13,12 +13,21 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
 
 from drivers.ads1115 import INSTALL
-from drivers.driver_type import Claim, Concern, DriverType, Nameplate, Need
+from drivers.driver_type import (
+    Claim,
+    Concern,
+    DriverType,
+    EmulatedHardware,
+    Nameplate,
+    Need,
+    Remove,
+)
 from drivers.hardware.quiet_import import quiet_import
 from drivers.interface import (
     Board,
@@ -26,6 +35,7 @@ from drivers.interface import (
     Channel,
     ChecksumError,
     DriverError,
+    FittedSensor,
     Located,
     Measurement,
     ReadError,
@@ -271,6 +281,13 @@ def concerns(options: Scd4xOptions, nameplate: Nameplate) -> Iterator[Concern]:
         )
 
 
+def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
+    """An SCD4x in the environment's CO2."""
+    options: Scd4xOptions = sensor.options
+    co2_ppm = partial(hardware.value, f"{sensor.name}.co2")
+    return hardware.add_scd4x(options.address, co2_ppm, options.variant)
+
+
 TYPE = DriverType(
     "scd4x",
     Scd4xOptions,
@@ -280,6 +297,7 @@ TYPE = DriverType(
     claims,
     concerns,
     settle,
+    emulate,
     longest_read_s=3 * _FIRST_TIMEOUT_S,
     needs=needs,
 )

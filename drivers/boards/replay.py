@@ -22,7 +22,6 @@ from annotated_types import Ge, Gt, Le
 
 from drivers.emulation.board import EmulatedBoard
 from drivers.emulation.environment import SECOND_NS
-from drivers.emulation.stepped_clock import SteppedClock
 from drivers.interface import BoardError, FittedSensor
 from drivers.option_docs import Meaning
 
@@ -73,7 +72,7 @@ class CsvRows(Protocol):
         """The next row."""
 
 
-class RecordedWorld:
+class RecordedEnvironment:
     """A file's rows, in memory: times in ns, and one column of figures for each channel (NaN: no value)."""
 
     def __init__(self, times_ns: array[int], values: Mapping[str, array[float]]) -> None:
@@ -157,7 +156,9 @@ def check_header(path: Path, options: ReplayOptions, columns: Mapping[str, Repla
         _header(str(path), rows, options, columns)
 
 
-def read_world(path: Path, options: ReplayOptions, columns: Mapping[str, ReplayColumn]) -> RecordedWorld:
+def read_recording(
+    path: Path, options: ReplayOptions, columns: Mapping[str, ReplayColumn]
+) -> RecordedEnvironment:
     """Read a file. Raises BoardError naming file, line and column of the first thing wrong."""
     with _rows(path) as rows:
         return _read_rows(str(path), rows, options, columns)
@@ -195,7 +196,7 @@ def _header(
 
 def _read_rows(
     path: str, rows: CsvRows, options: ReplayOptions, columns: Mapping[str, ReplayColumn]
-) -> RecordedWorld:
+) -> RecordedEnvironment:
     header, time_at, positions = _header(path, rows, options, columns)
     wanted = [(at, column, array("d")) for at, column in zip(positions, columns.values(), strict=True)]
     times_ns = array("q")
@@ -215,7 +216,9 @@ def _read_rows(
             figures.append(_figure(row[at], column, where))
     if not times_ns:
         raise BoardError(f"{path}: no rows")
-    return RecordedWorld(times_ns, dict(zip(columns, (figures for _, _, figures in wanted), strict=True)))
+    return RecordedEnvironment(
+        times_ns, dict(zip(columns, (figures for _, _, figures in wanted), strict=True))
+    )
 
 
 def _time_ns(cell: str, utc_offset_h: float | None, where: str) -> int:
@@ -251,9 +254,5 @@ def _figure(cell: str, column: ReplayColumn, where: str) -> float:
 def open_replay(options: ReplayOptions, sensors: Sequence[FittedSensor], base_dir: Path) -> EmulatedBoard:
     """A board that replays a file (relative to ``base_dir``). Raises BoardError."""
     columns = channel_columns(options, sensors)
-    world = read_world(base_dir / options.file, options, columns)
-    return EmulatedBoard(
-        world,
-        sensors,
-        lambda crossing: SteppedClock(world.start_ns, world.end_ns, options.speed, crossing),
-    )
+    recording = read_recording(base_dir / options.file, options, columns)
+    return EmulatedBoard(recording, sensors, options.speed)

@@ -13,8 +13,7 @@ from annotated_types import Ge, Gt, Le
 from drivers.emulation.board import EmulatedBoard
 from drivers.emulation.environment import SECOND_NS, Site
 from drivers.emulation.faults import Fault
-from drivers.emulation.stepped_clock import SteppedClock
-from drivers.emulation.weather import Weather, WeatherWorld
+from drivers.emulation.weather import SimulatedEnvironment, Weather
 from drivers.interface import BoardError, FittedSensor
 from drivers.option_docs import Meaning
 
@@ -54,12 +53,11 @@ def open_simulated(options: SimulatedOptions, sensors: Sequence[FittedSensor], s
     """A board in simulated weather. Raises BoardError."""
     start_ns = _start_ns(options.start)
     heights_m = {sensor.name: sensor.height_m for sensor in sensors}
-    world = WeatherWorld(Weather(options.seed, site), start_ns, heights_m)
-    anchor = time.monotonic() if options.start is None else None
-
     return EmulatedBoard(
-        world,
+        SimulatedEnvironment(Weather(options.seed, site), start_ns, heights_m),
         sensors,
-        lambda crossing: SteppedClock(start_ns, None, options.speed, crossing, time.time_ns, anchor),
+        options.speed,
         options.faults,
+        now_ns=time.time_ns,
+        anchor_s=time.monotonic() if options.start is None else None,
     )

@@ -1,58 +1,94 @@
-"""A board whose chips, lines and pins stand in a world and run beneath the real libraries."""
+"""A board whose chips, lines and pins stand in an environment and run beneath the real libraries."""
 
 from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from drivers.driver_type import Claim
-from drivers.emulation.by_driver import emulation
-from drivers.emulation.environment import World
+from drivers.ads1115 import adc_pins
+from drivers.driver_type import Claim, I2cDevice, Remove
+from drivers.emulation.ads1115 import EmulatedAds1115, Volts
+from drivers.emulation.dht import Air, EmulatedDht11
+from drivers.emulation.environment import Environment
 from drivers.emulation.faults import Fault, Faults
 from drivers.emulation.gpio import EmulatedGpio
-from drivers.emulation.gpsd import EmulatedGpsd
-from drivers.emulation.hardware import Bench, TakeOff
-from drivers.emulation.iio import EmulatedIio
+from drivers.emulation.gpsd import EmulatedGpsd, Locate
+from drivers.emulation.i2c import EmulatedI2c
+from drivers.emulation.iio import Attribute, EmulatedIio
+from drivers.emulation.pulse_train import PulseTrain, pulse_frequency_hz
+from drivers.emulation.scd4x import Air as Scd4xAir
+from drivers.emulation.scd4x import EmulatedScd4x
 from drivers.emulation.stepped_clock import SteppedClock
 from drivers.hardware.bus_lock import SharedI2c
-from drivers.interface import BoardError, FittedSensor
+from drivers.interface import BoardError, FittedSensor, ReadError
 from drivers.registry import BrokenDriverError, driver_type, guarded
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rotor:
+    """A cup on a pin: wind speed (m/s) of ``channel`` = slope · Hz + offset."""
+
+    channel: str
+    pin: int
+    slope: float
+    offset: float
+    train: PulseTrain
+
+
 class EmulatedBoard:
-    """The sensors' hardware, emulated; the board owns the clock."""
+    """The sensors' hardware, emulated (``EmulatedHardware``); the board owns the clock.
+
+    Sensors are added and removed while their samplers are stopped; the others go on.
+    """
 
     def __init__(
         self,
-        world: World,
+        environment: Environment,
         sensors: Sequence[FittedSensor],
-        clock: Callable[[Crossing], SteppedClock],
+        speed: float,
         faults: Sequence[Fault] = (),
+        *,
+        now_ns: Callable[[], int] | None = None,
+        anchor_s: float | None = None,
     ) -> None:
-        """Wire the sensors. Raises BoardError where two of them share a pin, an input or an address."""
-        self._world = world
-        self._bench = Bench(world, self._now_ns, Faults(faults, world.start_ns))
-        self._shared_i2c = SharedI2c(self._bench.i2c)
-        self._fitted: dict[str, tuple[FittedSensor, TakeOff]] = {}
-        self._clock = clock(self._bench.cross)
+        """Add the sensors. Raises BoardError where two of them share a pin, an input or an address.
+
+        ``speed``, ``now_ns`` and ``anchor_s`` are the clock's (``SteppedClock``).
+        """
+        self._environment = environment
+        self._faults = Faults(faults, environment.start_ns)
+        self._gpio = EmulatedGpio()
+        self._i2c = EmulatedI2c({})
+        self._shared_i2c = SharedI2c(self._i2c)
+        self._iio = EmulatedIio()
+        self._rotors: list[_Rotor] = []
+        self._dhts: dict[int, Callable[[], array[int]]] = {}
+        self._receivers: dict[tuple[str, int], Locate] = {}
+        self._chips: dict[int, I2cDevice] = {}
+        self._adc_inputs: dict[int, dict[int | str, Volts]] = {}
+        self._adcs: dict[int, EmulatedAds1115] = {}
+        self._fitted: dict[str, tuple[FittedSensor, Remove]] = {}
+        start_ns, end_ns = environment.start_ns, environment.end_ns
+        self._clock = SteppedClock(start_ns, end_ns, speed, self._cross, now_ns, anchor_s)
         _check_claims(sensors)
         self._change(sensors)
 
     @property
     def clock(self) -> SteppedClock:
-        """The world's time."""
+        """Event time."""
         return self._clock
 
     def monotonic(self) -> float:
-        """Event seconds since the world's start."""
+        """Event seconds since the environment's start."""
         return self._clock.monotonic()
 
     def gpio(self) -> EmulatedGpio:
         """The pins."""
-        return self._bench.gpio
+        return self._gpio
 
     def i2c(self) -> SharedI2c:
         """The bus."""
@@ -60,26 +96,29 @@ class EmulatedBoard:
 
     def dht_edges(self, pin: int) -> Callable[[], array[int]]:
         """The data line of the DHT11 at a pin; silent where none is fitted."""
-        return self._bench.dht_edges(pin)
+        return self._dhts.get(pin) or (lambda: array("H"))
 
     def connect_gpsd(self, host: str, port: int) -> EmulatedGpsd:
         """A connection to the emulated gpsd. Raises ReadError where no receiver is fitted."""
-        return self._bench.connect_gpsd(host, port)
+        locate = self._receivers.get((host, port))
+        if locate is None:
+            raise ReadError(f"no gpsd listens at {host}:{port}")
+        return EmulatedGpsd(self.now_ns, locate)
 
     def iio(self) -> EmulatedIio:
         """The kernel's IIO devices."""
-        return self._bench.iio
+        return self._iio
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
-        """Check another set of sensors; what it gives rewires. Raises BoardError.
+        """Check another set of sensors; calling the result makes the change. Raises BoardError.
 
-        The others' chips and pulse trains go on as they are.
+        Sensors that stay keep their chips and pulse trains.
         """
         _check_claims(sensors)
-        change_world = self._world.refit(sensors)
+        change_environment = self._environment.refit(sensors)
 
         def change() -> None:
-            change_world()
+            change_environment()
             self._change(sensors)
 
         return change
@@ -88,42 +127,143 @@ class EmulatedBoard:
         """Stop the clock."""
         self._clock.stop()
 
-    def _now_ns(self) -> int:
+    # What drivers' emulations use.
+
+    def now_ns(self) -> int:
+        """Event time, nanoseconds since 1970-01-01T00:00Z."""
         return self._clock.now_ns()
+
+    def value(self, channel: str, time_ns: int | None = None) -> float | None:
+        """The environment's value of ``sensor.quantity``, now or at an instant; None where it has none."""
+        return self._environment.value(channel, self.now_ns() if time_ns is None else time_ns)
+
+    def add_rotor(self, channel: str, pin: int, slope: float, offset: float) -> Remove:
+        """A cup whose pulses fall on a pin."""
+        rotor = _Rotor(channel, pin, slope, offset, PulseTrain())
+        # A new list each time: the clock may be iterating over the old one.
+        self._rotors = [*self._rotors, rotor]
+
+        def remove() -> None:
+            self._rotors = [other for other in self._rotors if other is not rotor]
+
+        return remove
+
+    def add_dht11(self, sensor: str, pin: int, air: Callable[[], Air | None]) -> Remove:
+        """A DHT11's data line on a pin."""
+        edges = EmulatedDht11(air(), air).edges
+        self._dhts[pin] = self._faults.edges(sensor, edges, self.now_ns)
+        return lambda: self._dhts.__delitem__(pin)
+
+    def add_receiver(self, host: str, port: int, locate: Locate) -> Remove:
+        """A gpsd with a receiver."""
+        self._receivers[host, port] = locate
+        return lambda: self._receivers.__delitem__((host, port))
+
+    def add_iio(self, name: str, place: str | None, attributes: Mapping[str, Attribute]) -> Remove:
+        """Attributes of an IIO device."""
+        return self._iio.add(name, place, attributes)
+
+    def add_scd4x(self, address: int, co2_ppm: Callable[[int], float | None], variant: str) -> Remove:
+        """An SCD4x on the bus."""
+
+        def air(time_ns: int) -> Scd4xAir | None:
+            ppm = co2_ppm(time_ns)
+            # Only the CO2 is read; the words beside it carry an ordinary day.
+            return None if ppm is None else Scd4xAir(ppm, 20.0, 50.0)
+
+        return self.add_chip(address, EmulatedScd4x(self.now_ns, air, variant))
+
+    def add_chip(self, address: int, chip: I2cDevice) -> Remove:
+        """A chip on the I2C bus."""
+        self._chips[address] = chip
+        self._rewire()
+
+        def remove() -> None:
+            del self._chips[address]
+            self._rewire()
+
+        return remove
+
+    def add_voltage(
+        self, address: int, adc_input: int | str, volts: Volts, sensor: str | None = None
+    ) -> Remove:
+        """A voltage at an input of the ADS1115 at an address; the chip is there while an input is wired."""
+        loose = None
+        if sensor is not None:
+            volts = self._faults.volts(sensor, volts, self.now_ns)
+            loose = self._faults.loose(sensor, self.now_ns)
+        inputs = self._adc_inputs.setdefault(address, {})
+        inputs[adc_input] = volts
+        if address not in self._adcs:
+            self._adcs[address] = EmulatedAds1115(inputs)
+        self._rewire()
+        loose_pins = dict.fromkeys(adc_pins(adc_input), loose) if loose is not None else {}
+        self._adcs[address].loose |= loose_pins
+
+        def remove() -> None:
+            del inputs[adc_input]
+            for pin in loose_pins:
+                del self._adcs[address].loose[pin]
+            self._rewire()
+
+        return remove
+
+    def _rewire(self) -> None:
+        adcs = {address: adc for address, adc in self._adcs.items() if self._adc_inputs[address]}
+        for address, adc in adcs.items():
+            adc.rewire(self._adc_inputs[address])
+        self._i2c.rewire({**adcs, **self._chips})
+
+    def _cross(self, start_ns: int, end_ns: int) -> None:
+        """Make the pulses of [start, end), piece by piece; called by the clock before it moves."""
+        while start_ns < end_ns and self._rotors:
+            piece_start_ns, piece_end_ns = self._environment.piece(start_ns)
+            until_ns = min(end_ns, piece_end_ns)
+            for rotor in self._rotors:
+                speed = self._environment.value(rotor.channel, start_ns)
+                if speed is None:
+                    self._gpio.lose(rotor.pin)
+                    continue
+                frequency_hz = pulse_frequency_hz(
+                    speed, rotor.slope, rotor.offset, piece_end_ns - piece_start_ns
+                )
+                sensor = rotor.channel.rpartition(".")[0]
+                frequency_hz *= self._faults.turning(sensor, start_ns)
+                strays = self._faults.stray_pulses(sensor, start_ns, until_ns)
+                self._gpio.fall(rotor.pin, rotor.train.advance(frequency_hz, until_ns - start_ns) + strays)
+            start_ns = until_ns
 
     def _change(self, sensors: Sequence[FittedSensor]) -> None:
         new = {sensor.name: sensor for sensor in sensors}
-        stays: dict[str, tuple[FittedSensor, TakeOff]] = {}
-        for name, (sensor, take_off) in self._fitted.items():
+        fitted: dict[str, tuple[FittedSensor, Remove]] = {}
+        for name, (sensor, remove) in self._fitted.items():
             if new.get(name) == sensor:
-                stays[name] = sensor, take_off
+                fitted[name] = sensor, remove
             else:
-                take_off()
+                remove()
         for name, sensor in new.items():
-            fit = emulation(sensor.driver)
-            if name in stays or fit is None:
+            emulate = driver_type(sensor.driver).emulate
+            if name in fitted or emulate is None:
                 continue
             try:
                 with guarded(sensor.driver):
-                    stays[name] = sensor, fit(self._bench, sensor)
+                    fitted[name] = sensor, emulate(self, sensor)
             except BrokenDriverError as error:
-                # Nothing answers this sensor's driver then; the others have their hardware.
+                # This sensor's driver finds no hardware then; the others have theirs.
                 log.error("event=emulation.broken sensor=%s error=%s", name, error)
-        self._fitted = stays
+        self._fitted = fitted
 
 
 def _check_claims(sensors: Sequence[FittedSensor]) -> None:
     """Raise BoardError where two sensors share a part of the board, or one can't be emulated."""
     taken: list[tuple[Claim, str]] = []
     for sensor in sensors:
-        if emulation(sensor.driver) is None:
+        kind = driver_type(sensor.driver)
+        if kind.emulate is None:
             raise BoardError(f"sensor {sensor.name!r}: driver {sensor.driver!r} can't be emulated")
-        claims = tuple(driver_type(sensor.driver).claims(sensor.options))
+        claims = tuple(kind.claims(sensor.options))
         for claim in claims:
             for other, owner in taken:
                 if claim.clashes(other):
                     raise BoardError(f"sensors {owner!r} and {sensor.name!r} are both wired to {claim.part}")
         taken += ((claim, sensor.name) for claim in claims)
-
-
-Crossing = Callable[[int, int], None]

@@ -13,7 +13,7 @@ from typing import Final
 _LOW_US, _ZERO_US, _ONE_US = 50, 27, 70
 _SIGN: Final = 0x80
 
-Weather = tuple[float, float]
+Air = tuple[float, float]
 """Temperature in °C and relative humidity in %."""
 
 
@@ -42,16 +42,16 @@ def frame_edges(frame: bytes) -> array[int]:
 class EmulatedDht11:
     """The sensor: each request gives the conversion begun by the one before and begins the next.
 
-    The first request gives the conversion of power-up. Without weather the line stays silent.
+    The first request gives the conversion of power-up. Without air the line stays silent.
     """
 
-    def __init__(self, power_up: Weather | None, weather: Callable[[], Weather | None]) -> None:
-        self._weather = weather
+    def __init__(self, power_up: Air | None, air: Callable[[], Air | None]) -> None:
+        self._air = air
         self._converted = power_up
         self._lock = threading.Lock()
 
     def edges(self) -> array[int]:
         """The line's durations after a request."""
         with self._lock:
-            answer, self._converted = self._converted, self._weather()
+            answer, self._converted = self._converted, self._air()
         return array("H") if answer is None else frame_edges(dht11_frame(*answer))

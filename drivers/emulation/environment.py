@@ -1,4 +1,4 @@
-"""What the emulated sensors stand in: physical values, piece by piece of constant weather."""
+"""What the emulated sensors stand in: physical values, constant for a piece of event time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from drivers.interface import FittedSensor, Located
 SECOND_NS = 1_000_000_000
 
 
-class World(Protocol):
+class Environment(Protocol):
     """Physical values over event time (nanoseconds since 1970-01-01T00:00Z).
 
-    Values are constant within a piece; None where the world has none: the sensor then doesn't answer.
+    Values are constant within a piece; None where there is none: the sensor then doesn't answer.
     """
 
     @property
@@ -23,7 +23,7 @@ class World(Protocol):
 
     @property
     def end_ns(self) -> int | None:
-        """Where the last piece ends; None for a world without end."""
+        """Where the last piece ends; None without an end."""
 
     def piece(self, time_ns: int) -> tuple[int, int]:
         """Begin and end of the piece that holds this instant."""
@@ -32,7 +32,7 @@ class World(Protocol):
         """Physical value of ``sensor.quantity``, in the channel's unit."""
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
-        """Check another set of sensors; what it gives makes the change. Raises BoardError."""
+        """Check another set of sensors; calling the result makes the change. Raises BoardError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Site:
 
     @classmethod
     def of(cls, located: Located | None) -> Site:
-        """The configured place, at sea level unless it says otherwise; a hill site where there is none."""
+        """The configured place, at sea level unless it has an elevation; a hill site where there is none."""
         if located is None or located.latitude is None or located.longitude is None:
             return cls()
         return cls(located.latitude, located.longitude, located.elevation_m or 0.0)

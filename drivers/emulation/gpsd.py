@@ -7,9 +7,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from drivers.emulation.environment import SECOND_NS
-from drivers.gpsd import Fix
+from drivers.interface import Position
 
-Locate = Callable[[int], Fix | None]
+Locate = Callable[[int], Position | None]
 """Where the receiver is at an instant; None without a fix."""
 
 
@@ -47,14 +47,15 @@ class EmulatedGpsd:
         self._watching = False
 
 
-def _report(time_ns: int, fix: Fix | None) -> bytes:
+def _report(time_ns: int, position: Position | None) -> bytes:
     time = datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
     report: dict[str, object] = {"class": "TPV", "device": "/dev/gps0", "time": time}
-    if fix is None:
+    if position is None:
         return _line({**report, "mode": 1})
-    report |= {"mode": 2 if fix.altitude_m is None else 3, "lat": fix.latitude, "lon": fix.longitude}
-    if fix.altitude_m is not None:
-        report["altMSL"] = fix.altitude_m
+    latitude, longitude, altitude_m = position
+    report |= {"mode": 2 if altitude_m is None else 3, "lat": latitude, "lon": longitude}
+    if altitude_m is not None:
+        report["altMSL"] = altitude_m
     return _line(report)
 
 

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-
-class I2cDevice(Protocol):
-    """A chip at one address."""
-
-    def write(self, sent: bytes) -> None:
-        """Take what the master sends. Raises OSError where the chip doesn't acknowledge."""
-
-    def read(self, count: int) -> bytes:
-        """What the chip answers. Raises OSError where it doesn't."""
+from drivers.driver_type import I2cDevice
 
 
 class EmulatedI2c:

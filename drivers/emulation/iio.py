@@ -1,4 +1,4 @@
-"""The kernel's IIO devices, emulated: what their attributes say is made from the world's values."""
+"""The kernel's IIO devices, emulated: attributes whose texts are made from the environment's values."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class EmulatedIio:
         self._chips: dict[tuple[str, str | None], _Chip] = {}
         self._nodes = 0
 
-    def put(self, name: str, place: str | None, attributes: Mapping[str, Attribute]) -> Callable[[], None]:
-        """Attributes of a device; what it gives takes them away, the device with its last one."""
+    def add(self, name: str, place: str | None, attributes: Mapping[str, Attribute]) -> Callable[[], None]:
+        """Attributes of a device; calling the result removes them, the device with its last one."""
         chips = dict(self._chips)
         chip = chips.get((name, place))
         if chip is None:
@@ -37,13 +37,13 @@ class EmulatedIio:
         chip.attributes.update(attributes)
         self._chips = chips
 
-        def take_off() -> None:
+        def remove() -> None:
             for attribute in attributes:
                 del chip.attributes[attribute]
             if not chip.attributes:
                 self._chips = {key: other for key, other in self._chips.items() if other is not chip}
 
-        return take_off
+        return remove
 
     def devices(self) -> tuple[IioDevice, ...]:
         """The devices there are now."""

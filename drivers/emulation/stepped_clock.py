@@ -20,7 +20,7 @@ Crossing = Callable[[int, int], None]
 class SteppedClock:
     """Event time from ``start_ns`` to ``end_ns`` (for ever if None), at most ``speed`` times real time.
 
-    The schedule is absolute, from ``anchor`` (``time.monotonic()``) or the first step on: time lost to slow
+    The schedule is absolute, from ``anchor_s`` (``time.monotonic()``) or the first step on: time lost to slow
     samplers is caught up. With ``now_ns`` (real time) event time never runs ahead of it: nothing can be
     sampled in the future.
     """
@@ -32,7 +32,7 @@ class SteppedClock:
         speed: float,
         crossing: Crossing,
         now_ns: Callable[[], int] | None = None,
-        anchor: float | None = None,
+        anchor_s: float | None = None,
     ) -> None:
         self._start_ns: Final = start_ns
         self._end_ns: Final = end_ns
@@ -40,7 +40,7 @@ class SteppedClock:
         self._crossing: Final = crossing
         self._real_now_ns: Final = now_ns
         self._event_ns = start_ns
-        self._anchor = anchor
+        self._anchor_s = anchor_s
         self._changed = threading.Condition()
         self._joined = 0
         self._waiting: dict[object, int] = {}
@@ -148,9 +148,9 @@ class SteppedClock:
 
     def _delay_s(self, target_ns: int) -> float:
         now = time.monotonic()
-        if self._anchor is None:
-            self._anchor = now
-        delay_s = self._anchor + (target_ns - self._start_ns) / 1e9 / self._speed - now
+        if self._anchor_s is None:
+            self._anchor_s = now
+        delay_s = self._anchor_s + (target_ns - self._start_ns) / 1e9 / self._speed - now
         if self._real_now_ns is not None:
             delay_s = max(delay_s, (target_ns - self._real_now_ns()) / 1e9)
         return delay_s

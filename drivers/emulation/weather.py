@@ -156,8 +156,8 @@ class Weather:
         return 1.2 + 0.8 * self._noise("gps", time_s, 300.0)
 
 
-class WeatherWorld:
-    """A world without end whose weather changes each second."""
+class SimulatedEnvironment:
+    """Weather that changes each second, without end."""
 
     end_ns: int | None = None
 

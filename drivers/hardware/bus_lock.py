@@ -6,7 +6,7 @@ import errno
 import math
 import threading
 import time
-from typing import Any, Final
+from typing import Final
 
 from drivers.interface import I2cBus
 
@@ -45,8 +45,10 @@ class SharedI2c:
     """
 
     def __init__(self, bus: I2cBus) -> None:
-        self._bus = bus
         self._turns = Turns()
+        self.writeto = bus.writeto
+        self.readfrom_into = bus.readfrom_into
+        self.writeto_then_readfrom = bus.writeto_then_readfrom
 
     def try_lock(self) -> bool:
         """Wait for the bus. Raises OSError (EBUSY) where another sensor's transaction doesn't end."""
@@ -57,33 +59,3 @@ class SharedI2c:
     def unlock(self) -> None:
         """Give the bus back."""
         self._turns.give()
-
-    def writeto(self, address: int, buffer: Any, *, start: int = 0, end: int | None = None) -> None:
-        """Write bytes to a device."""
-        self._bus.writeto(address, buffer, start=start, end=len(buffer) if end is None else end)
-
-    def readfrom_into(self, address: int, buffer: Any, *, start: int = 0, end: int | None = None) -> None:
-        """Read bytes from a device."""
-        self._bus.readfrom_into(address, buffer, start=start, end=len(buffer) if end is None else end)
-
-    def writeto_then_readfrom(
-        self,
-        address: int,
-        out_buffer: Any,
-        in_buffer: Any,
-        *,
-        out_start: int = 0,
-        out_end: int | None = None,
-        in_start: int = 0,
-        in_end: int | None = None,
-    ) -> None:
-        """Write, then read, in one go."""
-        self._bus.writeto_then_readfrom(
-            address,
-            out_buffer,
-            in_buffer,
-            out_start=out_start,
-            out_end=len(out_buffer) if out_end is None else out_end,
-            in_start=in_start,
-            in_end=len(in_buffer) if in_end is None else in_end,
-        )

@@ -11,7 +11,6 @@ from drivers.boards.pi import PiOptions
 from drivers.boards.registry import BOARDS, board_options
 from drivers.boards.replay import ReplayColumn, ReplayOptions, check_header
 from drivers.boards.simulated import SimulatedOptions
-from drivers.emulation.by_driver import emulation
 from drivers.emulation.faults import FITS, amount_problem
 from drivers.interface import BoardError
 from drivers.registry import driver_type
@@ -55,7 +54,7 @@ def check_emulated(source: Source, board: BoardConfig, sensors: Sequence[SensorC
     if isinstance(board.options, PiOptions):
         return
     for position, sensor in enumerate(sensors):
-        if emulation(sensor.driver) is None:
+        if driver_type(sensor.driver).emulate is None:
             message = f"driver {quote(sensor.driver)} has no emulation: it needs a real board"
             source.error(("sensor", position, "driver"), message)
 

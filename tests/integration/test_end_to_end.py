@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from drivers.emulation.nrg_csv import write_nrg_csv
 from tests.integration import nrg_oracle
 from tests.integration.demo_runs import RunningDemo, running_demo
+from tests.support.nrg_csv import write_nrg_csv
 from tests.support.servers import eventually, shared_data
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.timeout(700)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drivers.boards import board_options, open_board
+from drivers.boards.registry import board_options, open_board
 from drivers.boards.replay import ReplayColumn
 from drivers.emulation.board import EmulatedBoard
 from drivers.iio import IioChannel

@@ -13,8 +13,7 @@ from typing import Annotated, Final
 
 from annotated_types import Ge, Le
 
-from drivers.driver_type import Claim, DriverType
-from drivers.emulation.hardware import Bench, TakeOff
+from drivers.driver_type import Claim, DriverType, EmulatedHardware, Remove
 from drivers.interface import (
     Board,
     BoardError,
@@ -161,15 +160,15 @@ class EmulatedSht31:
         return self._reply[:count]
 
 
-def emulate(bench: Bench, sensor: FittedSensor) -> TakeOff:
-    """Put a chip on the bench's bus whose air is the simulated or replayed one."""
+def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
+    """Add a chip to the bus whose air is the simulated or replayed one."""
 
     def air() -> tuple[float, float] | None:
-        temperature = bench.value(f"{sensor.name}.temperature")
-        humidity = bench.value(f"{sensor.name}.humidity")
+        temperature = hardware.value(f"{sensor.name}.temperature")
+        humidity = hardware.value(f"{sensor.name}.humidity")
         return None if temperature is None or humidity is None else (temperature, humidity)
 
-    return bench.put_chip(sensor.options.address, EmulatedSht31(air))
+    return hardware.add_chip(sensor.options.address, EmulatedSht31(air))
 
 
 # All that fieldgate needs to know. 0.1 s is the shortest interval the sensor can be read at.

@@ -127,7 +127,7 @@ def acme(make: type[Thermometer] = Thermometer, **changes: Any) -> DriverType:
         1.0,
         make,
         lambda options: (Claim(f"I2C address {options.address}", ("address",)),),
-        emulate=lambda bench, sensor: bench.put_chip(0x20, Chip()),
+        emulate=lambda hardware, sensor: hardware.add_chip(0x20, Chip()),
     )
     return replace(good, **changes)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drivers.boards import board_options, open_board
+from drivers.boards.registry import board_options, open_board
 from drivers.dht11 import Dht11, Dht11Options
 from drivers.emulation.dht import dht11_frame, frame_edges
 from drivers.hardware.dht_line import DhtLine, environment

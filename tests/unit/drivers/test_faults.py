@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drivers.boards import board_options, open_board
+from drivers.boards.registry import board_options, open_board
 from drivers.emulation.board import EmulatedBoard
 from drivers.emulation.faults import Fault, Faults
 from drivers.interface import ChecksumError, FittedSensor, ReadError

@@ -14,9 +14,9 @@ from contextlib import closing
 import pytest
 
 from drivers.boards.pi import PiBoard
-from drivers.gpsd import Fix, Gpsd, GpsdOptions, distance_m, parse_report, report_fix
+from drivers.gpsd import Gpsd, GpsdOptions, distance_m, parse_report, report_position
 from drivers.hardware.tcp_lines import TcpLines
-from drivers.interface import BoardError, LineStream, Measurement, ReadError
+from drivers.interface import BoardError, LineStream, Measurement, Position, ReadError
 from tests.unit.drivers.nmea import second, second_without_fix
 
 TPV = b'{"class":"TPV","mode":3,"time":"2026-03-01T00:00:0%d.000Z","lat":27.7%d,"lon":85.5,"altMSL":2101.5}\n'
@@ -30,15 +30,15 @@ def test_only_tpv_reports_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("report", "fix"),
+    ("report", "position"),
     [
-        ({"mode": 3, "lat": 1.5, "lon": 2.5, "altMSL": 10.0, "alt": 9.0}, Fix(1.5, 2.5, 10.0)),
-        ({"mode": 3, "lat": 1.5, "lon": 2.5, "alt": 9}, Fix(1.5, 2.5, 9.0)),
-        ({"mode": 2, "lat": 1, "lon": 2, "altMSL": 10.0}, Fix(1.0, 2.0, None)),
+        ({"mode": 3, "lat": 1.5, "lon": 2.5, "altMSL": 10.0, "alt": 9.0}, (1.5, 2.5, 10.0)),
+        ({"mode": 3, "lat": 1.5, "lon": 2.5, "alt": 9}, (1.5, 2.5, 9.0)),
+        ({"mode": 2, "lat": 1, "lon": 2, "altMSL": 10.0}, (1.0, 2.0, None)),
     ],
 )
-def test_fixes(report: dict[str, object], fix: Fix) -> None:
-    assert report_fix(report) == fix
+def test_fixes(report: dict[str, object], position: Position) -> None:
+    assert report_position(report) == position
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_fixes(report: dict[str, object], fix: Fix) -> None:
 )
 def test_no_fix(report: dict[str, object]) -> None:
     with pytest.raises(ReadError, match="no fix"):
-        report_fix(report)
+        report_position(report)
 
 
 class Script:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drivers.boards import board_options, open_board
+from drivers.boards.registry import board_options, open_board
 from drivers.interface import BoardError, FittedSensor
 from drivers.registry import driver_type
 from tests.support.masts import ALL_KINDS

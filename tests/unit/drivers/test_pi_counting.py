@@ -18,8 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drivers.boards import board_options
 from drivers.boards.pi import PiBoard, PiOptions
+from drivers.boards.registry import board_options
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions, fastest_hz
 from drivers.interface import BoardError, Diagnoses, ReadError
 from drivers.registry import driver_type

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from drivers.emulation.by_driver import emulation
 from drivers.registry import (
     DRIVERS,
     BrokenDriverError,
@@ -40,7 +39,7 @@ def test_a_package_brings_a_driver(packages: Packages) -> None:
 
 def test_without_an_emulation_it_is_refused_by_a_board_that_is_none(packages: Packages) -> None:
     packages.install("acme-drivers", "acme-thermometer = acme", acme=DRIVER)
-    assert emulation("acme-thermometer") is None
+    assert driver_type("acme-thermometer").emulate is None
     with pytest.raises(Exception, match="'acme-thermometer' can't be emulated"):
         simulated([fitted("shed", "acme-thermometer")])
 

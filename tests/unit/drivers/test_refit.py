@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from drivers import registry
 from drivers.boards.pi import PiBoard
 from drivers.emulation.board import EmulatedBoard
 from drivers.interface import BoardError, Driver, FittedSensor
@@ -83,12 +84,12 @@ def test_chips_and_lines_come_and_go_and_a_shared_chip_keeps_working() -> None:
         started(board, BARO)
 
 
-def test_what_is_refused_changes_nothing() -> None:
+def test_what_is_refused_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     board = simulated([CUP])
     board.clock.join()
-    unknown = FittedSensor("odd", "seismometer", object())
-    with pytest.raises(BoardError, match="'seismometer' can't be emulated"):
-        board.refit([unknown, TWIN])
+    monkeypatch.setitem(registry._loaded, "bp20", replace(driver_type("bp20"), emulate=None))
+    with pytest.raises(BoardError, match="'bp20' can't be emulated"):
+        board.refit([BARO, TWIN])
     cup = started(board, CUP)
     pass_time(board, 2)
     assert cup.read()[0].value > 0

@@ -6,7 +6,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from drivers.boards import BOARDS, board_options
+from drivers.boards.registry import BOARDS, board_options
 from drivers.interface import BoardError
 from drivers.registry import DRIVERS, UnknownDriverError, driver_type
 

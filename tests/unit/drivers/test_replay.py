@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from drivers.boards.replay import ReplayColumn
-from drivers.emulation.nrg_csv import write_nrg_csv
 from drivers.interface import BoardError, ReadError
 from tests.support.masts import NRG_COLUMNS, NRG_CUP, NRG_MAST, SECOND_NS, Sample, fitted, replayed, sample
+from tests.support.nrg_csv import write_nrg_csv
 
 STEP_KPA = 6.144 / 32768 * 21.79
 STEP_WM2 = 0.256 / 32768 * 100_000

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from cloud.wire.schema import Reading
-from drivers.emulation.nrg_csv import write_nrg_csv
 from drivers.interface import FittedSensor
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
@@ -24,6 +23,7 @@ from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
 from tests.support.masts import NRG_COLUMNS, NRG_MAST, replayed
+from tests.support.nrg_csv import write_nrg_csv
 from tests.support.servers import eventually
 from tests.unit.drivers.test_replay import REAL_FILE
 

@@ -207,7 +207,7 @@ def test_speed_is_an_upper_bound_on_an_absolute_schedule() -> None:
 
 def test_lost_time_is_caught_up() -> None:
     # A minute was lost, and more.
-    clock = SteppedClock(START, None, 10.0, lambda _start, _end: None, anchor=time.monotonic() - 70)
+    clock = SteppedClock(START, None, 10.0, lambda _start, _end: None, anchor_s=time.monotonic() - 70)
     clock.join()
     begin = time.monotonic()
     for second in range(1, 601):

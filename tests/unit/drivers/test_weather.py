@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers.boards import Site, board_options, open_board
-from drivers.emulation.nrg_csv import HEADER, write_nrg_csv
-from drivers.emulation.weather import Weather, WeatherWorld, cos_zenith, noise
+from drivers.boards.registry import board_options, open_board
+from drivers.emulation.environment import Site
+from drivers.emulation.weather import SimulatedEnvironment, Weather, cos_zenith, noise
 from drivers.interface import BoardError, ReadError
 from tests.support.masts import ALL_KINDS, SECOND_NS, fitted, sample, simulated
+from tests.support.nrg_csv import HEADER, write_nrg_csv
 
 HILL = Site(27.7, 85.5, 2100.0)
 NOON_S = datetime(2026, 3, 20, 6, 25, tzinfo=UTC).timestamp()
@@ -48,8 +49,8 @@ def test_the_same_seed_gives_the_same_series_and_another_seed_another() -> None:
 
 
 def test_weather_doesnt_depend_on_where_the_series_starts() -> None:
-    early = WeatherWorld(Weather(1, HILL), 0, {"cup": 50.0})
-    late = WeatherWorld(Weather(1, HILL), 500 * SECOND_NS, {"cup": 50.0})
+    early = SimulatedEnvironment(Weather(1, HILL), 0, {"cup": 50.0})
+    late = SimulatedEnvironment(Weather(1, HILL), 500 * SECOND_NS, {"cup": 50.0})
     for channel in ("cup.wind_speed", "baro.pressure", "sun.irradiance"):
         assert early.value(channel, 777 * SECOND_NS) == late.value(channel, 777 * SECOND_NS)
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from drivers.boards import board_options, open_board
+from drivers.boards.registry import board_options, open_board
 from drivers.emulation.board import EmulatedBoard
 from drivers.interface import Board, EdgeCounter, Edges, ReadError
 from gateway.commands.doctor.command import print_findings

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from drivers.emulation.by_driver import emulation
 from drivers.registry import DRIVERS, driver_type
 from gateway import cli
 from gateway.commands import init
@@ -67,7 +66,7 @@ def test_every_driver_gets_a_file_that_is_right(driver: str, target: Path) -> No
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_what_is_taken_out_of_its_comment_is_what_holds_anyway(driver: str, target: Path) -> None:
     """Each default as the file shows it is the default."""
-    if emulation(driver) is None:
+    if driver_type(driver).emulate is None:
         pytest.skip("has no emulation")
     place = ["--latitude", "27.7", "--longitude", "85.5"]
     arguments = ["init", "--id", "m", "--board", "simulated", "--sensor", f"one={driver}:{_given(driver)}"]
