@@ -1,7 +1,7 @@
-"""The line and column of each key of a TOML text: tomllib gives values without places. Pure: no I/O.
+"""Where each key of a TOML text stands: tomllib gives values without places. Pure: no I/O.
 
-Used by the gateway's config and by the rules of alerts. It follows every text that tomllib reads; of another
-it gives the places before the first mistake.
+For the lines of problems (the gateway's config, the rules of alerts) and for edits of a config. It follows
+every text that tomllib reads; of another it gives the places before the first mistake.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Lines:
     def of(self, path: KeyPath) -> Place:
         """The place of a key; of the nearest table around it where the key isn't there."""
         if self._offsets is None:
-            self._offsets = _Scan(self._text).offsets
+            self._offsets = Scan(self._text).keys
         around = (path[:end] for end in range(len(path), 0, -1))
         offset = next((self._offsets[each] for each in around if each in self._offsets), 0)
         return self._text.count("\n", 0, offset) + 1, offset - self._text.rfind("\n", 0, offset)
@@ -62,11 +62,16 @@ def split_key(text: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-class _Scan:
-    """One pass over a text. ``offsets`` has where each key is mentioned first: a table's own heading."""
+class Scan:
+    """One pass over a text.
+
+    ``keys`` has where each key is mentioned first (a table's own heading, an array's element); ``values``
+    where each value behind a = begins and ends, and those within it. In characters from 0.
+    """
 
     def __init__(self, text: str) -> None:
-        self.offsets: dict[KeyPath, int] = {}
+        self.keys: dict[KeyPath, int] = {}
+        self.values: dict[KeyPath, tuple[int, int]] = {}
         self._text = text
         self._at = 0
         # How many elements each array of tables has so far; a heading speaks of its last one.
@@ -99,12 +104,12 @@ class _Scan:
         path: KeyPath = ()
         for depth, part in enumerate(parts, 1):
             path += (part,)
-            self.offsets.setdefault(path, start)
+            self.keys.setdefault(path, start)
             if found[1] == "[[" and depth == len(parts):
                 self._elements[path] = self._elements.get(path, 0) + 1
             if path in self._elements:
                 path += (self._elements[path] - 1,)
-                self.offsets.setdefault(path, start)
+                self.keys.setdefault(path, start)
         return path
 
     def _pair(self, table: KeyPath) -> KeyPath:
@@ -113,31 +118,34 @@ class _Scan:
         path = table
         for part in split_key(self._take(_KEY)[0]):
             path += (part,)
-            self.offsets.setdefault(path, start)
+            self.keys.setdefault(path, start)
         self._take(_EQUALS)
         return path
 
     def _value(self, path: KeyPath) -> None:
         """Note all keys and elements within a value, and move behind it. Not recursive: it may be deep."""
-        # Open arrays with the position of their next element, open inline tables with None.
-        within: list[tuple[KeyPath, int | None]] = []
+        # Path, start, and the position of the next element in an open array; None in an open inline table.
+        within: list[tuple[KeyPath, int, int | None]] = []
         while True:
+            start = self._at
             if self._at_one_of("[{"):
-                within.append((path, 0 if self._text[self._at] == "[" else None))
+                within.append((path, start, 0 if self._text[start] == "[" else None))
                 self._at += 1
             else:
-                self._take(_SCALAR)
+                # What ends a bare value may have spaces before it.
+                self.values[path] = (start, start + len(self._take(_SCALAR)[0].rstrip()))
             while within and self._ends():
-                within.pop()
+                table, start, _ = within.pop()
+                self.values[table] = (start, self._at)
             if not within:
                 return
-            table, position = within[-1]
+            table, start, position = within[-1]
             if position is None:
                 path = self._pair(table)
             else:
                 path = (*table, position)
-                within[-1] = (table, position + 1)
-                self.offsets.setdefault(path, self._at)
+                within[-1] = (table, start, position + 1)
+                self.keys.setdefault(path, self._at)
 
     def _ends(self) -> bool:
         """Move to the next element of an array or inline table; True behind the last one."""

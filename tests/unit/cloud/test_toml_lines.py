@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloud.toml_lines import KeyPath, Lines, Place, split_key
+from cloud.toml_lines import KeyPath, Lines, Place, Scan, split_key
 
 TEXT: Final = '''\
 # a mast
@@ -85,6 +85,18 @@ def test_every_key_of_every_style_has_its_place() -> None:
     lines = Lines(TEXT)
     assert set(_paths(tomllib.loads(TEXT))) == {(), *PLACES}
     assert {path: lines.of(path) for path in PLACES} == PLACES
+
+
+def test_values_begin_and_end_where_they_are_written() -> None:
+    scan = Scan(TEXT)
+    texts = {path: TEXT[start:end] for path, (start, end) in scan.values.items()}
+    assert texts["top",] == "1"
+    assert texts["sensor", 0, "range"] == "[ # [1]\n  0,\n  # 3\n  [ 75, 1979-05-27 07:32:00 ], ]"
+    assert texts["sensor", 0, "range", 1, 1] == "1979-05-27 07:32:00"
+    assert texts["sensor", 1, "text"] == '"""\n[[sensor]]\nname = "no""""'
+    assert texts["sensor", 1, "adc", "more", "deep"] == "{ x = [] }"
+    headings = {("sensor",), ("sensor", 0), ("gateway",), ("gateway", "where"), ("a b",)}
+    assert not headings & texts.keys()
 
 
 def test_a_key_that_is_not_there_has_the_place_of_its_table() -> None:

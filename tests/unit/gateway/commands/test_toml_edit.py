@@ -75,6 +75,12 @@ def test_a_value_is_replaced_and_missing_keys_follow_the_calibration() -> None:
             b'[[sensor]]\nquality.slope = 2\nname = "cup"\nrange = [ # slope = 3\n 0, 75 ]\nslope = 1\n',
             b'[[sensor]]\nquality.slope = 2\nname = "cup"\nrange = [ # slope = 3\n 0, 75 ]\nslope = 0.761\n',
         ),
+        # Tables of others between the sensors.
+        (
+            b'[[sensor]]\nname = "b"\n[mqtt]\nport = 1\n[[sensor]]\nname = "cup" # 2\n[clock]\n[[sensor]]\n',
+            b'[[sensor]]\nname = "b"\n[mqtt]\nport = 1\n[[sensor]]\nname = "cup" # 2\nslope = 0.761\n'
+            b"[clock]\n[[sensor]]\n",
+        ),
         # A text of several lines that looks like a table.
         (
             b'[[sensor]]\nname = "cup"\nlab = """\n[[sensor]]\nslope = 7\n"""\n',
