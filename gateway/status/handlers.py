@@ -21,7 +21,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from gateway.clock.manual_time import ManualTime
 from gateway.quality.reasons import QUALITIES, REASONS
-from gateway.status import metrics
 from gateway.status.source import Answers
 from gateway.status.tokens import WINDOW_S, Gate, Verdict
 from gateway.system.host import resident_bytes
@@ -140,8 +139,11 @@ class Request(BaseHTTPRequestHandler):
             told = {"boot_ms": self._listener.answers.clock.boot_ms()}
             self._send("application/json", json.dumps(told).encode())
         elif address.path == "/metrics":
+            # Only where it is scraped: prometheus_client takes 4 MB.
+            from gateway.status import metrics
+
             text = metrics.render(self._listener.answers.status(), resident_bytes())
-            self._send(metrics.CONTENT_TYPE, text.encode())
+            self._send(metrics.CONTENT_TYPE, text)
         else:
             self._send_text(f"here are {', '.join(_PATHS)} and /healthz", HTTPStatus.NOT_FOUND)
 

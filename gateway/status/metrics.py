@@ -1,4 +1,4 @@
-"""The daemon's status as Prometheus' text format (version 0.0.4). Pure.
+"""The daemon's status as Prometheus' text format (version 0.0.4), by prometheus_client. Pure.
 
 Names are base units with their suffix; a counter begins at 0 with each start of the daemon. What is unknown
 is left out, never 0.
@@ -6,103 +6,104 @@ is left out, never 0.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-_COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
-    "sampled": ("fieldgate_sampled_total", "Readings sampled since the start."),
-    "confirmed": ("fieldgate_confirmed_total", "Records that Kafka has confirmed."),
-    "spilled": ("fieldgate_spilled_total", "Records that went to the outbox."),
-    "drained": ("fieldgate_drained_total", "Records of the outbox that Kafka has confirmed."),
-    "dead_letters": ("fieldgate_dead_letters_total", "Messages that were refused, with their reason."),
-    "broker_dropped": ("fieldgate_broker_dropped_total", "Messages the local broker dropped, whoever's."),
-    "sampler_restarts": ("fieldgate_sampler_restarts_total", "Samplers started again after a failure."),
+# fieldgate_KEY_total, by the status's key.
+_COUNTERS: Final = {
+    "sampled": "Readings sampled.",
+    "confirmed": "Records confirmed by Kafka.",
+    "spilled": "Records stored in the outbox.",
+    "drained": "Records of the outbox confirmed by Kafka.",
+    "dead_letters": "Messages refused and published as dead letters.",
+    "broker_dropped": "Messages dropped by the local broker, of all its clients.",
+    "sampler_restarts": "Restarts of samplers after a failure.",
 }
-_GAUGES: Final[Mapping[str, tuple[str, str]]] = {
-    "in_flight": ("fieldgate_in_flight_records", "Records on their way to Kafka."),
-    "held": ("fieldgate_held_records", "Records that wait for the clock to be set."),
-    "outbox_records": ("fieldgate_outbox_records", "Records in the outbox."),
-    "outbox_bytes": ("fieldgate_outbox_bytes", "Size of the outbox."),
-    "outbox_max_bytes": ("fieldgate_outbox_max_bytes", "What the outbox may grow to."),
-    "outbox_memory_records": (
-        "fieldgate_outbox_memory_records",
-        "Records kept in memory, for the disk fails.",
+_GAUGES: Final = {
+    "fieldgate_in_flight_records": ("in_flight", "Records sent to Kafka and not yet confirmed."),
+    "fieldgate_held_records": ("held", "Records held until the clock is synchronised."),
+    "fieldgate_outbox_records": ("outbox_records", "Records in the outbox."),
+    "fieldgate_outbox_bytes": ("outbox_bytes", "Size of the outbox in bytes."),
+    "fieldgate_outbox_max_bytes": ("outbox_max_bytes", "Largest size of the outbox in bytes."),
+    "fieldgate_outbox_memory_records": ("outbox_memory_records", "Records in memory because the disk fails."),
+    "fieldgate_kafka_confirmed_age_seconds": (
+        "kafka_confirmed_ago_s",
+        "Time since Kafka confirmed a record.",
     ),
-    "kafka_confirmed_ago_s": ("fieldgate_kafka_confirmed_age_seconds", "Since Kafka confirmed anything."),
-    "samplers_abandoned": ("fieldgate_samplers_abandoned", "Samplers whose driver hangs."),
-    "uptime_s": ("fieldgate_uptime_seconds", "Since the daemon's start."),
-}
-_VITALS: Final[Mapping[str, tuple[str, str]]] = {
-    "disk_free_bytes": ("fieldgate_disk_free_bytes", "Free on the outbox's file system."),
-    "cpu_celsius": ("fieldgate_cpu_temperature_celsius", "Of the processor."),
-    "load": ("fieldgate_load1", "Load average over one minute."),
+    "fieldgate_samplers_abandoned": ("samplers_abandoned", "Samplers abandoned because their driver hangs."),
+    "fieldgate_uptime_seconds": ("uptime_s", "Time since the daemon's start in seconds."),
+    "fieldgate_disk_free_bytes": ("disk_free_bytes", "Free space of the outbox's file system in bytes."),
+    "fieldgate_cpu_temperature_celsius": ("cpu_celsius", "CPU temperature in degrees Celsius."),
+    "fieldgate_load1": ("load", "Load average over one minute."),
+    "process_resident_memory_bytes": ("resident", "Resident memory size in bytes."),
 }
 _UPLINKS: Final = ("healthy", "draining", "spilling", "metered")
 
 
-def render(status: Mapping[str, Any], resident: int | None = None) -> str:
+def render(status: Mapping[str, Any], resident: int | None = None) -> bytes:
     """The exposition of one status; ``resident`` is the process's memory in bytes."""
-    return "\n".join([*_lines(status, resident), ""])
+    return generate_latest(_Snapshot(status, resident))
 
 
-def _lines(status: Mapping[str, Any], resident: int | None) -> Iterator[str]:
-    machine = status.get("machine") or {}
-    yield from _head("fieldgate_build_info", "gauge", "Which version runs; always 1.")
-    labels = {"version": machine.get("version", "unknown"), "gateway": status.get("gateway", "")}
-    yield _sample("fieldgate_build_info", labels, 1)
-    for kind, names in (("counter", _COUNTERS), ("gauge", _GAUGES)):
-        for key, (name, told) in names.items():
-            yield from _one(name, kind, told, status.get(key))
-    for key, (name, told) in _VITALS.items():
-        yield from _one(name, "gauge", told, machine.get(key))
-    yield from _one("process_resident_memory_bytes", "gauge", "Of the daemon.", resident)
-    synced, connected = status.get("clock") == "synced", bool(status.get("mqtt_connected"))
-    yield from _one("fieldgate_clock_synced", "gauge", "1 once the time is known.", synced)
-    yield from _one("fieldgate_broker_connected", "gauge", "1 with the local broker there.", connected)
-    yield from _head("fieldgate_uplink", "gauge", "1 for the state the uplink is in.")
-    for state in _UPLINKS:
-        yield _sample("fieldgate_uplink", {"state": state}, status.get("uplink") == state)
-    yield from _channels(status.get("channels") or {})
+class _Snapshot(Collector):
+    """The metrics of one status."""
+
+    def __init__(self, status: Mapping[str, Any], resident: int | None) -> None:
+        self._machine: Mapping[str, Any] = status.get("machine") or {}
+        self._status: Mapping[str, Any] = {**self._machine, **status, "resident": resident}
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        status = self._status
+        build = {"version": self._machine.get("version", "unknown"), "gateway": status.get("gateway", "")}
+        yield _gauge("fieldgate_build_info", "Installed version; always 1.", (build, 1))
+        for key, text in _COUNTERS.items():
+            if (value := status.get(key)) is not None:
+                yield CounterMetricFamily(f"fieldgate_{key}", text, value)
+        for name, (key, text) in _GAUGES.items():
+            if (value := status.get(key)) is not None:
+                yield _gauge(name, text, ({}, value))
+        synced, connected = status.get("clock") == "synced", bool(status.get("mqtt_connected"))
+        yield _gauge("fieldgate_clock_synced", "1 once the clock is synchronised.", ({}, synced))
+        yield _gauge("fieldgate_broker_connected", "1 while connected to the broker.", ({}, connected))
+        uplinks = (({"state": state}, status.get("uplink") == state) for state in _UPLINKS)
+        yield _gauge("fieldgate_uplink", "1 for the state of the uplink, else 0.", *uplinks)
+        yield from _readings(status.get("channels") or {})
 
 
-def _channels(channels: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _readings(channels: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
     """The last reading of each channel. A missing value has no sample, its quality does."""
-    ordered = [(name, channels[name]) for name in sorted(channels)]
-    yield from _head("fieldgate_reading_value", "gauge", "Last value, in the channel's unit.")
-    for name, last in ordered:
-        if last.get("value") is not None:
-            labels = {"channel": name, "unit": last.get("unit")}
-            yield _sample("fieldgate_reading_value", labels, last["value"])
-    yield from _head("fieldgate_reading_quality", "gauge", "QARTOD flag of the last reading, 1 to 9.")
-    for name, last in ordered:
-        yield _sample("fieldgate_reading_quality", {"channel": name}, last.get("quality", 2))
-    yield from _head("fieldgate_reading_timestamp_seconds", "gauge", "Event time of the last reading.")
-    for name, last in ordered:
-        moment = datetime.fromisoformat(str(last["time"])).timestamp()
-        yield _sample("fieldgate_reading_timestamp_seconds", {"channel": name}, moment)
+    last = [({"channel": name}, channels[name]) for name in sorted(channels)]
+    yield _gauge(
+        "fieldgate_reading_value",
+        "Value of the last reading, in the channel's unit.",
+        *(
+            ({**channel, "unit": str(each.get("unit"))}, each["value"])
+            for channel, each in last
+            if each.get("value") is not None
+        ),
+    )
+    yield _gauge(
+        "fieldgate_reading_quality",
+        "QARTOD flag of the last reading: 1 good, 2 not evaluated, 3 suspect, 4 fail, 9 missing.",
+        *((channel, each.get("quality", 2)) for channel, each in last),
+    )
+    yield _gauge(
+        "fieldgate_reading_timestamp_seconds",
+        "Event time of the last reading in seconds since 1970.",
+        *((channel, datetime.fromisoformat(str(each["time"])).timestamp()) for channel, each in last),
+    )
 
 
-def _one(name: str, kind: str, told: str, value: float | None) -> Iterator[str]:
-    if value is not None:
-        yield from _head(name, kind, told)
-        yield _sample(name, {}, value)
-
-
-def _head(name: str, kind: str, told: str) -> Iterator[str]:
-    yield f"# HELP {name} {told}"
-    yield f"# TYPE {name} {kind}"
-
-
-def _sample(name: str, labels: Mapping[str, object], value: float) -> str:
-    inside = ",".join(f'{label}="{_escaped(str(text))}"' for label, text in labels.items())
-    number = float(value)
-    shown = repr(int(number)) if number.is_integer() and math.fabs(number) < 2**53 else repr(number)
-    return f"{name}{{{inside}}} {shown}" if inside else f"{name} {shown}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _gauge(name: str, text: str, *samples: tuple[dict[str, str], float]) -> Metric:
+    family = Metric(name, text, "gauge")
+    for labels, value in samples:
+        family.add_sample(name, labels, value)
+    return family

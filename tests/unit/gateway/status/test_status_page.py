@@ -92,16 +92,16 @@ def test_metrics_in_prometheus_text_format(connection: http.client.HTTPConnectio
     assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
     lines = text.splitlines()
     for line in (
-        'fieldgate_build_info{version="0.1.0",gateway="mast-07"} 1',
+        'fieldgate_build_info{gateway="mast-07",version="0.1.0"} 1.0',
         "# TYPE fieldgate_sampled_total counter",
-        "fieldgate_sampled_total 120",
+        "fieldgate_sampled_total 120.0",
         "fieldgate_kafka_confirmed_age_seconds 1.5",
-        'fieldgate_uplink{state="draining"} 1',
-        'fieldgate_uplink{state="healthy"} 0',
-        "fieldgate_clock_synced 1",
+        'fieldgate_uplink{state="draining"} 1.0',
+        'fieldgate_uplink{state="healthy"} 0.0',
+        "fieldgate_clock_synced 1.0",
         'fieldgate_reading_value{channel="cup.wind_speed",unit="m/s"} 7.235',
-        'fieldgate_reading_quality{channel="dht.temperature"} 9',
-        'fieldgate_reading_timestamp_seconds{channel="cup.wind_speed"} 1780000020.5',
+        'fieldgate_reading_quality{channel="dht.temperature"} 9.0',
+        'fieldgate_reading_timestamp_seconds{channel="cup.wind_speed"} 1.7800000205e+09',
     ):
         assert line in lines
     # What nobody knows has no sample.
@@ -110,10 +110,13 @@ def test_metrics_in_prometheus_text_format(connection: http.client.HTTPConnectio
     assert 'fieldgate_reading_value{channel="dht.temperature"' not in text
     families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(families) == len(set(families))
+    # Only what the status has: no metrics of Python's own, no time a counter began.
+    assert all(name.startswith("fieldgate_") or name == "process_resident_memory_bytes" for name in families)
+    assert "_created" not in text
 
 
 def test_labels_are_escaped() -> None:
-    assert r'gateway="a\"b\\c\nd"' in render({**STATUS, "gateway": 'a"b\\c\nd'})
+    assert r'gateway="a\"b\\c\nd"' in render({**STATUS, "gateway": 'a"b\\c\nd'}).decode()
 
 
 def test_health_is_about_what_a_new_process_might_mend(
