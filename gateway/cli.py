@@ -1,6 +1,7 @@
-"""The command line. Each command's module is imported only when it is called, so that ``--help`` is quick.
+"""The command line: where each command stands. Its module is imported only when it is called.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+A command's module has ``add_arguments(parser)`` and ``run(arguments)``, which returns the exit code or raises
+an error whose message is for the user. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -8,16 +9,166 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final, NamedTuple, Protocol, cast
 
-from gateway.commands import config, daemon, upkeep
-from gateway.commands.dispatch import HANDED_ON, list_for_help
-from gateway.commands.outcome import FAILED, INTERRUPTED, say
-from gateway.commands.provision import command
+from gateway.commands.arguments import FAILED, INTERRUPTED, CommandError, fail
+
+
+class CommandModule(Protocol):
+    """What a command's module has."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare its arguments."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do it; the exit code."""
+
+
+class Command(NamedTuple):
+    """Where a command stands below ``gateway.commands``, empty where it parses its arguments itself.
+
+    ``needs`` are packages that not every installation has, with what to do where one is missing.
+    """
+
+    module: str
+    help: str
+    needs: tuple[str, ...] = ()
+    remedy: str = ""
+
+
+COMMANDS: Final = {
+    "run": Command("run", "the daemon on the mast"),
+    "check": Command("check", "validate a config file: each problem with file, line and key"),
+    "read": Command(
+        "read", "one reading of each sensor: raw, value, quality and why; from the daemon where one runs"
+    ),
+    "init": Command("init", "write a commented config for chosen sensors, to be filled in"),
+    "schema": Command("schema", "the config's JSON Schema, for editors"),
+    "doctor": Command("doctor.command", "whether this machine is ready for a config"),
+    "support-bundle": Command(
+        "support.command", "one file for whoever supports you: logs, config, findings, without secrets"
+    ),
+    "status": Command(
+        "status", "what the running daemon does; with --bootstrap-servers what became of all readings"
+    ),
+    "phone": Command("phone", "open the status page to a phone for an hour: a QR code with its address"),
+    "provision": Command(
+        "provision.command", "create what Kafka and Mosquitto need; doing it again changes nothing"
+    ),
+    "calibrations": Command("calibrations", "which calibration was in force when, on each channel"),
+    "self-report": Command("self_report", "how the mast is, as an event and a line; each day by a timer"),
+    "uplink": Command(
+        "uplink.command",
+        "reset the modem or reboot when Kafka has been away for long, as [uplink] says; by a timer",
+    ),
+    "outbox": Command("outbox.command", "stats, export, import, drain of what waits on this machine"),
+    "commission": Command("commissioning.command", "each sensor with the installer, and a signed report"),
+    "swap": Command("commissioning.swap_command", "another instrument in a sensor's place"),
+    "jobs": Command(
+        "", "run the Spark jobs: jobs run ingest statistics …", ("pyspark",),
+        "the Spark jobs need the extra 'spark': pip install 'fieldgate[spark]'",
+    ),
+    "query": Command(
+        "", "SQL over the tables of a lake", ("duckdb", "deltalake"),
+        "queries need the extra 'analyst': pip install 'fieldgate[analyst]'",
+    ),
+    "demo": Command(
+        "demo.command", "everything on this machine, with a live view", ("pyspark", "duckdb"),
+        "the demo runs the whole pipeline: from a clone, with make run",
+    ),
+}  # fmt: skip
+"""In the order of ``--help``."""
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """The parser of a command that has one in its module."""
+    command = COMMANDS[name]
+    description = f"{command.help[0].upper()}{command.help[1:]}."
+    own = argparse.ArgumentParser(prog=f"fieldgate {name}", description=description)
+    _module(command).add_arguments(own)
+    return own
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of ``fieldgate`` itself: for ``--help``, ``--version`` and wrong usage."""
+    top = argparse.ArgumentParser(
+        prog="fieldgate", description="Field gateway for met masts, and the streaming pipeline behind it."
+    )
+    top.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        commands.add_parser(name, help=command.help, add_help=False)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code. Wrong usage ends with SystemExit(2), as argparse does."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        if not given or given[0] not in COMMANDS:
+            parser().parse_args(given)
+            return FAILED
+        return _run(given[0], given[1:])
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (… | head). Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        # The daemon's log needs the traceback of what it doesn't handle.
+        if given[0] == "run" or not isinstance(error, _expected()):
+            raise
+        return fail(error, getattr(error, "code", FAILED))
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    command = COMMANDS[name]
+    if any(find_spec(package) is None for package in command.needs):
+        return fail(command.remedy)
+    if name in _PASSED_ON:
+        return _PASSED_ON[name](arguments)
+    parsed = parser_of(name).parse_args(arguments)
+    return _module(command).run(parsed)
+
+
+def _module(command: Command) -> CommandModule:
+    return cast(CommandModule, import_module(f"gateway.commands.{command.module}"))
+
+
+def _jobs(arguments: Sequence[str]) -> int:
+    sys.stdout.flush()
+    # In place of this process, so that signals and the exit code are the jobs' own.
+    # -P: a folder here that happens to be called spark_jobs is not meant.
+    return os.execv(sys.executable, (sys.executable, "-P", "-m", "spark_jobs", *arguments))  # noqa: S606
+
+
+def _query(arguments: Sequence[str]) -> int:
+    from cloud.lake.query import run
+
+    return run(list(arguments))
+
+
+_PASSED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {"jobs": _jobs, "query": _query}
+"""Commands that parse their arguments themselves."""
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    """Errors whose message is all that a user needs; imported only when something was raised."""
+    from buffer.errors import OutboxError
+    from cloud.errors import CloudError
+    from drivers.interface import DriverError
+    from gateway.config import ConfigError
+    from gateway.status.client import NoStatus
+
+    return CommandError, ConfigError, NoStatus, OutboxError, CloudError, DriverError
 
 
 class _Version(argparse.Action):
-    """Prints the installed version; looking it up costs too much to do it for every call."""
+    """Prints the installed version; finding it costs too much to do it for every call."""
 
     def __call__(
         self,
@@ -28,49 +179,8 @@ class _Version(argparse.Action):
     ) -> None:
         from importlib.metadata import version
 
-        say(f"fieldgate {version('fieldgate')}")
+        print(f"fieldgate {version('fieldgate')}")
         parser.exit()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="fieldgate", description="Field gateway for met masts, and the streaming pipeline behind it."
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    # In the order of --help.
-    daemon.add_run(commands)
-    config.add_check(commands)
-    daemon.add_read(commands)
-    config.add_init(commands)
-    config.add_schema(commands)
-    upkeep.add_doctor(commands)
-    upkeep.add_support_bundle(commands)
-    daemon.add_status(commands)
-    daemon.add_phone(commands)
-    command.add_provision(commands)
-    config.add_calibrations(commands)
-    upkeep.add_self_report(commands)
-    upkeep.add_uplink(commands)
-    list_for_help(commands)
-    return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code. Wrong usage ends with SystemExit(2), as argparse does."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    try:
-        if given and given[0] in HANDED_ON:
-            return HANDED_ON[given[0]](given[1:])
-        parsed = _parser().parse_args(given)
-        code: int = parsed.action(parsed)
-        return code
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader went away (… | head). Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -12,9 +13,9 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from cloud.errors import CloudError
 from cloud.kafka.run_accounts import Books, RunAccount
 from cloud.kafka.topic_scan import read_books
+from gateway.commands.arguments import FAILED, OK
 from gateway.commands.progress import Progress
 
 _COUNTS: Final = (
@@ -81,37 +82,32 @@ def _moment(at_ms: int | None) -> str:
     return "–" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%m-%d %H:%M:%SZ")
 
 
-def run(
-    bootstrap_servers: str, *, gateway: str | None, topics: Sequence[str], properties: Mapping[str, str],
-    timeout_s: float, json_output: bool,
-) -> int:  # fmt: skip
-    """Print the accounts: 0, or 1 where something is unaccounted or Kafka can't be read."""
+def run(arguments: argparse.Namespace) -> int:
+    """Print the accounts: 0, or 1 where something is unaccounted. Raises CloudError."""
     progress = Progress("records read")
     try:
         books = read_books(
-            bootstrap_servers,
-            gateway=gateway,
-            topics=topics or None,
-            properties=properties,
-            timeout_s=timeout_s,
+            arguments.bootstrap_servers,
+            gateway=arguments.gateway,
+            topics=arguments.topics or None,
+            properties=dict(arguments.properties),
+            timeout_s=arguments.timeout,
             progress=progress,
         )
-    except CloudError as error:
+    finally:
         progress.end()
-        sys.stderr.write(f"fieldgate: {error}\n")
-        return 1
-    progress.end()
     accounts = books.accounts()
-    answer = as_json(books, accounts)
-    if json_output:
-        sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+    result = as_json(books, accounts)
+    if arguments.json:
+        print(json.dumps(result, indent=2))
     else:
-        # A wide table is cut at 80 columns when it is piped: nobody wants that in a file.
+        # Piped, a wide table would be cut at 80 columns.
         console = Console() if sys.stdout.isatty() else Console(width=200)
         if accounts:
             console.print(_table(accounts))
         else:
-            console.print("no runs and no readings" + ("" if gateway is None else f" of {gateway}"))
+            of = "" if arguments.gateway is None else f" of {arguments.gateway}"
+            console.print(f"no runs and no readings{of}")
         for topic, count in sorted(books.unreadable.items()):
             console.print(f"{topic}: {count:,} records are not what the topic is for", highlight=False)
-    return 0 if answer["balanced"] else 1
+    return OK if result["balanced"] else FAILED

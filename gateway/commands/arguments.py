@@ -1,23 +1,59 @@
-"""Arguments that several commands take."""
+"""What commands share: options and types of arguments, exit codes, and how a failure is reported."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+import tomllib
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from gateway.commands.cli_types import pair, positive
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
 
 CONFIG_PATH: Final = Path("/etc/fieldgate/gateway.toml")
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-"""Where a command is added."""
+Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+class CommandError(Exception):
+    """A command can't do what it is for; the message gives the reason and the remedy."""
+
+    code = FAILED
+    """The exit code."""
+
+
+def fail(why: Exception | str, code: int = FAILED) -> int:
+    """Print on standard error why it can't be done; the exit code."""
+    # A config's problems begin with their file and line, for editors.
+    sys.stderr.write(f"{why}\n" if hasattr(why, "problems") else f"fieldgate: {why}\n")
+    return code
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """``--config``: the gateway's file."""
     parser.add_argument(
         "-c", "--config", type=Path, default=CONFIG_PATH, metavar="FILE", help=f"default: {CONFIG_PATH}"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, meaning: str = "for programs") -> None:
+    """``--json``: the result as JSON."""
+    parser.add_argument("--json", action="store_true", help=meaning)
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """``--set``: keys put over the file's, as a list of pairs."""
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        metavar="KEY=VALUE",
+        type=override,
+        action="append",
+        default=[],
+        help="override a key of the file, e.g. mqtt.port=1884 (repeatable)",
     )
 
 
@@ -35,7 +71,64 @@ def add_properties(parser: argparse._ActionsContainer) -> None:
 
 
 def add_timeout(parser: argparse._ActionsContainer) -> None:
-    """``--timeout``: how long Kafka may take to answer, in seconds."""
+    """``--timeout``: how long Kafka may take to respond, in seconds."""
     parser.add_argument(
         "--timeout", type=positive, default=10.0, metavar="S", help="seconds to wait for Kafka (default: 10)"
     )
+
+
+def override(text: str) -> tuple[str, object]:
+    """``key=value``: the value as TOML where it is that, else as a string."""
+    key, value = pair(text)
+    if "\n" in value:
+        return key, value
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+def pair(text: str) -> tuple[str, str]:
+    """``key=value``."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def positive(text: str) -> float:
+    """A finite number above 0."""
+    number = _number(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def not_negative(text: str) -> float:
+    """A finite number, 0 or above."""
+    number = _number(text)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
+    return number
+
+
+def count(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def port(text: str) -> int:
+    """A port number, 1 to 65535."""
+    number = count(text)
+    if number > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 1 to 65535")
+    return number

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from rich.console import Console
@@ -15,13 +14,9 @@ from rich.text import Text
 
 from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
 from cloud.wire.fields import format_time
-from gateway.calibration.history import (
-    UnreadableHistory,
-    channel_records,
-    history_path,
-    read_history,
-)
-from gateway.config import ConfigError, load
+from gateway.calibration.history import UnreadableHistory, channel_records, history_path, read_history
+from gateway.commands.arguments import OK, CommandError, add_config, add_json
+from gateway.config import load
 
 State = Literal["ended", "in force", "until reload", "from reload"]
 
@@ -101,27 +96,28 @@ def _minute(time_us: int) -> str:
     return format_time(time_us)[:16].replace("T", " ") + "Z"
 
 
-def run(path: Path, *, json_output: bool) -> int:
-    """Print the history beside a config's outbox: 0, or 1 where the config or the history can't be read."""
-    try:
-        config = load(path)
-    except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The config."""
+    add_config(parser)
+    add_json(parser, "the records as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the history beside a config's outbox. Raises ConfigError, CommandError."""
+    config = load(arguments.config)
     place = history_path(config)
     try:
         known = standing(read_history(place), channel_records(config))
     except UnreadableHistory as error:
-        sys.stderr.write(f"fieldgate: {error}; the daemon sets it aside at its next start\n")
-        return 1
-    if json_output:
+        raise CommandError(f"{error}; the daemon sets it aside at its next start") from error
+    if arguments.json:
         answer: list[dict[str, Any]] = [
             {**json.loads(encode_channel(each.record)), "state": each.state} for each in known
         ]
-        sys.stdout.write(json.dumps(answer, indent=2) + "\n")
-        return 0
+        print(json.dumps(answer, indent=2))
+        return OK
     if not place.exists():
-        sys.stdout.write(f"no history yet: the daemon writes {place} when it starts\n")
+        print(f"no history yet: the daemon writes {place} when it starts")
     # A narrow terminal breaks the lines; figures that are cut off would be of no use.
     Console(width=_WIDTH).print(_table(known))
-    return 0
+    return OK

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from drivers.registry import plug_in_problems
+from gateway.commands.arguments import FAILED, OK, add_config, add_json
 from gateway.config import Config, Problem, check
 from gateway.forwarding import capacity
 
-OK, FAILED = 0, 1
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The config."""
+    add_config(parser)
+    add_json(parser, "problems as JSON")
 
 
-def run(path: Path, *, json_output: bool) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Print each problem as ``file:line: key: …``, or all as one JSON object; 1 on errors, else 0."""
+    path: Path = arguments.config
     config, problems = check(path)
     problems += _unused_packages(path, problems)
     errors = sum(problem.severity == "error" for problem in problems)
-    if json_output:
+    if arguments.json:
         answer = {
             "file": str(path),
             "ok": not errors,
@@ -29,15 +35,15 @@ def run(path: Path, *, json_output: bool) -> int:
             "problems": [asdict(problem) for problem in problems],
             "summary": _facts(config) if config is not None else None,
         }
-        sys.stdout.write(json.dumps(answer) + "\n")
+        print(json.dumps(answer))
         return FAILED if errors else OK
     for problem in problems:
         marker = " [warning]" if problem.severity == "warning" else ""
-        sys.stdout.write(f"{problem}{marker}\n")
+        print(f"{problem}{marker}")
     if config is None:
-        sys.stdout.write(f"{_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}\n")
+        print(f"{_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}")
         return FAILED
-    sys.stdout.write(summary(config) + "\n")
+    print(summary(config))
     return OK
 
 

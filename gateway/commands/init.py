@@ -1,4 +1,4 @@
-"""``fieldgate init``: writes a commented config for chosen sensors, to be filled in where only you know."""
+"""``fieldgate init``: writes a commented config for chosen sensors, to be filled in where only you can."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from drivers.interface import DriverError
 from drivers.registry import driver_names, driver_type
-from gateway.commands.cli_types import override
+from gateway.commands.arguments import OK, USAGE, CommandError, fail, override
 from gateway.config import Problem, check
-from gateway.config.keys import field_names, keys_of, nearest
+from gateway.config.keys import Key, field_names, keys_of, nearest
 from gateway.config.model import SensorCommon
 from gateway.config.placeholders import PLACEHOLDER
 from gateway.config.template import Answers, Wanted, render
 
-OK, FAILED, USAGE = 0, 1, 2
 STDOUT: Final = Path("-")
 
 _BRACKETS: Final = r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\{(?:[^{}]|\{[^{}]*\})*\}"
@@ -28,14 +28,43 @@ _DRIVER_END: Final = re.compile("[:,]")
 _PART: Final = re.compile(rf"""(?:"[^"]*"|'[^']*'|{_BRACKETS}|[^,])+""")
 
 Ask = Callable[[str], str]
-"""Puts a question and gives the answer, empty where there is none. Raises EOFError."""
+"""Prints a question and returns the answer, empty where there is none. Raises EOFError."""
 
 
-def run(arguments: argparse.Namespace, ask: Ask | None = None) -> int:
-    """Write the file; 1 where it is there already or its sensors can't be together, 2 on one nobody knows."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is known of the gateway; without an id or a sensor it is asked for on a terminal."""
+    parser.add_argument("--id", metavar="ID", help="this gateway's, such as mast-07")
+    parser.add_argument(
+        "--sensor",
+        dest="sensors",
+        metavar="NAME=DRIVER[:PIN][,KEY=VALUE…]",
+        action="append",
+        default=[],
+        help="e.g. cup-50m-a=hall-anemometer:17,height_m=50 or baro=bp20 (repeatable)",
+    )
+    parser.add_argument(
+        "--board", choices=["raspberry-pi", "simulated"], default="raspberry-pi", help="default: raspberry-pi"
+    )
+    parser.add_argument("--kafka", metavar="HOST:PORT", help="where readings go")
+    for name, positive in (("latitude", "north"), ("longitude", "east")):
+        help_text = f"of the mast, decimal; {positive} is positive"
+        parser.add_argument(f"--{name}", type=float, metavar="DEG", help=help_text)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("gateway.toml"),
+        metavar="FILE",
+        help="must not be there yet; - is standard output (default: gateway.toml)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the file; 2 for a sensor that can't be written. Raises CommandError where it can't be right."""
     target: Path = arguments.output
     if target != STDOUT and os.path.lexists(target):
-        return _complain(f"{target} is there already: nothing written; name another with -o", FAILED)
+        raise CommandError(f"{target} is there already: nothing written; name another with -o")
+    ask = terminal()
     try:
         if ask is not None and not arguments.sensors and arguments.id is None:
             answers = asked(ask, arguments.board)
@@ -43,15 +72,12 @@ def run(arguments: argparse.Namespace, ask: Ask | None = None) -> int:
             answers = given(arguments)
         text = render(answers)
     except (ValueError, DriverError) as error:
-        return _complain(str(error), USAGE)
+        return fail(error, USAGE)
     except (EOFError, KeyboardInterrupt):
-        return _complain("nothing written", FAILED)
+        raise CommandError("nothing written") from None
     problems = problems_of(text)
-    wrong = [each for each in problems if each.severity == "error" and PLACEHOLDER not in each.message]
-    if wrong:
-        return _complain(
-            "\n".join(f"{each.key}: {each.message}" for each in wrong) + "\nnothing written", FAILED
-        )
+    if wrong := _mistakes(problems):
+        raise CommandError("\n".join((*wrong, "nothing written")))
     if target == STDOUT:
         sys.stdout.write(text)
         return OK
@@ -59,26 +85,26 @@ def run(arguments: argparse.Namespace, ask: Ask | None = None) -> int:
         with target.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        return _complain(f"{target} can't be written: {error.strerror}", FAILED)
-    left = [each for each in problems if each.severity == "error"]
-    for each in left:
-        sys.stdout.write(f"{target}:{each.line}: {each.key}: is still to be filled in\n")
-    sys.stdout.write(f"wrote {target}; whether it is right: fieldgate check -c {target}\n")
+        raise CommandError(f"{target} can't be written: {error.strerror}") from error
+    for each in problems:
+        if each.severity == "error":
+            print(f"{target}:{each.line}: {each.key}: is still to be filled in")
+    print(f"wrote {target}; whether it is right: fieldgate check -c {target}")
     return OK
 
 
 def given(arguments: argparse.Namespace) -> Answers:
-    """What the command line says. Raises ValueError, DriverError."""
+    """The answers of the command line. Raises ValueError, DriverError."""
     keys = {
         "gateway": {"latitude": arguments.latitude, "longitude": arguments.longitude},
         "kafka": {"bootstrap_servers": arguments.kafka},
     }
-    told = {
+    by_section = {
         section: {key: value for key, value in of_section.items() if value is not None}
         for section, of_section in keys.items()
     }
     sensors = [wanted(text) for text in arguments.sensors]
-    return Answers(arguments.id or PLACEHOLDER, arguments.board, sensors, told)
+    return Answers(arguments.id or PLACEHOLDER, arguments.board, sensors, by_section)
 
 
 def wanted(text: str) -> Wanted:
@@ -88,9 +114,10 @@ def wanted(text: str) -> Wanted:
     driver, options = (*_DRIVER_END.split(rest, maxsplit=1), "")[:2]
     if not equals or not name or not driver:
         raise ValueError(f"{text!r} is not NAME=DRIVER, NAME=DRIVER:PIN or NAME=DRIVER:KEY=VALUE,…")
-    known = _keys(driver)
+    known = (*field_names(driver_type(driver).options), *field_names(SensorCommon))
     keys: dict[str, Any] = {}
-    for option in filter(None, _parts(options)):
+    # What stands between commas, but for those within brackets and quotes.
+    for option in filter(None, (part.strip() for part in _PART.findall(options))):
         if "=" not in option:
             option = f"pin={option}"
         key, value = override(option)
@@ -103,33 +130,93 @@ def wanted(text: str) -> Wanted:
 
 
 def asked(ask: Ask, board: str) -> Answers:
-    """What the person at the terminal says. Raises ValueError, DriverError, EOFError."""
-    gateway_id = ask("id of this gateway, such as mast-07: ") or PLACEHOLDER
-    kafka = ask("Kafka, as host:port: ") if board == "raspberry-pi" else ""
-    place = {
-        key: override(f"{key}={answer}")[1]
-        for key in ("latitude", "longitude")
-        if (answer := ask(f"{key} in decimal degrees: "))
-    }
-    sensors: list[Wanted] = []
-    names = ", ".join(driver_names())
-    while driver := ask(f"driver of the {'next' if sensors else 'first'} sensor ({names}; empty: no more): "):
-        required = [key for key in keys_of(driver_type(driver).options) if key.required]
-        name = ask("its name, such as cup-50m-a: ")
-        answers = {}
-        for key in required:
-            meaning = f", {key.meaning.text}" if key.meaning is not None else ""
-            unit = f" ({key.meaning.unit})" if key.meaning is not None and key.meaning.unit else ""
-            if answer := ask(f"its {key.name}{meaning}{unit}: "):
-                answers[key.name] = override(f"{key.name}={answer}")[1]
-        sensors.append(Wanted(name or f"sensor-{len(sensors) + 1}", driver, answers))
-    return Answers(
-        gateway_id, board, sensors, {"gateway": place, "kafka": {"bootstrap_servers": kafka} if kafka else {}}
+    """The answers of a person at the terminal, each asked for again until it is right. Raises EOFError."""
+    answers = Answers(PLACEHOLDER, board)
+    answers = _asked(ask, "id of this gateway, such as mast-07", answers, _with_id)
+    if board == "raspberry-pi":
+        answers = _asked(ask, "Kafka, as host:port", answers, _with("kafka", "bootstrap_servers"))
+    # Each needs the other, which is asked for next.
+    answers = _asked(
+        ask, "latitude in decimal degrees", answers, _with("gateway", "latitude", longitude=PLACEHOLDER)
     )
+    answers = _asked(
+        ask, "longitude in decimal degrees", answers, _with("gateway", "longitude", latitude=PLACEHOLDER)
+    )
+    drivers = ", ".join(driver_names())
+    while True:
+        which = "next" if answers.sensors else "first"
+        question = f"driver of the {which} sensor ({drivers}; empty: no more)"
+        with_sensor = _asked(ask, question, answers, _with_driver)
+        if with_sensor is answers:
+            return answers
+        answers = _asked(ask, "its name, such as cup-50m-a", with_sensor, _with_name)
+        for key in keys_of(driver_type(answers.sensors[-1].driver).options):
+            if key.required:
+                answers = _asked(ask, _question(key), answers, _with_option(key.name))
+
+
+def _asked(ask: Ask, question: str, answers: Answers, put: Callable[[Answers, str], Answers]) -> Answers:
+    """The answers with this one, asked for again while check refuses it; unchanged for an empty one."""
+    while text := ask(f"{question}: "):
+        try:
+            changed = put(answers, text)
+            wrong = _mistakes(problems_of(render(changed)))
+        except (ValueError, DriverError) as error:
+            wrong = [str(error)]
+        if not wrong:
+            return changed
+        print("\n".join(wrong))
+    return answers
+
+
+def _question(key: Key) -> str:
+    meaning = key.meaning
+    if meaning is None:
+        return f"its {key.name}"
+    return f"its {key.name}, {meaning.text}" + (f" ({meaning.unit})" if meaning.unit else "")
+
+
+def _with_id(answers: Answers, text: str) -> Answers:
+    return replace(answers, gateway_id=text)
+
+
+def _with(section: str, key: str, **missing: str) -> Callable[[Answers, str], Answers]:
+    def put(answers: Answers, text: str) -> Answers:
+        keys = {**missing, **answers.given.get(section, {}), key: override(f"{key}={text}")[1]}
+        return replace(answers, given={**answers.given, section: keys})
+
+    return put
+
+
+def _with_driver(answers: Answers, text: str) -> Answers:
+    return replace(answers, sensors=(*answers.sensors, Wanted(f"sensor-{len(answers.sensors) + 1}", text)))
+
+
+def _with_name(answers: Answers, text: str) -> Answers:
+    *others, sensor = answers.sensors
+    return replace(answers, sensors=(*others, replace(sensor, name=text)))
+
+
+def _with_option(key: str) -> Callable[[Answers, str], Answers]:
+    def put(answers: Answers, text: str) -> Answers:
+        *others, sensor = answers.sensors
+        options = {**sensor.given, key: override(f"{key}={text}")[1]}
+        return replace(answers, sensors=(*others, replace(sensor, given=options)))
+
+    return put
+
+
+def _mistakes(problems: tuple[Problem, ...]) -> list[str]:
+    """What is wrong beyond what is still to be filled in."""
+    return [
+        f"{each.key}: {each.message}"
+        for each in problems
+        if each.severity == "error" and PLACEHOLDER not in each.message
+    ]
 
 
 def problems_of(text: str) -> tuple[Problem, ...]:
-    """What check says of a file with this text."""
+    """What check finds in a file with this text."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "gateway.toml"
         path.write_text(text, encoding="utf-8")
@@ -137,19 +224,5 @@ def problems_of(text: str) -> tuple[Problem, ...]:
 
 
 def terminal() -> Ask | None:
-    """Questions at the terminal; None where nobody sits at one."""
+    """Questions at the terminal; None where there is none."""
     return input if sys.stdin.isatty() and sys.stdout.isatty() else None
-
-
-def _parts(options: str) -> list[str]:
-    """What stands between commas, but for those within brackets and quotes."""
-    return [part.strip() for part in _PART.findall(options)]
-
-
-def _keys(driver: str) -> tuple[str, ...]:
-    return (*field_names(driver_type(driver).options), *field_names(SensorCommon))
-
-
-def _complain(message: str, code: int) -> int:
-    sys.stderr.write(f"fieldgate: {message}\n")
-    return code

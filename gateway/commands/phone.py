@@ -1,16 +1,17 @@
-"""``fieldgate phone``: opens the status page to the phone of whoever stands here, and shows the way there."""
+"""``fieldgate phone``: opens the status page to a phone for a while, and shows a QR code of its address."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
-from gateway.config import ConfigError, load
+from gateway.commands.arguments import OK, CommandError, add_config, add_json, positive
+from gateway.config import load
 from gateway.status.control_socket import ControlError, ask
 from gateway.status.service import CLOSE, OPEN
 from gateway.system.interfaces import Interface, interfaces, reachable
@@ -21,50 +22,57 @@ _QUIET: Final = 2
 """Light modules around the code. The standard wants four; cameras do with two, and terminals are small."""
 
 
-def run(path: Path, *, minutes: float, address: str | None, close: bool, json_output: bool) -> int:
-    """Open or close it: 0, or 1 where the daemon can't or won't."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """For how long, and by which of this machine's addresses."""
+    add_config(parser)
+    parser.add_argument(
+        "--minutes", type=positive, default=60.0, metavar="N", help="close it after N (default: 60)"
+    )
+    parser.add_argument("--address", metavar="ADDRESS", help="of this machine, where it has several")
+    parser.add_argument("--close", action="store_true", help="close it now")
+    add_json(parser, "for programs; no code")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Open or close it. Raises ConfigError, CommandError where the daemon can't or refuses to."""
+    outbox = load(arguments.config).outbox.path
     try:
-        outbox = load(path, {}).outbox.path
-        if close:
+        if arguments.close:
             answer = ask(outbox, {"do": CLOSE})
-            _say(json.dumps(answer) if json_output else _closed(was_open=bool(answer["was_open"])))
-            return 0
+            words = "closed" if answer["was_open"] else "it wasn't open"
+            print(json.dumps(answer) if arguments.json else words)
+            return OK
         among = reachable(interfaces())
-        if address is None and not among:
-            raise ControlError(
+        if arguments.address is None and not among:
+            raise CommandError(
                 "no network here that a phone could be in: join its hotspot, or give --address"
             )
-        chosen = address or among[0].address
-        answer = ask(outbox, {"do": OPEN, "address": chosen, "minutes": minutes})
-    except ConfigError as error:
-        sys.stderr.write("".join(f"{problem}\n" for problem in error.problems))
-        return 1
+        chosen = arguments.address or among[0].address
+        answer = ask(outbox, {"do": OPEN, "address": chosen, "minutes": arguments.minutes})
     except ControlError as error:
-        sys.stderr.write(f"fieldgate: {error}\n")
-        return 1
+        raise CommandError(error) from error
     link = f"{answer['url']}?t={answer['token']}"
-    if json_output:
-        _say(json.dumps({**answer, "link": link}))
+    if arguments.json:
+        print(json.dumps({**answer, "link": link}))
     else:
-        for line in told(answer, link, chosen, among, shutil.get_terminal_size().columns):
-            _say(line)
-    return 0
+        print("\n".join(lines(answer, link, chosen, among, shutil.get_terminal_size().columns)))
+    return OK
 
 
-def told(
+def lines(
     answer: dict[str, Any], link: str, chosen: str, among: Sequence[Interface], columns: int
 ) -> list[str]:
-    """What an installer reads."""
+    """The code, and below it the address, the network and how long it stays open."""
     until = datetime.now().astimezone() + timedelta(seconds=answer["seconds"])
     name = next((each.name for each in among if each.address == chosen), None)
     others = [f"--address {each.address} ({each.name})" for each in among if each.address != chosen]
     code = qr_lines(link)
     width = len(code[0])
-    lines = [f"{_ON}{line}{_OFF}" if sys.stdout.isatty() else line for line in code]
+    shown = [f"{_ON}{line}{_OFF}" if sys.stdout.isatty() else line for line in code]
     if width > columns:
-        lines = [f"(This window is too narrow for the code, which needs {width} columns.)"]
+        shown = [f"(This window is too narrow for the code, which needs {width} columns.)"]
     return [
-        *lines,
+        *shown,
         f"Scan this, or open {answer['url']} and type the token {answer['token']}",
         link,
         f"The phone has to be in the same network as {name or 'this machine'} ({chosen})."
@@ -89,11 +97,3 @@ def qr_lines(text: str) -> list[str]:
         "".join(blocks[upper, lower] for upper, lower in zip(above, below, strict=True))
         for above, below in zip(framed[::2], framed[1::2], strict=True)
     ]
-
-
-def _closed(*, was_open: bool) -> str:
-    return "closed" if was_open else "it wasn't open"
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")

@@ -1,13 +1,14 @@
 """``fieldgate self-report``: how the mast is, as an event of the gateway and a line for the journal.
 
-Run each day by fieldgate-report.timer. It asks the daemon and leaves the event for it (``notices.py``), so an
-uplink that is away only delays it; a daemon that doesn't answer is what it then reports.
+Run each day by fieldgate-report.timer. It requests the daemon's status and leaves the event in the spool for
+it, so that an uplink that is down only delays it. Where the daemon doesn't respond, it reports that.
 
 Counts are since the last report, where that was of the same run of the daemon, else since the run began.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import sys
@@ -15,9 +16,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.commands.status import NoStatus, fetch
-from gateway.config import Config, check
+from gateway.commands.arguments import OK, add_config, fail
+from gateway.config import Config, ConfigError, check
 from gateway.reporting.event_spool import NotLeft, leave
+from gateway.status.client import NoStatus, fetch
 from gateway.system.atomic_file import write_durably
 from gateway.system.host import vitals
 
@@ -26,32 +28,38 @@ _COUNTS: Final = {"seq": "sampled", "valid": "valid", "forwarded": "forwarded", 
 """Keys of a channel in the status, and what the report calls them."""
 
 
-def run(path: Path, ask: Callable[[str], Mapping[str, Any]] = fetch) -> int:
-    """Report once; the exit code. ``ask`` raises NoStatus."""
-    config, problems = check(path, {})
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The config."""
+    add_config(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Report once. Raises ConfigError."""
+    config, problems = check(arguments.config)
     if config is None:
-        for problem in problems:
-            sys.stderr.write(f"{problem}\n")
-        return 1
+        raise ConfigError(problems)
+    return make_report(config, fetch)
+
+
+def make_report(config: Config, fetch_status: Callable[[str], Mapping[str, Any]]) -> int:
+    """Report once; the exit code. ``fetch_status`` raises NoStatus."""
     remembered = config.outbox.path.with_name(config.outbox.path.name + ".report")
     try:
-        status = ask(config.status.listen)
+        status = fetch_status(config.status.listen)
     except NoStatus as error:
-        told = unanswered(config, str(error))
+        fields = unanswered(config, str(error))
     else:
-        told = report(status, _read(remembered))
-    sys.stdout.write(line(told) + "\n")
+        fields = report(status, _read(remembered))
+    print(line(fields))
     try:
-        leave(config.outbox.path, EVENT, told)
-        if "run_uptime_s" in told:
+        leave(config.outbox.path, EVENT, fields)
+        if "run_uptime_s" in fields:
             write_durably(remembered, json.dumps(_totals(status)))
     except NotLeft as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+        return fail(error)
     except OSError as error:
-        sys.stderr.write(f"{remembered}: {error.strerror}\n")
-        return 1
-    return 0
+        return fail(f"{remembered}: {error.strerror}")
+    return OK
 
 
 def report(status: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,31 +111,31 @@ def unanswered(config: Config, why: str) -> dict[str, Any]:
     }
 
 
-def line(told: Mapping[str, Any]) -> str:
+def line(report: Mapping[str, Any]) -> str:
     """The report for the journal, on one line; what is unknown is left out."""
     facts: dict[str, object] = {"event": "mast.report"}
-    if "daemon" in told:
-        facts["daemon"] = json.dumps(told["daemon"], ensure_ascii=False)
+    if "daemon" in report:
+        facts["daemon"] = json.dumps(report["daemon"], ensure_ascii=False)
     else:
-        channels = told["channels"]
+        channels = report["channels"]
         worst = min(channels, key=lambda name: channels[name]["recovery"] or 0.0, default=None)
         facts |= {
-            "hours": round(told["since_s"] / 3600, 1),
+            "hours": round(report["since_s"] / 3600, 1),
             **{
                 key: sum(each[key] for each in channels.values())
                 for key in ("sampled", "forwarded", "dropped")
             },
             **({"worst": worst, "recovery": channels[worst]["recovery"]} if worst is not None else {}),
-            "uplink": told["uplink"],
-            "outbox": f"{told['outbox_bytes'] / told['outbox_max_bytes']:.0%}",
-            "outbox_records": told["outbox_records"],
-            "clock": told["clock"],
+            "uplink": report["uplink"],
+            "outbox": f"{report['outbox_bytes'] / report['outbox_max_bytes']:.0%}",
+            "outbox_records": report["outbox_records"],
+            "clock": report["clock"],
         }
-    free, celsius = told["disk_free_bytes"], told["cpu_celsius"]
+    free, celsius = report["disk_free_bytes"], report["cpu_celsius"]
     facts |= {
         **({} if free is None else {"disk_free_mb": free // 1_000_000}),
         **({} if celsius is None else {"cpu_celsius": round(celsius, 1)}),
-        "version": told["versions"]["fieldgate"],
+        "version": report["versions"]["fieldgate"],
     }
     return " ".join(f"{key}={value}" for key, value in facts.items())
 

@@ -13,6 +13,21 @@ RECENT: Final = 120
 """So many readings of a channel are remembered: two minutes at 1 Hz, 10 kB."""
 
 
+def reading_fields(reading: Reading) -> dict[str, Any]:
+    """A channel's last reading as the status has it."""
+    return {
+        "time": format_time(reading.time_us),
+        "period_ms": reading.period_ms,
+        "value": reading.value,
+        "unit": reading.unit,
+        "raw": reading.raw,
+        "raw_unit": reading.raw_unit,
+        "quality": reading.quality,
+        "reasons": reading.reasons,
+        "seq": reading.seq,
+    }
+
+
 class LastReadings:
     """Written by samplers, read by status pages; any thread."""
 
@@ -42,24 +57,13 @@ class LastReadings:
             return {channel: list(map(list, values)) for channel, values in self._recent.items()}
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
-        """By channel: time, value, unit, raw, raw_unit, quality, reasons, seq, period_ms.
+        """By channel the fields of its last reading.
 
         ``valid``: how many of this run were good or not evaluated.
         """
         with self._lock:
             readings, valid = dict(self._readings), Counter(self._valid)
         return {
-            channel: {
-                "time": format_time(reading.time_us),
-                "period_ms": reading.period_ms,
-                "value": reading.value,
-                "unit": reading.unit,
-                "raw": reading.raw,
-                "raw_unit": reading.raw_unit,
-                "quality": reading.quality,
-                "reasons": reading.reasons,
-                "seq": reading.seq,
-                "valid": valid[channel],
-            }
+            channel: {**reading_fields(reading), "valid": valid[channel]}
             for channel, reading in readings.items()
         }

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_ELSEWHERE: Final = {
-    "commission": "gateway.commands.commissioning.command",
-    "outbox": "gateway.commands.outbox.command",
-    "swap": "gateway.commands.commissioning.swap_command",
-}
-"""Commands that parse their arguments themselves, and where."""
+from gateway import cli
 
 NOT_PACKAGED: Final = frozenset({"jobs", "query", "demo"})
 """Commands that need Spark, Java or the analysts' packages, which a mast has not."""
@@ -51,12 +45,7 @@ class Command:
 
 def command_line() -> Command:
     """Everything the packaged ``fieldgate`` takes."""
-    return _command(("fieldgate",), _parser_of("gateway.cli"), "")
-
-
-def _parser_of(module: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = importlib.import_module(module)._parser()
-    return parser
+    return _command(("fieldgate",), cli.parser(), "")
 
 
 def _command(words: tuple[str, ...], parser: argparse.ArgumentParser, help_text: str) -> Command:
@@ -70,7 +59,7 @@ def _command(words: tuple[str, ...], parser: argparse.ArgumentParser, help_text:
             for name, sub in action.choices.items():
                 if len(words) == 1 and name in NOT_PACKAGED:
                     continue
-                own = _parser_of(_ELSEWHERE[name]) if len(words) == 1 and name in _ELSEWHERE else sub
+                own = cli.parser_of(name) if len(words) == 1 else sub
                 commands.append(_command((*words, name), own, told.get(name, "")))
         elif action.help != argparse.SUPPRESS:
             (options if action.option_strings else arguments).append(_option(action))

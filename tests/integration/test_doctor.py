@@ -101,10 +101,10 @@ def test_all_is_well(doctor: Doctor, tmp_path: Path, kafka: LocalBroker, mosquit
     used, aside = findings["outbox"]
     assert used["found"].endswith(f"2 records at most are waiting, in use by process {os.getpid()}")
     assert (aside["state"], aside["found"]) == ("warning", "1 damaged files set aside, 3 bytes")
-    # Somebody has the outbox and answers nowhere: the sensors are left alone.
+    # A process has the outbox and no status: the sensors are left alone.
     (sensor,) = findings["sensor"]
     assert sensor["state"] == "warning"
-    assert f"the daemon (process {os.getpid()}) has the sensors and can't be asked" in sensor["found"]
+    assert f"the daemon (process {os.getpid()}) has the sensors and its status" in sensor["found"]
     (topics,) = findings["topics"]
     assert (topics["state"], topics["found"]) == ("error", f"missing: {topic.format(quantity='wind_speed')}")
     assert findings["disk"][0]["state"] == "warning"

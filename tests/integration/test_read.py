@@ -105,7 +105,8 @@ def test_what_is_wrong_is_said(tmp_path: Path, free_port: int) -> None:
     gps = readings["gps.location"]
     assert not answer["ok"]
     assert (gps["value"], gps["quality"], gps["reasons"]) == (None, 9, ["READ_ERROR"])
-    assert gps["words"].startswith(f"the sensor gave no answer; nothing answers at 127.0.0.1:{free_port} (")
+    said = "the sensor does not answer: check plug, wiring and supply; "
+    assert gps["words"].startswith(f"{said}nothing answers at 127.0.0.1:{free_port} (")
     assert "is the service running?" in gps["trouble"]
     told = read(config, "gsp")
     assert (told.returncode, told.stderr) == (1, "fieldgate: no sensor 'gsp' (did you mean gps?)\n")

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from gateway.commands.read import Row
-from gateway.quality.reasons import REASONS
+from gateway.commands.reading_rows import Row
 
 Outcome = Literal["passed", "fault", "open"]
 """``open``: nothing speaks against it, and only a person can tell."""
@@ -270,7 +269,7 @@ def _trouble(rows: Sequence[Row], *, provoked: bool) -> str | None:
     bad = [row for row in rows if _is_bad(row, provoked=provoked)]
     if not bad or len(bad) <= _MOST_BAD * len(rows):
         return None
-    return reasons(bad[-1]) or "no value"
+    return bad[-1].words or "no value"
 
 
 def _is_bad(row: Row, *, provoked: bool) -> bool:
@@ -278,12 +277,6 @@ def _is_bad(row: Row, *, provoked: bool) -> bool:
         return True
     beyond = _HANDS_CAUSE.intersection(row.reasons)
     return bool(beyond) and row.quality == 4 and not provoked
-
-
-def reasons(row: Row) -> str:
-    """Why a reading is no better than it is, for somebody at the mast; the driver's own words last."""
-    told = [REASONS.get(reason, reason) for reason in row.reasons]
-    return "; ".join(filter(None, (*told, row.trouble)))
 
 
 def _last(rows: Sequence[Row]) -> float | None:

@@ -13,29 +13,29 @@ from typing import Any, Final, TextIO
 
 from buffer.errors import OutboxError
 from drivers.interface import DriverError
-from gateway.commands.arguments import add_config
+from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError, add_config, add_json, fail
 from gateway.commands.commissioning.gateway_checks import gateway_checks, not_in_force, outbox_days
 from gateway.commands.commissioning.report import EVENT, Report, Signed, event_fields, make_report, markdown
-from gateway.commands.commissioning.session import GOOD, Busy, Result, Session, now_text
+from gateway.commands.commissioning.session import GOOD, Result, Session, now_text
 from gateway.commands.commissioning.sources import Source, Watch, open_source
 from gateway.commands.commissioning.terminal import AnswersFile, Dialogue, NoAnswer, Terminal
 from gateway.commands.commissioning.walkthrough import Walk
-from gateway.commands.read import CannotRead, chosen_sensors, daemon_status
-from gateway.config import Config, ConfigError, SensorConfig, load
+from gateway.commands.read import chosen_sensors
+from gateway.config import Config, SensorConfig, load
 from gateway.config.calibration import today
 from gateway.reporting.event_spool import NotLeft, leave
+from gateway.status.client import NoStatus, daemon_status
 from gateway.system.host import own_version
 
-OK, FAULTS, USAGE, BROKEN_OFF = 0, 1, 2, 130
 # Before that the machine's clock was never set, and it can't judge a date.
 _CLOCK_WAS_SET: Final = date(2025, 1, 1)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="fieldgate commission",
-        description="Walks through each sensor with you: what to do, what is seen, whether it is right; then"
-        " a report that you sign. Broken off, it goes on where it was.",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which sensors, and whose answers."""
+    parser.description = (
+        "Walks through each sensor with you: what to do, what is seen, whether it is right; then a report"
+        " that you sign. Broken off, it goes on where it was."
     )
     add_config(parser)
     parser.add_argument(
@@ -47,52 +47,49 @@ def _parser() -> argparse.ArgumentParser:
         help="this one only (repeatable)",
     )
     parser.add_argument("--restart", action="store_true", help="forget a session that was broken off")
-    parser.add_argument("--json", action="store_true", help="the report as JSON; the dialogue goes to stderr")
+    add_json(parser, "the report as JSON; the dialogue goes to stderr")
     parser.add_argument(
         "--answers", type=Path, metavar="FILE", help="answers of a TOML file in place of yours, for tests"
     )
-    return parser
 
 
-def run(given: Sequence[str]) -> int:
-    """0 where all passed, 1 where faults were noted or it can't be done, 2 without anybody to ask, or 130."""
-    arguments = _parser().parse_args(given)
-    # What goes wrong is told as readings tell it.
+def run(arguments: argparse.Namespace) -> int:
+    """0 where all passed, 1 where faults were noted, 130 where it was broken off.
+
+    Raises NoAnswer without a terminal, and ConfigError, CommandError, NoStatus, DriverError.
+    """
+    # What goes wrong shows in the readings.
     logging.getLogger("gateway").setLevel(logging.CRITICAL)
     logging.getLogger("drivers").setLevel(logging.CRITICAL)
     out = sys.stderr if arguments.json else sys.stdout
-    try:
-        dialogue = _dialogue(arguments.answers, out)
-        config = load(arguments.config)
-        sensors = chosen_sensors(config, arguments.sensors)
-        session = Session(config, arguments.sensors)
-    except NoAnswer as error:
-        return _complain(str(error), USAGE)
-    except ConfigError as error:
-        return _complain("\n".join(map(str, error.problems)), FAULTS)
-    except OSError as error:
-        return _complain(_no_place(error), FAULTS)
-    except (CannotRead, Busy) as error:
-        return _complain(str(error), FAULTS)
+    dialogue = _dialogue(arguments.answers, out)
+    config = load(arguments.config)
+    sensors = chosen_sensors(config, arguments.sensors)
     source: Source | None = None
+    session: Session | None = None
     try:
+        session = Session(config, arguments.sensors)
         source = open_source(config)
         report = _walk(arguments, config, sensors, session, source, dialogue)
         if arguments.json:
             sys.stdout.write(report.content.decode())
-        return OK if report.ok else FAULTS
+        return OK if report.ok else FAILED
     except (EOFError, KeyboardInterrupt):
-        return _complain("broken off; what is done is kept: the same command goes on", BROKEN_OFF)
+        return fail("broken off; what is done is kept: the same command goes on", INTERRUPTED)
     except NoAnswer as error:
-        return _complain(f"{error}\nwhat is done is kept", USAGE)
-    except (CannotRead, DriverError) as error:
-        return _complain(f"{error}\nwhat is done is kept: the same command goes on", FAULTS)
+        raise NoAnswer(f"{error}\nwhat is done is kept") from error
+    except (NoStatus, DriverError) as error:
+        raise CommandError(f"{error}\nwhat is done is kept: the same command goes on") from error
     except OSError as error:
-        return _complain(_no_place(error), FAULTS)
+        remedy = ": use sudo" if isinstance(error, PermissionError) else ""
+        raise CommandError(
+            f"what is found can't be kept: {error.filename}: {error.strerror}{remedy}"
+        ) from error
     finally:
         if source is not None:
             source.close()
-        session.close()
+        if session is not None:
+            session.close()
 
 
 def _dialogue(answers: Path | None, out: TextIO) -> Dialogue:
@@ -102,11 +99,6 @@ def _dialogue(answers: Path | None, out: TextIO) -> Dialogue:
     if not (sys.stdin.isatty() and out.isatty()):
         raise NoAnswer("commission asks a person: run it on a terminal (ssh -t), or give --answers FILE")
     return Terminal(out)
-
-
-def _no_place(error: OSError) -> str:
-    remedy = ": use sudo" if isinstance(error, PermissionError) else ""
-    return f"what is found can't be kept: {error.filename}: {error.strerror}{remedy}"
 
 
 def _walk(
@@ -189,8 +181,3 @@ def _keep(config: Config, session: Session, report: Report, dialogue: Dialogue) 
 
 def _count(faults: int) -> str:
     return "1 fault" if faults == 1 else f"{faults} faults"
-
-
-def _complain(message: str, code: int) -> int:
-    sys.stderr.write(f"fieldgate: {message}\n")
-    return code

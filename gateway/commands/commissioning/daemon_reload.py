@@ -13,18 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from buffer.reader import user_of
-from gateway.calibration.history import (
-    UnreadableHistory,
-    channel_records,
-    history_path,
-    read_history,
-)
-from gateway.commands.status import NoStatus, fetch
+from gateway.calibration.history import UnreadableHistory, channel_records, history_path, read_history
+from gateway.commands.arguments import CONFIG_PATH
 from gateway.config import Config
+from gateway.status.client import NoStatus, daemon_of, fetch
 
 _PROC: Final = Path("/proc")
-_DEFAULT_CONFIG: Final = Path("/etc/fieldgate/gateway.toml")
 _POLL_S: Final = 0.1
 WAIT_S: Final = 30.0
 """A daemon looks once a second; a sensor that hangs is given up after 18 s, and holds it up so long."""
@@ -86,18 +80,6 @@ def reload_daemon(
         time.sleep(_POLL_S)
 
 
-def daemon_of(config: Config) -> int | None:
-    """The process that has the outbox, None where there is none. Raises PermissionError."""
-    lock = Path(f"{config.outbox.path}.lock")
-    try:
-        lock.stat()
-    except PermissionError as error:
-        raise PermissionError(f"{lock}: {error.strerror}") from error
-    except OSError:
-        return None
-    return user_of(config.outbox.path)
-
-
 def _not_ours(pid: int, path: Path) -> str | None:
     """Why a process isn't the daemon on this file, or None."""
     try:
@@ -125,7 +107,7 @@ def _config_argument(words: Collection[str]) -> Path:
         for prefix in ("--config=", "-c"):
             if word.startswith(prefix) and word != prefix:
                 return Path(word.removeprefix(prefix))
-    return _DEFAULT_CONFIG
+    return CONFIG_PATH
 
 
 def _config_state(config: Config) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
+from gateway.commands.arguments import CommandError
 from gateway.config import Config, SensorConfig
 from gateway.system.atomic_file import fsync_directory, rights_within, write_whole
 
@@ -48,8 +49,8 @@ def fingerprint(sensor: SensorConfig) -> str:
     return hashlib.sha256(repr(sensor).encode()).hexdigest()[:16]
 
 
-class Busy(Exception):
-    """Somebody else commissions this gateway now."""
+class Busy(CommandError):
+    """The gateway is being commissioned in another terminal."""
 
 
 class Session:
@@ -70,7 +71,7 @@ class Session:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self._lock.close()
-            raise Busy("somebody else commissions this gateway now, in another terminal") from error
+            raise Busy("this gateway is being commissioned in another terminal") from error
         self._gateway = config.gateway.id
         self._prints = {sensor.name: fingerprint(sensor) for sensor in config.sensors}
         self.started = now_text()

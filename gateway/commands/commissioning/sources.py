@@ -11,10 +11,11 @@ from cloud.wire.schema import Reading
 from drivers.interface import Board
 from gateway.commands.commissioning.checks import Window
 from gateway.commands.commissioning.steps import Phase
-from gateway.commands.read import CannotRead, Row, daemon_status, row_of_reading, rows_of_status
+from gateway.commands.reading_rows import Row, row_of_reading, rows_of_status
 from gateway.config import Config
 from gateway.sampling.one_shot import OneShotRead
 from gateway.sampling.sensors import open_fitted_board
+from gateway.status.client import NoStatus, daemon_status
 
 _POLL_S: Final = 0.3
 _PERIOD_S: Final = 1.0
@@ -28,7 +29,7 @@ class Source(Protocol):
         """Who has the sensors."""
 
     def poll(self) -> list[Row]:
-        """What came since the last poll, oldest first. Raises CannotRead."""
+        """What came since the last poll, oldest first. Raises NoStatus."""
 
     def close(self) -> None:
         """Give back what was taken."""
@@ -44,10 +45,10 @@ class DaemonSource:
         self._shown: dict[str, tuple[str, int]] = {}
 
     def poll(self) -> list[Row]:
-        """The last readings that are new. Raises CannotRead."""
+        """The last readings that are new. Raises NoStatus."""
         status = daemon_status(self._config)
         if status is None:
-            raise CannotRead("the daemon has ended: sudo systemctl start fieldgate, then go on")
+            raise NoStatus("the daemon has ended: sudo systemctl start fieldgate, then go on")
         run, new = str(status.get("run")), []
         channels: dict[str, Any] = status.get("channels") or {}
         known = [
@@ -90,7 +91,7 @@ class BoardSource:
 
 
 def open_source(config: Config) -> Source:
-    """The daemon where one runs, else the board. Raises CannotRead, DriverError."""
+    """The daemon where one runs, else the board. Raises NoStatus, DriverError."""
     return BoardSource(config) if daemon_status(config) is None else DaemonSource(config)
 
 
@@ -115,7 +116,7 @@ class Watch:
         show: Callable[[Row], None],
         interrupted: Callable[[], bool] = lambda: False,
     ) -> Window:
-        """Watch until it is enough, time is over or the person ends it. Raises CannotRead."""
+        """Watch until it is enough, time is over or the person ends it. Raises NoStatus."""
         window: dict[str, list[Row]] = {}
 
         def take(rows: Sequence[Row]) -> None:

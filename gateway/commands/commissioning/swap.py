@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from drivers.registry import driver_type
+from gateway.commands.arguments import CommandError
 from gateway.commands.commissioning.toml_edit import CannotEdit, edited, sensor_table
 from gateway.config.keys import field_names
 
@@ -28,8 +29,8 @@ _STAYS: Final = ("model", "lab", "accuracy", "range", "recalibrate_months")
 _TOLD: Final = ("model", "serial", "lab", "certificate", "calibrated", "expires", "slope", "offset")
 
 
-class CannotSwap(Exception):
-    """The swap can't be made; the message says why and what to do. Nothing was changed."""
+class CannotSwap(CommandError):
+    """The swap can't be made. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,12 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from drivers.interface import DriverError
-from gateway.commands.arguments import add_config
+from gateway.commands.arguments import FAILED, OK, USAGE, CommandError, add_config, fail
 from gateway.commands.commissioning.daemon_reload import Reloaded, reload_daemon
 from gateway.commands.commissioning.swap import CannotSwap, Plan, Swap, plan
 from gateway.commands.commissioning.toml_edit import date_text, number_text, string_text
@@ -20,7 +19,6 @@ from gateway.config import Config, check
 from gateway.reporting.event_spool import NotLeft, leave, notices_directory
 from gateway.system.atomic_file import rights_of, write_whole
 
-OK, FAILED, USAGE = 0, 1, 2
 EVENT: Final = "sensor-swapped"
 _MAX_BYTES: Final = 1 << 20
 
@@ -37,11 +35,11 @@ _TEXTS: Final[tuple[tuple[str, str, Callable[[str], str]], ...]] = (
 """By key: the command line's name of it, and how TOML writes it."""
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="fieldgate swap",
-        description="Another instrument in a sensor's place: its figures into the config, comments and all"
-        " else kept, and into the running daemon.",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sensor, and the new instrument's figures."""
+    parser.description = (
+        "Another instrument in a sensor's place: its figures into the config, comments and all else kept, and"
+        " into the running daemon."
     )
     add_config(parser)
     parser.add_argument("sensor", metavar="SENSOR", help="its name in the config")
@@ -58,19 +56,20 @@ def _parser() -> argparse.ArgumentParser:
             f"--{name}", action="append", default=[], metavar="KEY", help=f"{does} (repeatable)"
         )
     parser.add_argument("--yes", action="store_true", help="don't ask before writing")
-    return parser
 
 
-def run(given: Sequence[str]) -> int:
-    """Change the file and tell the daemon: 0; 1 where either can't be; 2 where nobody can be asked."""
-    arguments = _parser().parse_args(given)
+def run(arguments: argparse.Namespace) -> int:
+    """Change the file and reload the daemon: 0; 2 on wrong values, or without ``--yes`` and a terminal.
+
+    Raises CannotSwap, CommandError, DriverError.
+    """
     path: Path = arguments.config
     if not arguments.yes and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return _complain("nobody can be asked here: look at it on a terminal, or give --yes", USAGE)
+        return fail("there is no terminal to show the change on: run it on one, or give --yes", USAGE)
     try:
         swap = _swap(arguments)
     except ValueError as error:
-        return _complain(str(error), USAGE)
+        return fail(error, USAGE)
     try:
         # A link stays one: the file that it names is replaced.
         real = path.resolve(strict=True)
@@ -81,13 +80,11 @@ def run(given: Sequence[str]) -> int:
         else:
             _show(wanted, swap)
             config = _write(real, path, wanted, ask=not arguments.yes)
-    except (CannotSwap, DriverError) as error:
-        return _complain(str(error), FAILED)
     except OSError as error:
         remedy = ": use sudo" if isinstance(error, PermissionError) else ""
-        return _complain(f"{error.filename or path}: {error.strerror}{remedy}", FAILED)
+        raise CommandError(f"{error.filename or path}: {error.strerror}{remedy}") from error
     except (EOFError, KeyboardInterrupt):
-        return _complain("nothing written", FAILED)
+        raise CannotSwap("nothing written") from None
     _tell_cloud(config, swap, wanted)
     return _tell_daemon(reload_daemon(path, config, swap.sensor), path)
 
@@ -179,8 +176,3 @@ def _tell_daemon(told: Reloaded, path: Path) -> int:
 def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
-
-
-def _complain(message: str, code: int) -> int:
-    sys.stderr.write(f"fieldgate: {message}\n")
-    return code

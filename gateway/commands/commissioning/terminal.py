@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TextIO
 
+from gateway.commands.arguments import USAGE, CommandError
+
 _WIDEST: Final = 76
 
 
-class NoAnswer(Exception):
-    """A file of answers has none to a question; the message says which."""
+class NoAnswer(CommandError):
+    """There is no terminal, or a file of answers has none to a question."""
+
+    code = USAGE
 
 
 class Dialogue(Protocol):

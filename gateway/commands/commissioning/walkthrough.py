@@ -8,13 +8,13 @@ from datetime import date
 from functools import partial
 from typing import Final
 
-from gateway.commands.commissioning.checks import Verdict, Window, reasons
+from gateway.commands.commissioning.checks import Verdict, Window
 from gateway.commands.commissioning.nameplate import questions, shortcomings
 from gateway.commands.commissioning.session import GOOD, Result, Session, now_text
 from gateway.commands.commissioning.sources import Watch
 from gateway.commands.commissioning.steps import Step, steps_of, twin_steps
 from gateway.commands.commissioning.terminal import Dialogue
-from gateway.commands.read import Row, number_text
+from gateway.commands.reading_rows import Row, clock_text, number_text
 from gateway.config import Config, SensorConfig
 from gateway.quality.reasons import QUALITIES
 
@@ -39,7 +39,7 @@ class Walk:
         self._today = today
 
     def go(self, sensors: Sequence[SensorConfig]) -> None:
-        """All that isn't done yet. Raises EOFError, NoAnswer, CannotRead, OSError; what is done is kept."""
+        """All that isn't done yet. Raises EOFError, NoAnswer, NoStatus, OSError; what is done is kept."""
         pairs = twin_steps(sensors)
         for number, sensor in enumerate(sensors, 1):
             self._dialogue.tell(f"\n[{number}/{len(sensors)}] {sensor.name}, {_what(sensor)}")
@@ -157,10 +157,8 @@ def labels(channels: Sequence[str]) -> dict[str, str]:
 
 def live_line(row: Row, label: str) -> str:
     """A reading while it is watched: short enough for a phone held upright."""
-    clock = row.time[11:19] if row.time else "–"
-    line = " ".join(filter(None, (clock, label, number_text(row.value, row.unit))))
+    line = " ".join(filter(None, (clock_text(row.time), label, number_text(row.value, row.unit))))
     if row.raw_unit != row.unit:
         line += f" ({number_text(row.raw, row.raw_unit)})"
     line += f" {QUALITIES.get(row.quality, '?')}"
-    why = reasons(row)
-    return f"{line}\n  {why}" if why else line
+    return f"{line}\n  {row.words}" if row.words else line

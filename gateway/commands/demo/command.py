@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cloud.errors import CloudError
+from gateway.commands.arguments import FAILED, INTERRUPTED, OK
 from gateway.commands.demo.demo import Demo, open_workdir
-from gateway.commands.demo.errors import DemoError
 from gateway.commands.demo.layout import Layout, check_machine
-from gateway.commands.demo.options import Options, parse
+from gateway.commands.demo.options import Options, add_arguments
 from gateway.commands.demo.view import LineView, LiveView, View
 from gateway.config import Config, ConfigError, load
 
-_OK, _FAILED, _INTERRUPTED = 0, 1, 130
+__all__ = ["add_arguments", "run"]
+
 _FORMAT: Final = "%(asctime)s level=%(levelname)s %(name)s %(message)s"
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run a demo; the exit code. Wrong usage ends with SystemExit(2)."""
-    options = parse(arguments)
-    try:
-        return _run(options)
-    except ConfigError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"{problem}\n")
-    except (DemoError, CloudError) as error:
-        sys.stderr.write(f"fieldgate: {error}\n")
-    return _FAILED
-
-
-def _run(options: Options) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run a demo; the exit code. Raises ConfigError, DemoError, CloudError."""
+    options = Options.of(arguments)
     check_machine()
     workdir = open_workdir(
         options.workdir or Path(tempfile.mkdtemp(prefix="fieldgate-demo-")), resume=options.resume
@@ -53,12 +43,12 @@ def _run(options: Options) -> int:
     demo = Demo(options, config, layout, view)
     with view:
         result = demo.run()
-    return _tell(options, demo, result, workdir)
+    return _print_result(options, demo, result, workdir)
 
 
-def _tell(options: Options, demo: Demo, result: Mapping[str, Any], workdir: Path) -> int:
+def _print_result(options: Options, demo: Demo, result: Mapping[str, Any], workdir: Path) -> int:
     if options.json:
-        sys.stdout.write(json.dumps(result) + "\n")
+        print(json.dumps(result))
     elif "sampled" in result:
         names = (
             "sampled",
@@ -69,11 +59,11 @@ def _tell(options: Options, demo: Demo, result: Mapping[str, Any], workdir: Path
             "quarantined",
             "seconds",
         )
-        sys.stdout.write("  ".join(f"{name} {result[name]}" for name in names) + "\n")
+        print("  ".join(f"{name} {result[name]}" for name in names))
     if demo.interrupted:
         sys.stderr.write(f"fieldgate: stopped; the data stay in {workdir}\n")
-        return _INTERRUPTED if options.unattended else _OK
+        return INTERRUPTED if options.unattended else OK
     for what in result["missing"]:
         sys.stderr.write(f"fieldgate: missing after {options.drain_timeout_s:g} s: {what}\n")
     complete = not result["missing"] and result["unaccounted"] == 0 and result["duplicates"] == 0
-    return _OK if complete else _FAILED
+    return OK if complete else FAILED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gateway.commands.arguments import CommandError
 
-class DemoError(Exception):
-    """The demo can't go on; the message says why, and where to look."""
+
+class DemoError(CommandError):
+    """The demo can't go on; the message gives the reason, and the log to read."""

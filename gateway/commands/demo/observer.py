@@ -16,7 +16,7 @@ from cloud.kafka.end_offsets import EndOffsets, NoOffsetsError
 from cloud.wire.schema import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX
 from gateway.commands.demo.accounting import Lake, TableCounts, sampled
 from gateway.commands.demo.run_records import RunRecords
-from gateway.commands.status import NoStatus, fetch
+from gateway.status.client import NoStatus, fetch
 
 log = logging.getLogger(__name__)
 

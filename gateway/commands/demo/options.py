@@ -1,15 +1,15 @@
-"""What a demo is asked to do, from the command line."""
+"""What a demo is to do, from the command line."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from gateway.commands.cli_types import not_negative, override, positive
+from gateway.commands.arguments import add_json, add_overrides, not_negative, positive
 
 MAST: Final = Path(__file__).with_name("mast.toml")
 """The simulated mast that is shown when no config is named."""
@@ -32,6 +32,11 @@ class Options:
     drain_timeout_s: float = 120.0
     resume: bool = False
     restart_after_s: float = 1.0
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> Self:
+        """From the command line."""
+        return cls(**{**vars(arguments), "overrides": dict(arguments.overrides)})
 
     @property
     def unattended(self) -> bool:
@@ -60,16 +65,14 @@ def _interval(text: str) -> str:
     return text
 
 
-def parse(arguments: Sequence[str]) -> Options:
-    """Options from arguments; wrong usage ends with SystemExit(2)."""
-    parser = argparse.ArgumentParser(
-        prog="fieldgate demo",
-        description="Kafka, Mosquitto, a gateway and the Spark jobs on this machine. Ctrl-C stops all of it.",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The mast, where its data goes, and for how long."""
+    parser.description = (
+        "Kafka, Mosquitto, a gateway and the Spark jobs on this machine. Ctrl-C stops all of it."
     )
     add = parser.add_argument
     add("-c", "--config", type=Path, default=MAST, metavar="FILE", help="default: a simulated mast")
-    add("--set", dest="overrides", metavar="KEY=VALUE", type=override, action="append", default=[],
-        help="override a key of the file (repeatable)")  # fmt: skip
+    add_overrides(parser)
     add(
         "--workdir",
         type=Path,
@@ -78,11 +81,9 @@ def parse(arguments: Sequence[str]) -> Options:
     )
     add("--seconds", type=positive, metavar="N", help="stop sampling after N seconds, drain, end")
     add("--interval", type=_interval, default="1m", metavar="T", help="of the statistics (default: 1m)")
-    add("--json", action="store_true", help="no live view; end by itself with one JSON object")
+    add_json(parser, "no live view; end by itself with one JSON object")
     add("--drain-timeout", dest="drain_timeout_s", type=positive, default=120.0, metavar="S",
         help="how long the tables may take to catch up at the end (default: 120)")  # fmt: skip
     add("--resume", action="store_true", help="go on in a DIR that an earlier demo left")
     add("--restart-after", dest="restart_after_s", type=not_negative, default=1.0, metavar="S",
         help="how long a component that died stays down, to try outages (default: 1)")  # fmt: skip
-    given = vars(parser.parse_args(arguments))
-    return Options(**{**given, "overrides": dict(given["overrides"])})

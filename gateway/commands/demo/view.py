@@ -16,7 +16,7 @@ from rich.text import Text
 
 from gateway.commands.demo.observer import Observation
 from gateway.commands.demo.supervision import State
-from gateway.commands.status import channel_table
+from gateway.commands.reading_rows import channel_table
 
 _LINE_EVERY_S: Final = 5.0
 _FRAME_S: Final = 0.5

@@ -1,20 +1,20 @@
-"""Prints what ``doctor`` finds: for people, on a phone too, or as JSON."""
+"""``fieldgate doctor``: whether this machine is ready for a config; findings for people, or as JSON."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import os
-import sys
 import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
+from gateway.commands.arguments import FAILED, OK, add_config, add_json, add_timeout
 from gateway.commands.doctor.examine import examine
 from gateway.commands.doctor.findings import Finding
 
@@ -23,21 +23,28 @@ _NARROW: Final = 80
 _NARROW_INDENT: Final = 2
 
 
-def run(path: Path, *, json_output: bool, timeout_s: float) -> int:
-    """Print each finding: 0, or 1 where one is an error. ``timeout_s`` is for Kafka's answer."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The config, and how long to wait for Kafka."""
+    add_config(parser)
+    add_json(parser, "findings as JSON")
+    add_timeout(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print each finding: 0, or 1 where one is an error."""
     # What goes wrong stands in the findings.
     for package in ("gateway", "drivers"):
         logging.getLogger(package).setLevel(logging.CRITICAL)
-    if json_output:
-        findings = list(examine(path, timeout_s))
+    found = examine(arguments.config, arguments.timeout)
+    if arguments.json:
+        findings = list(found)
         failed = any(finding.state == "error" for finding in findings)
-        answer = {"ok": not failed, "findings": [asdict(finding) for finding in findings]}
-        sys.stdout.write(json.dumps(answer, indent=2) + "\n")
-        return 1 if failed else 0
+        print(json.dumps({"ok": not failed, "findings": [asdict(each) for each in findings]}, indent=2))
+        return FAILED if failed else OK
     console = Console(soft_wrap=True, highlight=False)
     # Into a file lines stay whole.
     width = console.width if console.is_terminal or "COLUMNS" in os.environ else None
-    return print_findings(examine(path, timeout_s), console, width)
+    return print_findings(found, console, width)
 
 
 def print_findings(findings: Iterable[Finding], console: Console, width: int | None) -> int:
@@ -47,7 +54,7 @@ def print_findings(findings: Iterable[Finding], console: Console, width: int | N
         failed = failed or finding.state == "error"
         for line in _lines(finding, width):
             console.print(line)
-    return 1 if failed else 0
+    return FAILED if failed else OK
 
 
 def _lines(finding: Finding, width: int | None) -> Iterable[Text]:

@@ -14,10 +14,10 @@ from gateway.clock.system_clock import kernel_synchronised
 from gateway.commands.doctor import devices, i2c, network, pi, sensors, storage
 from gateway.commands.doctor.findings import Finding
 from gateway.commands.doctor.host import Host
-from gateway.commands.read import CannotRead, daemon_status
 from gateway.config import Config, check
 from gateway.forwarding import capacity
 from gateway.sampling.sensors import open_fitted_board
+from gateway.status.client import NoStatus, daemon_status
 
 _SENSORS_S: Final = 20.0
 
@@ -63,7 +63,7 @@ def hardware(
         return
     try:
         status = daemon(config)
-    except CannotRead as error:
+    except NoStatus as error:
         yield Finding("sensor", "warning", f"not looked at: {error}")
         return
     if status is not None:

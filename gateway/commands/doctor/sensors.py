@@ -7,7 +7,7 @@ from typing import Any
 
 from drivers.interface import Board
 from gateway.commands.doctor.findings import Finding
-from gateway.commands.read import WORDS, Row, number_text, row_of_reading, rows_of_status
+from gateway.commands.reading_rows import Row, number_text, reason_words, row_of_reading, rows_of_status
 from gateway.config import Config
 from gateway.sampling.one_shot import OneShotRead
 
@@ -49,6 +49,6 @@ def _said(sensor: str, rows: list[Row]) -> Finding:
     reasons = dict.fromkeys(reason for row in rows for reason in row.reasons)
     if not reasons:
         return Finding("sensor", "ok", f"{sensor}: {values}")
-    words = "; ".join(WORDS.get(reason, reason) for reason in reasons)
+    words = "; ".join(map(reason_words, reasons))
     failed = any(row.failed for row in rows)
     return Finding("sensor", "error" if failed else "warning", f"{sensor}: {values}: {words}")

@@ -1,25 +1,21 @@
-"""``fieldgate outbox``: looks into the outbox, carries it home in a file, or empties it into Kafka."""
+"""``fieldgate outbox``: what waits for the cloud: counted, carried home in a file, or sent to Kafka."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Sequence
 
-from gateway.commands.arguments import add_config, add_properties
-from gateway.commands.cli_types import positive
-from gateway.config import Config, ConfigError, load
+from gateway.commands.arguments import add_config, add_json, add_properties, positive
+from gateway.config import load
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="fieldgate outbox", description="What waits on this machine for the cloud."
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """``stats``, ``export``, ``import`` and ``drain``."""
+    parser.description = "What waits on this machine for the cloud."
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    stats = commands.add_parser("stats", help="what is in it, beside a running daemon too")
+    stats = commands.add_parser("stats", help="what is in it, while a daemon runs too")
     add_config(stats)
-    stats.add_argument("--json", action="store_true", help="for programs")
+    add_json(stats)
     stats.set_defaults(action=_stats)
 
     export = commands.add_parser("export", help="write it to a file; nothing is removed")
@@ -38,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="seconds Kafka may take for a record (default: 60)",
     )
+    bring.set_defaults(action=_import)
 
     drain = commands.add_parser(
         "drain", help="send it to Kafka without a daemon; what has arrived is removed"
@@ -51,25 +48,24 @@ def _parser() -> argparse.ArgumentParser:
         help="give up when Kafka has confirmed nothing for so many seconds (default: 30)",
     )
     drain.set_defaults(action=_drain)
-    return parser
 
 
-def _stats(arguments: argparse.Namespace, config: Config) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run one of them; its exit code. Raises ConfigError, CommandError, OutboxError, CloudError."""
+    code: int = arguments.action(arguments)
+    return code
+
+
+def _stats(arguments: argparse.Namespace) -> int:
     from gateway.commands.outbox import stats
 
-    return stats.run(config, json_output=arguments.json)
+    return stats.run(load(arguments.config), json_output=arguments.json)
 
 
-def _export(arguments: argparse.Namespace, config: Config) -> int:
+def _export(arguments: argparse.Namespace) -> int:
     from gateway.commands.outbox import export
 
-    return export.export(config, arguments.file)
-
-
-def _drain(arguments: argparse.Namespace, config: Config) -> int:
-    from gateway.commands.outbox import drain
-
-    return drain.run(config, arguments.timeout)
+    return export.export(load(arguments.config), arguments.file)
 
 
 def _import(arguments: argparse.Namespace) -> int:
@@ -80,16 +76,7 @@ def _import(arguments: argparse.Namespace) -> int:
     )
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run one of the commands; its exit code."""
-    parsed = _parser().parse_args(arguments)
-    if parsed.command == "import":
-        return _import(parsed)
-    try:
-        config = load(parsed.config)
-    except ConfigError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"{problem}\n")
-        return 1
-    command: Callable[[argparse.Namespace, Config], int] = parsed.action
-    return command(parsed, config)
+def _drain(arguments: argparse.Namespace) -> int:
+    from gateway.commands.outbox import drain
+
+    return drain.run(load(arguments.config), arguments.timeout)

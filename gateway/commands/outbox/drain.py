@@ -14,11 +14,12 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from buffer.drops import Drop
-from buffer.errors import OutboxError, OutboxLocked
+from buffer.errors import OutboxLocked
 from cloud.errors import CloudError
 from cloud.kafka.producer import KafkaSink
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
+from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError
 from gateway.commands.progress import Progress
 from gateway.config import Config
 from gateway.forwarding.forwarder import Forwarder
@@ -39,25 +40,25 @@ def run(config: Config, timeout_s: float) -> int:
     """Send all there is: 0 when the outbox is empty, 1 where it can't be, 130 after Ctrl-C.
 
     Gives up after ``timeout_s`` in which Kafka has confirmed nothing. What it has confirmed is removed.
+    Raises CommandError, OutboxError, CloudError.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.ERROR, format="%(message)s")
     if not config.outbox.path.exists():
-        return _complain(f"there is no outbox at {config.outbox.path}")
+        raise CommandError(f"there is no outbox at {config.outbox.path}")
     sinks: list[KafkaSink] = []
     drops: SimpleQueue[Drop] = SimpleQueue()
     try:
         outbox = open_outbox(config, drops.put)
-        try:
-            sinks += [kafka_sink(config, role) for role in ("live", "backlog")]
-        except CloudError:
-            outbox.close()
-            raise
     except OutboxLocked as error:
-        return _complain(f"{error}; a running daemon drains it by itself")
-    except (CloudError, OutboxError) as error:
+        raise CommandError(f"{error}; a running daemon drains it by itself") from error
+    try:
+        for role in ("live", "backlog"):
+            sinks.append(kafka_sink(config, role))
+    except CloudError:
+        outbox.close()
         for sink in sinks:
             sink.close()
-        return _complain(str(error))
+        raise
     run_id = new_run()
     clock, timekeeper = open_clock(config, Machine())
     forwarder = Forwarder(
@@ -97,8 +98,8 @@ def run(config: Config, timeout_s: float) -> int:
         servers = config.kafka.bootstrap_servers
         sys.stderr.write(f"Kafka at {servers} has confirmed nothing for {timeout_s:g} s\n")
     if interrupted:
-        return 130
-    return 1 if left or unsaved else 0
+        return INTERRUPTED
+    return FAILED if left or unsaved else OK
 
 
 def _wait(forwarder: Forwarder, found: int, timeout_s: float) -> None:
@@ -160,8 +161,3 @@ class _Ledger:
             "in_flight": self._forwarder.in_flight,
             "outbox_records": self._forwarder.outbox_records,
         }
-
-
-def _complain(message: str) -> int:
-    sys.stderr.write(f"fieldgate: {message}\n")
-    return 1

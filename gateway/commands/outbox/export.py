@@ -15,16 +15,15 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import BinaryIO, Final
 
-from buffer.errors import OutboxError
 from buffer.files import sync_directory
 from buffer.reader import OutboxReader
-from cloud.errors import CloudError
 from cloud.kafka.producer import KafkaSink
 from cloud.kafka.topic_scan import read_books, read_channels
 from cloud.wire.channel_records import CHANNELS_TOPIC, ChannelRecord, InvalidChannel, parse_channel
 from cloud.wire.run_records import RunRecord
 from cloud.wire.schema import RUNS_TOPIC, STATUS_TOPIC
 from gateway.clock.repair import UNREPAIRED
+from gateway.commands.arguments import FAILED, OK, CommandError
 from gateway.commands.outbox import export_format
 from gateway.commands.outbox.export_format import BadLine, End
 from gateway.commands.progress import Progress
@@ -43,12 +42,11 @@ Channels = dict[bytes, tuple[ChannelRecord, int, Record]]
 """The newest record of each calibration, with its line."""
 
 
-class ExportError(Exception):
-    """Nothing was exported, or nothing can be sent; the message says why."""
-
-
 def export(config: Config, target: str) -> int:
-    """Write all records to a file, ``-`` for standard output: 0, or 1 where not all could be."""
+    """Write all records to a file, ``-`` for standard output: 0, or 1 where not all could be.
+
+    Raises CommandError, OutboxError.
+    """
     progress = Progress("records written")
     try:
         with OutboxReader(config.outbox.path) as reader, _opened(target) as file:
@@ -68,10 +66,10 @@ def export(config: Config, target: str) -> int:
                 written += 1
                 progress(written)
             file.write(export_format.end(written))
-    except (OutboxError, ExportError, OSError) as error:
+    except OSError as error:
+        raise CommandError(error) from error
+    finally:
         progress.end()
-        return _complain(str(error))
-    progress.end()
     sys.stderr.write(f"{written:,} records written to {'standard output' if target == '-' else target}\n")
     if held:
         sys.stderr.write(f"{held:,} records wait for the clock: only the daemon can send them\n")
@@ -79,8 +77,8 @@ def export(config: Config, target: str) -> int:
         sys.stderr.write(
             f"not exported: {reader.damaged:,} damaged blocks, {unreadable:,} rows that are no records\n"
         )
-        return 1
-    return 0
+        return FAILED
+    return OK
 
 
 @contextmanager
@@ -92,7 +90,7 @@ def _opened(target: str) -> Iterator[BinaryIO]:
         return
     path = Path(target)
     if path.exists():
-        raise ExportError(f"{path} is there already; choose another name")
+        raise CommandError(f"{path} is there already; choose another name")
     partial = path.with_name(f"{path.name}.part")
     try:
         with partial.open("wb") as file:
@@ -151,7 +149,7 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
     """Send an exported file to Kafka, marked as replayed: 0, or 1 where a line is bad or not delivered.
 
     Doing it again is safe: a reading's identity is counted once. ``timeout_s`` is how long Kafka may take
-    for one record.
+    for one record. Raises CommandError, CloudError.
     """
     progress = Progress("records confirmed")
     bad = 0
@@ -198,9 +196,9 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
             finally:
                 sink.close()
     except BadLine as problem:
-        return _complain(f"{source}: {problem}")
-    except (CloudError, OSError) as error:
-        return _complain(str(error))
+        raise CommandError(f"{source}: {problem}") from problem
+    except OSError as error:
+        raise CommandError(error) from error
     finally:
         progress.end()
         if sending is not None:
@@ -212,7 +210,7 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
         sys.stderr.write(f"{count:,} records were not delivered: import the file again\n")
     if complete is None:
         sys.stderr.write(f"{source} is cut off: its last line is missing\n")
-    return 1 if bad or sending.undelivered or complete is None else 0
+    return FAILED if bad or sending.undelivered or complete is None else OK
 
 
 def _note(runs: Runs, number: int, record: Record) -> None:
@@ -279,8 +277,3 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
     """Lines of a bounded length: a longer one comes in pieces, none of which is a record."""
     while line := file.readline(export_format.MAX_LINE_BYTES):
         yield line
-
-
-def _complain(message: str) -> int:
-    sys.stderr.write(f"fieldgate: {message}\n")
-    return 1

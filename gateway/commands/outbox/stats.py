@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from buffer.blocks import Block
-from buffer.errors import OutboxError
 from buffer.files import free_bytes
 from buffer.reader import Files, OutboxReader, files_of, user_of
 from cloud.wire.schema import InvalidReading, format_time, parse_reading
 from cloud.wire.seq_set import Seqs
+from gateway.commands.arguments import OK
 from gateway.commands.progress import Progress
 from gateway.config import Config
 from gateway.forwarding import capacity
@@ -52,7 +52,7 @@ class Stats:
     runs: list[dict[str, Any]]
 
 
-def look(config: Config, progress: Progress) -> Stats:
+def collect(config: Config, progress: Progress) -> Stats:
     """Read it all once. Raises OutboxError."""
     path = config.outbox.path
     with OutboxReader(path) as reader:
@@ -63,7 +63,7 @@ def look(config: Config, progress: Progress) -> Stats:
             first = first or block
             blocks += 1
             records += block.count
-            for each in ranges(block.summary) or _looked_into(reader, block):
+            for each in ranges(block.summary) or _ranges_of_records(reader, block):
                 seqs[each.gateway, each.run, each.channel].add(each.first, each.last)
             progress(records)
         oldest = min(_times(reader, first), default=None)
@@ -97,7 +97,7 @@ def look(config: Config, progress: Progress) -> Stats:
         )
 
 
-def _looked_into(reader: OutboxReader, block: Block) -> tuple[Range, ...]:
+def _ranges_of_records(reader: OutboxReader, block: Block) -> tuple[Range, ...]:
     """The ranges of a block that was stored without a summary."""
     found = []
     for _, stored in reader.records_of(block):
@@ -119,20 +119,17 @@ def _times(reader: OutboxReader, block: Block | None) -> list[int]:
 
 
 def run(config: Config, *, json_output: bool) -> int:
-    """Print the statistics: 0, or 1 where the outbox can't be read."""
+    """Print the statistics. Raises OutboxError."""
     progress = Progress("records read")
     try:
-        stats = look(config, progress)
-    except OutboxError as error:
+        stats = collect(config, progress)
+    finally:
         progress.end()
-        sys.stderr.write(f"fieldgate: {error}\n")
-        return 1
-    progress.end()
     if json_output:
-        sys.stdout.write(json.dumps(asdict(stats), indent=2) + "\n")
+        print(json.dumps(asdict(stats), indent=2))
     else:
         _show(stats)
-    return 0
+    return OK
 
 
 def _show(stats: Stats) -> None:

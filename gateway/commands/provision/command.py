@@ -5,22 +5,23 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gateway.commands.arguments import Commands, add_properties, add_timeout
-from gateway.commands.cli_types import count, port
-from gateway.commands.outcome import OK, fail, say
+from gateway.commands.arguments import OK, Subcommands, add_properties, add_timeout, count, fail, port
 
 
-def add_provision(commands: Commands) -> None:
-    """``fieldgate provision``, with ``topics`` and ``mosquitto``."""
-    provision = commands.add_parser(
-        "provision", help="create what Kafka and Mosquitto need; doing it again changes nothing"
-    )
-    what = provision.add_subparsers(dest="what", metavar="WHAT", required=True)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """``topics`` and ``mosquitto``."""
+    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     _add_topics(what)
     _add_mosquitto(what)
 
 
-def _add_topics(what: Commands) -> None:
+def run(arguments: argparse.Namespace) -> int:
+    """Provision one of them."""
+    code: int = arguments.action(arguments)
+    return code
+
+
+def _add_topics(what: Subcommands) -> None:
     topics = what.add_parser("topics", help="the topics of readings, gateways and alerts")
     topics.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
     topics.add_argument("--partitions", type=count, metavar="N", help="of new topics (default: the broker's)")
@@ -28,33 +29,30 @@ def _add_topics(what: Commands) -> None:
         "--replication", type=count, metavar="N", help="of new topics (default: the broker's)"
     )
     add_timeout(topics)
-    topics.add_argument("--dry-run", action="store_true", help="only say what is missing")
+    topics.add_argument("--dry-run", action="store_true", help="only list what is missing")
     add_properties(topics)
     topics.set_defaults(action=_provision_topics)
 
 
 def _provision_topics(arguments: argparse.Namespace) -> int:
-    from cloud.kafka.provision import BROKER_DEFAULT, ProvisionError, provision_topics
+    from cloud.kafka.provision import BROKER_DEFAULT, provision_topics
 
-    try:
-        done = provision_topics(
-            arguments.bootstrap_servers,
-            partitions=arguments.partitions or BROKER_DEFAULT,
-            replication=arguments.replication or BROKER_DEFAULT,
-            dry_run=arguments.dry_run,
-            properties=dict(arguments.properties),
-            timeout_s=arguments.timeout,
-        )
-    except ProvisionError as error:
-        return fail(str(error))
+    done = provision_topics(
+        arguments.bootstrap_servers,
+        partitions=arguments.partitions or BROKER_DEFAULT,
+        replication=arguments.replication or BROKER_DEFAULT,
+        dry_run=arguments.dry_run,
+        properties=dict(arguments.properties),
+        timeout_s=arguments.timeout,
+    )
     for name in done.existing:
-        say(f"exists   {name}")
+        print(f"exists   {name}")
     for name in done.created:
-        say(f"{'missing' if arguments.dry_run else 'created'}  {name}")
+        print(f"{'missing' if arguments.dry_run else 'created'}  {name}")
     return fail("\n".join(done.deviations)) if done.deviations else OK
 
 
-def _add_mosquitto(what: Commands) -> None:
+def _add_mosquitto(what: Subcommands) -> None:
     mosquitto = what.add_parser(
         "mosquitto", help="this machine's broker: listeners, limits, users; starts without a network"
     )
@@ -76,11 +74,7 @@ def _add_mosquitto(what: Commands) -> None:
         "--passwords", type=Path, metavar="FILE", help="write new passwords there, mode 0600; else shown once"
     )
     mosquitto.add_argument(
-        "--root",
-        type=Path,
-        default=Path("/"),
-        metavar="DIR",
-        help="of an image being made (default: /)",
+        "--root", type=Path, default=Path("/"), metavar="DIR", help="of an image being made (default: /)"
     )
     mosquitto.add_argument("--dry-run", action="store_true", help="only show what would change")
     mosquitto.set_defaults(action=_provision_mosquitto)

@@ -20,18 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from gateway.commands.arguments import OK, CommandError
 from gateway.commands.provision import mosquitto_files as files
-from gateway.commands.provision.mosquitto_files import Device, InvalidDevice
+from gateway.commands.provision.mosquitto_files import Device
 from gateway.system.atomic_file import Rights, write_whole
 
 _PASSWORD_BYTES: Final = 18
 _SECRET_MODE: Final = 0o600
 _MODE: Final = 0o644
 _DEBIANS_UNITS: Final = ("usr/lib/systemd/system", "lib/systemd/system")
-
-
-class ProvisionProblem(Exception):
-    """The broker can't be set up like that; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +41,15 @@ class Wanted:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write, or show with ``--dry-run``; the exit code."""
+    """Write, or show with ``--dry-run``. Raises CommandError."""
     root: Path = arguments.root
     try:
         devices = [Device.parse(text) for text in arguments.devices]
         names = [each.name for each in devices]
         if len(set(names)) < len(names):
-            raise ProvisionProblem("a --device is named twice: give its topics as NAME=FILTER,FILTER")
+            raise CommandError("a --device is named twice: give its topics as NAME=FILTER,FILTER")
         if devices and arguments.lan is None:
-            raise ProvisionProblem("--device needs --lan PORT: without it nobody else can connect")
+            raise CommandError("--device needs --lan PORT: without it no other machine can connect")
         listener, ports = _listeners(arguments.port, arguments.lan)
         _refuse_conflicts(root, ports)
         known = files.users(_read(root / files.PASSWORDS) or "")
@@ -64,33 +61,25 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             return _show(root, changed, fresh)
         if arguments.passwords is not None and fresh:
-            _tell_in_file(arguments.passwords, fresh)
+            _write_passwords(arguments.passwords, fresh)
         for each in changed:
             _write(root, each)
-    except (ProvisionProblem, InvalidDevice) as error:
-        sys.stderr.write(f"fieldgate: {error}\n")
-        return 1
-    except PermissionError as error:
-        sys.stderr.write(f"fieldgate: {error.filename}: {error.strerror}: writing it needs root (sudo)\n")
-        return 1
     except OSError as error:
-        sys.stderr.write(f"fieldgate: {error.filename}: {error.strerror}\n")
-        return 1
-    _conclude(root, changed, {} if arguments.passwords is not None else fresh)
-    return 0
+        remedy = ": writing it needs root (sudo)" if isinstance(error, PermissionError) else ""
+        raise CommandError(f"{error.filename}: {error.strerror}{remedy}") from error
+    _print_written(root, changed, {} if arguments.passwords is not None else fresh)
+    return OK
 
 
 def _listeners(port: int, lan: str | None) -> tuple[str | None, list[int]]:
-    """The LAN's listener as the configuration has it, and all ports. Raises ProvisionProblem."""
+    """The LAN's listener as the configuration has it, and all ports. Raises CommandError."""
     if lan is None:
         return None, [port]
     address, _, text = lan.rpartition(":")
     if not text.isdigit() or not 1 <= int(text) <= 65535:
-        raise ProvisionProblem(f"--lan {lan}: PORT or ADDRESS:PORT, the port from 1 to 65535")
+        raise CommandError(f"--lan {lan}: PORT or ADDRESS:PORT, the port from 1 to 65535")
     if int(text) == port:
-        raise ProvisionProblem(
-            f"--lan {lan}: the loopback listener has this port; another, such as {port + 1}"
-        )
+        raise CommandError(f"--lan {lan}: the loopback listener has this port; another, such as {port + 1}")
     return f"{text} {address.strip('[]')}".strip(), [port, int(text)]
 
 
@@ -100,7 +89,7 @@ def _wanted(
     lan = listener is not None
     debians = next((text for at in _DEBIANS_UNITS if (text := _read(root / at / files.UNIT.name))), None)
     if debians is None:
-        raise ProvisionProblem("mosquitto is not installed: apt-get install mosquitto")
+        raise CommandError("mosquitto is not installed: apt-get install mosquitto")
     unit, own = files.without_network_online(debians), _read(root / files.UNIT)
     wanted = [
         # The files it names are there before the configuration.
@@ -109,7 +98,7 @@ def _wanted(
         Wanted(files.CONFIGURATION, files.configuration(port, listener)),
     ]
     if own is None or own.startswith(files.MARK):
-        # Somebody else's override is theirs.
+        # An override that was not written here stays.
         wanted.append(Wanted(files.UNIT, unit))
     packaged = [root / at / "mosquitto.service.d" / files.DROP_IN.name for at in _DEBIANS_UNITS]
     wanted.append(Wanted(files.DROP_IN, None if any(map(Path.is_file, packaged)) else files.DROP_IN_TEXT))
@@ -122,15 +111,15 @@ def _refuse_conflicts(root: Path, ports: list[int]) -> None:
     texts = {str(path): _read(path) or "" for path in others if path.name != files.CONFIGURATION.name}
     found = list(files.conflicts(texts, ports))
     if found:
-        raise ProvisionProblem("the broker has other files that contradict:\n  " + "\n  ".join(found))
+        raise CommandError("the broker has other files that contradict:\n  " + "\n  ".join(found))
 
 
 def _hashed(fresh: Mapping[str, str]) -> dict[str, str]:
     """The lines of a password file for new users, by Mosquitto's own program."""
     program = shutil.which("mosquitto_passwd")
     if program is None:
-        raise ProvisionProblem("mosquitto_passwd is missing: apt-get install mosquitto")
-    # In a file, for what stands on a command line everybody on the machine can read.
+        raise CommandError("mosquitto_passwd is missing: apt-get install mosquitto")
+    # In a file: every user of the machine can read command lines.
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "passwords"
         path.touch(_SECRET_MODE)
@@ -160,9 +149,9 @@ def _write(root: Path, wanted: Wanted) -> None:
     write_whole(path, wanted.text.encode(), rights)
 
 
-def _tell_in_file(path: Path, fresh: Mapping[str, str]) -> None:
-    told = "".join(f"{name} {password}\n" for name, password in fresh.items())
-    write_whole(path, told.encode(), Rights(os.geteuid(), os.getegid(), _SECRET_MODE))
+def _write_passwords(path: Path, fresh: Mapping[str, str]) -> None:
+    lines = "".join(f"{name} {password}\n" for name, password in fresh.items())
+    write_whole(path, lines.encode(), Rights(os.geteuid(), os.getegid(), _SECRET_MODE))
 
 
 def _show(root: Path, changed: list[Wanted], fresh: Mapping[str, str]) -> int:
@@ -171,34 +160,30 @@ def _show(root: Path, changed: list[Wanted], fresh: Mapping[str, str]) -> int:
         if each.place == files.PASSWORDS:
             before, after = set(files.users(_read(root / each.place) or "")), each.text or ""
             gone = before - set(files.users(after))
-            _say(f"{path}: " + ("new: " + ", ".join(fresh) if fresh else "") + _gone(gone))
+            print(f"{path}: " + ("new: " + ", ".join(fresh) if fresh else "") + _gone(gone))
             continue
         before_lines = (_read(root / each.place) or "").splitlines(keepends=True)
         sys.stdout.writelines(
             difflib.unified_diff(before_lines, (each.text or "").splitlines(keepends=True), path, path)
         )
     if not changed and not fresh:
-        _say("nothing to change")
-    return 0
+        print("nothing to change")
+    return OK
 
 
 def _gone(names: set[str]) -> str:
     return f" removed: {', '.join(sorted(names))}" if names else ""
 
 
-def _conclude(root: Path, changed: list[Wanted], fresh: Mapping[str, str]) -> None:
+def _print_written(root: Path, changed: list[Wanted], fresh: Mapping[str, str]) -> None:
     for each in changed:
-        _say(f"{'removed' if each.text is None else 'written'}  {root / each.place}")
+        print(f"{'removed' if each.text is None else 'written'}  {root / each.place}")
     if not changed:
-        _say("nothing to change")
+        print("nothing to change")
         return
     if fresh:
-        _say("\nShown once; write them down:")
+        print("\nShown once; write them down:")
         for name, password in fresh.items():
-            _say(f"  {name}  {password}")
-    _say("\nNow: systemctl daemon-reload && systemctl enable mosquitto && systemctl restart mosquitto")
-    _say("Then: fieldgate doctor")
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
+            print(f"  {name}  {password}")
+    print("\nNow: systemctl daemon-reload && systemctl enable mosquitto && systemctl restart mosquitto")
+    print("Then: fieldgate doctor")

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
+from gateway.commands.arguments import CommandError
+
 CONFIGURATION: Final = PurePosixPath("etc/mosquitto/conf.d/fieldgate.conf")
 PASSWORDS: Final = PurePosixPath("etc/mosquitto/fieldgate.passwd")
 ACCESS: Final = PurePosixPath("etc/mosquitto/fieldgate.acl")
@@ -79,8 +81,8 @@ _UNIT_HEAD: Final = f"""\
 """
 
 
-class InvalidDevice(ValueError):
-    """A device that can't be given access; the message says why."""
+class InvalidDevice(CommandError):
+    """A device that can't be given access."""
 
 
 @dataclass(frozen=True, slots=True)

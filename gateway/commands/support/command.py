@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import os
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gateway.commands.arguments import OK, CommandError, add_config, add_timeout, count
 from gateway.commands.support.bundle import archive, files_of
 from gateway.commands.support.parts import Request, gathered
 from gateway.commands.support.redaction import Found, Redactor
 from gateway.system.host import own_version
 
 
-def run(request: Request, file: Path | None) -> int:
-    """Write the bundle and say what is in it: 0, or 1 where no file can be written."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where it goes and how much goes into it."""
+    parser.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="must not be there yet (default: named by time)"
+    )
+    add_config(parser)
+    parser.add_argument(
+        "--lines", type=count, default=5000, metavar="N", help="of each journal (default: 5000)"
+    )
+    parser.add_argument("--position", action="store_true", help="with the mast's coordinates")
+    add_timeout(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the bundle and list what is missing in it. Raises CommandError where no file can be written."""
+    request = Request(arguments.config, arguments.timeout, arguments.lines, arguments.position)
     # What goes wrong stands in the manifest.
     for package in ("gateway", "drivers", "cloud"):
         logging.getLogger(package).setLevel(logging.CRITICAL)
     now = datetime.now(UTC)
     name = f"fieldgate-support-{now:%Y%m%dT%H%M%SZ}"
-    target = file or Path(f"{name}.tar.gz")
+    target: Path = arguments.file or Path(f"{name}.tar.gz")
     found = Found()
     # All of them first: the last one may name a secret that the first one holds.
     parts = list(gathered(request, found))
@@ -40,10 +55,9 @@ def run(request: Request, file: Path | None) -> int:
         with os.fdopen(descriptor, "wb") as opened:
             opened.write(content)
     except OSError as error:
-        sys.stderr.write(f"fieldgate: {target}: {error.strerror or error}\n")
-        return 1
-    sys.stdout.write(f"wrote {target}: {len(content):,} bytes, {len(files)} files\n")
+        raise CommandError(f"{target}: {error.strerror or error}") from error
+    print(f"wrote {target}: {len(content):,} bytes, {len(files)} files")
     for each in json.loads(files[0].content)["missing"]:
-        sys.stdout.write(f"missing {each['part']}: {each['why'].splitlines()[0]}\n")
-    sys.stdout.write("Secrets, comments and the position are left out; look into it before you send it.\n")
-    return 0
+        print(f"missing {each['part']}: {each['why'].splitlines()[0]}")
+    print("Secrets, comments and the position are left out; read it before you send it.")
+    return OK

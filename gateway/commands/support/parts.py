@@ -200,7 +200,7 @@ def _machine(config: Config | None) -> dict[str, Any]:
 
 
 def _status(path: Path, config: Config | None) -> dict[str, Any]:
-    from gateway.commands.status import NoStatus, fetch, listen_address
+    from gateway.status.client import NoStatus, fetch, listen_address
 
     try:
         listen = listen_address(path, chosen=False) if config is None else config.status.listen
@@ -219,14 +219,14 @@ def _doctor(request: Request) -> list[dict[str, Any]]:
 
 def _outbox(config: Config) -> dict[str, Any]:
     from buffer.errors import OutboxError
-    from gateway.commands.outbox.stats import look
+    from gateway.commands.outbox.stats import collect
     from gateway.commands.progress import Progress
 
     beside = {}
     for file in sorted(config.outbox.path.parent.glob(config.outbox.path.name + "*")):
         beside[file.name] = file.stat().st_size
     try:
-        return {"files": beside, **asdict(look(config, Progress("records read")))}
+        return {"files": beside, **asdict(collect(config, Progress("records read")))}
     except OutboxError as error:
         return {"files": beside, "unreadable": str(error)}
 

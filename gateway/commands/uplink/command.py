@@ -1,4 +1,4 @@
-"""``fieldgate uplink``: looks once whether Kafka has been away for long, and does what ``[uplink]`` says.
+"""``fieldgate uplink``: checks once whether Kafka has been away for long, and does what ``[uplink]`` says.
 
 Run as root by fieldgate-uplink.timer. What it is about to do is on the disk before it is done: a machine that
 crashes on the way, or comes up without a modem, doesn't do it again at once.
@@ -6,6 +6,7 @@ crashes on the way, or comes up without a modem, doesn't do it again at once.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -15,14 +16,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway.clock.system_clock import since_boot_ns
-from gateway.commands.status import NoStatus, fetch
+from gateway.commands.arguments import OK, add_config, fail
 from gateway.commands.uplink.policy import Action, Rules, Seen, State, look
-from gateway.config import Config, check
+from gateway.config import Config, ConfigError, check
 from gateway.reporting.event_spool import NotLeft, leave
+from gateway.status.client import NoStatus, fetch
 from gateway.system.atomic_file import write_durably
 from gateway.system.host import boot_id
 
 _COMMAND_TIMEOUT_S: Final = 120.0
+STATE_PATH: Final = Path("/var/lib/fieldgate-uplink/state.json")
 REBOOT: Final = ("/usr/bin/systemctl", "reboot")
 
 
@@ -44,18 +47,33 @@ class Machine:
     execute: Callable[[Sequence[str]], None] = execute
 
 
-def run(path: Path, state_path: Path, *, dry_run: bool, machine: Machine | None = None) -> int:
-    """Look once; the exit code. With ``dry_run`` nothing is remembered nor done."""
-    machine = machine or Machine()
-    config, problems = check(path, {})
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The config, and where the state is kept."""
+    add_config(parser)
+    parser.add_argument(
+        "--state",
+        type=Path,
+        default=STATE_PATH,
+        metavar="FILE",
+        help=f"what was done when (default: {STATE_PATH})",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be done")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check once, on this machine. Raises ConfigError."""
+    config, problems = check(arguments.config)
     if config is None:
-        for problem in problems:
-            sys.stderr.write(f"{problem}\n")
-        return 1
+        raise ConfigError(problems)
+    return check_uplink(config, arguments.state, Machine(), dry_run=arguments.dry_run)
+
+
+def check_uplink(config: Config, state_path: Path, machine: Machine, *, dry_run: bool) -> int:
+    """Check once; the exit code. With ``dry_run`` nothing is stored nor done."""
     uplink = config.uplink
     if uplink.reset_after_h is None and uplink.reboot_after_h is None:
-        sys.stdout.write("neither uplink.reset_after_h nor uplink.reboot_after_h is set: nothing to do\n")
-        return 0
+        print("neither uplink.reset_after_h nor uplink.reboot_after_h is set: nothing to do")
+        return OK
     status, why = _asked(machine, config)
     before = _read(state_path)
     seen = Seen(
@@ -68,14 +86,13 @@ def run(path: Path, state_path: Path, *, dry_run: bool, machine: Machine | None 
         after, action = _without_reboot(before, after), None
     _tell(status, why, after, action)
     if dry_run:
-        return 0
+        return OK
     try:
         write_durably(state_path, json.dumps(asdict(after)))
     except OSError as error:
-        # Unremembered it would be done again at each look.
-        sys.stderr.write(f"nothing is done: {state_path} can't be written: {error.strerror}\n")
-        return 1
-    return 0 if action is None else _act(action, config, after, machine)
+        # Not stored, it would be done again at each check.
+        return fail(f"nothing is done: {state_path} can't be written: {error.strerror}")
+    return OK if action is None else _act(action, config, after, machine)
 
 
 def _asked(machine: Machine, config: Config) -> tuple[Mapping[str, Any] | None, str]:
@@ -93,12 +110,11 @@ def _without_reboot(before: State, after: State) -> State:
 
 def _tell(status: Mapping[str, Any] | None, why: str, state: State, action: Action | None) -> None:
     if status is None:
-        sys.stdout.write(f"nothing is counted: {why}\n")
+        print(f"nothing is counted: {why}")
         return
     done = f"{state.resets} resets, {state.reboots} reboots"
     now = f"; now: {action}" if action else ""
-    sys.stdout.write(f"Kafka away for {state.away_s / 3600:.1f} h; in this outage {done}{now}\n")
-    sys.stdout.flush()
+    print(f"Kafka away for {state.away_s / 3600:.1f} h; in this outage {done}{now}", flush=True)
 
 
 def _act(action: Action, config: Config, state: State, machine: Machine) -> int:
@@ -106,14 +122,13 @@ def _act(action: Action, config: Config, state: State, machine: Machine) -> int:
     try:
         leave(config.outbox.path, f"uplink-{action}", told)
     except NotLeft as error:
-        sys.stderr.write(f"{error}\n")
+        fail(error)
     command = REBOOT if action == "reboot" else config.uplink.reset_command
     try:
         machine.execute(command)
     except (OSError, subprocess.SubprocessError) as error:
-        sys.stderr.write(f"{' '.join(command)}: {error}\n")
-        return 1
-    return 0
+        return fail(f"{' '.join(command)}: {error}")
+    return OK
 
 
 def _read(path: Path) -> State:
@@ -122,5 +137,5 @@ def _read(path: Path) -> State:
     except FileNotFoundError:
         return State()
     except (OSError, ValueError, TypeError) as error:
-        sys.stderr.write(f"{path}: {error}: counting anew\n")
+        sys.stderr.write(f"{path}: {error}: counting starts again\n")
         return State()

@@ -171,7 +171,7 @@ def test_wrong_usage_ends_with_2(
     ],
 )
 def test_overrides_are_toml_values_or_strings(given: str, value: object) -> None:
-    parsed = cli._parser().parse_args(["run", "--set", given])
+    parsed = cli.parser_of("run").parse_args(["--set", given])
     assert parsed.overrides == [(given.split("=")[0], value)]
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.commands import check
+from gateway import cli
 
 CONFIGS = Path(__file__).parents[3] / "fixtures" / "configs"
 EXAMPLES = Path(__file__).parents[4] / "docs" / "examples"
 
 
 def test_good_config_says_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
-    assert check.run(EXAMPLES / "mast.toml", json_output=False) == 0
+    assert cli.main(["check", "-c", str(EXAMPLES / "mast.toml")]) == 0
     assert capsys.readouterr().out == (
         "good: gateway mast-07 on board raspberry-pi: 11 sensors, 12 channels, 9.217 readings/s"
         " to kafka.example.org:9092\n"
@@ -23,7 +23,7 @@ def test_good_config_says_what_it_means(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_errors_one_a_line_and_exit_1(capsys: pytest.CaptureFixture[str]) -> None:
     path = CONFIGS / "unknown_keys.toml"
-    assert check.run(path, json_output=False) == 1
+    assert cli.main(["check", "-c", str(path)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f'{path}:4: mqqt: is not a known section (did you mean "mqtt"?)'
     assert len(lines) == 5
@@ -31,7 +31,7 @@ def test_errors_one_a_line_and_exit_1(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_warnings_are_marked_and_exit_0(capsys: pytest.CaptureFixture[str]) -> None:
-    assert check.run(CONFIGS / "warnings.toml", json_output=False) == 0
+    assert cli.main(["check", "-c", str(CONFIGS / "warnings.toml")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.endswith(" [warning]") for line in lines] == [True, True, True, False]
     assert lines[-1].startswith(
@@ -41,7 +41,7 @@ def test_warnings_are_marked_and_exit_0(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_json_of_a_broken_config(capsys: pytest.CaptureFixture[str]) -> None:
     path = CONFIGS / "board.toml"
-    assert check.run(path, json_output=True) == 1
+    assert cli.main(["check", "-c", str(path), "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
     message = answer["problems"][0].pop("message")
     assert message.startswith("must be one of")
@@ -65,7 +65,7 @@ def test_json_of_a_broken_config(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json_of_a_good_config(capsys: pytest.CaptureFixture[str]) -> None:
-    assert check.run(EXAMPLES / "simulated.toml", json_output=True) == 0
+    assert cli.main(["check", "-c", str(EXAMPLES / "simulated.toml"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["ok"], answer["problems"]) == (True, [])
     assert answer["summary"] == {
@@ -78,7 +78,7 @@ def test_json_of_a_good_config(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check.run(tmp_path / "none.toml", json_output=False) == 1
+    assert cli.main(["check", "-c", str(tmp_path / "none.toml")]) == 1
     assert (
         capsys.readouterr().out == f"{tmp_path / 'none.toml'}:1: there is no such file: "
         "fieldgate init writes one, -c names another\n1 error, 0 warnings\n"

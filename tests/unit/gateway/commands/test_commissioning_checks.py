@@ -21,7 +21,7 @@ from gateway.commands.commissioning.checks import (
     pressure_band_kpa,
     standard_pressure_kpa,
 )
-from gateway.commands.read import Row
+from gateway.commands.reading_rows import Row
 
 
 def row(

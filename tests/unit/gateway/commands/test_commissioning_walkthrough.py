@@ -17,8 +17,9 @@ from gateway.commands.commissioning.session import Busy, Result, Session
 from gateway.commands.commissioning.sources import Watch
 from gateway.commands.commissioning.terminal import AnswersFile, NoAnswer
 from gateway.commands.commissioning.walkthrough import Walk
-from gateway.commands.read import CannotRead, Row
+from gateway.commands.reading_rows import Row
 from gateway.config import Config, load
+from gateway.status.client import NoStatus
 
 CONFIG = """
 [gateway]
@@ -186,7 +187,7 @@ def test_a_session_that_was_broken_off_goes_on(person: Person, tmp_path: Path) -
         })  # fmt: skip
     done = person.outcomes()
     assert "baro.pressure" not in done
-    with pytest.raises(Busy, match="somebody else commissions"):
+    with pytest.raises(Busy, match="in another terminal"):
         Session(person.config)
     person.session.close()
 
@@ -215,10 +216,10 @@ def test_a_daemon_that_ends_does_not_lose_what_was_found(person: Person) -> None
     class Ending(Mast):
         def poll(self) -> list[Row]:
             if self.second > 4:
-                raise CannotRead("the daemon has ended")
+                raise NoStatus("the daemon has ended")
             return super().poll()
 
-    with pytest.raises(CannotRead):
+    with pytest.raises(NoStatus):
         person.walk(ANSWERS, Ending(person.out))
     assert "a.serial" in person.outcomes()
 

@@ -156,7 +156,7 @@ def test_the_daemons_readings_are_taken_where_it_runs(tmp_path: Path) -> None:
     told = [(each.state, each.found) for each in findings if each.subject == "sensor"]
     assert told == [
         ("ok", "cup: 7.200 m/s"),
-        ("error", "dht: 99.000 %RH: above what the sensor or the site can have"),
+        ("error", "dht: 99.000 %RH: above the range"),
         ("error", "baro: no ADS1115 answers"),
         ("ok", "sun: 7.200 m/s"),
         ("warning", "gps: no reading yet, due within 32 s"),

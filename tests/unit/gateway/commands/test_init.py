@@ -201,6 +201,43 @@ def test_questions_at_a_terminal(target: Path, monkeypatch: pytest.MonkeyPatch) 
     )
 
 
+def test_a_mistake_is_named_and_asked_for_again(
+    target: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = _answers(
+        *("Mast 07", "mast-07"),
+        *("kafka", "k:9092"),
+        *("27,7", "95", "27.7"),
+        "85.5",
+        *("hall", "hall-anemometer"),
+        *("a b", "cup"),
+        *("40", "17"),
+        "0.765",
+        "hall-anemometer",
+        *("cup", "other"),
+        *("17", "27"),
+        "0.765",
+        "",
+    )
+    monkeypatch.setattr(init, "terminal", lambda: answers)
+    assert cli.main(["init", "-o", str(target)]) == 0
+    config = load(target)
+    assert (config.gateway.id, config.gateway.latitude, config.gateway.longitude) == ("mast-07", 27.7, 85.5)
+    assert [(sensor.name, sensor.options.pin) for sensor in config.sensors] == [("cup", 17), ("other", 27)]
+    told = capsys.readouterr().out.splitlines()
+    keys = [line.partition(":")[0] for line in told if not line.startswith("wrote")]
+    assert keys == [
+        "gateway.id",
+        "kafka.bootstrap_servers",
+        *["gateway.latitude"] * 2,
+        "no driver 'hall'; there are bp20, dht11, gpsd, hall-anemometer, iio, pyranometer, scd4x",
+        'sensor["a b"].name',
+        'sensor["cup"].pin',
+        "sensor[2].name",
+        'sensor["other"].pin',
+    ]
+
+
 def test_questions_that_nobody_answers_to_the_end(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(init, "terminal", lambda: _answers("mast-07"))
     assert cli.main(["init", "-o", str(target)]) == 1

@@ -11,7 +11,8 @@ import segno
 
 from gateway import cli
 from gateway.commands import phone
-from gateway.commands.phone import qr_lines, told
+from gateway.commands.phone import lines as shown_lines
+from gateway.commands.phone import qr_lines
 from gateway.system.interfaces import Interface, interfaces, reachable
 
 ANSWER: dict[str, Any] = {"url": "http://192.168.4.1:8321/", "token": "k7mq2fxa9tpehw3d", "seconds": 3600.0}
@@ -49,7 +50,7 @@ def test_the_machines_own_interfaces_are_listed() -> None:
 
 def test_what_an_installer_reads() -> None:
     among = [Interface("wlan0", "192.168.4.1"), Interface("eth0", "10.0.0.7")]
-    lines = told(ANSWER, LINK, "192.168.4.1", among, 80)
+    lines = shown_lines(ANSWER, LINK, "192.168.4.1", among, 80)
     assert lines[17:20] == [
         "Scan this, or open http://192.168.4.1:8321/ and type the token k7mq2fxa9tpehw3d",
         LINK,
@@ -58,7 +59,7 @@ def test_what_an_installer_reads() -> None:
     assert re.fullmatch(
         r"It closes by itself at \d\d:\d\d \(60 minutes\); at once with: fieldgate phone --close", lines[20]
     )
-    narrow = told(ANSWER, LINK, "192.168.4.1", among, 30)
+    narrow = shown_lines(ANSWER, LINK, "192.168.4.1", among, 30)
     assert narrow[0] == "(This window is too narrow for the code, which needs 33 columns.)"
     assert narrow[2] == LINK
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gateway.commands.read import Row, print_rows, rows_of_status
+from gateway.commands.reading_rows import Row, print_rows, rows_of_status
 from gateway.config import load
 
 TROUBLE = 'pins need a Raspberry Pi; elsewhere use [board] kind = "simulated"'

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.commands.self_report import line, report, run
-from gateway.commands.status import NoStatus
+from gateway.commands.self_report import line, make_report, report
+from gateway.config import load
+from gateway.status.client import NoStatus
 
 CONFIG = """
 [gateway]
@@ -77,7 +78,7 @@ def test_since_the_report_before_and_another_run_begins_anew(tmp_path: Path) -> 
         status("b", 500, cup_wind=channel(500, 500, 500, 0)),
     ])  # fmt: skip
     for _ in range(3):
-        assert run(tmp_path / "gateway.toml", lambda listen: next(statuses)) == 0
+        assert make_report(load(tmp_path / "gateway.toml"), lambda listen: next(statuses)) == 0
     told = [json.loads(path.read_text()) for path in sorted((tmp_path / "outbox.db.notices").iterdir())]
     assert [each["event"] for each in told] == ["report"] * 3
     assert [each["since_s"] for each in told] == [1000, 2000, 500]
@@ -107,7 +108,7 @@ def test_a_daemon_that_does_not_answer_is_what_is_reported(
     def silent(listen: str) -> Mapping[str, Any]:
         raise NoStatus("no daemon answers")
 
-    assert run(tmp_path / "gateway.toml", silent) == 0
+    assert make_report(load(tmp_path / "gateway.toml"), silent) == 0
     assert 'event=mast.report daemon="no daemon answers" ' in capsys.readouterr().out
     (told,) = [json.loads(path.read_text()) for path in (tmp_path / "outbox.db.notices").iterdir()]
     assert told["daemon"] == "no daemon answers"
@@ -118,7 +119,12 @@ def test_a_daemon_that_does_not_answer_is_what_is_reported(
 def test_totals_that_can_not_be_read(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "gateway.toml").write_text(CONFIG)
     (tmp_path / "outbox.db.report").write_text(text)
-    assert run(tmp_path / "gateway.toml", lambda listen: status("a", 100, cup_wind=channel(9, 9, 9, 0))) == 0
+    assert (
+        make_report(
+            load(tmp_path / "gateway.toml"), lambda listen: status("a", 100, cup_wind=channel(9, 9, 9, 0))
+        )
+        == 0
+    )
     assert "counting since the daemon's start" in capsys.readouterr().err
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.commands.commissioning import swap_command
+from gateway import cli
 from gateway.commands.commissioning.swap import CannotSwap, Swap, plan
 from gateway.reporting.event_spool import notices_directory
 
@@ -51,7 +51,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def swap(config: Path, *arguments: str) -> int:
-    return swap_command.run(["-c", str(config), *arguments])
+    return cli.main(["swap", "-c", str(config), *arguments])
 
 
 def test_the_file_is_changed_and_nothing_else_in_it(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +110,7 @@ def test_a_link_stays_one(config: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("cup", *NEW), 2, "nobody can be asked here"),
+        (("cup", *NEW), 2, "there is no terminal"),
         (("cup", "--serial", "x", "--slope", "0,761", "--yes"), 2, "--slope: '0,761' is not a number (with"),
         (("cup", *NEW, "--date", "2.10.2026", "--yes"), 2, "--date: '2.10.2026' is not a date such as"),
         (("cap", *NEW, "--yes"), 1, "no sensor 'cap' (did you mean cup?)"),

@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.commands.status import NoStatus
-from gateway.commands.uplink.command import REBOOT, Machine, run
+from gateway import cli
+from gateway.commands.uplink.command import REBOOT, Machine, check_uplink
 from gateway.commands.uplink.policy import Action, Rules, Seen, State, look
+from gateway.config import load
+from gateway.status.client import NoStatus
 
 LOOK_S = 900.0
 HOUR_S = 3600.0
@@ -209,7 +211,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def call(place: Path, around: Around, *, dry_run: bool = False) -> int:
-    return run(place / "gateway.toml", place / "state.json", dry_run=dry_run, machine=around.machine())
+    return check_uplink(load(place / "gateway.toml"), place / "state.json", around.machine(), dry_run=dry_run)
 
 
 def away(place: Path, hours: float) -> None:
@@ -254,7 +256,7 @@ def test_a_reboot_is_remembered_before_it_is_done(place: Path) -> None:
         machine.boot, machine.boot_s, machine.status,
         lambda command: remembered.append({**json.loads((place / "state.json").read_text()), "ran": command}),
     )  # fmt: skip
-    assert run(place / "gateway.toml", place / "state.json", dry_run=False, machine=spying) == 0
+    assert check_uplink(load(place / "gateway.toml"), place / "state.json", spying, dry_run=False) == 0
     (before,) = remembered
     assert (before["ran"], before["reboots"], before["reboot_at_s"]) == (REBOOT, 1, 2 * HOUR_S)
     assert notices(place)[0]["event"] == "uplink-reboot"
@@ -302,7 +304,7 @@ def test_an_unreadable_state_counts_anew(place: Path, capsys: pytest.CaptureFixt
     (place / "state.json").write_bytes(bytes(40))
     around = Around()
     assert call(place, around) == 0
-    assert "counting anew" in capsys.readouterr().err
+    assert "counting starts again" in capsys.readouterr().err
     assert json.loads((place / "state.json").read_text())["away_s"] == 0
 
 
@@ -316,5 +318,6 @@ def test_a_daemon_that_is_silent_is_said(place: Path, capsys: pytest.CaptureFixt
 
 def test_a_bad_config_is_said(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "gateway.toml").write_text(CONFIG + "[uplink]\nreset_after_h = 1\n")
-    assert call(place, Around()) == 1
+    config, state = place / "gateway.toml", place / "state.json"
+    assert cli.main(["uplink", "-c", str(config), "--state", str(state)]) == 1
     assert "uplink.reset_after_h: needs reset_command" in capsys.readouterr().err

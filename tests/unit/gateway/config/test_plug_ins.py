@@ -8,7 +8,7 @@ import pytest
 
 from drivers.interface import BoardError, ReadError
 from drivers.registry import plug_in_problems
-from gateway.commands import check as check_command
+from gateway import cli
 from gateway.config import check
 from gateway.sampling.sensors import make_driver
 from tests.support.masts import simulated
@@ -97,7 +97,7 @@ def test_one_that_nobody_uses_is_a_warning(
     packages.install("acme-drivers", "acme-thermometer = acme", acme="import no_such_module")
     path.write_text('gateway = { id = "mast-07" }\nsensor = [{ name = "baro", driver = "bp20" }]\n')
     assert problems(path) == []
-    assert check_command.run(path, json_output=False) == 0
+    assert cli.main(["check", "-c", str(path)]) == 0
     warning, good = capsys.readouterr().out.splitlines()
     assert warning == (
         f"{path}: installed, not used here: driver 'acme-thermometer' is broken: ModuleNotFoundError:"
@@ -105,7 +105,7 @@ def test_one_that_nobody_uses_is_a_warning(
     )
     assert good.startswith("good: gateway mast-07")
     path.write_text(MAST)
-    assert check_command.run(path, json_output=False) == 1
+    assert cli.main(["check", "-c", str(path)]) == 1
     assert capsys.readouterr().out.count("no_such_module") == 1
 
 

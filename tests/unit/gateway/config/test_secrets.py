@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.commands import check as check_command
+from gateway import cli
 from gateway.config import ConfigError, check, load
 from gateway.config.problems import is_secret
 from gateway.config.secrets import DIRECTORY
@@ -154,7 +154,7 @@ def test_a_wrong_one_is_not_shown(path: Path, line: str, capsys: pytest.CaptureF
     _file(path.parent, "kafka.password")
     path.write_text(KAFKA + line + "\n")
     _told(path)
-    check_command.run(path, json_output=True)
+    cli.main(["check", "-c", str(path), "--json"])
     assert PASSWORD not in capsys.readouterr().out
 
 
@@ -167,7 +167,7 @@ def test_mqtt(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     path.write_text(HEAD + f'[mqtt]\nusername = "mast"\npassword = "{PASSWORD}"\n')
     assert load(path).mqtt.login == ("mast", PASSWORD)
-    assert check_command.run(path, json_output=True) == 0
+    assert cli.main(["check", "-c", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["ok"] is True
 
 

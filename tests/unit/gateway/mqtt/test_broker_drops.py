@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.commands import status
+from gateway import cli
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.status import Answers, StatusServer
 
@@ -135,7 +135,7 @@ def test_status_tells_the_number_or_that_it_is_unknown(
     server = StatusServer("127.0.0.1", free_port, Answers(lambda: {"broker_dropped": count}))
     server.start()
     try:
-        assert status.run(config, json_output=False, chosen=True) == 0
+        assert cli.main(["status", "-c", str(config)]) == 0
     finally:
         server.stop()
     assert f"dropped by the local broker {shown} " in " ".join(capsys.readouterr().out.split())
