@@ -6,19 +6,44 @@ alert, the newest record of an id is its state. Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from cloud.wire.fields import Fields, InvalidFields, format_time, load_object
-from cloud.wire.schema import GATEWAY_ID
+import msgspec
+from msgspec import Meta
+
+from cloud.wire.fields import Decoder, InvalidFields, check_label, format_time, time_of, to_json
+from cloud.wire.schema import MAX_PAYLOAD_BYTES, GatewayId, Version
 
 VERSION: Final = 1
 SEVERITIES: Final = ("info", "warning", "critical")
 
-_ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
-_RULE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
+_MAX_CHANNEL: Final = 256
+_MAX_DETAIL: Final = 1000
+
+
+class _Fields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """An alert's fields by type, in the order in which they are written."""
+
+    v: Version
+    id: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
+    rule: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,62}\Z")]
+    rule_version: str | None = None
+    kind: str | None = None
+    severity: Literal["info", "warning", "critical"]
+    gateway: GatewayId
+    channel: str | None = None
+    state: Literal["raised", "cleared"]
+    raised_at: str
+    cleared_at: str | None = None
+    told_at: str
+    value: float | None = None
+    historical: bool
+    detail: str | None = None
+    command_id: str | None = None
+
+
+_DECODER: Final = Decoder(_Fields, MAX_PAYLOAD_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,57 +80,40 @@ class AlertRecord:
 
     def to_json(self) -> bytes:
         """The record's bytes."""
-        fields: dict[str, Any] = {
+        written = {
             "v": VERSION,
-            "id": self.id,
-            "rule": self.rule,
-            "rule_version": self.rule_version,
-            "kind": self.kind,
-            "severity": self.severity,
-            "gateway": self.gateway,
-            "channel": self.channel,
-            "state": self.state,
             "raised_at": format_time(self.raised_us),
             "cleared_at": None if self.cleared_us is None else format_time(self.cleared_us),
             "told_at": format_time(self.told_us),
-            "value": self.value,
-            "historical": self.historical,
-            "detail": self.detail,
-            "command_id": self.command_id,
         }
-        return json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
+        return to_json(
+            {name: written.get(name, getattr(self, name, None)) for name in _Fields.__struct_fields__}
+        )
 
     @classmethod
     def from_json(cls, payload: bytes) -> Self:
         """The record in a message; unknown fields are ignored. Raises InvalidFields."""
-        fields = Fields(load_object(payload))
-        fields.integer("v", VERSION, VERSION)
-        state = fields.label("state")
-        if state not in ("raised", "cleared"):
-            raise InvalidFields("BAD_NAME", f"state {state!r} is neither raised nor cleared")
-        severity = fields.label("severity")
-        if severity not in SEVERITIES:
-            raise InvalidFields("BAD_NAME", f"severity {severity!r} is none of {', '.join(SEVERITIES)}")
-        historical = fields.take("historical")
-        if not isinstance(historical, bool):
-            raise InvalidFields("WRONG_TYPE", "historical must be true or false")
-        cleared = fields.left.get("cleared_at")
-        if (cleared is None) != (state == "raised"):
+        found, _ = _DECODER.decode(payload)
+        for name in ("rule_version", "kind", "command_id"):
+            check_label(name, getattr(found, name))
+        check_label("channel", found.channel, _MAX_CHANNEL)
+        check_label("detail", found.detail, _MAX_DETAIL)
+        if (found.cleared_at is None) != (found.state == "raised"):
             raise InvalidFields("INCONSISTENT", "cleared_at is null exactly while the alert is raised")
         return cls(
-            id=fields.text("id", _ID),
-            rule=fields.text("rule", _RULE),
-            rule_version=fields.label("rule_version") or "",
-            kind=fields.label("kind") or "",
-            severity=severity,
-            gateway=fields.text("gateway", GATEWAY_ID),
-            channel=fields.label("channel", 256),
-            state="raised" if state == "raised" else "cleared",
-            raised_us=fields.time("raised_at"),
-            cleared_us=None if cleared is None else fields.time("cleared_at"),
-            told_us=fields.time("told_at"),
-            value=fields.number("value"),
-            historical=historical,
-            detail=fields.label("detail", 1000) or "",
-            command_id=fields.label("command_id"),
+            id=found.id,
+            rule=found.rule,
+            rule_version=found.rule_version or "",
+            kind=found.kind or "",
+            severity=found.severity,
+            gateway=found.gateway,
+            channel=found.channel,
+            state=found.state,
+            raised_us=time_of("raised_at", found.raised_at),
+            cleared_us=None if found.cleared_at is None else time_of("cleared_at", found.cleared_at),
+            told_us=time_of("told_at", found.told_at),
+            value=found.value,
+            historical=found.historical,
+            detail=found.detail or "",
+            command_id=found.command_id,
         )

@@ -7,16 +7,16 @@ itself, when it was in force) is the latest, and the highest ``revision`` counts
 
 from __future__ import annotations
 
-import json
-import math
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from datetime import date
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from cloud.wire.fields import Fields, InvalidFields, format_time, load_object, parse_time
-from cloud.wire.schema import GATEWAY_ID, UNITS, VERSION
+import msgspec
+from msgspec import Meta
+
+from cloud.wire.fields import MAX_INT53, Decoder, InvalidFields, check_label, format_time, time_of, to_json
+from cloud.wire.schema import UNITS, VERSION, GatewayId, Version
 
 CHANNELS_TOPIC: Final = "gateway.channels"
 MAX_LABEL: Final = 128
@@ -29,13 +29,10 @@ MAX_SETTINGS: Final = 64
 InvalidChannel = InvalidFields
 """What ``parse_channel`` raises."""
 
-Setting = str | float | bool
+Setting = str | int | float | bool
 
-_SENSOR: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-_QUANTITY: Final = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
-_CAL: Final = re.compile(r"[0-9a-f]{8}", re.ASCII)
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_MAX_INT53: Final = (1 << 53) - 1
+_LONG: Final = {"certificate", "lab", "model", "serial"}
+"""Labels of up to ``MAX_LABEL`` characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,183 +104,120 @@ def channel_key(gateway: str, channel: str, cal: str) -> bytes:
     return f"{gateway}/{channel}/{cal}".encode()
 
 
+class _Fields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A record's fields by type, in the order in which they are written."""
+
+    v: Version
+    gateway: GatewayId
+    channel: str
+    cal: Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
+    revision: Annotated[int, Meta(ge=1, le=MAX_INT53)]
+    in_force: bool
+    valid_from: str | None = None
+    valid_to: str | None = None
+    periods: list[tuple[str | None, str | None]]
+    sensor: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
+    quantity: Annotated[str, Meta(pattern=r"^[a-z0-9_]{1,64}\Z")]
+    unit: str | None = None
+    raw_unit: str | None = None
+    driver: str | None = None
+    interval_s: float | None
+    slope: float | None = None
+    offset: float | None = None
+    settings: dict[str, Setting] | None = None
+    range: tuple[float, float]
+    accuracy: float | None = None
+    accuracy_percent: float | None = None
+    model: str | None = None
+    serial: str | None = None
+    certificate: str | None = None
+    lab: str | None = None
+    calibrated: date | None = None
+    expires: date | None = None
+    height_m: float | None = None
+    boom_deg: float | None = None
+    pair: str | None = None
+    said: dict[str, Setting] | None = None
+
+
+_DECODER: Final = Decoder(_Fields, MAX_RECORD_BYTES)
+_AS_THEY_ARE: Final = {field.name for field in fields(ChannelRecord)} - {
+    "periods",
+    "settings",
+    "said",
+    "extra",
+}
+_LABELS: Final = ("unit", "driver", "raw_unit", "pair", *sorted(_LONG))
+
+
 def encode_channel(record: ChannelRecord) -> bytes:
     """The JSON bytes of a record."""
-    fields: dict[str, Any] = {
+    periods = [[_time(period.begin_us), _time(period.end_us)] for period in record.periods]
+    written = {
         "v": VERSION,
-        "gateway": record.gateway,
-        "channel": record.channel,
-        "cal": record.cal,
-        "revision": record.revision,
-        "in_force": record.in_force,
-        "valid_from": _time(record.valid_from_us),
-        "valid_to": _time(record.valid_to_us),
-        "periods": [[_time(period.begin_us), _time(period.end_us)] for period in record.periods],
-        "sensor": record.sensor,
-        "quantity": record.quantity,
-        "unit": record.unit,
-        "raw_unit": record.raw_unit,
-        "driver": record.driver,
-        "interval_s": record.interval_s,
-        "slope": record.slope,
-        "offset": record.offset,
+        "valid_from": periods[0][0],
+        "valid_to": periods[-1][1],
+        "periods": periods,
         "settings": dict(record.settings),
-        "range": list(record.range),
-        "accuracy": record.accuracy,
-        "accuracy_percent": record.accuracy_percent,
-        "model": record.model,
-        "serial": record.serial,
-        "certificate": record.certificate,
-        "lab": record.lab,
-        "calibrated": None if record.calibrated is None else record.calibrated.isoformat(),
-        "expires": None if record.expires is None else record.expires.isoformat(),
-        "height_m": record.height_m,
-        "boom_deg": record.boom_deg,
-        "pair": record.pair,
         "said": dict(record.said),
     }
-    fields.update(record.extra or {})
-    return json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
+    known = {name: written.get(name, getattr(record, name, None)) for name in _Fields.__struct_fields__}
+    return to_json(known | dict(record.extra or {}))
 
 
 def parse_channel(payload: bytes) -> ChannelRecord:
     """The record in a payload. Raises InvalidChannel with the first problem found."""
-    if len(payload) > MAX_RECORD_BYTES:
-        raise InvalidChannel("TOO_LARGE", f"{len(payload)} bytes, at most {MAX_RECORD_BYTES}")
-    fields = _Fields(load_object(payload))
-    fields.integer("v", VERSION, VERSION)
-    gateway = fields.text("gateway", GATEWAY_ID)
-    sensor = fields.text("sensor", _SENSOR)
-    quantity = fields.text("quantity", _QUANTITY)
-    if fields.take("channel") != f"{sensor}.{quantity}":
-        raise InvalidChannel("INCONSISTENT", f"channel must be {sensor}.{quantity}")
-    unit = fields.label("unit")
-    if not unit:
-        raise InvalidChannel("MISSING_FIELD", "unit is missing")
-    if UNITS.get(quantity, unit) != unit:
-        raise InvalidChannel("WRONG_UNIT", f"{quantity} is in {UNITS[quantity]}, not {unit}")
+    found, extra = _DECODER.decode(payload)
+    if found.channel != f"{found.sensor}.{found.quantity}":
+        raise InvalidChannel("INCONSISTENT", f"channel must be {found.sensor}.{found.quantity}")
+    for name in _LABELS:
+        check_label(name, getattr(found, name), MAX_LABEL if name in _LONG else MAX_LABEL // 2)
+    for name in ("unit", "driver"):
+        if not getattr(found, name):
+            raise InvalidChannel("MISSING_FIELD", f"{name} is missing")
+    if UNITS.get(found.quantity, found.unit) != found.unit:
+        raise InvalidChannel(
+            "WRONG_UNIT", f"{found.quantity} is in {UNITS[found.quantity]}, not {found.unit}"
+        )
+    if found.interval_s is None or found.interval_s <= 0:
+        raise InvalidChannel("OUT_OF_RANGE", "interval_s must be above 0")
+    if found.range[0] >= found.range[1]:
+        raise InvalidChannel("OUT_OF_RANGE", "range must be a lower and a higher number")
     record = ChannelRecord(
-        gateway=gateway,
-        sensor=sensor,
-        quantity=quantity,
-        cal=fields.text("cal", _CAL),
-        revision=fields.integer("revision", 1, _MAX_INT53),
-        in_force=fields.truth("in_force"),
-        periods=fields.periods(),
-        unit=unit,
-        driver=fields.required_label("driver"),
-        interval_s=fields.positive("interval_s"),
-        range=fields.span("range"),
-        raw_unit=fields.label("raw_unit"),
-        slope=fields.number("slope"),
-        offset=fields.number("offset"),
-        settings=fields.settings("settings"),
-        accuracy=fields.number("accuracy"),
-        accuracy_percent=fields.number("accuracy_percent"),
-        model=fields.label("model", MAX_LABEL),
-        serial=fields.label("serial", MAX_LABEL),
-        certificate=fields.label("certificate", MAX_LABEL),
-        lab=fields.label("lab", MAX_LABEL),
-        calibrated=fields.date("calibrated"),
-        expires=fields.date("expires"),
-        height_m=fields.number("height_m"),
-        boom_deg=fields.number("boom_deg"),
-        pair=fields.label("pair"),
-        said=fields.settings("said"),
+        **{name: getattr(found, name) for name in _AS_THEY_ARE},
+        periods=_periods(found),
+        settings=_settings("settings", found.settings),
+        said=_settings("said", found.said),
+        extra=extra,
     )
-    valid_from, valid_to = fields.optional_time("valid_from"), fields.optional_time("valid_to")
-    if (valid_from, valid_to) != (record.valid_from_us, record.valid_to_us):
-        raise InvalidChannel("INCONSISTENT", "valid_from and valid_to must be those of the periods")
     if record.in_force and record.valid_to_us is not None:
         raise InvalidChannel("INCONSISTENT", "a record in force has no valid_to")
-    # Last, when all that is known has been taken.
-    return replace(record, extra=fields.rest())
+    return record
 
 
-class _Fields(Fields):
-    """What only these records have."""
-
-    def truth(self, name: str) -> bool:
-        value = self.take(name)
-        if not isinstance(value, bool):
-            raise InvalidChannel("WRONG_TYPE", f"{name} must be true or false")
-        return value
-
-    def required_label(self, name: str) -> str:
-        label = self.label(name)
-        if not label:
-            raise InvalidChannel("MISSING_FIELD", f"{name} is missing")
-        return label
-
-    def positive(self, name: str) -> float:
-        number = self.number(name, required=True)
-        if number is None or number <= 0:
-            raise InvalidChannel("OUT_OF_RANGE", f"{name} must be above 0")
-        return number
-
-    def date(self, name: str) -> date | None:
-        value = self.left.pop(name, None)
-        if value is None:
-            return None
-        if not isinstance(value, str):
-            raise InvalidChannel("WRONG_TYPE", f"{name} must be a string")
-        try:
-            if _DATE.fullmatch(value) is None:
-                raise ValueError(f"{value[:40]!r} is not a date such as 2026-03-12")
-            return date.fromisoformat(value)
-        except ValueError as error:
-            raise InvalidChannel("BAD_TIME", f"{name}: {error}") from error
-
-    def optional_time(self, name: str) -> int | None:
-        return _parsed_time(name, self.left.pop(name, None))
-
-    def span(self, name: str) -> tuple[float, float]:
-        value = self.take(name)
-        if not isinstance(value, list) or len(value) != 2:
-            raise InvalidChannel("WRONG_TYPE", f"{name} must be two numbers")
-        lower, upper = (Fields({name: end}).number(name, required=True) for end in value)
-        if lower is None or upper is None or lower >= upper:
-            raise InvalidChannel("OUT_OF_RANGE", f"{name} must be a lower and a higher number")
-        return lower, upper
-
-    def periods(self) -> tuple[Period, ...]:
-        value = self.take("periods")
-        if not isinstance(value, list) or not all(
-            isinstance(each, list) and len(each) == 2 for each in value
-        ):
-            raise InvalidChannel("WRONG_TYPE", "periods must be a list of pairs of times")
-        if not 1 <= len(value) <= MAX_PERIODS:
-            raise InvalidChannel("OUT_OF_RANGE", f"there must be 1 to {MAX_PERIODS} periods")
-        return tuple(
-            Period(_parsed_time("periods", begin), _parsed_time("periods", end)) for begin, end in value
-        )
-
-    def settings(self, name: str) -> Mapping[str, Setting]:
-        value = self.left.pop(name, None) or {}
-        if not isinstance(value, dict) or len(value) > MAX_SETTINGS:
-            raise InvalidChannel("WRONG_TYPE", f"{name} must be an object of at most {MAX_SETTINGS} fields")
-        for key, setting in value.items():
-            if not isinstance(setting, str | int | float):
-                raise InvalidChannel("WRONG_TYPE", f"{name}.{key[:40]} must be a string, a number or a truth")
-            if isinstance(setting, float) and not math.isfinite(setting):
-                raise InvalidChannel("NOT_FINITE", f"{name}.{key[:40]} is not finite")
-            for text in (key, setting):
-                if isinstance(text, str) and (len(text) > MAX_LABEL or not text.isprintable()):
-                    raise InvalidChannel(
-                        "BAD_NAME", f"{name} must be of at most {MAX_LABEL} printable characters each"
-                    )
-        return value
+def _periods(found: _Fields) -> tuple[Period, ...]:
+    if not 1 <= len(found.periods) <= MAX_PERIODS:
+        raise InvalidChannel("OUT_OF_RANGE", f"there must be 1 to {MAX_PERIODS} periods")
+    periods = tuple(Period(*(_parsed("periods", end) for end in period)) for period in found.periods)
+    bounds = _parsed("valid_from", found.valid_from), _parsed("valid_to", found.valid_to)
+    if bounds != (periods[0].begin_us, periods[-1].end_us):
+        raise InvalidChannel("INCONSISTENT", "valid_from and valid_to must be those of the periods")
+    return periods
 
 
-def _parsed_time(name: str, value: object) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise InvalidChannel("WRONG_TYPE", f"{name} must be a time or null")
-    try:
-        return parse_time(value)
-    except (ValueError, OverflowError) as error:
-        raise InvalidChannel("BAD_TIME", f"{name}: {error}") from error
+def _settings(name: str, settings: Mapping[str, Setting] | None) -> Mapping[str, Setting]:
+    settings = settings or {}
+    if len(settings) > MAX_SETTINGS:
+        raise InvalidChannel("WRONG_TYPE", f"{name} must be an object of at most {MAX_SETTINGS} fields")
+    for key, setting in settings.items():
+        check_label(name, key, MAX_LABEL)
+        if isinstance(setting, str):
+            check_label(f"{name}.{key}", setting, MAX_LABEL)
+    return settings
+
+
+def _parsed(name: str, text: str | None) -> int | None:
+    return None if text is None else time_of(name, text)
 
 
 def _time(time_us: int | None) -> str | None:

@@ -6,18 +6,33 @@ unsynced, and only actions its config allows.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
-from cloud.wire.fields import Fields, InvalidFields, format_time, load_object
-from cloud.wire.schema import GATEWAY_ID
+import msgspec
+from msgspec import Meta
 
-_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+from cloud.wire.fields import Decoder, format_time, time_of, to_json
+from cloud.wire.schema import MAX_PAYLOAD_BYTES, GatewayId
+
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
 """Of an action or a target."""
+_Name = Annotated[str, Meta(pattern=f"^{NAME.pattern}\\Z")]
+
+
+class _Fields(msgspec.Struct, forbid_unknown_fields=True):
+    id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}\Z")]
+    gateway: GatewayId
+    target: _Name
+    action: _Name
+    args: dict[str, Any]
+    issued_at: str
+    expires_at: str
+
+
+_DECODER: Final = Decoder(_Fields, MAX_PAYLOAD_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,30 +54,28 @@ class Command:
 
     def to_json(self) -> bytes:
         """The record's bytes."""
-        fields: dict[str, Any] = {
-            "id": self.id,
-            "gateway": self.gateway,
-            "target": self.target,
-            "action": self.action,
-            "args": self.args,
-            "issued_at": format_time(self.issued_us),
-            "expires_at": format_time(self.expires_us),
-        }
-        return json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
+        return to_json(
+            {
+                "id": self.id,
+                "gateway": self.gateway,
+                "target": self.target,
+                "action": self.action,
+                "args": self.args,
+                "issued_at": format_time(self.issued_us),
+                "expires_at": format_time(self.expires_us),
+            }
+        )
 
     @classmethod
     def from_json(cls, payload: bytes) -> Self:
         """The command in a message; unknown fields are ignored. Raises InvalidFields."""
-        fields = Fields(load_object(payload))
-        args = fields.take("args")
-        if not isinstance(args, dict):
-            raise InvalidFields("WRONG_TYPE", "args must be an object")
+        found, _ = _DECODER.decode(payload)
         return cls(
-            id=fields.text("id", _ID),
-            gateway=fields.text("gateway", GATEWAY_ID),
-            target=fields.text("target", NAME),
-            action=fields.text("action", NAME),
-            args=args,
-            issued_us=fields.time("issued_at"),
-            expires_us=fields.time("expires_at"),
+            found.id,
+            found.gateway,
+            found.target,
+            found.action,
+            found.args,
+            issued_us=time_of("issued_at", found.issued_at),
+            expires_us=time_of("expires_at", found.expires_at),
         )

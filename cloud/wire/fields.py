@@ -1,25 +1,53 @@
 """Strict JSON for all that is on the wire: one object, typed fields, finite numbers, times with a zone.
 
-Pure: standard library only. Whatever can't be taken for what it claims to be raises InvalidFields with a word
-for tables and a sentence for people; nothing is guessed.
+The structs of the records' modules say which fields there are and of what types; msgspec decodes and encodes
+them. Whatever is not what it claims to be raises InvalidFields with a word for tables and a sentence for
+people; nothing is guessed. Of a key that stands twice in an object the last counts.
+
+Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
 
 _RFC3339: Final = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
 )
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITABLE_TIMES_US: Final = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
 """The years 1 to 9999 in UTC: no other time can be written in RFC 3339."""
 MAX_DEPTH: Final = 32
-"""How deep an unknown field may be nested."""
+"""How deep an unknown field may be nested: a bound of our own, so that it doesn't depend on a stack's."""
+MAX_LABEL: Final = 64
+"""Characters of a label that has no bound of its own."""
+MAX_INT53: Final = (1 << 53) - 1
+"""Exact in every JSON reader."""
+
+_NO_NUMBER: Final = re.compile(rb"NaN|Infinity")
+_REASONS: Final = (
+    ("Object missing", "MISSING_FIELD"),
+    ("Number out of range", "NOT_FINITE"),
+    ("Expected `str` matching", "BAD_NAME"),
+    ("Expected `str` of length", "BAD_NAME"),
+    ("Invalid enum value '", "BAD_NAME"),
+    ("Invalid enum value", "OUT_OF_RANGE"),
+    ("Expected `int` <", "OUT_OF_RANGE"),
+    ("Expected `int` >", "OUT_OF_RANGE"),
+    ("Expected `float` <", "OUT_OF_RANGE"),
+    ("Expected `float` >", "OUT_OF_RANGE"),
+    ("Invalid RFC3339 encoded date", "BAD_TIME"),
+)
+"""How msgspec's sentences begin, and our words for them; any other is about a type."""
+
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises over bytes that aren't what was asked for."""
 
 
 class InvalidFields(ValueError):
@@ -42,26 +70,31 @@ def parse_time(text: str) -> int:
     """Microseconds since the epoch of an RFC 3339 time with a zone. Raises ValueError."""
     if _RFC3339.fullmatch(text) is None:
         raise ValueError(f"{text[:40]!r} is not RFC 3339 with a time zone")
-    moment = datetime.fromisoformat(text.upper())
-    whole = moment.replace(microsecond=0)
-    time_us = int(whole.timestamp()) * 1_000_000 + moment.microsecond
+    since = datetime.fromisoformat(text.upper()) - _EPOCH
+    time_us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     if time_us not in _WRITABLE_TIMES_US:
         raise ValueError(f"{text[:40]!r} is outside the years 1 to 9999 in UTC")
     return time_us
 
 
-def _refuse_constant(name: str) -> float:
-    raise InvalidFields("NOT_FINITE", f"{name} is not a number JSON knows")
+def time_of(name: str, text: str) -> int:
+    """Microseconds since the epoch of a field's text."""
+    try:
+        return parse_time(text)
+    except (ValueError, OverflowError) as error:
+        raise InvalidFields("BAD_TIME", f"{name}: {error}") from error
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise InvalidFields("DUPLICATE_FIELD", "a field stands twice in one object")
-    return fields
+def check_name(name: str, text: str, pattern: re.Pattern[str]) -> None:
+    """Refuse a text that isn't wholly of this pattern."""
+    if pattern.fullmatch(text) is None:
+        raise InvalidFields("BAD_NAME", f"{name} {text[:40]!r} does not match {pattern.pattern}")
 
 
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+def check_label(name: str, text: str | None, longest: int = MAX_LABEL) -> None:
+    """Refuse a text for people that is too long or has what can't be printed."""
+    if text is not None and (len(text) > longest or not text.isprintable()):
+        raise InvalidFields("BAD_NAME", f"{name} must be at most {longest} printable characters")
 
 
 def load_object(payload: bytes) -> dict[str, Any]:
@@ -69,25 +102,46 @@ def load_object(payload: bytes) -> dict[str, Any]:
     if not payload.strip():
         raise InvalidFields("EMPTY", "the payload is empty")
     try:
-        text = payload.decode("utf-8")
+        payload.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidFields("NOT_UTF8", f"byte {error.start} is not UTF-8") from error
     try:
-        fields, end = _DECODER.raw_decode(text.lstrip())
-    except InvalidFields:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InvalidFields("NOT_JSON", str(error)) from error
-    rest = text.lstrip()[end:].strip()
-    if rest:
-        raise InvalidFields("TRAILING_BYTES", f"{rest[:20]!r} follows the object")
+        fields = msgspec.json.decode(payload)
+    except UNDECODABLE as error:
+        raise InvalidFields(_reason_of_syntax(payload, str(error)), str(error)) from error
     if not isinstance(fields, dict):
         raise InvalidFields("NOT_AN_OBJECT", f"a JSON {type(fields).__name__} is no object")
     return fields
 
 
-def _check_unknown(fields: dict[str, Any]) -> None:
-    """Refuse what could not be sent on: our own bounds, so that it doesn't depend on anyone's stack."""
+def _reason_of_syntax(payload: bytes, problem: str) -> str:
+    if problem.startswith("Number out of range"):
+        return "NOT_FINITE"
+    if "trailing characters" in problem:
+        return "TRAILING_BYTES"
+    place = re.search(r"invalid character \(byte (\d+)\)", problem)
+    return "NOT_FINITE" if place and _NO_NUMBER.match(payload, int(place[1])) else "NOT_JSON"
+
+
+def to_json(fields: Mapping[str, Any]) -> bytes:
+    """The bytes of a record. Raises ValueError where a number isn't finite: JSON can't write it."""
+    _check_finite(fields)
+    return msgspec.json.encode(fields)
+
+
+def _check_finite(value: Any) -> None:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is not JSON compliant")
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            _check_finite(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            _check_finite(each)
+
+
+def _check_depth(fields: Mapping[str, Any]) -> None:
     level: list[Any] = [fields]
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
@@ -96,87 +150,44 @@ def _check_unknown(fields: dict[str, Any]) -> None:
                 below.extend(value.values())
             elif isinstance(value, list):
                 below.extend(value)
-            elif isinstance(value, float) and not math.isfinite(value):
-                raise InvalidFields("NOT_FINITE", "an unknown field holds a number beyond a double")
         if not below:
             return
         level = below
     raise InvalidFields("NOT_JSON", f"an unknown field is nested over {MAX_DEPTH} deep")
 
 
-_ABSENT: Final = object()
+S = TypeVar("S", bound=msgspec.Struct)
 
 
-class Fields:
-    """Takes typed fields out of a parsed object; what is left over is ``extra``."""
+class Decoder(Generic[S]):
+    """Reads records of one kind: the fields of a struct, which forbids others, and what else there is."""
 
-    def __init__(self, fields: dict[str, Any]) -> None:
-        self.left = fields
+    def __init__(self, kind: type[S], max_bytes: int) -> None:
+        self._kind = kind
+        self._max_bytes = max_bytes
+        self._names = frozenset(kind.__struct_encode_fields__)
+        self.decode_known = msgspec.json.Decoder(kind).decode
+        """Bytes with no field but the struct's; raises what msgspec raises, whatever the bytes."""
 
-    def take(self, name: str) -> Any:
-        """A field as it stands; MISSING_FIELD without it."""
-        value = self.left.pop(name, _ABSENT)
-        if value is _ABSENT:
-            raise InvalidFields("MISSING_FIELD", f"{name} is missing")
-        return value
-
-    def text(self, name: str, pattern: re.Pattern[str]) -> str:
-        """A string of this pattern."""
-        value = self.take(name)
-        if not isinstance(value, str):
-            raise InvalidFields("WRONG_TYPE", f"{name} must be a string")
-        if pattern.fullmatch(value) is None:
-            raise InvalidFields("BAD_NAME", f"{name} {value[:40]!r} does not match {pattern.pattern}")
-        return value
-
-    def label(self, name: str, longest: int = 64) -> str | None:
-        """A short printable string, or null; absent counts as null."""
-        value = self.left.pop(name, None)
-        if value is None:
-            return None
-        if not isinstance(value, str):
-            raise InvalidFields("WRONG_TYPE", f"{name} must be a string")
-        if len(value) > longest or not value.isprintable():
-            raise InvalidFields("BAD_NAME", f"{name} must be at most {longest} printable characters")
-        return value
-
-    def integer(self, name: str, lowest: int, highest: int) -> int:
-        """A whole number within these bounds, both included."""
-        value = self.take(name)
-        if type(value) is not int:
-            raise InvalidFields("WRONG_TYPE", f"{name} must be a whole number")
-        if not lowest <= value <= highest:
-            raise InvalidFields("OUT_OF_RANGE", f"{name} {value} is outside {lowest} to {highest}")
-        return value
-
-    def number(self, name: str, *, required: bool = False) -> float | None:
-        """A finite number, or null; absent counts as null unless it is required."""
-        value = self.take(name) if required else self.left.pop(name, None)
-        if value is None:
-            return None
-        if type(value) is not int and type(value) is not float:
-            raise InvalidFields("WRONG_TYPE", f"{name} must be a number or null")
+    def decode(self, payload: bytes) -> tuple[S, dict[str, Any] | None]:
+        """The struct, and the fields this version doesn't know. Raises InvalidFields."""
+        if len(payload) > self._max_bytes:
+            raise InvalidFields("TOO_LARGE", f"{len(payload)} bytes, at most {self._max_bytes}")
         try:
-            number = float(value)
-        except OverflowError as error:
-            raise InvalidFields("NOT_FINITE", f"{name} is too large for a double") from error
-        if not math.isfinite(number):
-            raise InvalidFields("NOT_FINITE", f"{name} is not finite")
-        return number
+            return self.decode_known(payload), None
+        except UNDECODABLE:
+            fields = load_object(payload)
+        known = {name: fields.pop(name) for name in self._names & fields.keys()}
+        found = convert(known, self._kind)
+        _check_depth(fields)
+        return found, fields or None
 
-    def time(self, name: str = "time") -> int:
-        """Microseconds since the epoch."""
-        value = self.take(name)
-        if not isinstance(value, str):
-            raise InvalidFields("WRONG_TYPE", f"{name} must be a string")
-        try:
-            return parse_time(value)
-        except (ValueError, OverflowError) as error:
-            raise InvalidFields("BAD_TIME", str(error)) from error
 
-    def rest(self) -> Mapping[str, Any] | None:
-        """What this version doesn't know; it must be finite too, or no one could send it on."""
-        if not self.left:
-            return None
-        _check_unknown(self.left)
-        return self.left
+def convert(fields: dict[str, Any], kind: type[S]) -> S:
+    """A struct of fields that are decoded already. Raises InvalidFields."""
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        problem = str(error)
+        reason = next((word for sign, word in _REASONS if problem.startswith(sign)), "WRONG_TYPE")
+        raise InvalidFields(reason, problem) from error

@@ -1,17 +1,19 @@
-"""The run record of ``gateway.runs``, as its readers see it: how far a run got, and what it announced.
+"""The run record of ``gateway.runs``: how far a run got, and what it announced as dropped.
 
 Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self
+from typing import Final, Self
 
-from cloud.wire.fields import parse_time
+import msgspec
+
+from cloud.wire.fields import UNDECODABLE, InvalidFields, parse_time
+from cloud.wire.schema import VERSION
 
 _RANGE: Final = re.compile(
     r"(?:(?P<gateway>[a-z0-9-]{1,63})/)?(?P<run>[A-Za-z0-9-]{1,64}) (?P<channel>[^ ]{1,200}) "
@@ -37,13 +39,13 @@ class DroppedRange:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A run that did not end itself: its process was ``killed``, or the whole machine ``reset``.
+    """A run that did not end itself: its process was "killed", or the whole machine "reset" (``end``).
 
     Readings of its last ``lost_at_most_s`` seconds may be missing, and no record tells which.
     """
 
     run: str
-    end: Literal["killed", "reset"]
+    end: str
     lost_at_most_s: float
 
 
@@ -80,39 +82,72 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, payload: bytes | str) -> Self:
-        """The record in a message. Raises ValueError."""
+        """The record in a message; unknown fields are ignored. Raises InvalidFields."""
         try:
-            fields = json.loads(payload)
-            gateway, previous = str(fields["gateway"]), fields.get("previous_run")
-            drops = fields.get("dropped", [])
-            return cls(
-                gateway=gateway,
-                run=str(fields["run"]),
-                state=str(fields["state"]),
-                last_seq={str(channel): int(seq) for channel, seq in fields["last_seq"].items()},
-                in_flight=int(fields["in_flight"]),
-                outbox_records=int(fields["outbox_records"]),
-                previous_run=None if previous is None else str(previous),
-                dropped=tuple(
-                    _range(gateway, str(drop["reason"]), text) for drop in drops for text in drop["ranges"]
-                ),
-                dropped_records={str(drop["reason"]): int(drop["count"] or 0) for drop in drops},
-                drops_unknown=any(bool(drop.get("more_unknown")) for drop in drops),
-                unfinished=tuple(_unfinished(each) for each in fields.get("unfinished", ())),
-                boot=None if fields.get("boot") is None else str(fields["boot"]),
-                started_us=None if fields.get("started") is None else parse_time(fields["started"]),
-                revision=int(fields.get("revision") or 0),
+            found = _DECODER.decode(payload)
+            started_us = None if found.started is None else parse_time(found.started)
+            dropped = tuple(
+                _range(found.gateway, drop.reason, text) for drop in found.dropped for text in drop.ranges
             )
-        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise ValueError(f"not a run record: {type(error).__name__} {error}") from error
+        except (*UNDECODABLE, ValueError) as error:
+            raise InvalidFields("BAD_RUN_RECORD", f"{type(error).__name__}: {error}") from error
+        return cls(
+            gateway=found.gateway,
+            run=found.run,
+            state=found.state,
+            last_seq=found.last_seq,
+            in_flight=found.in_flight,
+            outbox_records=found.outbox_records,
+            previous_run=found.previous_run,
+            dropped=dropped,
+            dropped_records={drop.reason: drop.count or 0 for drop in found.dropped},
+            drops_unknown=any(drop.more_unknown for drop in found.dropped),
+            unfinished=found.unfinished,
+            boot=found.boot,
+            started_us=started_us,
+            revision=found.revision or 0,
+        )
 
 
-def _unfinished(fields: Mapping[str, Any]) -> Unfinished:
-    end: Literal["killed", "reset"] = "killed" if fields["end"] == "killed" else "reset"
-    return Unfinished(str(fields["run"]), end, float(fields["lost_at_most_s"]))
+class DroppedFields(msgspec.Struct):
+    """What a run has dropped for one reason.
+
+    ``ranges`` are texts: ``run channel first-last``, another device's with ``gateway/`` before its run.
+    ``count`` is null where it is unknown; ``more_unknown``: more than the ranges name.
+    """
+
+    reason: str
+    count: int | None
+    ranges: list[str]
+    more_unknown: bool = False
 
 
-def _range(gateway: str, reason: str, text: Any) -> DroppedRange:
+class RunFields(msgspec.Struct, kw_only=True):
+    """A run record's fields by type, in the order in which they are written."""
+
+    v: int = VERSION
+    gateway: str
+    run: str
+    previous_run: str | None = None
+    unfinished: tuple[Unfinished, ...] = ()
+    boot: str | None = None
+    started: str | None = None
+    state: str
+    revision: int | None = None
+    last_seq: dict[str, int]
+    in_flight: int
+    outbox_records: int
+    dropped: list[DroppedFields] = []
+
+    def to_json(self) -> bytes:
+        """The record's bytes."""
+        return msgspec.json.encode(self)
+
+
+_DECODER: Final = msgspec.json.Decoder(RunFields)
+
+
+def _range(gateway: str, reason: str, text: str) -> DroppedRange:
     """A range in a record of ``gateway``: ``run channel first-last``, another gateway's before its run."""
     found = _RANGE.fullmatch(text)
     if found is None:

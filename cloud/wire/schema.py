@@ -1,20 +1,31 @@
 """The wire format: one reading, one dead letter; shared by the gateway and the Spark jobs.
 
-Pure: no I/O, no clock, standard library only. ``parse_reading`` is the one place that decides whether bytes
-are a reading, so the gateway and the pipeline can never disagree about it.
+Pure: no I/O, no clock. ``parse_reading`` is the one place that decides whether bytes are a reading, so the
+gateway and the pipeline can never disagree about it.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from cloud.wire.fields import Fields, InvalidFields, load_object
+import msgspec
+from msgspec import Meta
+
+from cloud.wire.fields import (
+    MAX_INT53,
+    UNDECODABLE,
+    Decoder,
+    InvalidFields,
+    check_label,
+    check_name,
+    convert,
+    time_of,
+    to_json,
+)
 from cloud.wire.fields import format_time as format_time
 from cloud.wire.fields import parse_time as parse_time
 
@@ -42,7 +53,6 @@ READING_TOPIC_PREFIX: Final = "mqtt."
 
 GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING = 1, 2, 3, 4, 9
 """QARTOD flags (US IOOS, Manual for Real-Time Quality Control)."""
-_QUALITIES: Final = frozenset({GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING})
 
 SYNCED, UNSYNCED, REPAIRED = "synced", "unsynced", "repaired"
 """What a reading's ``clock`` says of its time: right, unknown, worked out afterwards (right too)."""
@@ -63,16 +73,65 @@ MAX_AHEAD_US: Final = 600_000_000
 
 _MAX_INT64: Final = (1 << 63) - 1
 _MAX_INT32: Final = (1 << 31) - 1
-# Exact in every JSON reader.
-_MAX_INT53: Final = (1 << 53) - 1
 GATEWAY_ID: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 CHANNEL_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\.[a-z0-9_]{1,64}", re.ASCII)
 RUN_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
-_BOOT: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _REASON: Final = re.compile(r"[A-Z0-9_]{1,64}", re.ASCII)
+
+_MAX_REASONS: Final = 32
 
 InvalidReading = InvalidFields
 """What ``parse_reading`` raises."""
+
+Version = Annotated[int, Meta(ge=VERSION, le=VERSION)]
+"""The field ``v`` of every record."""
+Seq = Annotated[int, Meta(ge=1, le=_MAX_INT64)]
+GatewayId = Annotated[str, Meta(pattern=f"^{GATEWAY_ID.pattern}\\Z")]
+ChannelId = Annotated[str, Meta(pattern=f"^{CHANNEL_ID.pattern}\\Z")]
+RunId = Annotated[str, Meta(pattern=f"^{RUN_ID.pattern}\\Z")]
+
+
+class ReadingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """A reading's fields by type, in the order in which they are written.
+
+    ``boot`` and ``mono_ms`` are not among them: they mean something in an unsynced reading alone.
+    """
+
+    v: Version
+    gateway: str
+    channel: str
+    quantity: str | None = None
+    unit: str | None = None
+    time: str
+    period_ms: Annotated[int, Meta(ge=1, le=_MAX_INT32)]
+    value: float | None
+    raw: float | None = None
+    raw_unit: str | None = None
+    quality: Literal[1, 2, 3, 4, 9]
+    reasons: tuple[str, ...]
+    run: str
+    seq: Seq
+    clock: str | None = None
+    cal: str | None = None
+    latitude: Annotated[float, Meta(ge=-90, le=90)] | None = None
+    longitude: Annotated[float, Meta(ge=-180, le=180)] | None = None
+    altitude_m: float | None = None
+
+
+class _SinceBoot(msgspec.Struct):
+    boot: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}\Z")] | msgspec.UnsetType = msgspec.UNSET
+    mono_ms: Annotated[int, Meta(ge=0, le=MAX_INT53)] | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Claimed(msgspec.Struct):
+    gateway: GatewayId
+    channel: ChannelId
+    run: RunId
+    seq: Seq
+
+
+READING_DECODER: Final = Decoder(ReadingFields, MAX_READING_BYTES)
+_CLAIMED_DECODER: Final = msgspec.json.Decoder(_Claimed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,28 +208,38 @@ def encode_reading(reading: Reading) -> bytes:
             fields[name] = present
     if reading.extra:
         fields.update(reading.extra)
-    return json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
+    return to_json(fields)
 
 
-class _Fields(Fields):
-    """What only readings have."""
+def check_constants(fields: ReadingFields) -> None:
+    """Refuse names, texts and units that no reading has. These change seldom from one reading to the next."""
+    check_name("gateway", fields.gateway, GATEWAY_ID)
+    check_name("channel", fields.channel, CHANNEL_ID)
+    check_name("run", fields.run, RUN_ID)
+    for name in ("quantity", "unit", "raw_unit", "clock", "cal"):
+        check_label(name, getattr(fields, name))
+    quantity = fields.channel.partition(".")[2]
+    if fields.quantity != quantity:
+        raise InvalidReading(
+            "INCONSISTENT", f"quantity must be {quantity!r}, the end of channel {fields.channel!r}"
+        )
+    if not fields.unit:
+        raise InvalidReading("MISSING_FIELD", "unit is missing")
+    if UNITS.get(quantity, fields.unit) != fields.unit:
+        raise InvalidReading("WRONG_UNIT", f"{quantity} is in {UNITS[quantity]}, not {fields.unit}")
+    if len(fields.reasons) > _MAX_REASONS or not all(map(_REASON.fullmatch, fields.reasons)):
+        raise InvalidReading(
+            "BAD_NAME", f"reasons must be at most {_MAX_REASONS} words matching {_REASON.pattern}"
+        )
+    if fields.clock not in (SYNCED, UNSYNCED, REPAIRED):
+        raise InvalidReading("BAD_NAME", f"clock must be {SYNCED!r}, {UNSYNCED!r} or {REPAIRED!r}")
 
-    def since_boot(self) -> tuple[str | None, int | None]:
-        """The boot id and the milliseconds since that boot, each where it is there."""
-        boot = self.text("boot", _BOOT) if "boot" in self.left else None
-        return boot, self.integer("mono_ms", 0, _MAX_INT53) if "mono_ms" in self.left else None
 
-    def reasons(self) -> tuple[str, ...]:
-        value = self.take("reasons")
-        if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-            raise InvalidReading("WRONG_TYPE", "reasons must be a list of words")
-        if len(value) > 32 or not all(_REASON.fullmatch(word) for word in value):
-            raise InvalidReading("BAD_NAME", f"reasons must be at most 32 words matching {_REASON.pattern}")
-        return tuple(value)
-
-    def tells_since_boot(self) -> bool:
-        """Whether the reading can be repaired: its time is not what it will be."""
-        return self.left.get("clock") == UNSYNCED and {"boot", "mono_ms"} <= self.left.keys()
+def _since_boot(unknown: dict[str, Any]) -> tuple[str | None, int | None]:
+    """The boot id and the milliseconds since that boot, taken out of an unsynced reading's other fields."""
+    fields = convert({name: unknown.pop(name) for name in ("boot", "mono_ms") if name in unknown}, _SinceBoot)
+    boot = None if fields.boot is msgspec.UNSET else fields.boot
+    return boot, None if fields.mono_ms is msgspec.UNSET else fields.mono_ms
 
 
 def _check_time(time_us: int, received_us: int | None) -> None:
@@ -189,68 +258,18 @@ def parse_reading(payload: bytes, received_us: int | None = None, *, unrepaired:
     without it the future isn't checked. With ``unrepaired`` a reading that has ``boot`` and ``mono_ms`` may
     be of any time, for it will be another. Raises InvalidReading with the first problem found.
     """
-    if len(payload) > MAX_READING_BYTES:
-        raise InvalidReading("TOO_LARGE", f"{len(payload)} bytes, at most {MAX_READING_BYTES}")
-    fields = _Fields(load_object(payload))
-    fields.integer("v", VERSION, VERSION)
-    gateway = fields.text("gateway", GATEWAY_ID)
-    channel = fields.text("channel", CHANNEL_ID)
-    quantity = channel.partition(".")[2]
-    if fields.label("quantity") != quantity:
-        raise InvalidReading("INCONSISTENT", f"quantity must be {quantity!r}, the end of channel {channel!r}")
-    unit = fields.label("unit")
-    if not unit:
-        raise InvalidReading("MISSING_FIELD", "unit is missing")
-    if UNITS.get(quantity, unit) != unit:
-        raise InvalidReading("WRONG_UNIT", f"{quantity} is in {UNITS[quantity]}, not {unit}")
-    time_us = fields.time()
-    if not (unrepaired and fields.tells_since_boot()):
-        _check_time(time_us, received_us)
-    period_ms = fields.integer("period_ms", 1, _MAX_INT32)
-    value = fields.number("value", required=True)
-    raw = fields.number("raw")
-    raw_unit = fields.label("raw_unit")
-    quality = fields.integer("quality", GOOD, MISSING)
-    if quality not in _QUALITIES:
-        raise InvalidReading("OUT_OF_RANGE", f"quality {quality} is not a QARTOD flag (1, 2, 3, 4, 9)")
-    if (value is None) != (quality == MISSING):
+    fields, extra = READING_DECODER.decode(payload)
+    check_constants(fields)
+    if (fields.value is None) != (fields.quality == MISSING):
         raise InvalidReading("INCONSISTENT", "value is null exactly when quality is 9 (missing)")
-    reasons = fields.reasons()
-    run = fields.text("run", RUN_ID)
-    seq = fields.integer("seq", 1, _MAX_INT64)
-    clock = fields.label("clock")
-    if clock not in (SYNCED, UNSYNCED, REPAIRED):
-        raise InvalidReading("BAD_NAME", f"clock must be {SYNCED!r}, {UNSYNCED!r} or {REPAIRED!r}")
-    cal = fields.label("cal")
-    latitude, longitude = fields.number("latitude"), fields.number("longitude")
-    if abs(latitude or 0.0) > 90 or abs(longitude or 0.0) > 180:
-        raise InvalidReading("OUT_OF_RANGE", f"no place on Earth is at {latitude}, {longitude}")
-    altitude_m = fields.number("altitude_m")
     # With a clock that is right they are fields like any other that this version doesn't know.
-    boot, mono_ms = fields.since_boot() if clock == UNSYNCED else (None, None)
-    return Reading(
-        gateway,
-        channel,
-        quantity,
-        unit,
-        time_us,
-        period_ms,
-        value,
-        raw,
-        raw_unit,
-        quality,
-        reasons,
-        run,
-        seq,
-        clock,
-        cal,
-        latitude,
-        longitude,
-        altitude_m,
-        boot,
-        mono_ms,
-        fields.rest(),
-    )
+    boot, mono_ms = _since_boot(extra) if extra and fields.clock == UNSYNCED else (None, None)
+    time_us = time_of("time", fields.time)
+    if not unrepaired or boot is None or mono_ms is None:
+        _check_time(time_us, received_us)
+    _, gateway, channel, quantity, unit, _, *rest = msgspec.structs.astuple(fields)
+    rest += [boot, mono_ms, extra or None]
+    return Reading(gateway, channel, quantity, unit, time_us, *rest)
 
 
 def claimed_identity(payload: bytes) -> tuple[str, str, str, int] | None:
@@ -258,34 +277,33 @@ def claimed_identity(payload: bytes) -> tuple[str, str, str, int] | None:
     if len(payload) > MAX_READING_BYTES:
         return None
     try:
-        fields = Fields(load_object(payload))
-        return (
-            fields.text("gateway", GATEWAY_ID),
-            fields.text("channel", CHANNEL_ID),
-            fields.text("run", RUN_ID),
-            fields.integer("seq", 1, _MAX_INT64),
-        )
-    except InvalidFields:
+        claimed = _CLAIMED_DECODER.decode(payload)
+    except UNDECODABLE:
         return None
+    return claimed.gateway, claimed.channel, claimed.run, claimed.seq
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """A message that can't be forwarded as what it claims to be, kept with its reason.
 
-    ``payload`` is the first 64 KiB; ``payload_bytes`` and ``sha256`` (hex) are of the whole.
+    ``payload`` is the first 64 KiB, on the wire in base64; ``payload_bytes`` and ``sha256`` (hex) are of the
+    whole. ``received_at`` is RFC 3339.
     """
 
+    v: int = VERSION
     gateway: str
     reason: str
     detail: str
     source: str
-    received_us: int
+    received_at: str
     payload: bytes
-    payload_bytes: int
+    payload_bytes: Annotated[int, Meta(ge=0, le=_MAX_INT64)]
     sha256: str
     run: str
     seq: int
+
+
+_LETTER_DECODER: Final = msgspec.json.Decoder(DeadLetter)
 
 
 def dead_letter(
@@ -293,52 +311,29 @@ def dead_letter(
 ) -> DeadLetter:
     """The dead letter of a whole payload; ``source`` is its MQTT topic."""
     return DeadLetter(
-        gateway,
-        reason,
-        detail,
-        source,
-        received_us,
-        payload[:DEAD_LETTER_PAYLOAD_BYTES],
-        len(payload),
-        hashlib.sha256(payload).hexdigest(),
-        run,
-        seq,
+        gateway=gateway,
+        reason=reason,
+        detail=detail,
+        source=source,
+        received_at=format_time(received_us),
+        payload=payload[:DEAD_LETTER_PAYLOAD_BYTES],
+        payload_bytes=len(payload),
+        sha256=hashlib.sha256(payload).hexdigest(),
+        run=run,
+        seq=seq,
     )
 
 
 def encode_dead_letter(letter: DeadLetter) -> bytes:
-    """JSON with the payload in base64: it may be any bytes at all."""
-    fields = {
-        "v": VERSION,
-        "gateway": letter.gateway,
-        "reason": letter.reason,
-        "detail": letter.detail,
-        "source": letter.source,
-        "received_at": format_time(letter.received_us),
-        "payload": base64.b64encode(letter.payload).decode(),
-        "payload_bytes": letter.payload_bytes,
-        "sha256": letter.sha256,
-        "run": letter.run,
-        "seq": letter.seq,
-    }
-    return json.dumps(fields, separators=(",", ":")).encode()
+    """The JSON bytes of a dead letter."""
+    return msgspec.json.encode(letter)
 
 
 def parse_dead_letter(value: bytes) -> DeadLetter:
-    """The dead letter in a Kafka record. Raises InvalidReading."""
-    fields = load_object(value)
+    """The dead letter in a Kafka record; unknown fields are ignored. Raises InvalidReading."""
     try:
-        return DeadLetter(
-            gateway=str(fields["gateway"]),
-            reason=str(fields["reason"]),
-            detail=str(fields["detail"]),
-            source=str(fields["source"]),
-            received_us=parse_time(fields["received_at"]),
-            payload=base64.b64decode(fields["payload"], validate=True),
-            payload_bytes=int(fields["payload_bytes"]),
-            sha256=str(fields["sha256"]),
-            run=str(fields["run"]),
-            seq=int(fields["seq"]),
-        )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        letter = _LETTER_DECODER.decode(value)
+        parse_time(letter.received_at)
+    except (*UNDECODABLE, ValueError) as error:
         raise InvalidReading("BAD_DEAD_LETTER", f"{type(error).__name__}: {error}") from error
+    return letter

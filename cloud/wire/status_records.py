@@ -7,14 +7,15 @@ So a will of another run than the newest says nothing about the gateway now. Pur
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from cloud.wire.fields import Fields, InvalidFields, format_time, load_object
-from cloud.wire.schema import GATEWAY_ID, RUN_ID, SYNCED, UNSYNCED, VERSION
+import msgspec
+from msgspec import Meta
+
+from cloud.wire.fields import MAX_INT53, Decoder, InvalidFields, check_label, format_time, time_of, to_json
+from cloud.wire.schema import VERSION, GatewayId, RunId, Version
 
 ONLINE, OFFLINE = "online", "offline"
 MAX_STATUS_BYTES: Final = 64 << 10
@@ -22,11 +23,6 @@ MAX_STATUS_BYTES: Final = 64 << 10
 
 InvalidStatus = InvalidFields
 """What ``parse_status`` raises."""
-
-_STATE: Final = re.compile(f"{ONLINE}|{OFFLINE}", re.ASCII)
-_CLOCK: Final = re.compile(f"{SYNCED}|{UNSYNCED}", re.ASCII)
-_WORD: Final = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
-_MAX_INT53: Final = (1 << 53) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,49 +56,45 @@ def status_key(gateway: str) -> bytes:
     return gateway.encode()
 
 
+class _Fields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A status's fields by type, in the order in which they are written."""
+
+    v: Version
+    gateway: GatewayId
+    state: Literal["online", "offline"]
+    run: RunId
+    time: str | None = None
+    version: str | None = None
+    clock: Literal["synced", "unsynced"] | None = None
+    uplink: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")] | None = None
+    revision: Annotated[int, Meta(ge=1, le=MAX_INT53)] | None = None
+
+
+_DECODER: Final = Decoder(_Fields, MAX_STATUS_BYTES)
+
+
 def encode_status(record: StatusRecord) -> bytes:
     """The JSON bytes of a status, the same on MQTT and Kafka; what is untold is left out."""
-    fields: dict[str, Any] = {
-        "v": VERSION,
-        "gateway": record.gateway,
-        "state": record.state,
-        "run": record.run,
-        "time": None if record.time_us is None else format_time(record.time_us),
-        "version": record.version,
-        "clock": record.clock,
-        "uplink": record.uplink,
-        "revision": record.revision or None,
-    }
-    told = {name: value for name, value in fields.items() if value is not None}
-    told.update(record.extra or {})
-    return json.dumps(told, separators=(",", ":"), allow_nan=False).encode()
+    time = None if record.time_us is None else format_time(record.time_us)
+    written = {"v": VERSION, "time": time, "revision": record.revision or None}
+    known = {name: written.get(name, getattr(record, name, None)) for name in _Fields.__struct_fields__}
+    return to_json(
+        {name: value for name, value in known.items() if value is not None} | dict(record.extra or {})
+    )
 
 
 def parse_status(payload: bytes) -> StatusRecord:
     """The status in a payload. Raises InvalidStatus with the first problem found."""
-    if len(payload) > MAX_STATUS_BYTES:
-        raise InvalidStatus("TOO_LARGE", f"{len(payload)} bytes, at most {MAX_STATUS_BYTES}")
-    fields = _Fields(load_object(payload))
-    fields.integer("v", VERSION, VERSION)
+    found, extra = _DECODER.decode(payload)
+    check_label("version", found.version)
     return StatusRecord(
-        gateway=fields.text("gateway", GATEWAY_ID),
-        state=fields.text("state", _STATE),
-        run=fields.text("run", RUN_ID),
-        time_us=fields.time() if fields.has("time") else None,
-        version=fields.label("version"),
-        clock=fields.text("clock", _CLOCK) if fields.has("clock") else None,
-        uplink=fields.text("uplink", _WORD) if fields.has("uplink") else None,
-        revision=fields.integer("revision", 1, _MAX_INT53) if fields.has("revision") else 0,
-        # Last, when all that is known has been taken.
-        extra=fields.rest(),
+        gateway=found.gateway,
+        state=found.state,
+        run=found.run,
+        time_us=None if found.time is None else time_of("time", found.time),
+        version=found.version,
+        clock=found.clock,
+        uplink=found.uplink,
+        revision=found.revision or 0,
+        extra=extra,
     )
-
-
-class _Fields(Fields):
-    """What only a status has."""
-
-    def has(self, name: str) -> bool:
-        """Whether the field is there; null counts as absent."""
-        if self.left.get(name) is None:
-            self.left.pop(name, None)
-        return name in self.left

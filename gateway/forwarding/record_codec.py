@@ -5,33 +5,34 @@ Layout: length of the head (4 bytes, big-endian), head (JSON: topic, key, header
 
 from __future__ import annotations
 
-import json
 import struct
 from typing import Final
 
+import msgspec
+
+from cloud.wire.fields import UNDECODABLE
 from gateway.ports import Record
 
-_HEAD: Final = struct.Struct(">I")
+_LENGTH: Final = struct.Struct(">I")
+_HEAD: Final = msgspec.json.Decoder(tuple[str, str, list[tuple[str, str]]])
 
 
 def to_bytes(record: Record) -> bytes:
     """The bytes of a record."""
-    head = json.dumps(
-        [record.topic, record.key.hex(), [[name, value.hex()] for name, value in record.headers]],
-        separators=(",", ":"),
-    ).encode()
-    return _HEAD.pack(len(head)) + head + record.value
+    headers = [(name, value.hex()) for name, value in record.headers]
+    head = msgspec.json.encode((record.topic, record.key.hex(), headers))
+    return _LENGTH.pack(len(head)) + head + record.value
 
 
 def from_bytes(stored: bytes) -> Record:
     """The record in stored bytes. Raises ValueError where they are not one."""
     try:
-        (length,) = _HEAD.unpack_from(stored)
-        end = _HEAD.size + length
-        topic, key, coded = json.loads(stored[_HEAD.size : end].decode())
+        (length,) = _LENGTH.unpack_from(stored)
+        end = _LENGTH.size + length
+        topic, key, coded = _HEAD.decode(stored[_LENGTH.size : end])
         headers = tuple([(_plain(name), bytes.fromhex(value)) for name, value in coded])
         return Record(_plain(topic), bytes.fromhex(key), stored[end:], headers)
-    except (struct.error, TypeError, AttributeError, RecursionError) as error:
+    except (struct.error, *UNDECODABLE) as error:
         raise ValueError(f"not a stored record: {error}") from error
 
 

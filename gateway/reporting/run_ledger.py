@@ -9,17 +9,18 @@ a word.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from buffer.drops import Drop
+from cloud.wire.fields import InvalidFields, load_object, to_json
+from cloud.wire.run_records import DroppedFields, RunFields
 from cloud.wire.schema import EVENTS_TOPIC, MAX_PAYLOAD_BYTES, RUN_ID, RUNS_TOPIC, VERSION
+from cloud.wire.seq_set import Seqs
 from gateway.clock.hold import Released, Verdict
 from gateway.forwarding.seq_summary import Range, ranges
 from gateway.ports import Record
@@ -40,17 +41,13 @@ class _Dropped:
     def __init__(self) -> None:
         self._count = 0
         self._unknown = False
-        self._spans: defaultdict[tuple[str, str, str], list[tuple[int, int]]] = defaultdict(list)
+        self._seqs: defaultdict[tuple[str, str, str], Seqs] = defaultdict(Seqs)
 
     def add(self, count: int | None, lost: Iterable[Range]) -> None:
         self._count += count or 0
         self._unknown = self._unknown or count is None
         for each in lost:
-            spans = self._spans[each.gateway, each.run, each.channel]
-            if spans and spans[-1][1] + 1 == each.first:
-                spans[-1] = (spans[-1][0], each.last)
-            else:
-                spans.append((each.first, each.last))
+            self._seqs[each.gateway, each.run, each.channel].add(each.first, each.last)
 
     @property
     def count(self) -> int:
@@ -59,18 +56,15 @@ class _Dropped:
     def lost_of(self, gateway: str, channel: str) -> int:
         """How many of a channel, of all runs; without those that nobody knows."""
         return sum(
-            last - first + 1
-            for (of, _, named), spans in self._spans.items()
-            if (of, named) == (gateway, channel)
-            for first, last in spans
+            len(seqs) for (of, _, named), seqs in self._seqs.items() if (of, named) == (gateway, channel)
         )
 
-    def fields(self, own: str) -> dict[str, Any]:
-        spans = [(key, span) for key, of in self._spans.items() for span in of]
+    def fields(self, reason: str, own: str) -> DroppedFields:
+        spans = [(key, span) for key, of in self._seqs.items() for span in of.spans()]
         # More would make a record that Kafka refuses; each range was announced by an event of its own.
         untold = max(len(spans) - _MOST_RANGES, 0)
         told = [_text(Range(*key, *span), own) for key, span in spans[untold:]]
-        return {"count": self._count, "more_unknown": self._unknown or untold > 0, "ranges": told}
+        return DroppedFields(reason, self._count, told, more_unknown=self._unknown or untold > 0)
 
 
 def _text(lost: Range, own: str) -> str:
@@ -157,7 +151,7 @@ class RunLedger:
             "event": event,
             **fields,
         }
-        return Record(EVENTS_TOPIC, self._gateway.encode(), json.dumps(told).encode(), ())
+        return Record(EVENTS_TOPIC, self._gateway.encode(), to_json(told), ())
 
     def clock_given(self, verdict: Verdict, uncertain_ms: int) -> Record:
         """The event that somebody at the mast said what time it is."""
@@ -188,31 +182,27 @@ class RunLedger:
             )
         else:
             log.warning("event=clock.unsynced boot=%s first=%s", verdict.boot, released.first)
-        return Record(EVENTS_TOPIC, self._gateway.encode(), json.dumps(event).encode(), ())
+        return Record(EVENTS_TOPIC, self._gateway.encode(), to_json(event), ())
 
     def payload(self, state: State) -> bytes:
         """The run as it stands, JSON."""
         with self._lock:
             self._revision += 1
             revision = self._revision
-            dropped = [
-                {"reason": reason, **what.fields(self._gateway)} for reason, what in self._dropped.items()
-            ]
-        return json.dumps(
-            {
-                "v": VERSION,
-                "gateway": self._gateway,
-                "run": self._run,
-                "previous_run": self._predecessors.previous_run,
-                "unfinished": [asdict(each) for each in self._predecessors.unfinished],
-                "boot": self._boot,
-                "started": self._started,
-                "state": state,
-                "revision": revision,
-                **self._counts(),
-                "dropped": dropped,
-            }
-        ).encode()
+            dropped = [what.fields(reason, self._gateway) for reason, what in self._dropped.items()]
+        fields = RunFields(
+            gateway=self._gateway,
+            run=self._run,
+            previous_run=self._predecessors.previous_run,
+            unfinished=self._predecessors.unfinished,
+            boot=self._boot,
+            started=self._started,
+            state=state,
+            revision=revision,
+            **self._counts(),
+            dropped=dropped,
+        )
+        return fields.to_json()
 
     def record(self, state: State) -> Record:
         """The run as a Kafka record."""
@@ -224,9 +214,9 @@ class RunLedger:
             log.warning("event=run.unreadable error=%d bytes", len(payload))
             return None
         try:
-            fields = json.loads(payload)
+            fields = load_object(payload)
             gateway, run, state = fields["gateway"], fields["run"], fields["state"]
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (InvalidFields, KeyError) as error:
             log.warning("event=run.unreadable error=%s", error)
             return None
         if (gateway, run) == (self._gateway, self._run) or state not in ("running", "ended"):
@@ -235,7 +225,7 @@ class RunLedger:
             log.warning("event=run.unreadable error=not a run of this gateway")
             return None
         log.warning("event=run.closed run=%s state=killed", run)
-        return _record(self._gateway, run, json.dumps({**fields, "state": "killed"}).encode())
+        return _record(self._gateway, run, to_json({**fields, "state": "killed"}))
 
 
 def _record(gateway: str, run: str, value: bytes) -> Record:
