@@ -15,7 +15,6 @@ from cloud.wire.schema import (
     MISSING,
     NOT_EVALUATED,
     REPAIRED,
-    SUSPECT,
     UNSYNCED,
     Reading,
     encode_reading,
@@ -23,7 +22,7 @@ from cloud.wire.schema import (
 )
 from gateway.calibration.record import EXPIRES, judge_expiry
 from gateway.ports import Record
-from gateway.quality import REASON_FLAGS
+from gateway.quality.flags import worst_flag
 
 UNREPAIRED: Final = "unrepaired"
 """Name of the header of a record whose time is not known yet: its boot. It is never sent."""
@@ -93,6 +92,6 @@ def _quality(reading: Reading, reasons: tuple[str, ...], record: Record) -> int:
         return MISSING
     if reasons:
         # OVER_RANGE is the sensor's range (fail) or the site's (suspect): the reading says which.
-        return min(reading.quality, max(REASON_FLAGS.get(reason, SUSPECT) for reason in reasons))
+        return min(reading.quality, worst_flag(reasons))
     untested = any(name == UNREPAIRED and value.endswith(_UNTESTED) for name, value in record.headers)
     return NOT_EVALUATED if untested else GOOD

@@ -21,7 +21,7 @@ from gateway.config.model import ForwardConfig
 from gateway.mqtt.payload import AbsentValue, measure, parse, unwanted
 from gateway.mqtt.routes import RAW_QUANTITY, Route, Routes
 from gateway.ports import Clock, Record
-from gateway.quality import flag, range_reasons
+from gateway.quality.flags import range_reasons, worst_flag
 from gateway.sequences import Sequences
 
 log = logging.getLogger(__name__)
@@ -340,4 +340,4 @@ def _judge(value: float, forward: ForwardConfig, *, synced: bool) -> tuple[int, 
         reasons = (*reasons, schema.CLOCK_UNSYNCED)
     if not reasons and forward.min is None and forward.max is None:
         return schema.NOT_EVALUATED, ()
-    return flag(reasons), reasons
+    return worst_flag(reasons), reasons

@@ -28,25 +28,19 @@ REASON_FLAGS: Final[Mapping[str, int]] = {
 """The flag each reason leads to. Ranges are the sensor's own here; beyond the site's a value is suspect."""
 
 
-def worst_held(reasons: Iterable[str]) -> int:
-    """What reasons that are held against a value come to: at most fail, for there is one.
+def worst_flag(reasons: Iterable[str]) -> int:
+    """The flag of a value that is there, by its reasons: at most fail, good without any.
 
-    A word of a driver's own, which the wire contract doesn't know, makes it suspect.
+    A reason that isn't of the wire contract (a driver's own) makes it suspect.
     """
     flags = (REASON_FLAGS.get(reason, SUSPECT) for reason in reasons)
     return max((min(each, FAIL) for each in flags), default=GOOD)
 
 
 def range_reasons(value: float, channel: Channel) -> tuple[str, ...]:
-    """Gross range test against the sensor's range (in the channel's unit); the value is never changed."""
+    """Gross range test against the sensor's range, in the channel's unit."""
     if value < channel.lower:
         return ("UNDER_RANGE",)
     if value > channel.upper:
         return ("OVER_RANGE",)
     return ()
-
-
-def flag(reasons: Iterable[str]) -> int:
-    """The QARTOD flag of a tested value; raises KeyError for a reason that has none."""
-    flags = [REASON_FLAGS[reason] for reason in reasons]
-    return max(flags, default=GOOD)

@@ -1,4 +1,4 @@
-"""Flat line: a value that doesn't move where it should. Pure; one thread at a time."""
+"""Flat line test: a value that doesn't change where it should. Pure; one thread at a time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 from gateway.config import QualityRules
 
 _ROUNDING: Final = 1e-9
-"""What decimal figures lose as doubles: 7.2 - 7.0 is a little more than 0.2."""
+"""Decimal figures as doubles: 7.2 - 7.0 is a little more than 0.2."""
 _FEWEST_READINGS: Final = 6
-"""Fewer readings than these are no line, however long they took."""
+"""Fewer readings are no flat line, however long they took."""
 
 
 class FlatLineTest:
-    """How long a channel has shown the same, and how long it has been at rest."""
+    """How long a channel's value has not changed, and how long it has been at rest."""
 
     def __init__(self, interval_ns: int) -> None:
         self._longest_gap_ns = max(600_000_000_000, 3 * interval_ns)
@@ -26,11 +26,11 @@ class FlatLineTest:
     def test(self, at_ns: int, value: float, rules: QualityRules) -> bool:
         """Whether the value is stuck; ``at_ns`` is time since boot, which only grows.
 
-        At or below ``rest_below`` nothing is expected to move: there only the time at rest is bounded.
+        At or below ``rest_below`` no change is expected: there only the time at rest is bounded.
         """
         before_ns, self._at_ns = self._at_ns, at_ns
         if before_ns is None or not 0 < at_ns - before_ns <= self._longest_gap_ns:
-            # What it did meanwhile nobody knows.
+            # Its values in between are unknown.
             self._flat_count, self._rest_since_ns = 0, None
         lowest, highest = min(self._lowest, value), max(self._highest, value)
         if self._flat_count and highest - lowest <= (rules.flat_within or 0.0) + _ROUNDING:

@@ -1,8 +1,8 @@
-"""What the channels of one mast know of one another: their means over a minute. Any thread.
+"""Means over a minute of all channels of a mast, for comparing them. Any thread.
 
-A channel enters the mean of a minute (a bin, counted in time since boot) when it is over. Whoever compares
-looks at bins up to the one before the last: every sampler has entered those, whichever came first, so that a
-comparison doesn't depend on how threads are scheduled.
+A channel adds the mean of a minute (a bin, counted in time since boot) when it is over. Comparisons use bins
+up to the one before the last: every sampler has added those, so that a comparison doesn't depend on how
+threads are scheduled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 SETTLED_AFTER: Final = 2
-"""Bins older than this many, counted from the one under way, are everybody's."""
+"""All samplers have added the bins that are this many before the one under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +31,22 @@ class MinuteMeans:
         self._lock = threading.Lock()
         self._bins: dict[tuple[str, str, int], dict[int, Bin]] = {}
 
-    def enter(self, sensor: str, quantity: str, bin_ns: int, index: int, entered: Bin, kept: int) -> None:
-        """Enter a bin that is over; ``kept`` is how many the channel needs to have."""
+    def add(self, sensor: str, quantity: str, bin_ns: int, index: int, added: Bin, kept: int) -> None:
+        """Add a bin that is over; ``kept`` is how many bins the channel needs."""
         with self._lock:
             bins = self._bins.setdefault((sensor, quantity, bin_ns), {})
-            bins[index] = entered
+            bins[index] = added
             for old in [old for old in bins if not index - kept < old <= index]:
                 del bins[old]
 
-    def forget(self, sensor: str) -> None:
-        """Forget a sensor that is another from now on, or gone."""
+    def clear(self, sensor: str) -> None:
+        """Delete the bins of a sensor that is replaced or gone."""
         with self._lock:
             for key in [key for key in self._bins if key[0] == sensor]:
                 del self._bins[key]
 
     def bins(self, sensor: str, quantity: str, bin_ns: int, indices: Iterable[int]) -> list[Bin | None]:
-        """A channel's bins, None where it entered none."""
+        """A channel's bins, None where it added none."""
         with self._lock:
             found = self._bins.get((sensor, quantity, bin_ns), {})
             return [found.get(index) for index in indices]

@@ -1,8 +1,8 @@
-"""A channel against its twin and the mast's others: stopped, disagreeing, drifting. One thread at a time.
+"""Pair test: a channel against its twin and the mast's others: stopped, disagreeing, drifting.
 
-Judged once a bin (a minute), by medians of the bins' means: a gust, the wake behind the tower for a part of
-the window, or a second's shift between two clocks move a median little. A twin that is wrong and one that is
-right disagree with each other, and nothing here knows which is which: both say so.
+Evaluated once a bin (a minute), by medians of the bins' means: a gust, the wake behind the tower for a part
+of the window, or a second's shift between two clocks move a median little. Of two twins that disagree it is
+unknown which one is wrong: both are flagged. One thread at a time.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _SHARE: Final = 0.5
 _FEWEST: Final = 3
 """So many means make up the shortest window."""
 _BLOCK_S: Final = 600.0
-"""A drift is told from means over this, in which two cups some metres apart see the same wind."""
+"""A drift is found by means over this, in which two cups some metres apart are in the same wind."""
 _BLOCK_BINS: Final = round(_BLOCK_S / BIN_S)
 _SMALLEST: Final = 1e-12
 
 
-class Comparison:
-    """One channel's bins and what they tell beside the others'."""
+class PairTest:
+    """One channel's bins beside the others'."""
 
     def __init__(
-        self, sensor: str, quantity: str, twin: str | None, interval_ns: int, mates: MinuteMeans
+        self, sensor: str, quantity: str, twin: str | None, interval_ns: int, minute_means: MinuteMeans
     ) -> None:
         self._sensor = sensor
         self._quantity = quantity
         self._twin = twin
-        self._mates = mates
+        self._minute_means = minute_means
         self._bin_ns = max(round(BIN_S * 1e9), interval_ns)
         self._fewest = _SHARE * self._bin_ns / interval_ns
         self._index: int | None = None
@@ -42,18 +42,18 @@ class Comparison:
         self._at_rest = True
         self._stopped = False
         self._disagrees = False
-        mates.forget(sensor)
+        minute_means.clear(sensor)
 
     def test(self, at_ns: int, value: float | None, rules: QualityRules) -> tuple[str, ...]:
         """STUCK_VALUE and PAIR_DISAGREES, where they apply; ``at_ns`` is time since boot.
 
-        Called for each reading, with None where its value is missing or not to be believed.
+        Called for each reading, with None where its value is missing or flagged.
         """
         index = at_ns // self._bin_ns
         if index != self._index:
             self._close(rules)
             self._index = index
-            self._judge(index, rules)
+            self._evaluate(index, rules)
         if value is None:
             return ("PAIR_DISAGREES",) if self._disagrees else ()
         resting = rules.rest_below is not None and value <= rules.rest_below
@@ -67,12 +67,12 @@ class Comparison:
     def _close(self, rules: QualityRules) -> None:
         if self._index is not None and self._count >= self._fewest:
             longest_s = max(rules.stopped_s or 0.0, rules.pair_window_s or 0.0, rules.drift_window_s or 0.0)
-            entered = Bin(self._sum / self._count, self._at_rest)
+            closed = Bin(self._sum / self._count, self._at_rest)
             kept = max(self._bins_of(longest_s), _FEWEST * _BLOCK_BINS) + SETTLED_AFTER + 1
-            self._mates.enter(self._sensor, self._quantity, self._bin_ns, self._index, entered, kept)
+            self._minute_means.add(self._sensor, self._quantity, self._bin_ns, self._index, closed, kept)
         self._sum, self._count, self._at_rest = 0.0, 0, True
 
-    def _judge(self, index: int, rules: QualityRules) -> None:
+    def _evaluate(self, index: int, rules: QualityRules) -> None:
         last = index - SETTLED_AFTER
         self._stopped = rules.stopped_s is not None and self._is_stopped(last, rules.stopped_s, rules)
         self._disagrees = (
@@ -93,7 +93,7 @@ class Comparison:
             return False
         return any(
             all(one is not None and one.mean > limit for one in self._bins(other, window))
-            for other in self._mates.others(self._sensor, self._quantity, self._bin_ns)
+            for other in self._minute_means.others(self._sensor, self._quantity, self._bin_ns)
             if (limit := rules.twin_above if other == self._twin else rules.mast_above) is not None
         )
 
@@ -109,8 +109,8 @@ class Comparison:
     ) -> bool:
         """By the median of longer means over a longer window, and only where they agree with one another.
 
-        What a cup reads too little in the tower's wake changes with every degree of the wind's direction; a
-        drift stays: the middle half of the means lies within one tolerance.
+        The deficit in the tower's wake changes with every degree of the wind's direction; a drift stays: the
+        middle half of the means lies within one tolerance.
         """
         block = max(1, round(_BLOCK_S * 1e9 / self._bin_ns))
         window = self._window(last, window_s, _FEWEST * block)
@@ -123,7 +123,7 @@ class Comparison:
     def _excesses(
         self, window: range, block: int, absolute: float, relative: float | None, rules: QualityRules
     ) -> list[float] | None:
-        """How many tolerances the twins' means are apart, signed; None where too few say anything.
+        """How many tolerances the twins' means are apart, signed; None where too few count.
 
         A mean is over ``block`` bins, of those in which both moved, and counts above ``pair_above``.
         """
@@ -146,7 +146,7 @@ class Comparison:
         return excesses if enough else None
 
     def _bins(self, sensor: str, window: Sequence[int]) -> list[Bin | None]:
-        return self._mates.bins(sensor, self._quantity, self._bin_ns, window)
+        return self._minute_means.bins(sensor, self._quantity, self._bin_ns, window)
 
     def _window(self, last: int, window_s: float, fewest: int = 1) -> range:
         return range(last - max(self._bins_of(window_s), fewest) + 1, last + 1)

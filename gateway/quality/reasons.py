@@ -1,4 +1,4 @@
-"""What flags and reasons mean, in the words of somebody who stands at the mast."""
+"""Flags and reasons in words for the installer at the mast."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class ReadingFactory:
         else:
             value, raw = measurement.value, measurement.raw
             expired = expiry_reasons(calibration, period.begin_ns // 1000, known=period.synced)
-            verdict = judge.judge(period.since_boot_ns, value, (*measurement.reasons, *expired))
+            verdict = judge.test(period.since_boot_ns, value, (*measurement.reasons, *expired))
             reasons = (*verdict.reasons, *unsynced)
             quality = max(verdict.quality, SUSPECT) if unsynced else verdict.quality
             if measurement.position is not None:

@@ -41,5 +41,5 @@ def test_check_warns_of_exactly_the_calms_that_are_flagged(
     at_rest = driver_type(cup.driver).rests_at(cup.options)
     assert at_rest is not None
     judge = QartodTests(cup, Channel("wind_speed", "m/s", "Hz", 0.0, 75.0), MinuteMeans(), accumulates=True)
-    calm = [judge.judge(second * SECOND_NS, at_rest).reasons for second in range(3_600)]
+    calm = [judge.test(second * SECOND_NS, at_rest).reasons for second in range(3_600)]
     assert any(calm) is flagged

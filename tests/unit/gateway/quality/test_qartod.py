@@ -15,7 +15,7 @@ from gateway.config import Config, QualityRules, SensorConfig, load
 from gateway.config.quality_rules import DEFAULTS, QualityOptions
 from gateway.daemon.config_changes import Names, compare
 from gateway.quality.minute_means import MinuteMeans
-from gateway.quality.qartod import QartodTests, Verdict
+from gateway.quality.qartod import Flagged, QartodTests
 from gateway.sampling.supervisor import Supervisor
 from tests.support.clocks import SteppingClock
 from tests.support.servers import eventually
@@ -35,49 +35,49 @@ def judge(rules: QualityRules = RULES, channel: Channel = TEMPERATURE) -> Qartod
 @pytest.mark.parametrize(
     ("value", "held", "verdict"),
     [
-        (20.0, (), Verdict(GOOD, ())),
-        (4.9, (), Verdict(SUSPECT, ("UNDER_RANGE",))),
-        (40.1, (), Verdict(SUSPECT, ("OVER_RANGE",))),
-        (-0.1, (), Verdict(FAIL, ("UNDER_RANGE",))),
-        (50.1, (), Verdict(FAIL, ("OVER_RANGE",))),
-        (20.0, ("NOISY",), Verdict(SUSPECT, ("NOISY",))),
-        (20.0, ("OVER_RANGE",), Verdict(FAIL, ("OVER_RANGE",))),
-        (20.0, ("ODD",), Verdict(SUSPECT, ("ODD",))),
-        (20.0, ("READ_ERROR",), Verdict(FAIL, ("READ_ERROR",))),
-        (45.0, ("CALIBRATION_EXPIRED",), Verdict(SUSPECT, ("CALIBRATION_EXPIRED", "OVER_RANGE"))),
+        (20.0, (), Flagged(GOOD, ())),
+        (4.9, (), Flagged(SUSPECT, ("UNDER_RANGE",))),
+        (40.1, (), Flagged(SUSPECT, ("OVER_RANGE",))),
+        (-0.1, (), Flagged(FAIL, ("UNDER_RANGE",))),
+        (50.1, (), Flagged(FAIL, ("OVER_RANGE",))),
+        (20.0, ("NOISY",), Flagged(SUSPECT, ("NOISY",))),
+        (20.0, ("OVER_RANGE",), Flagged(FAIL, ("OVER_RANGE",))),
+        (20.0, ("ODD",), Flagged(SUSPECT, ("ODD",))),
+        (20.0, ("READ_ERROR",), Flagged(FAIL, ("READ_ERROR",))),
+        (45.0, ("CALIBRATION_EXPIRED",), Flagged(SUSPECT, ("CALIBRATION_EXPIRED", "OVER_RANGE"))),
     ],
 )
-def test_the_worst_wins(value: float, held: tuple[str, ...], verdict: Verdict) -> None:
-    assert judge().judge(0, value, held) == verdict
+def test_the_worst_wins(value: float, held: tuple[str, ...], verdict: Flagged) -> None:
+    assert judge().test(0, value, held) == verdict
 
 
 def test_reasons_add_up() -> None:
     one = judge()
-    one.judge(0, 20.0)
-    assert one.judge(S, 41.0, ("NOISY",)) == Verdict(SUSPECT, ("NOISY", "OVER_RANGE", "STEP_TOO_HIGH"))
+    one.test(0, 20.0)
+    assert one.test(S, 41.0, ("NOISY",)) == Flagged(SUSPECT, ("NOISY", "OVER_RANGE", "STEP_TOO_HIGH"))
 
 
 def test_a_failed_value_is_no_level_to_compare_with() -> None:
     one = judge()
-    one.judge(0, 20.0)
-    assert one.judge(S, 60.0).reasons == ("OVER_RANGE",)
-    assert one.judge(2 * S, 20.0) == Verdict(GOOD, ())
+    one.test(0, 20.0)
+    assert one.test(S, 60.0).reasons == ("OVER_RANGE",)
+    assert one.test(2 * S, 20.0) == Flagged(GOOD, ())
 
 
 def test_without_any_test_nothing_is_evaluated() -> None:
-    assert judge(QualityRules(), UNBOUNDED).judge(0, 1e6) == Verdict(NOT_EVALUATED, ())
-    assert judge(QualityRules(), TEMPERATURE).judge(0, 20.0) == Verdict(GOOD, ())
-    assert judge(QualityRules(max_step=1.0), UNBOUNDED).judge(0, 20.0) == Verdict(GOOD, ())
+    assert judge(QualityRules(), UNBOUNDED).test(0, 1e6) == Flagged(NOT_EVALUATED, ())
+    assert judge(QualityRules(), TEMPERATURE).test(0, 20.0) == Flagged(GOOD, ())
+    assert judge(QualityRules(max_step=1.0), UNBOUNDED).test(0, 20.0) == Flagged(GOOD, ())
     # Nobody to compare with.
     alone = QualityRules(pair_absolute=1.0, pair_window_s=600.0)
-    assert judge(alone, UNBOUNDED).judge(0, 20.0) == Verdict(NOT_EVALUATED, ())
+    assert judge(alone, UNBOUNDED).test(0, 20.0) == Flagged(NOT_EVALUATED, ())
 
 
 def test_other_rules_hold_from_the_next_reading_on() -> None:
     one = judge()
-    one.judge(0, 20.0)
+    one.test(0, 20.0)
     one.rules = replace(RULES, max_step=0.5)
-    assert one.judge(S, 21.0).reasons == ("STEP_TOO_HIGH",)
+    assert one.test(S, 21.0).reasons == ("STEP_TOO_HIGH",)
 
 
 TEXT = """

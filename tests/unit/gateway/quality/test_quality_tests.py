@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.config import QualityRules
 from gateway.quality.flat_line import FlatLineTest
 from gateway.quality.minute_means import Bin, MinuteMeans
-from gateway.quality.pair import Comparison
+from gateway.quality.pair import PairTest
 from gateway.quality.spike import SpikeTest
 
 S = 1_000_000_000
@@ -139,11 +139,11 @@ class TwoCups:
 
     def __init__(self, rules: QualityRules = WIND, every_s: int = 1, third: bool = False) -> None:
         self.rules, self.every_s = rules, every_s
-        mates, interval_ns = MinuteMeans(), every_s * S
+        minute_means, interval_ns = MinuteMeans(), every_s * S
         self.cups = [
-            Comparison("a", "wind_speed", "b", interval_ns, mates),
-            Comparison("b", "wind_speed", "a", interval_ns, mates),
-            *([Comparison("c", "wind_speed", None, interval_ns, mates)] if third else []),
+            PairTest("a", "wind_speed", "b", interval_ns, minute_means),
+            PairTest("b", "wind_speed", "a", interval_ns, minute_means),
+            *([PairTest("c", "wind_speed", None, interval_ns, minute_means)] if third else []),
         ]
         self.at_s = 0
 
@@ -236,20 +236,19 @@ def test_readings_that_are_missing_compare_with_nothing() -> None:
 
 
 def test_a_replaced_sensor_begins_without_a_past() -> None:
-    mates = MinuteMeans()
-    mates.enter("a", "wind_speed", 60 * S, 1, Bin(8.0, at_rest=False), 10)
-    mates.enter("b", "wind_speed", 60 * S, 1, Bin(8.0, at_rest=False), 10)
-    Comparison("a", "wind_speed", "b", S, mates)
-    assert mates.bins("a", "wind_speed", 60 * S, [1]) == [None]
-    assert mates.bins("b", "wind_speed", 60 * S, [1]) == [Bin(8.0, at_rest=False)]
+    minute_means = MinuteMeans()
+    minute_means.add("a", "wind_speed", 60 * S, 1, Bin(8.0, at_rest=False), 10)
+    minute_means.add("b", "wind_speed", 60 * S, 1, Bin(8.0, at_rest=False), 10)
+    PairTest("a", "wind_speed", "b", S, minute_means)
+    assert minute_means.bins("a", "wind_speed", 60 * S, [1]) == [None]
+    assert minute_means.bins("b", "wind_speed", 60 * S, [1]) == [Bin(8.0, at_rest=False)]
 
 
 def test_old_bins_go() -> None:
-    mates = MinuteMeans()
+    minute_means = MinuteMeans()
     for index in range(100):
-        mates.enter("a", "wind_speed", S, index, Bin(1.0, at_rest=False), 5)
-    assert mates.bins("a", "wind_speed", S, range(90, 101)) == [None] * 5 + [Bin(1.0, at_rest=False)] * 5 + [
-        None
-    ]
-    mates.enter("a", "wind_speed", S, 2, Bin(2.0, at_rest=False), 5)
-    assert mates.bins("a", "wind_speed", S, [2, 99]) == [Bin(2.0, at_rest=False), None]
+        minute_means.add("a", "wind_speed", S, index, Bin(1.0, at_rest=False), 5)
+    found = minute_means.bins("a", "wind_speed", S, range(90, 101))
+    assert found == [None] * 5 + [Bin(1.0, at_rest=False)] * 5 + [None]
+    minute_means.add("a", "wind_speed", S, 2, Bin(2.0, at_rest=False), 5)
+    assert minute_means.bins("a", "wind_speed", S, [2, 99]) == [Bin(2.0, at_rest=False), None]

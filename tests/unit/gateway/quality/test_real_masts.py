@@ -42,12 +42,12 @@ def flagged(
     factors: Mapping[str, float] = NO_FACTORS,
 ) -> list[tuple[str, datetime, str]]:
     """Each reason against a reading of a file: column, time and word."""
-    mates = MinuteMeans()
+    minute_means = MinuteMeans()
     judges = {
         column: QartodTests(
             SensorConfig(column, "file", interval_s, pair=twin, quality={quantity: rules({}, quantity)}),
             Channel(quantity, "", "", *RANGES.get(quantity, (-10.0, 2000.0))),
-            mates,
+            minute_means,
             accumulates=quantity == "wind_speed",
         )
         for column, (quantity, twin) in columns.items()
@@ -61,7 +61,7 @@ def flagged(
             if row[column] in ("", "NaN"):
                 one.missing(at_ns)
             else:
-                verdict = one.judge(at_ns, float(row[column]) * factors.get(column, 1.0))
+                verdict = one.test(at_ns, float(row[column]) * factors.get(column, 1.0))
                 told += [(column, moment, reason) for reason in verdict.reasons]
     return told
 
