@@ -1,40 +1,40 @@
-"""A line on stderr about long work: redrawn on a terminal, said now and then in a log."""
+"""A bar on stderr about long work, while stderr is a terminal."""
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Final
 
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
 _REDRAW_EVERY_S: Final = 0.2
-_SAY_EVERY_S: Final = 5.0
 
 
 class Progress:
-    """``what`` is counted, e.g. "records sent". Nothing is said about what is done at once."""
+    """``what`` is counted, e.g. "records sent". Work that ends at once shows nothing."""
 
     def __init__(self, what: str) -> None:
-        self._what = what
-        self._terminal = sys.stderr.isatty()
-        self._begin_s = self._said_s = time.monotonic()
-        self._drawn = False
+        columns = (
+            TextColumn(f"{{task.completed:,}} {what}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        console = Console(stderr=True)
+        self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("", total=None)
+        self._drawn_s = time.monotonic()
 
     def __call__(self, done: int, total: int | None = None) -> None:
-        """So many are done, of so many; None where nobody knows."""
-        now_s = time.monotonic()
-        if now_s - self._said_s < (_REDRAW_EVERY_S if self._terminal else _SAY_EVERY_S):
-            return
-        self._said_s, self._drawn = now_s, self._terminal
-        rate = done / (now_s - self._begin_s)
-        line = f"{done:,} {self._what}, {rate:,.0f}/s"
-        if total is not None:
-            left = max(total - done, 0)
-            line += f", {left:,} left" + (f", {left / rate:,.0f} s to go" if rate else "")
-        sys.stderr.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
-        sys.stderr.flush()
+        """So many are done, of so many; None where that is unknown."""
+        if (now_s := time.monotonic()) >= self._drawn_s + _REDRAW_EVERY_S:
+            self._drawn_s = now_s
+            self._bar.start()
+            self._bar.update(self._task, completed=done, total=total)
 
     def end(self) -> None:
-        """Take the line away."""
-        if self._drawn:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        """Remove it."""
+        if self._bar.live.is_started:
+            self._bar.stop()
