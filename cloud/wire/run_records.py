@@ -123,7 +123,7 @@ class DroppedFields(msgspec.Struct):
 
 
 class RunFields(msgspec.Struct, kw_only=True):
-    """A run record's fields by type, in the order in which they are written."""
+    """A run record's fields by type, as far as they are read."""
 
     v: int = VERSION
     gateway: str
@@ -138,10 +138,6 @@ class RunFields(msgspec.Struct, kw_only=True):
     in_flight: int
     outbox_records: int
     dropped: list[DroppedFields] = []
-
-    def to_json(self) -> bytes:
-        """The record's bytes."""
-        return msgspec.json.encode(self)
 
 
 _DECODER: Final = msgspec.json.Decoder(RunFields)
