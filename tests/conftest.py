@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
@@ -12,6 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
+from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import free_port as choose_port
 from gateway.commands.demo.mosquitto import LocalMosquitto
@@ -72,6 +74,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
         yield broker
 
 
+@pytest.fixture(scope="session")
+def provisioned(kafka: LocalBroker) -> str:
+    """The shared broker's address; it has the topics that gateways write to."""
+    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
+    return kafka.bootstrap_servers
+
+
 @pytest.fixture
 def kafka_topic(kafka: LocalBroker) -> Callable[..., str]:
     """Creates a topic no other test uses: ``kafka_topic("stem", partitions=1)`` gives its name."""
@@ -91,6 +100,14 @@ def mosquitto(tmp_path: Path) -> Iterator[LocalMosquitto]:
     """A running Mosquitto of the test's own."""
     with LocalMosquitto(tmp_path / "mosquitto") as broker:
         yield broker
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """An address at which nothing listens, nor will while the test runs."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
 from gateway.forwarding.record_codec import from_bytes, to_bytes
 from gateway.ports import Record, Undelivered
 from tests.faults.kafka import HurtBroker, Kafka
+from tests.faults.mast import Mast, device_reading
 from tests.faults.uplink import Uplink
-from tests.support.fault_mast import Mast, device_reading
 from tests.support.servers import eventually
 
 _BLOCK: Final = 12
@@ -191,7 +191,7 @@ def main() -> int:
             shutil.copy(directory / "backlog.db", directory / "bare.db")
             bare = bare_rate(directory / "bare.db", kafka.direct)
             mast.start()
-            mast.healthy()
+            mast.delivered()
             probe = Probe(mast, mosquitto, kafka)
             try:
                 probe.take()

@@ -9,9 +9,9 @@ import pytest
 
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import HurtBroker, Kafka
+from tests.faults.mast import Mast
 from tests.faults.results import Results
 from tests.faults.uplink import Uplink
-from tests.support.fault_mast import Mast
 
 _RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results" / "faults.md"
 _PASSED = pytest.StashKey[bool]()

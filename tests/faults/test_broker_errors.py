@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.faults.kafka import Kafka
-from tests.support.fault_mast import Mast
+from tests.faults.mast import Mast
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
@@ -52,7 +52,7 @@ def test_one_topic_takes_nothing(trouble: Trouble, mast: Mast, cloud: Kafka, tel
     mast.start()
     mast.sample(100)
     if trouble.hurt is not None:
-        mast.healthy()
+        mast.delivered()
         trouble.hurt(cloud, sick)
     eventually(lambda: mast.status()["outbox_records"], until=lambda waiting: waiting >= 80)
     live = mast.in_kafka("pressure")

@@ -18,8 +18,8 @@ from gateway.clock.system_clock import since_boot_ns
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.status.control_socket import ask
 from tests.faults.kafka import Identity, Kafka
+from tests.faults.mast import COMMIT_INTERVAL_S, FSYNC_S, Mast
 from tests.faults.unset_clock import MachineFile
-from tests.support.fault_mast import COMMIT_INTERVAL_S, FSYNC_S, Mast
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
@@ -60,7 +60,7 @@ def mast(
         tmp_path,
         cloud,
         mosquitto,
-        board='[board]\nkind = "simulated"\n',
+        board={"kind": "simulated"},
         more=MORE.format(hold_s=hold_s),
         watch_readings=True,
         program=("tests.faults.unset_clock", str(machine.path)),
@@ -122,7 +122,7 @@ def test_clock_set_after_two_runs_of_one_boot(mast: Mast, machine: MachineFile, 
     held(mast, 60)
     assert in_kafka(mast) == {}
     machine.write(wrong_s=0, synchronised=True)
-    mast.healthy()
+    mast.delivered()
     assert mast.status()["clock"] == "synced"
     mast.sample(30)
     # The kernel's flag falls back: what is known of a boot stays known, in this run and in the next.
@@ -190,7 +190,7 @@ def test_reboots_with_and_without_a_time_server(
 
     # Kafka is there, and seen to be: after hold_s of that nobody waits any longer, in this boot.
     eventually(traffic, until=lambda rows: rows == 0)
-    mast.healthy()
+    mast.delivered()
     mast.kill()
     after = mast.start()
     mast.sample(30)
@@ -225,7 +225,7 @@ def test_clock_jumps_under_load(
     took_s = time.monotonic() - began_s
     sampled = mast.sampled() - before
     cloud.uplink.open()
-    mast.healthy()
+    mast.delivered()
     mast.stop()
     readings = one_of_each(in_kafka(mast))
     reckoning = mast.reckon()
@@ -258,14 +258,14 @@ def test_a_phone_gives_the_time(mast: Mast, machine: MachineFile, tell: Tell) ->
     given_ms = time.time_ns() // 1_000_000
     over_the_door(json.dumps({"time_ms": given_ms, "asked_boot_ms": boot_ms}).encode())
     mast.sample(30)
-    mast.healthy()
+    mast.delivered()
     status = mast.status()
     # It is somebody's word, and the machine's clock is as it was.
     assert (status["clock"], status["clock_given"], status["clock_may_be_given"]) == ("unsynced", True, False)
     mast.kill()
     second = mast.start()
     mast.sample(30)
-    mast.healthy()
+    mast.delivered()
     machine.write(wrong_s=0, synchronised=True)
     eventually(mast.status, 20, until=lambda status: status["clock"] == "synced")
     mast.sample(30)

@@ -11,7 +11,8 @@ import pytest
 
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Identity, Kafka
-from tests.support.fault_mast import COMMIT_INTERVAL_S, FSYNC_S, PER_EVENT_SECOND, Mast, Reckoning
+from tests.faults.mast import COMMIT_INTERVAL_S, FSYNC_S, PER_EVENT_SECOND, Mast
+from tests.faults.reckoning import Reckoning
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
@@ -86,7 +87,7 @@ def test_gateway_killed_at_random_moments(watched: Mast, cloud: Kafka, tell: Tel
         cloud.uplink.open()
     watched.start()
     watched.sample(50)
-    watched.healthy()
+    watched.delivered()
     watched.stop()
     reckoning = watched.reckon()
     oldest_s = weigh(watched, reckoning, killed_s)
@@ -107,7 +108,7 @@ def test_gateway_killed_while_it_drains(watched: Mast, cloud: Kafka, tell: Tell,
         eventually(lambda: watched.status()["drained"], poll_s=0.005)
         killed_s[run] = watched.kill()
     watched.start()
-    watched.healthy()
+    watched.delivered()
     watched.stop()
     reckoning = watched.reckon()
     oldest_s = weigh(watched, reckoning, killed_s)
@@ -136,7 +137,7 @@ def test_gateway_and_mosquitto_killed_together(
         cloud.uplink.open()
         mosquitto.start()
         watched.start()
-        watched.healthy()
+        watched.delivered()
         watched.stop()
     reckoning = watched.reckon()
     oldest_s = weigh(watched, reckoning, killed_s)
@@ -155,25 +156,21 @@ def test_a_sampler_that_dies_is_replaced(
         for n, pressure in enumerate(pressures)
     ]
     (tmp_path / "mast.csv").write_text("\n".join(["time,wind,pressure,celsius,percent", *rows, ""]))
-    board = """
-[board]
-kind = "replay"
-file = "mast.csv"
-speed = 100
-[board.columns]
-"cup-a" = "wind"
-"cup-b" = "wind"
-"baro-a" = "pressure"
-"baro-b" = { column = "wind", offset = 80 }
-"dht.temperature" = "celsius"
-"dht.humidity" = "percent"
-"""
+    columns = {
+        "cup-a": "wind",
+        "cup-b": "wind",
+        "baro-a": "pressure",
+        "baro-b": {"column": "wind", "offset": 80},
+        "dht.temperature": "celsius",
+        "dht.humidity": "percent",
+    }
+    board = {"kind": "replay", "file": "mast.csv", "speed": 100, "columns": columns}
     with Mast(tmp_path, cloud, mosquitto, board=board) as mast:
         mast.start()
         eventually(lambda: mast.status()["sampler_restarts"], until=lambda restarts: restarts == 1)
         eventually(lambda: mast.status()["state"], until=lambda state: state == "ended")
         last_seq = {channel: last["seq"] for channel, last in mast.status()["channels"].items()}
-        mast.healthy()
+        mast.delivered()
         mast.stop()
         reckoning = mast.reckon()
     reckoning.balance()

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Kafka
-from tests.support.fault_mast import Mast
+from tests.faults.mast import Mast
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
@@ -26,7 +26,7 @@ def test_kafka_killed_and_back(mast: Mast, cloud: Kafka, tell: Tell) -> None:
     mast.spilling()
     mast.sample(300)
     cloud.broker.start()
-    mast.healthy()
+    mast.delivered()
     mast.sample(100)
     mast.stop()
     reckoning = mast.reckon()
@@ -47,7 +47,7 @@ def test_kafka_hangs_without_refusing(mast: Mast, cloud: Kafka, tell: Tell, full
         eventually(time.monotonic, 2 * seconds + 60, until=lambda now_s: now_s >= begin_s + seconds)
     finally:
         os.kill(cloud.broker.pid, signal.SIGCONT)
-    mast.healthy()
+    mast.delivered()
     mast.sample(100)
     mast.stop()
     reckoning = mast.reckon()
@@ -66,7 +66,7 @@ def test_connection_cut_in_the_middle_of_batches(mast: Mast, cloud: Kafka, tell:
             cloud.uplink.break_next_batch()
         _wait_for_resets(cloud, cut + 1)
         mast.sample(50)
-    mast.healthy()
+    mast.delivered()
     mast.stop()
     reckoning = mast.reckon()
     reckoning.balance()

@@ -15,7 +15,7 @@ from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.system.logs.background import LogQueue
 from gateway.system.logs.rate_limit import ENTRY_BYTES, IN_A_ROW, RateLimit
 from tests.faults.kafka import Kafka
-from tests.support.fault_mast import Mast
+from tests.faults.mast import Mast
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
@@ -26,13 +26,14 @@ FLAPS: Final = IN_A_ROW - 2
 """Fewer than the daemon itself would begin to hold back."""
 _LINE: Final = re.compile(r"\S+ \S+ level=([A-Z]+) (\S+) (.*)")
 _WORDS: Final = re.compile(r"(\w+)=(.*?)(?= \w+=|$)")
-_FAILING: Final = """
-faults = [
-  { sensor = "baro-a", kind = "open-input", after_s = 5 },
-  { sensor = "dht", kind = "bit-errors", amount = 0.3 },
-]
-"""
-_BOARD: Final = '[board]\nkind = "simulated"\nstart = "2026-01-01T00:00:00Z"\nspeed = 10\n' + _FAILING
+_BOARD: Final = {
+    "start": "2026-01-01T00:00:00Z",
+    "speed": 10,
+    "faults": [
+        {"sensor": "baro-a", "kind": "open-input", "after_s": 5},
+        {"sensor": "dht", "kind": "bit-errors", "amount": 0.3},
+    ],
+}
 
 
 def as_record(line: str) -> logging.LogRecord | None:

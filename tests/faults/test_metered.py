@@ -10,7 +10,7 @@ import pytest
 
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Kafka
-from tests.support.fault_mast import Mast
+from tests.faults.mast import Mast
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system

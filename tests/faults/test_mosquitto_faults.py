@@ -14,7 +14,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from cloud.wire.schema import MAX_PAYLOAD_BYTES, encode_reading
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Kafka
-from tests.support.fault_mast import Mast, device_reading
+from tests.faults.mast import Mast, device_reading
 from tests.support.servers import eventually, unique_name
 
 pytestmark = pytest.mark.system
@@ -30,7 +30,7 @@ def test_mosquitto_killed_and_back_twice(mast: Mast, mosquitto: LocalMosquitto, 
         mosquitto.start()
         eventually(lambda: mast.status()["mqtt_connected"])
     mast.sample(100)
-    mast.healthy()
+    mast.delivered()
     mast.stop()
     reckoning = mast.reckon()
     reckoning.balance()
@@ -53,7 +53,7 @@ def test_session_taken_over_by_another_client(mast: Mast, tell: Tell, full: bool
     # The gateway waits half a minute before it takes its session back.
     eventually(lambda: mast.status()["mqtt_connected"])
     mast.sample(100)
-    mast.healthy()
+    mast.delivered()
     mast.stop()
     reckoning = mast.reckon()
     reckoning.balance()
@@ -80,7 +80,7 @@ def test_flood_of_malformed_and_oversize_messages(
         mast.start()
         publish.multiple(messages, hostname=mosquitto.host, port=mosquitto.port)
         mast.sample(100)
-        mast.healthy(120)
+        mast.delivered(120)
         eventually(
             lambda: mast.status()["dead_letters"], 120, until=lambda letters: letters == malformed + oversize
         )

@@ -22,7 +22,7 @@ from gateway.ports import Record
 from gateway.reporting.gateway_status import TELL_EVERY_S
 from tests.faults.disks import Disk
 from tests.faults.kafka import Kafka
-from tests.support.fault_mast import CHANNELS, Mast, device_reading
+from tests.faults.mast import CHANNELS, Mast, device_reading
 from tests.support.servers import eventually, unique_name
 
 pytestmark = pytest.mark.system
@@ -65,7 +65,7 @@ def test_backlog_is_drained_beside_live_readings(
         mast.start()
         eventually(lambda: mast.status()["drained"], 60 + count / 2_000, until=lambda n: n >= count)
         took_s = time.monotonic() - begin_s
-        mast.healthy()
+        mast.delivered()
         size_bytes = mast.status()["outbox_bytes"]
         mast.stop()
         reckoning = mast.reckon()
@@ -105,7 +105,7 @@ def test_disk_full_in_an_outage(tmp_path: Path, cloud: Kafka, mosquitto: LocalMo
         mast.sample(100)
         assert mast.status()["outbox_problem"] is None
         cloud.uplink.open()
-        mast.healthy()
+        mast.delivered()
         mast.stop()
         reckoning = mast.reckon()
         announced = mast.witness.drops()
@@ -131,11 +131,11 @@ def test_kafka_returns_while_the_disk_is_full(
         mast.in_memory(lambda records: records > 100)
         cloud.uplink.open()
         # Kafka answers: what memory holds goes there, disk or no disk.
-        mast.healthy()
+        mast.delivered()
         mast.sample(100)
         disk.empty()
         eventually(lambda: mast.status()["outbox_problem"], until=lambda problem: problem is None)
-        mast.healthy()
+        mast.delivered()
         mast.stop()
         reckoning = mast.reckon()
         announced = mast.witness.drops()
@@ -223,7 +223,7 @@ def test_start_on_a_read_only_disk_in_an_outage(
         # What the run before has left is sent when the file can be opened.
         disk.unprotect()
         eventually(lambda: mast.status()["outbox_problem"], until=lambda problem: problem is None)
-        mast.healthy()
+        mast.delivered()
         mast.stop()
         reckoning = mast.reckon()
         announced = mast.witness.drops()
@@ -257,7 +257,7 @@ def test_cap_reached_in_an_outage(
         mast.sample(50)
         own_words = 2 + CHANNELS + int((time.monotonic() - begin_s) / TELL_EVERY_S)
         cloud.uplink.open()
-        mast.healthy()
+        mast.delivered()
         mast.stop()
         reckoning = mast.reckon()
         announced = mast.witness.drops()
@@ -330,7 +330,7 @@ def test_outbox_damaged_between_two_runs(
         mast.start()
         # Sampling waits for no recovery.
         mast.sample(50)
-        mast.healthy()
+        mast.delivered()
         mast.stop()
         reckoning = mast.reckon()
         announced = mast.witness.drops()

@@ -11,7 +11,7 @@ from paho.mqtt.enums import MQTTProtocolVersion
 
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Kafka
-from tests.support.fault_mast import Mast
+from tests.faults.mast import Mast
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
@@ -91,7 +91,7 @@ def test_reload_under_load(
             reloads += 2
             mast.sample(RATE)
             send("sensors/shed/temperature")
-        mast.healthy()
+        mast.delivered()
         assert mast.status()["run"] == run
         assert mast.status()["sampler_restarts"] == 0
         eventually(

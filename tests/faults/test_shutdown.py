@@ -10,7 +10,7 @@ import pytest
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.disks import Disk
 from tests.faults.kafka import Kafka
-from tests.support.fault_mast import Mast
+from tests.faults.mast import Mast
 
 pytestmark = pytest.mark.system
 Tell = Callable[..., None]

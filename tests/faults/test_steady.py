@@ -14,7 +14,7 @@ import pytest
 from buffer.sqlite_outbox import SqliteOutbox
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Kafka
-from tests.support.fault_mast import Mast
+from tests.faults.mast import Mast
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
@@ -46,7 +46,7 @@ def test_healthy_live_state_writes_nothing(
         # Else a spill for this machine's own hiccup would be taken for the daemon's habit: one quiet stretch
         # is enough, and there is none where it is a habit.
         for _ in range(10):
-            mast.healthy()
+            mast.delivered()
             stored, before = mast.status()["spilled"], written_bytes(mast.pid)
             eventually(time.monotonic, seconds + 5, until=partial(le, time.monotonic() + seconds))
             written = written_bytes(mast.pid) - before

@@ -1,4 +1,6 @@
-"""A gateway on a machine whose clock a test sets: ``python -m tests.faults.unset_clock FILE -c CONFIG``.
+"""A gateway on a machine whose clock a test sets.
+
+``python -m tests.faults.unset_clock FILE -c CONFIG --set KEY=VALUE …``
 
 The sensors are those of the simulated board, which stand still; time is the machine's, and FILE says what its
 kernel answers.
@@ -12,12 +14,13 @@ import struct
 import sys
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from drivers.interface import Board, Clock, FittedSensor, Gpio, I2cBus, Iio, LineStream
 from gateway.clock.system_clock import Machine, since_boot_ns
+from gateway.commands.cli_types import override
 from gateway.config import Config, load
 from gateway.daemon.daemon import Daemon
 from gateway.sampling import sensors
@@ -93,7 +96,7 @@ class MachineTime:
         self._board.close()
 
 
-def main(state: Path, config: Path) -> int:
+def main(state: Path, config: Path, overrides: Mapping[str, object]) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     open_simulated = sensors.open_fitted_board
 
@@ -101,8 +104,8 @@ def main(state: Path, config: Path) -> int:
         return MachineTime(open_simulated(config))
 
     sensors.open_fitted_board = open_fitted_board
-    return Daemon(load(config, {}), config, {}, MachineFile(state).machine()).run(None)
+    return Daemon(load(config, overrides), config, overrides, MachineFile(state).machine()).run(None)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[3])))
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[3]), dict(map(override, sys.argv[5::2]))))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,24 +12,21 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import TopicPartition
 
-from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.schema import RUNS_TOPIC
-from tests.support.servers import unique_name
+from tests.support.servers import fieldgate, unique_name
 from tests.unit.cloud.kafka.test_run_accounts import CUP, reading, run_record
 
 Account = Callable[..., tuple[int, dict[str, Any]]]
 
 
 @pytest.fixture
-def gateway(kafka: LocalBroker) -> str:
-    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
+def gateway(provisioned: str) -> str:
     return unique_name("mast")
 
 
 def status(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gateway.cli", "status", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return fieldgate("status", *arguments)
 
 
 def produce(kafka: LocalBroker, *records: tuple[str, str, bytes]) -> None:

@@ -14,8 +14,6 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from cloud.kafka.provision import provision_topics
-from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.schema import EVENTS_TOPIC
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.mqtt.broker_drops import TOPIC, BrokerDrops
@@ -24,7 +22,7 @@ from gateway.ports import Ack
 from tests.integration.test_mqtt_link import send
 from tests.integration.test_third_party import forwarding, readings, settled
 from tests.integration.test_third_party import send as send_all
-from tests.support.gateways import records
+from tests.support.mast import records
 from tests.support.servers import eventually, unique_name
 
 SMALL = "sys_interval 1\nmax_inflight_messages 20\nmax_queued_messages 30\n"
@@ -198,21 +196,17 @@ def test_messages_without_a_promise_go_without_being_counted(tmp_path: Path) -> 
         assert eventually(session, until=lambda seen: seen[0] == {b"stays"}) == ({b"stays"}, 0)
 
 
-def test_what_the_broker_dropped_while_the_gateway_was_dead_is_told(
-    kafka: LocalBroker, tmp_path: Path
-) -> None:
-    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
+def test_what_the_broker_dropped_while_the_gateway_was_dead_is_told(provisioned: str, tmp_path: Path) -> None:
     name = unique_name("mast")
     topic = "number/shed/temperature"
     with LocalMosquitto(tmp_path / "mosquitto", settings=SMALL) as broker:
-        with forwarding(tmp_path, kafka.bootstrap_servers, broker, name) as mast:
+        with forwarding(tmp_path, provisioned, broker, name) as mast:
             eventually(lambda: mast.asked().get("broker_dropped"), until=lambda count: count == 0)
             # Its record on the broker says how far it had counted.
             eventually(lambda: mast.run_record()["broker_counter"], until=lambda counter: counter == 0)
-            mast.process.kill()
-            mast.process.wait(10)
+            mast.kill()
         send_all(broker, [(topic, b"%d.5" % number) for number in range(FLOOD)])
-        with forwarding(tmp_path, kafka.bootstrap_servers, broker, name) as mast:
+        with forwarding(tmp_path, provisioned, broker, name) as mast:
             # What the broker has kept comes at once, its count when it next counts aloud.
             dropped = eventually(
                 mast.asked, until=lambda status: status["broker_dropped"] + status["received"] == FLOOD
@@ -221,9 +215,9 @@ def test_what_the_broker_dropped_while_the_gateway_was_dead_is_told(
             eventually(lambda: "event=broker.dropped" in mast.log.read_text())
             assert mast.stop() == 0
             record = mast.run_record()
-    assert dropped == FLOOD - len(readings(kafka.bootstrap_servers, name, "temperature")) > 0
+    assert dropped == FLOOD - len(readings(provisioned, name, "temperature")) > 0
     assert (record["run"], record["broker_dropped"]) == (status["run"], dropped)
-    events = [json.loads(found.value() or b"") for found in records(kafka.bootstrap_servers, [EVENTS_TOPIC])]
+    events = [json.loads(found.value() or b"") for found in records(provisioned, [EVENTS_TOPIC])]
     told = [each for each in events if (each["gateway"], each["event"]) == (name, "broker-dropped")]
     assert [(each["run"], each["count"], each["total"]) for each in told] == [
         (status["run"], dropped, dropped)

@@ -2,54 +2,35 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter, defaultdict
+from datetime import date
 from pathlib import Path
 
-import pytest
-
 from buffer.reader import OutboxReader
-from cloud.kafka.provision import provision_topics
-from cloud.local.kafka_broker import LocalBroker
-from cloud.local.process import free_port
 from cloud.wire.channel_records import ChannelRecord, parse_channel
 from cloud.wire.schema import Reading, parse_reading, parse_time
 from gateway.calibration.history import read_history
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.forwarding.record_codec import from_bytes
-from tests.support.gateways import Gateway, records, run_gateway
+from tests.support.config import Table, config_text, cup, dht
+from tests.support.mast import records, run_gateway
 from tests.support.servers import eventually, unique_name
 
 TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity"]
 
-CONFIG = """
-[gateway]
-id = "{gateway}"
-[outbox]
-path = "outbox.db"
-commit_interval_s = 0.5
-[board]
-kind = "simulated"
-start = "{start}"
-speed = 20
-[[sensor]]
-name = "cup"
-driver = "hall-anemometer"
-pin = 17
-slope = {slope}
-offset = 0.35
-serial = "179500123456"
-calibrated = 2025-03-12
-expires = 2026-01-01
-"""
-DHT = '[[sensor]]\nname = "dht"\ndriver = "dht11"\npin = 4\ninterval_s = 2\n'
+
+def mast_config(name: str, start: str, slope: float, *more: Table) -> str:
+    dates: Table = {"calibrated": date(2025, 3, 12), "expires": date(2026, 1, 1)}
+    return config_text(
+        cup(slope=slope, serial="179500123456", **dates),
+        *more,
+        gateway={"id": name},
+        outbox={"commit_interval_s": 0.5},
+        board={"start": start, "speed": 20},
+    )
+
+
 FIRST, SECOND = "2026-01-01T23:59:50Z", "2026-01-03T00:00:00Z"
-
-
-@pytest.fixture(scope="module")
-def provisioned(kafka: LocalBroker) -> str:
-    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
-    return kafka.bootstrap_servers
 
 
 def last_words(kafka: str, gateway: str) -> dict[tuple[str, str], ChannelRecord]:
@@ -75,46 +56,33 @@ def readings(kafka: str, gateway: str) -> dict[str, list[Reading]]:
     return found
 
 
-def reload(mast: Gateway, directory: Path, config: str) -> None:
-    before = mast.status()["config"]
-    (directory / "gateway.toml").write_text(config)
-    mast.process.send_signal(signal.SIGHUP)
-    state = eventually(lambda: mast.status()["config"], until=lambda state: state != before)
-    assert state["error"] is None
-
-
-def goes_on(mast: Gateway, by: int = 20) -> None:
-    before = mast.sampled()
-    eventually(mast.sampled, until=lambda sampled: sampled > before + by)
-
-
 def test_every_record_is_there_as_promised(
     provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
 ) -> None:
     name = unique_name("mast")
-    first = CONFIG.format(gateway=name, start=FIRST, slope=0.765)
-    other = CONFIG.format(gateway=name, start=FIRST, slope=0.761)
+    first = mast_config(name, FIRST, 0.765, dht())
+    other = mast_config(name, FIRST, 0.761)
     history = tmp_path / "outbox.db.channels"
-    with run_gateway(tmp_path, first + DHT, name, provisioned, mosquitto) as mast:
-        goes_on(mast)
+    with run_gateway(tmp_path, first, name, provisioned, mosquitto) as mast:
+        mast.sample(20)
         told = eventually(lambda: last_words(provisioned, name), until=lambda told: len(told) == 3)
         assert {channel for channel, _ in told} == {"cup.wind_speed", "dht.temperature", "dht.humidity"}
         assert all(each.in_force and each.valid_from_us == parse_time(FIRST) for each in told.values())
         # What a sensor says of itself comes when it has been started.
         eventually(lambda: any(each.said for each in read_history(history)))
         written = history.stat()
-        goes_on(mast)
+        mast.sample(20)
         assert history.stat() == written
         # Another slope, and a sensor that is taken down.
-        reload(mast, tmp_path, other)
-        goes_on(mast)
+        assert mast.reload(other) is None
+        mast.sample(20)
         mast.delivered()
         assert mast.stop() == 0
     after_reload = last_words(provisioned, name)
     # The old cup comes back while nobody watches.
-    back = CONFIG.format(gateway=name, start=SECOND, slope=0.765)
+    back = mast_config(name, SECOND, 0.765)
     with run_gateway(tmp_path, back, name, provisioned, mosquitto) as mast:
-        goes_on(mast)
+        mast.sample(20)
         mast.delivered()
         assert mast.stop() == 0
 
@@ -162,22 +130,21 @@ def test_every_record_is_there_as_promised(
 
 
 def test_records_of_an_outage_do_not_overtake_newer_ones(
-    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+    provisioned: str, nowhere: str, mosquitto: LocalMosquitto, tmp_path: Path
 ) -> None:
     """Kafka is away at the start and at a reload; it is back for the next run, after another edit."""
     name = unique_name("mast")
-    texts = {slope: CONFIG.format(gateway=name, start=FIRST, slope=slope) for slope in (0.765, 0.761, 0.75)}
-    nowhere = f"127.0.0.1:{free_port()}"
+    texts = {slope: mast_config(name, FIRST, slope) for slope in (0.765, 0.761, 0.75)}
     with run_gateway(tmp_path, texts[0.765], name, nowhere, mosquitto) as mast:
-        eventually(lambda: mast.asked().get("uplink"), until=lambda uplink: uplink == "spilling")
-        goes_on(mast)
-        reload(mast, tmp_path, texts[0.761])
-        goes_on(mast)
+        mast.spilling()
+        mast.sample(20)
+        assert mast.reload(texts[0.761]) is None
+        mast.sample(20)
         assert mast.stop() == 0
         assert last_words(provisioned, name) == {}
     with run_gateway(tmp_path, texts[0.75], name, provisioned, mosquitto) as mast:
         eventually(lambda: mast.asked().get("drained"))
-        goes_on(mast)
+        mast.sample(20)
         mast.delivered()
         assert mast.stop() == 0
         record = mast.run_record()

@@ -8,57 +8,37 @@ import os
 import pty
 import re
 import select
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from cloud.kafka.provision import provision_topics
-from cloud.local.kafka_broker import LocalBroker
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from tests.support.gateways import records, run_gateway
-from tests.support.servers import eventually, unique_name
+from tests.support.config import ID, baro, config_text, cup
+from tests.support.mast import records, run_gateway
+from tests.support.servers import eventually, fieldgate, unique_name
 
-CONFIG = """
-[gateway]
-id = "{name}"
-elevation_m = 2100
-[outbox]
-path = "outbox.db"
-[status]
-listen = "{listen}"
-[board]
-kind = "simulated"
-faults = [
-  {{ sensor = "cup-a", kind = "stuck", while_file = "{directory}/hand-on-a" }},
-  {{ sensor = "cup-b", kind = "stuck", while_file = "{directory}/hand-on-b" }},
-]
-[[sensor]]
-name = "cup-a"
-driver = "hall-anemometer"
-pin = 17
-serial = "179500123456"
-calibrated = 2026-03-12
-slope = 0.765
-offset = 0.35
-[[sensor]]
-name = "cup-b"
-driver = "hall-anemometer"
-pin = 27
-serial = "179500123457"
-calibrated = 2026-03-12
-slope = 0.761
-offset = 0.37
-[[sensor]]
-name = "baro"
-driver = "bp20"
-"""
+
+def mast_config(directory: Path, name: str, listen: str) -> str:
+    calibrated = date(2026, 3, 12)
+    hands = [
+        {"sensor": f"cup-{letter}", "kind": "stuck", "while_file": str(directory / f"hand-on-{letter}")}
+        for letter in "ab"
+    ]
+    return config_text(
+        cup("cup-a", serial="179500123456", calibrated=calibrated),
+        cup("cup-b", 27, serial="179500123457", calibrated=calibrated, slope=0.761, offset=0.37),
+        baro(),
+        gateway={"id": name, "elevation_m": 2100},
+        status={"listen": listen},
+        board={"faults": hands},
+    )
+
+
 _WAIT_S = 90.0
 
 
@@ -135,12 +115,6 @@ def events(kafka: str, name: str) -> list[dict[str, Any]]:
     return [each for each in told if (each["gateway"], each["event"]) == (name, "commissioned")]
 
 
-@pytest.fixture(scope="module")
-def provisioned(kafka: LocalBroker) -> str:
-    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
-    return kafka.bootstrap_servers
-
-
 def papers(installer: Installer, serial: str) -> None:
     installer.until(f"Does the label say serial {serial}? y/n")
     installer.type("y")
@@ -154,7 +128,7 @@ def test_a_mast_is_signed_off_over_a_connection_that_breaks(
 ) -> None:
     name = unique_name("mast")
     config = tmp_path / "gateway.toml"
-    text = CONFIG.format(name=name, listen="", directory=tmp_path)
+    text = mast_config(tmp_path, name, "")
     with run_gateway(tmp_path, text, name, provisioned, mosquitto) as mast:
         eventually(lambda: len(mast.asked().get("channels", {})), 60, until=lambda found: found == 3)
         config.write_text(text.replace('listen = ""', f'listen = "127.0.0.1:{mast.status_port}"'))
@@ -208,23 +182,12 @@ def test_a_mast_is_signed_off_over_a_connection_that_breaks(
 
 
 def run(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gateway.cli", "commission", "-c", str(config), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=200, check=False, stdin=subprocess.DEVNULL
-    )
+    return fieldgate("commission", "-c", config, *arguments)
 
 
-@pytest.fixture
-def nobody() -> Iterator[str]:
-    """An address at which nobody listens, nor will while the test runs."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{held.getsockname()[1]}"
-
-
-def test_without_a_person_or_a_daemon(tmp_path: Path, nobody: str) -> None:
+def test_without_a_person_or_a_daemon(tmp_path: Path, nowhere: str) -> None:
     config = tmp_path / "gateway.toml"
-    config.write_text(CONFIG.format(name="mast-07", listen=nobody, directory=tmp_path))
+    config.write_text(mast_config(tmp_path, ID, nowhere))
     done = run(config)
     assert (done.returncode, done.stdout) == (2, "")
     assert "commission asks a person: run it on a terminal (ssh -t), or give --answers FILE" in done.stderr

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,46 +10,34 @@ from typing import Any
 
 import pytest
 
-from cloud.kafka.provision import provision_topics
-from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.schema import parse_reading
 from gateway.commands.demo.accounting import in_outbox
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from tests.support.gateways import Gateway, records, run_gateway, told
-from tests.support.servers import eventually, unique_name
+from tests.support.config import config_text, cup, dht
+from tests.support.mast import GatewayProcess, published, records, run_gateway
+from tests.support.servers import eventually, fieldgate, unique_name
 
 TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity"]
 
-CONFIG = """
-[gateway]
-id = "{gateway}"
-[outbox]
-path = "outbox.db"
-commit_interval_s = 0.5
-[board]
-kind = "simulated"
-start = "2026-01-01T00:00:00Z"
-speed = {speed}
-[[sensor]]
-name = "cup"
-driver = "hall-anemometer"
-pin = 17
-slope = 0.765
-offset = 0.35
-[[sensor]]
-name = "dht"
-driver = "dht11"
-pin = 4
-interval_s = 2
-"""
+START = "2026-01-01T00:00:00Z"
+
+
+def daemon_config(name: str, speed: float = 50, commit_interval_s: float = 0.5) -> str:
+    return config_text(
+        cup(),
+        dht(),
+        gateway={"id": name},
+        outbox={"commit_interval_s": commit_interval_s},
+        board={"start": START, "speed": speed},
+    )
 
 
 @contextmanager
 def gateway(
     directory: Path, kafka: str, mosquitto: LocalMosquitto, speed: float = 50, name: str | None = None
-) -> Iterator[Gateway]:
+) -> Iterator[GatewayProcess]:
     name = name or unique_name("mast")
-    with run_gateway(directory, CONFIG.format(gateway=name, speed=speed), name, kafka, mosquitto) as running:
+    with run_gateway(directory, daemon_config(name, speed), name, kafka, mosquitto) as running:
         yield running
 
 
@@ -65,7 +49,9 @@ def identities(kafka: str, gateway: str) -> Counter[tuple[str, int]]:
 
 def run_records(kafka: str, gateway: str, directory: Path) -> dict[str, dict[str, Any]]:
     """The last record of each of a gateway's runs."""
-    return {record["run"]: record for record in told(kafka, "gateway.runs", gateway, directory / "outbox.db")}
+    return {
+        record["run"]: record for record in published(kafka, "gateway.runs", gateway, directory / "outbox.db")
+    }
 
 
 def waiting(directory: Path, gateway: str) -> set[tuple[str, int]]:
@@ -75,12 +61,6 @@ def waiting(directory: Path, gateway: str) -> set[tuple[str, int]]:
 
 def expected(last_seq: dict[str, int]) -> set[tuple[str, int]]:
     return {(channel, seq) for channel, last in last_seq.items() for seq in range(1, last + 1)}
-
-
-@pytest.fixture(scope="module")
-def provisioned(kafka: LocalBroker) -> str:
-    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
-    return kafka.bootstrap_servers
 
 
 def test_every_sampled_reading_is_in_kafka_after_a_clean_stop(
@@ -111,14 +91,11 @@ def test_a_mosquitto_that_is_killed_and_comes_back_empty_changes_nothing(
     with gateway(tmp_path, provisioned, mosquitto) as mast:
         eventually(mast.sampled, until=lambda sampled: sampled > 100)
         mosquitto.kill()
-        before = mast.sampled()
-        eventually(mast.sampled, until=lambda sampled: sampled > before + 100)
+        mast.sample(100)
         mosquitto.start()
         eventually(lambda: mast.status()["mqtt_connected"])
-        before = mast.sampled()
-        eventually(mast.sampled, until=lambda sampled: sampled > before + 100)
-        mast.process.send_signal(signal.SIGTERM)
-        assert mast.process.wait(90) == 0
+        mast.sample(100)
+        assert mast.stop() == 0
         record = mast.run_record()
     missing = expected(record["last_seq"]) - set(identities(provisioned, mast.id))
     assert missing == waiting(tmp_path, mast.id)
@@ -131,8 +108,7 @@ def test_a_killed_run_is_closed_by_the_next_one(
     with gateway(tmp_path, provisioned, mosquitto, name=name) as mast:
         eventually(mast.sampled, until=lambda sampled: sampled > 100)
         killed = eventually(mast.run_record, until=lambda record: sum(record["last_seq"].values()) > 100)
-        mast.process.kill()
-        mast.process.wait(10)
+        mast.kill()
     with gateway(tmp_path, provisioned, mosquitto, name=name) as mast:
         eventually(mast.sampled)
         eventually(mast.run_record, until=lambda record: record["run"] != killed["run"])
@@ -173,12 +149,7 @@ def test_without_mosquitto_readings_reach_kafka_all_the_same(
 def test_a_broken_config_is_refused_and_says_where(tmp_path: Path, text: str, said: str) -> None:
     config = tmp_path / "gateway.toml"
     config.write_text(text + '[board]\nkind = "simulated"\n[outbox]\npath = "outbox.db"\n')
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway.cli", "run", "-c", str(config)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = fieldgate("run", "-c", config)
     assert done.returncode == 1
     assert said.format(config=config) in done.stderr
     assert "Traceback" not in done.stderr
@@ -189,10 +160,7 @@ def test_a_second_daemon_on_the_same_outbox_refuses(
 ) -> None:
     with gateway(tmp_path, provisioned, mosquitto, speed=1) as mast:
         eventually(mast.sampled)
-        done = subprocess.run(
-            [sys.executable, "-m", "gateway.cli", "run", "-c", str(tmp_path / "gateway.toml")],
-            capture_output=True, text=True, timeout=60, env=os.environ,
-        )  # fmt: skip
+        done = fieldgate("run", "-c", tmp_path / "gateway.toml")
         assert mast.stop() == 0
     assert done.returncode == 1
     assert "outbox.db" in done.stderr

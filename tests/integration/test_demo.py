@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -13,29 +10,12 @@ import pytest
 
 from gateway.commands.demo.options import MAST
 from tests.integration.demo_runs import UP_S, left_over, running_demo
-from tests.support.servers import eventually
+from tests.support.config import baro, config_text, cup
+from tests.support.servers import eventually, fieldgate
 
 PROJECT = Path(__file__).resolve().parents[2]
-CONFIG = """
-[gateway]
-id = "small"
-
-[board]
-kind = "simulated"
-seed = 5
-
-[[sensor]]
-name = "cup"
-driver = "hall-anemometer"
-pin = 17
-slope = 0.765
-offset = 0.35
-
-[[sensor]]
-name = "baro"
-driver = "bp20"
-adc = { address = 0x48, input = 0, gain = "6.144V" }
-"""
+ADC = {"address": 0x48, "input": 0, "gain": "6.144V"}
+CONFIG = config_text(cup(), baro(adc=ADC), gateway={"id": "small"}, outbox=None, board={"seed": 5})
 
 
 @pytest.fixture
@@ -47,14 +27,7 @@ def config(tmp_path: Path) -> Path:
 
 def refused(*arguments: str, **environment: str) -> str:
     """What a demo that can't start says on stderr."""
-    done = subprocess.run(
-        (sys.executable, "-m", "gateway.cli", "demo", *arguments),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    done = fieldgate("demo", *arguments, environment=environment)
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -75,7 +48,7 @@ def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
 def test_a_broken_config_is_refused_with_its_line(tmp_path: Path, config: Path) -> None:
     config.write_text(CONFIG.replace("slope = 0.765", "slpoe = 0.765"))
     said = refused("-c", str(config), "--workdir", str(tmp_path / "demo"))
-    assert f"{config}:13: " in said
+    assert f"{config}:12: " in said
     assert "slpoe" in said
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,35 +11,9 @@ from typing import Any
 import pytest
 
 from buffer.sqlite_outbox import SqliteOutbox
-from cloud.kafka.provision import provision_topics
-from cloud.local.kafka_broker import LocalBroker
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from tests.support.servers import unique_name
-
-CONFIG = """
-[gateway]
-id = "mast-07"
-[mqtt]
-port = {mqtt_port}
-[kafka]
-bootstrap_servers = "{kafka}"
-topic = "{topic}"
-[status]
-listen = ""
-[outbox]
-path = "{outbox}"
-min_free_disk = {min_free_disk}
-max_bytes = "{max_bytes}"
-[board]
-kind = "simulated"
-[[sensor]]
-name = "cup-a"
-driver = "hall-anemometer"
-pin = 17
-slope = 0.765
-offset = 0.35
-{more}
-"""
+from tests.support.config import config_text, cup, write_config
+from tests.support.servers import fieldgate, unique_name
 
 Doctor = Callable[..., tuple[int, dict[str, list[dict[str, Any]]]]]
 
@@ -52,19 +24,18 @@ def doctor(tmp_path: Path) -> Doctor:
 
     def examine(**given: object) -> tuple[int, dict[str, list[dict[str, Any]]]]:
         values: dict[str, object] = {
-            "topic": "mqtt.{quantity}", "outbox": tmp_path / "data" / "outbox.db", "min_free_disk": 0,
+            "topic": "mqtt.{quantity}", "path": str(tmp_path / "data" / "outbox.db"), "min_free_disk": 0,
             "max_bytes": "1GiB", "more": "", "timeout": 30, **given,
         }  # fmt: skip
-        config = tmp_path / "gateway.toml"
-        config.write_text(CONFIG.format(**values))
-        command = [sys.executable, "-m", "gateway.cli", "doctor", "-c", str(config), "--json"]
-        told = subprocess.run(
-            [*command, "--timeout", str(values["timeout"])],
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
+        text = config_text(
+            cup("cup-a"),
+            mqtt={"port": values["mqtt_port"]},
+            kafka={"bootstrap_servers": values["kafka"], "topic": values["topic"]},
+            status={"listen": ""},
+            outbox={key: values[key] for key in ("path", "min_free_disk", "max_bytes")},
         )
+        config = write_config(tmp_path, f"{text}{values['more']}")
+        told = fieldgate("doctor", "-c", config, "--json", "--timeout", str(values["timeout"]))
         findings: dict[str, list[dict[str, Any]]] = {}
         for finding in json.loads(told.stdout)["findings"]:
             findings.setdefault(finding["subject"], []).append(finding)
@@ -73,9 +44,8 @@ def doctor(tmp_path: Path) -> Doctor:
     return examine
 
 
-def test_all_is_well(doctor: Doctor, tmp_path: Path, kafka: LocalBroker, mosquitto: LocalMosquitto) -> None:
-    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
-    place: dict[str, object] = {"mqtt_port": mosquitto.port, "kafka": kafka.bootstrap_servers}
+def test_all_is_well(doctor: Doctor, tmp_path: Path, provisioned: str, mosquitto: LocalMosquitto) -> None:
+    place: dict[str, object] = {"mqtt_port": mosquitto.port, "kafka": provisioned}
     code, findings = doctor(**place)
     assert code == 0, findings
     worse = [finding["found"] for each in findings.values() for finding in each if finding["state"] != "ok"]
@@ -114,7 +84,7 @@ def test_nothing_is_well(doctor: Doctor, free_port: int, tmp_path: Path) -> None
     (tmp_path / "file").touch()
     kafka = f"127.0.0.1:{free_port}"
     nobody: dict[str, object] = {"mqtt_port": free_port, "kafka": kafka, "timeout": 2}
-    code, findings = doctor(min_free_disk=1 << 49, outbox=tmp_path / "outbox.db", **nobody)
+    code, findings = doctor(min_free_disk=1 << 49, path=str(tmp_path / "outbox.db"), **nobody)
     assert code == 1
     told = {subject: each[-1]["state"] for subject, each in findings.items()}
     assert told == {
@@ -125,7 +95,7 @@ def test_nothing_is_well(doctor: Doctor, free_port: int, tmp_path: Path) -> None
     assert findings["kafka"][0]["found"].startswith(f"{kafka}: ")
     assert all(each[-1]["remedy"] for each in findings.values() if each[-1]["state"] == "error")
 
-    code, findings = doctor(**nobody, outbox=tmp_path / "file" / "outbox.db")
+    code, findings = doctor(**nobody, path=str(tmp_path / "file" / "outbox.db"))
     assert findings["outbox"][0]["state"] == "error"
     code, findings = doctor(**nobody, more="[kafka.properties]\nno.such = 1")
     assert (code, list(findings)) == (1, ["config"])

@@ -16,30 +16,19 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from tests.integration.demo_runs import RunningDemo, running_demo
+from tests.support.config import config_text, cup
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.timeout(700)]
 
 FLOOD = 1000
 KEPT_BYTES = 64 * 1024
-CONFIG = """
-[gateway]
-id = "flooded"
-
-[board]
-kind = "simulated"
-seed = 3
-
-[[sensor]]
-name = "cup"
-driver = "hall-anemometer"
-pin = 17
-slope = 0.765
-offset = 0.35
-
-[[forward]]
-filter = "sensors/+/reading"
-payload = "reading"
-"""
+CONFIG = config_text(
+    cup(),
+    gateway={"id": "flooded"},
+    outbox=None,
+    board={"seed": 3},
+    forward=[{"filter": "sensors/+/reading", "payload": "reading"}],
+)
 
 Kept = tuple[str, bytes, int]
 """Reason, the first 64 KiB, the whole length."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,25 +10,13 @@ from typing import Any
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
-from cloud.local.process import free_port
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from tests.support.gateways import run_gateway
+from tests.support.config import ID, baro, config_text, dht
+from tests.support.mast import run_gateway
 from tests.support.servers import eventually, unique_name
 from tests.unit.gateway.config.json_schema import errors
 from tests.unit.gateway.mqtt.test_home_assistant import SCHEMA
 
-BASE = """
-[gateway]
-id = "mast-07"
-[outbox]
-path = "outbox.db"
-[board]
-kind = "simulated"
-[mqtt]
-home_assistant = {option}
-"""
-BARO = '[[sensor]]\nname = "baro"\ndriver = "bp20"\n'
-DHT = '[[sensor]]\nname = "dht"\ndriver = "dht11"\npin = 4\ninterval_s = 2\n'
 PREFIX = "homeassistant/sensor/mast-07"
 
 
@@ -68,20 +55,13 @@ def names(broker: LocalMosquitto) -> set[str]:
     return {topic.removeprefix(PREFIX).split("/")[1] for topic in retained(broker, "homeassistant/#")}
 
 
-def test_entities_come_change_and_go_with_their_channels(tmp_path: Path, mosquitto: LocalMosquitto) -> None:
-    kafka = f"127.0.0.1:{free_port()}"
-    text = BASE.format(option="true") + BARO + DHT
+def test_entities_come_change_and_go_with_their_channels(
+    tmp_path: Path, nowhere: str, mosquitto: LocalMosquitto
+) -> None:
+    text = config_text(baro(), dht(), mqtt={"home_assistant": True})
     state = tmp_path / "outbox.db.discovery"
     both = {"baro-pressure", "dht-temperature", "dht-humidity"}
-    with run_gateway(tmp_path, text, "mast-07", kafka, mosquitto) as gateway:
-
-        def reload(config: str) -> None:
-            before = gateway.status()["config"]
-            (tmp_path / "gateway.toml").write_text(config)
-            gateway.process.send_signal(signal.SIGHUP)
-            after = eventually(lambda: gateway.status()["config"], 30, until=lambda now: now != before)
-            assert after["error"] is None
-
+    with run_gateway(tmp_path, text, ID, nowhere, mosquitto) as gateway:
         eventually(lambda: names(mosquitto), 30, until=lambda told: told == both)
         found = retained(mosquitto, "homeassistant/#")
         status = retained(mosquitto, "fieldgate/mast-07/status")
@@ -97,7 +77,8 @@ def test_entities_come_change_and_go_with_their_channels(tmp_path: Path, mosquit
         assert json.loads(state.read_text())["topics"] == sorted(found)
 
         # A channel that goes takes its entity along; one that changes is told anew.
-        reload(BASE.format(option="true") + BARO + "interval_s = 5\n")
+        slower = config_text(baro(interval_s=5), mqtt={"home_assistant": True})
+        assert gateway.reload(slower) is None
         eventually(lambda: names(mosquitto), 30, until=lambda told: told == {"baro-pressure"})
         (changed,) = retained(mosquitto, f"{PREFIX}/#").values()
         assert json.loads(changed)["expire_after"] == 25
@@ -107,7 +88,8 @@ def test_entities_come_change_and_go_with_their_channels(tmp_path: Path, mosquit
         assert gateway.stop() == 0
 
     # The option goes while the daemon is stopped.
-    with run_gateway(tmp_path, BASE.format(option="false") + BARO, "mast-07", kafka, mosquitto) as gateway:
+    without = config_text(baro(), mqtt={"home_assistant": False})
+    with run_gateway(tmp_path, without, ID, nowhere, mosquitto) as gateway:
         eventually(lambda: names(mosquitto), 30, until=lambda told: told == set())
         eventually(lambda: not state.exists(), 40)
         assert gateway.stop() == 0

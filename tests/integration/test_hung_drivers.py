@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 
 from buffer.reader import OutboxReader
-from cloud.kafka.provision import provision_topics
-from cloud.local.kafka_broker import LocalBroker
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.daemon.restart_budget import EXIT_CODE
 from gateway.forwarding.record_codec import from_bytes
-from tests.support.gateways import Gateway, records, run_gateway, told
+from tests.support.config import config_text, sensor
+from tests.support.mast import GatewayProcess, published, records, run_gateway
 from tests.support.servers import eventually, unique_name
 
 DRIVER = '''
@@ -57,23 +56,6 @@ class Frozen:
 
 TYPE = DriverType("freezing", Options, (CHANNEL,), 0.1, Frozen, longest_read_s=1.0)
 '''
-CONFIG = """
-[gateway]
-id = "{id}"
-[outbox]
-path = "outbox.db"
-[clock]
-trust = "always"
-[board]
-kind = "raspberry-pi"
-"""
-SENSOR = """
-[[sensor]]
-name = "{name}"
-driver = "freezing"
-interval_s = 0.2
-reads = {reads}
-"""
 HUNG = ("hung-a", "hung-b", "hung-c")
 
 
@@ -89,7 +71,7 @@ def packages(tmp_path: Path) -> Path:
     return directory
 
 
-def sampled_everywhere(gateway: Gateway) -> bool:
+def sampled_everywhere(gateway: GatewayProcess) -> bool:
     channels = gateway.asked().get("channels", {})
     return len(channels) == len(HUNG) + 1
 
@@ -104,14 +86,16 @@ def stored(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def test_three_hangs_one_clean_restart_then_it_backs_off(
-    tmp_path: Path, packages: Path, kafka: LocalBroker, mosquitto: LocalMosquitto
+    tmp_path: Path, packages: Path, provisioned: str, mosquitto: LocalMosquitto
 ) -> None:
-    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
     name = unique_name("mast")
-    config = CONFIG.format(id=name) + "".join(
-        SENSOR.format(name=each, reads=1_000_000 if each == "fine" else 3) for each in (*HUNG, "fine")
-    )
-    place = (tmp_path, config, name, kafka.bootstrap_servers, mosquitto, packages)
+    sensors = [
+        sensor(each, "freezing", interval_s=0.2, reads=1_000_000 if each == "fine" else 3)
+        for each in (*HUNG, "fine")
+    ]
+    board = {"kind": "raspberry-pi"}
+    config = config_text(*sensors, gateway={"id": name}, clock={"trust": "always"}, board=board)
+    place = (tmp_path, config, name, provisioned, mosquitto, packages)
     with run_gateway(*place) as first:
         assert first.process.wait(150) == EXIT_CODE
         record = first.run_record()
@@ -141,7 +125,7 @@ def test_three_hangs_one_clean_restart_then_it_backs_off(
         assert last["state"] == "stopped"
         assert "stop_reason" not in last
     runs: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for message in records(kafka.bootstrap_servers, ["mqtt.temperature"]):
+    for message in records(provisioned, ["mqtt.temperature"]):
         reading = json.loads(message.value() or b"{}")
         if reading.get("gateway") == name:
             runs[reading["run"], reading["channel"]].append(reading)
@@ -163,7 +147,7 @@ def test_three_hangs_one_clean_restart_then_it_backs_off(
                 assert sum(value is not None for value in values) in (3, 6, 9)
             else:
                 assert values == [20.0] * last_seq
-    events = told(kafka.bootstrap_servers, "gateway.events", name, tmp_path / "outbox.db")
+    events = published(provisioned, "gateway.events", name, tmp_path / "outbox.db")
     assert sum(each["event"] == "sampler-abandoned" for each in events) >= 6
     (restarting,) = [each for each in events if each["event"] == "restarting"]
     assert (restarting["run"], restarting["reason"]) == (record["run"], "HUNG_DRIVERS")

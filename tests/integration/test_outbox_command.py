@@ -24,28 +24,10 @@ from gateway.calibration.history import kafka_record
 from gateway.forwarding.record_codec import to_bytes
 from gateway.forwarding.seq_summary import summarise
 from gateway.ports import Record
-from tests.support.servers import eventually, unique_name
+from tests.support.config import config_text, cup, write_config
+from tests.support.servers import eventually, fieldgate, unique_name
 from tests.unit.cloud.kafka.test_run_accounts import CUP, reading, run_record
 from tests.unit.cloud.wire.test_channel_records import RECORD
-
-CONFIG = """
-[gateway]
-id = "{gateway}"
-[kafka]
-bootstrap_servers = "{kafka}"
-topic = "{topic}"
-[outbox]
-path = "outbox.db"
-min_free_disk = 0
-[board]
-kind = "simulated"
-[[sensor]]
-name = "cup-a"
-driver = "hall-anemometer"
-pin = 17
-slope = 0.765
-offset = 0.35
-"""
 
 
 class Place:
@@ -56,8 +38,13 @@ class Place:
         self.directory = directory
         self.topic = topic
         self.outbox = directory / "outbox.db"
-        self.config = directory / "gateway.toml"
-        self.config.write_text(CONFIG.format(gateway=self.gateway, kafka=kafka, topic=topic))
+        text = config_text(
+            cup("cup-a"),
+            gateway={"id": self.gateway},
+            kafka={"bootstrap_servers": kafka, "topic": topic},
+            outbox={"min_free_disk": 0},
+        )
+        self.config = write_config(directory, text)
         records = [self.record(seq) for seq in range(1, count + 1)]
         outbox = SqliteOutbox(self.outbox)
         for at in range(0, count, 50):
@@ -76,8 +63,7 @@ class Place:
         outbox.close()
 
     def fieldgate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "gateway.cli", "outbox", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return fieldgate("outbox", *arguments)
 
     def stats(self) -> dict[str, object]:
         told = self.fieldgate("stats", "-c", str(self.config), "--json")

@@ -11,27 +11,16 @@ from typing import Final
 
 import pytest
 
-from cloud.local.process import free_port
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.status import metrics
-from tests.support.gateways import run_gateway
+from tests.support.config import ID, baro, config_text
+from tests.support.mast import run_gateway
 from tests.support.servers import eventually
 
 PLACE: Final = Path(__file__).parents[2] / "docs" / "examples" / "prometheus"
 RULES: Final = PLACE / "fieldgate.rules.yml"
 _SAMPLE: Final = re.compile(r"^([a-z_0-9]+)(?:\{[^}]*\})? ", re.MULTILINE)
 _METRIC: Final = re.compile(r"\b(?:fieldgate|process)_[a-z0-9_]+")
-CONFIG: Final = """
-[gateway]
-id = "mast-07"
-[outbox]
-path = "outbox.db"
-[board]
-kind = "simulated"
-[[sensor]]
-name = "baro"
-driver = "bp20"
-"""
 
 
 def _group(name: str) -> str:
@@ -48,9 +37,10 @@ def _named(group: str) -> set[str]:
     return {name for expression in expressions for name in _METRIC.findall(expression)}
 
 
-def test_every_metric_of_the_masts_rules_is_there(tmp_path: Path, mosquitto: LocalMosquitto) -> None:
-    kafka = f"127.0.0.1:{free_port()}"
-    with run_gateway(tmp_path, CONFIG, "mast-07", kafka, mosquitto) as gateway:
+def test_every_metric_of_the_masts_rules_is_there(
+    tmp_path: Path, nowhere: str, mosquitto: LocalMosquitto
+) -> None:
+    with run_gateway(tmp_path, config_text(baro()), ID, nowhere, mosquitto) as gateway:
         eventually(lambda: gateway.asked().get("channels"), 30)
         with urllib.request.urlopen(f"http://127.0.0.1:{gateway.status_port}/metrics", timeout=5) as answer:
             told = set(_SAMPLE.findall(answer.read().decode()))

@@ -3,71 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cloud.local.process import free_port
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from tests.support.gateways import run_gateway
-from tests.support.servers import eventually
+from tests.support.config import ID, PLACE, Table, baro, config_text, cup, sensor, write_config
+from tests.support.mast import run_gateway
+from tests.support.servers import eventually, fieldgate
 
-CONFIG = """
-[gateway]
-id = "mast-07"
-latitude = 27.7
-longitude = 85.5
-[outbox]
-path = "outbox.db"
-[board]
-kind = "simulated"
-[status]
-listen = "{listen}"
-[[sensor]]
-name = "cup-a"
-driver = "hall-anemometer"
-pin = 17
-slope = 0.765
-offset = 0.35
-[[sensor]]
-name = "baro"
-driver = "bp20"
-[[sensor]]
-name = "gps"
-driver = "gpsd"
-"""
-MISSING_SENSOR = """
-[gateway]
-id = "mast-07"
-[outbox]
-path = "outbox.db"
-[board]
-kind = "raspberry-pi"
-[status]
-listen = ""
-[[sensor]]
-name = "gps"
-driver = "gpsd"
-latitude = 27.7
-longitude = 85.5
-port = {port}
-"""
+
+def mast_config(listen: str, *more: Table) -> str:
+    gps = sensor("gps", "gpsd")
+    return config_text(cup("cup-a"), baro(), gps, *more, gateway=PLACE, status={"listen": listen})
 
 
 def read(config: Path, *arguments: str, columns: int = 100) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gateway.cli", "read", "-c", str(config), *arguments]
-    environment = {**os.environ, "COLUMNS": str(columns)}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
-
-
-def written(directory: Path, text: str) -> Path:
-    path = directory / "gateway.toml"
-    path.write_text(text)
-    return path
+    return fieldgate("read", "-c", config, *arguments, environment={"COLUMNS": str(columns)})
 
 
 def by_channel(told: subprocess.CompletedProcess[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -76,7 +30,7 @@ def by_channel(told: subprocess.CompletedProcess[str]) -> tuple[dict[str, Any], 
 
 
 def test_without_a_daemon_the_board_is_opened_and_given_back(tmp_path: Path, free_port: int) -> None:
-    config = written(tmp_path, CONFIG.format(listen=f"127.0.0.1:{free_port}"))
+    config = write_config(tmp_path, mast_config(f"127.0.0.1:{free_port}"))
     told = read(config, "--json")
     assert (told.returncode, told.stderr) == (0, "")
     answer, readings = by_channel(told)
@@ -98,7 +52,9 @@ def test_without_a_daemon_the_board_is_opened_and_given_back(tmp_path: Path, fre
 
 
 def test_what_is_wrong_is_said(tmp_path: Path, free_port: int) -> None:
-    config = written(tmp_path, MISSING_SENSOR.format(port=free_port))
+    gps = sensor("gps", "gpsd", port=free_port, **PLACE)
+    text = config_text(gps, board={"kind": "raspberry-pi"}, status={"listen": ""})
+    config = write_config(tmp_path, text)
     told = read(config, "--json")
     assert told.returncode == 1
     answer, readings = by_channel(told)
@@ -110,27 +66,18 @@ def test_what_is_wrong_is_said(tmp_path: Path, free_port: int) -> None:
     assert "is the service running?" in gps["trouble"]
     told = read(config, "gsp")
     assert (told.returncode, told.stderr) == (1, "fieldgate: no sensor 'gsp' (did you mean gps?)\n")
-    told = read(written(tmp_path, "[gateway]\n"))
+    told = read(write_config(tmp_path, "[gateway]\n"))
     assert told.returncode == 1
     assert "gateway.id" in told.stderr
 
 
-SLOW_SENSOR = """
-[[sensor]]
-name = "slow"
-driver = "bp20"
-adc.input = 1
-interval_s = 3600
-"""
-
-
 def test_in_a_daemons_first_seconds_first_readings_are_waited_for(
-    tmp_path: Path, mosquitto: LocalMosquitto
+    tmp_path: Path, nowhere: str, mosquitto: LocalMosquitto
 ) -> None:
-    text, kafka = CONFIG + SLOW_SENSOR, f"127.0.0.1:{free_port()}"
-    with run_gateway(tmp_path, text.format(listen=""), "mast-07", kafka, mosquitto) as gateway:
+    slow = baro("slow", adc={"input": 1}, interval_s=3600)
+    with run_gateway(tmp_path, mast_config("", slow), ID, nowhere, mosquitto) as gateway:
         eventually(gateway.asked, 20)
-        config = written(tmp_path, text.format(listen=f"127.0.0.1:{gateway.status_port}"))
+        config = write_config(tmp_path, mast_config(f"127.0.0.1:{gateway.status_port}", slow))
         told = read(config, "--json")
         # Those that answer each second have answered; an hour isn't waited for, and is no failure.
         assert told.returncode == 75, told
@@ -144,17 +91,16 @@ def test_in_a_daemons_first_seconds_first_readings_are_waited_for(
         assert gateway.stop() == 0
 
 
-def test_a_running_daemon_is_asked(tmp_path: Path, mosquitto: LocalMosquitto) -> None:
-    kafka = f"127.0.0.1:{free_port()}"
-    with run_gateway(tmp_path, CONFIG.format(listen=""), "mast-07", kafka, mosquitto) as gateway:
+def test_a_running_daemon_is_asked(tmp_path: Path, nowhere: str, mosquitto: LocalMosquitto) -> None:
+    with run_gateway(tmp_path, mast_config(""), ID, nowhere, mosquitto) as gateway:
         eventually(lambda: len(gateway.asked().get("channels", {})), until=lambda found: found == 3)
         # The daemon's address was given on its command line; as far as the file says its page is off.
         config = tmp_path / "gateway.toml"
         told = read(config)
         assert told.returncode == 1
-        assert f"the daemon (process {gateway.process.pid}) has the sensors" in told.stderr
+        assert f"the daemon (process {gateway.pid}) has the sensors" in told.stderr
         assert "set [status] listen" in told.stderr
-        config.write_text(CONFIG.format(listen=f"127.0.0.1:{gateway.status_port}"))
+        config.write_text(mast_config(f"127.0.0.1:{gateway.status_port}"))
         told = read(config, "--json", "cup-a")
         assert told.returncode == 0, told.stderr
         answer, readings = by_channel(told)
@@ -175,8 +121,6 @@ def test_a_running_daemon_is_asked(tmp_path: Path, mosquitto: LocalMosquitto) ->
         seqs = [each["seq"] for each in lines]
         assert len(seqs) >= 2
         assert seqs == sorted(set(seqs))
-        config.write_text(
-            CONFIG.format(listen=f"127.0.0.1:{gateway.status_port}").replace("mast-07", "other")
-        )
+        config.write_text(mast_config(f"127.0.0.1:{gateway.status_port}").replace("mast-07", "other"))
         assert "answers for gateway 'mast-07'" in read(config).stderr
         assert gateway.stop() == 0

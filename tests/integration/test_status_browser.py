@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from cloud.kafka.provision import provision_topics
-from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.schema import format_time
 from gateway.clock.manual_time import ManualTime, TimeOffer
 from gateway.commands.demo.mosquitto import LocalMosquitto
@@ -19,37 +17,16 @@ from gateway.status import Answers, StatusServer
 from gateway.status.control_socket import ask
 from gateway.status.tokens import Gate
 from tests.support.browser import Chromium, Page
-from tests.support.gateways import Gateway, run_gateway
+from tests.support.config import config_text, cup, dht
+from tests.support.mast import GatewayProcess, run_gateway
 from tests.support.servers import eventually, unique_name
 
-CONFIG = """
-[gateway]
-id = "{name}"
-[outbox]
-path = "outbox.db"
-[board]
-kind = "simulated"
-[[sensor]]
-name = "cup-50m-a"
-driver = "hall-anemometer"
-pin = 17
-slope = 0.765
-offset = 0.35
-[[sensor]]
-name = "dht"
-driver = "dht11"
-pin = 4
-interval_s = 2
-[[sensor]]
-name = "gone"
-driver = "dht11"
-pin = 5
-interval_s = 2
-[[board.faults]]
-sensor = "gone"
-kind = "bit-errors"
-amount = 1
-"""
+
+def mast_config(name: str) -> str:
+    fault = {"sensor": "gone", "kind": "bit-errors", "amount": 1}
+    sensors = (cup("cup-50m-a"), dht(), dht("gone", 5))
+    return config_text(*sensors, gateway={"id": name}, board={"faults": [fault]})
+
 
 TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
 
@@ -58,7 +35,7 @@ TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
 class Mast:
     """A daemon, and what opens its page."""
 
-    gateway: Gateway
+    gateway: GatewayProcess
     outbox: Path
 
     @property
@@ -78,12 +55,11 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 
 
 @pytest.fixture(scope="module")
-def mast(kafka: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mast]:
-    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
+def mast(provisioned: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mast]:
     directory, name = tmp_path_factory.mktemp("mast"), unique_name("mast")
     with (
         LocalMosquitto(directory / "mosquitto") as mosquitto,
-        run_gateway(directory, CONFIG.format(name=name), name, kafka.bootstrap_servers, mosquitto) as gateway,
+        run_gateway(directory, mast_config(name), name, provisioned, mosquitto) as gateway,
     ):
         eventually(gateway.sampled, 60)
         yield Mast(gateway, directory / "outbox.db")

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from paho.mqtt import publish, subscribe
 
-from cloud.kafka.provision import provision_topics
-from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.status_records import StatusRecord, parse_status
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from tests.integration.test_daemon import CONFIG
-from tests.support.gateways import Gateway, records, run_gateway
+from tests.integration.test_daemon import daemon_config
+from tests.support.mast import GatewayProcess, records, run_gateway
 from tests.support.servers import eventually, unique_name
-
-
-@pytest.fixture(scope="module")
-def provisioned(kafka: LocalBroker) -> str:
-    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
-    return kafka.bootstrap_servers
 
 
 def statuses(kafka: str, gateway: str) -> list[bytes]:
@@ -35,7 +26,7 @@ def retained(mosquitto: LocalMosquitto, gateway: str) -> bytes:
     return bytes(message.payload)
 
 
-def goes_online(kafka: str, mast: Gateway) -> StatusRecord:
+def goes_online(kafka: str, mast: GatewayProcess) -> StatusRecord:
     """The status of the daemon's own run, once it is what Kafka keeps and what the broker retains."""
     run = eventually(lambda: mast.asked().get("run"))
 
@@ -56,14 +47,13 @@ def test_online_killed_will_passed_on_and_a_clean_stop(
 ) -> None:
     name = unique_name("mast")
     # A slow machine's Kafka isn't silent.
-    config = CONFIG.format(gateway=name, speed=5).replace("commit_interval_s = 0.5", "commit_interval_s = 20")
+    config = daemon_config(name, speed=5, commit_interval_s=20)
     with run_gateway(tmp_path, config, name, provisioned, mosquitto) as mast:
         status = goes_online(provisioned, mast)
         assert (status.gateway, status.clock, status.uplink) == (name, "synced", "healthy")
         assert (status.revision, status.version is None, status.time_us is None) == (1, False, False)
         (first,) = statuses(provisioned, name)
-        mast.process.kill()
-        mast.process.wait(10)
+        mast.kill()
         will = eventually(lambda: retained(mosquitto, name), until=lambda payload: payload != first)
     assert parse_status(will) == StatusRecord(name, "offline", status.run, version=status.version)
     assert statuses(provisioned, name) == [first]

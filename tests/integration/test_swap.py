@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from cloud.kafka.provision import provision_topics
-from cloud.local.kafka_broker import LocalBroker
-from cloud.local.process import free_port
 from gateway.calibration.history import read_history
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from tests.support.gateways import records, run_gateway
-from tests.support.servers import eventually, unique_name
+from tests.support.config import ID, config_text, cup
+from tests.support.mast import records, run_gateway
+from tests.support.servers import eventually, fieldgate, unique_name
 
-CONFIG = """
-[gateway]
-id = "{name}"
-[outbox]
-path = "outbox.db"   # beside this file
-[status]
-listen = "{listen}"
-[board]
-kind = "simulated"
-[[sensor]]
-name = "cup"
-driver = "hall-anemometer"
-pin = 17
-serial = "old"
-slope = 0.765   # from the certificate
-offset = 0.35
-"""
+
+def mast_config(name: str) -> str:
+    text = config_text(cup(serial="old"), gateway={"id": name}, status={"listen": ""})
+    return text.replace("slope = 0.765", "slope = 0.765   # from the certificate")
 
 
 def swap(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gateway.cli", "swap", "-c", str(config), *arguments, "--yes"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=os.environ)
+    return fieldgate("swap", "-c", config, *arguments, "--yes")
 
 
 def swaps(kafka: str, name: str) -> list[dict[str, Any]]:
@@ -48,17 +29,11 @@ def swaps(kafka: str, name: str) -> list[dict[str, Any]]:
     return [each for each in told if (each["gateway"], each["event"]) == (name, "sensor-swapped")]
 
 
-@pytest.fixture(scope="module")
-def provisioned(kafka: LocalBroker) -> str:
-    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
-    return kafka.bootstrap_servers
-
-
 def test_a_daemon_takes_it_over_or_says_why_not(
-    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+    provisioned: str, nowhere: str, mosquitto: LocalMosquitto, tmp_path: Path
 ) -> None:
-    name, nowhere = unique_name("mast"), f"127.0.0.1:{free_port()}"
-    text = CONFIG.format(name=name, listen="")
+    name = unique_name("mast")
+    text = mast_config(name)
     history = tmp_path / "outbox.db.channels"
     config = tmp_path / "gateway.toml"
     with run_gateway(tmp_path, text, name, nowhere, mosquitto) as mast:
@@ -66,7 +41,7 @@ def test_a_daemon_takes_it_over_or_says_why_not(
         # The page is off as far as the file says: the daemon's own history tells that it was taken over.
         done = swap(config, "cup", "--serial", "new", "--slope", "0.761", "--offset", "0.37")
         assert (done.returncode, done.stderr) == (0, "")
-        assert f"daemon: taken over: the daemon (process {mast.process.pid}) measures with it" in done.stdout
+        assert f"daemon: taken over: the daemon (process {mast.pid}) measures with it" in done.stdout
         old, new = read_history(history)
         assert [(old.serial, old.in_force), (new.serial, new.in_force)] == [("old", False), ("new", True)]
         assert (new.slope, new.offset, old.periods[0].end_us) == (0.761, 0.37, new.periods[0].begin_us)
@@ -100,7 +75,7 @@ def test_a_daemon_takes_it_over_or_says_why_not(
 def test_another_process_with_the_outbox_is_not_signalled(tmp_path: Path) -> None:
     """SIGHUP would end it."""
     config = tmp_path / "gateway.toml"
-    config.write_text(CONFIG.format(name="mast-07", listen=""))
+    config.write_text(mast_config(ID))
     holding = (
         "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX);"
         " print('locked', flush=True); sys.stdin.read()"

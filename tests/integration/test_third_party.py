@@ -13,8 +13,6 @@ import pytest
 from confluent_kafka import Message
 from paho.mqtt import publish
 
-from cloud.kafka.provision import provision_topics
-from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.schema import (
     DEAD_LETTER_TOPIC,
     RAW_TOPIC,
@@ -28,26 +26,20 @@ from gateway.config.model import ForwardConfig
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack, Record
 from tests.integration.test_forwarder import reading, running
-from tests.support.gateways import Gateway, records, run_gateway
+from tests.support.config import config_text
+from tests.support.mast import GatewayProcess, records, run_gateway
 from tests.support.servers import eventually, unique_name
 
 COUNT = 100
 
-CONFIG = """
-[gateway]
-id = "{gateway}"
-[outbox]
-path = "outbox.db"
-commit_interval_s = 0.5
-[board]
-kind = "simulated"
+RULES = """
 [[forward]]
 filter = "number/+/temperature"
 payload = "number"
 quantity = "temperature"
-channel = "{{1}}"
+channel = "{1}"
 period_s = 10
-drop_if = {{ equals = 85 }}
+drop_if = { equals = 85 }
 [[forward]]
 filter = "json/#"
 payload = "json"
@@ -60,11 +52,11 @@ raw_unit = "hPa"
 [[forward]]
 filter = "zigbee/+"
 payload = "json"
-channel = "{{1}}"
+channel = "{1}"
 readings = [
-  {{ quantity = "humidity", path = "rh", scale = 100, raw_unit = "1" }},
-  {{ quantity = "co2", path = "co2", drop_if = {{ below = 1 }} }},
-  {{ quantity = "irradiance", path = "lux", optional = true }},
+  { quantity = "humidity", path = "rh", scale = 100, raw_unit = "1" },
+  { quantity = "co2", path = "co2", drop_if = { below = 1 } },
+  { quantity = "irradiance", path = "lux", optional = true },
 ]
 [[forward]]
 filter = "blobs/+"
@@ -74,16 +66,11 @@ filter = "loggers/#"
 """
 
 
-@pytest.fixture(scope="module")
-def provisioned(kafka: LocalBroker) -> str:
-    provision_topics(kafka.bootstrap_servers, partitions=2, replication=1)
-    return kafka.bootstrap_servers
-
-
 @contextmanager
-def forwarding(directory: Path, kafka: str, mosquitto: LocalMosquitto, name: str) -> Iterator[Gateway]:
+def forwarding(directory: Path, kafka: str, mosquitto: LocalMosquitto, name: str) -> Iterator[GatewayProcess]:
     """A gateway without sensors, subscribed."""
-    with run_gateway(directory, CONFIG.format(gateway=name), name, kafka, mosquitto) as mast:
+    config = config_text(gateway={"id": name}, outbox={"commit_interval_s": 0.5})
+    with run_gateway(directory, config + RULES, name, kafka, mosquitto) as mast:
         eventually(lambda: mast.asked().get("mqtt_connected"))
         yield mast
 
@@ -94,7 +81,7 @@ def send(mosquitto: LocalMosquitto, messages: list[tuple[str, bytes]], *, retain
     publish.multiple(wanted, hostname=mosquitto.host, port=mosquitto.port)  # type: ignore[arg-type]
 
 
-def settled(mast: Gateway, received: int) -> dict[str, Any]:
+def settled(mast: GatewayProcess, received: int) -> dict[str, Any]:
     """The status once that many messages have come and none is open."""
     return eventually(
         lambda: mast.asked(),
@@ -261,8 +248,7 @@ def test_what_was_sent_while_the_gateway_was_dead_is_taken_by_the_next_run(
     with forwarding(tmp_path, provisioned, mosquitto, name) as mast:
         send(mosquitto, [("number/shed/temperature", b"%d.5" % count) for count in range(COUNT)])
         settled(mast, COUNT)
-        mast.process.kill()
-        mast.process.wait(10)
+        mast.kill()
         send(mosquitto, [("number/shed/temperature", b"%d.5" % count) for count in range(COUNT, 2 * COUNT)])
     with forwarding(tmp_path, provisioned, mosquitto, name) as mast:
         settled(mast, COUNT)

@@ -1,11 +1,13 @@
-"""Waiting, names and places for tests that run against real servers."""
+"""The command line, waiting, names and places for tests that run against real servers."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,6 +41,17 @@ def eventually(
                 raise AssertionError(f"still failing after {deadline_s:g} s: {failure!r}") from failure
             raise AssertionError(f"not reached within {deadline_s:g} s; last value: {value!r}")
         time.sleep(poll_s)
+
+
+def fieldgate(
+    *arguments: str | Path, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command line as a program, with nobody at a terminal; whatever its exit code is."""
+    return subprocess.run(
+        [sys.executable, "-m", "gateway.cli", *map(str, arguments)],
+        capture_output=True, text=True, timeout=200, check=False, stdin=subprocess.DEVNULL,
+        env={**os.environ, **(environment or {})},
+    )  # fmt: skip
 
 
 def unique_name(stem: str) -> str:

@@ -19,8 +19,8 @@ from typing import Any, Final, Literal, NamedTuple, Self
 from cloud.kafka.topic_scan import read_books
 from cloud.wire.run_records import RunRecord
 from tests.faults.kafka import Identity, Kafka
+from tests.faults.reckoning import Reckoning, readings_in
 from tests.faults.witness import Witness
-from tests.support.fault_mast import Reckoning, readings_in
 from tests.support.servers import eventually, unique_name
 from tests.vm.machine import Link, Machine
 

@@ -14,7 +14,7 @@ import pytest
 from cloud.kafka.run_accounts import RunAccount
 from cloud.wire.schema import UNITS
 from tests.faults.kafka import Kafka
-from tests.support.fault_mast import Reckoning
+from tests.faults.reckoning import Reckoning
 from tests.vm.guest_mast import COMMIT_INTERVAL_S, FSYNC_S, RATE, Cut, GuestMast, Phase, Ports
 from tests.vm.machine import Machine
 from tests.vm.results import CutTable
