@@ -20,7 +20,7 @@ from typing import Final
 
 from drivers.interface import Board, Clock, FittedSensor, Gpio, I2cBus, Iio, LineStream
 from gateway.clock.system_clock import Machine, since_boot_ns
-from gateway.commands.cli_types import override
+from gateway.commands.arguments import override
 from gateway.config import Config, load
 from gateway.daemon.daemon import Daemon
 from gateway.sampling import sensors

@@ -247,7 +247,7 @@ def test_tables_of_an_older_version(
     )
     all_columns = readings._Batch.readings_frame
     with monkeypatch.context() as older:
-        for module in ("jobs.statistics", "sinks.ingested"):
+        for module in ("jobs.statistics", "sinks.readings"):
             older.setattr(f"spark_jobs.{module}.READINGS", old)
         older.setattr(readings._Batch, "readings_frame", lambda batch: all_columns(batch).drop(*later))
         produced = _produce(place, range(1, 91))
