@@ -98,9 +98,12 @@ def control(target: Target, full_version: str, size_kib: int) -> str:
 
 
 def copyright_of(wheels: Iterable[Path]) -> str:
-    """Which packages are inside, and under which licence each says it is; their own texts are beside them."""
+    """Licences: our own, and of each package inside as its metadata has it; the texts are beside them."""
     lines = [
-        "fieldgate, and these Python packages, whose licence texts are in /usr/lib/fieldgate/*.dist-info:",
+        "fieldgate: Copyright 2026 the authors of fieldgate. Licensed under the Apache License, Version 2.0;",
+        "its text is in /usr/share/common-licenses/Apache-2.0.",
+        "",
+        "Inside are these Python packages, whose licence texts are in /usr/lib/fieldgate/*.dist-info:",
         "",
     ]
     for wheel in wheels:

@@ -124,10 +124,12 @@ def stage(stage: Stage, root: Path, wheels: Iterable[Path]) -> None:
     metadata = "".join(
         f"{key}: {value}\n"
         for key, value in (
-            ("Metadata-Version", "2.1"),
+            ("Metadata-Version", "2.4"),
             ("Name", project["name"]),
             ("Version", project["version"]),
             ("Summary", project["description"]),
+            ("License-Expression", project["license"]),
+            *(("License-File", each) for each in project["license-files"]),
             ("Requires-Python", project["requires-python"]),
             *(("Requires-Dist", each) for each in project["dependencies"]),
         )
@@ -135,6 +137,8 @@ def stage(stage: Stage, root: Path, wheels: Iterable[Path]) -> None:
     about = LIBRARY / f"{project['name']}-{project['version']}.dist-info"
     stage.write(about / "METADATA", metadata.encode())
     stage.write(about / "INSTALLER", b"dpkg\n")
+    for name in project["license-files"]:
+        stage.write(about / "licenses" / name, (root / name).read_bytes())
     for wheel in wheels:
         unpack(stage, wheel)
     stage.write(PurePosixPath("usr/bin/fieldgate"), _LAUNCHER.encode(), 0o755)

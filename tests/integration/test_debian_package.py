@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEBIAN = ROOT / "systemd" / "debian"
 EPOCH = 1_763_700_000
 LIBRARY = "usr/lib/fieldgate"
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 # One worker builds it.
 pytestmark = pytest.mark.xdist_group("debian-package")
@@ -147,6 +148,7 @@ def test_all_that_is_needed_is_inside_and_nothing_else(tree: Path) -> None:
         "usr/share/man/man1/fieldgate.1.gz",
         "usr/share/doc/fieldgate/install.md",
         "usr/share/doc/fieldgate/copyright",
+        f"{LIBRARY}/fieldgate-{VERSION}.dist-info/licenses/LICENSE",
         "usr/share/doc/fieldgate/examples/mast.toml",
     ):
         assert (tree / path).is_file(), path
@@ -248,7 +250,7 @@ def test_it_runs_isolated(
         (tmp_path / name).write_text("raise SystemExit('the wrong one was imported')\n")
     where: dict[str, Any] = {"cwd": tmp_path, "env": {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path)}}
     told = fieldgate("--version", **where)
-    assert (told.stdout, told.stderr, told.returncode) == ("fieldgate 0.1.0\n", "", 0)
+    assert (told.stdout, told.stderr, told.returncode) == (f"fieldgate {VERSION}\n", "", 0)
     assert "provision" in fieldgate("--help", **where).stdout
     example = tree / "usr/share/doc/fieldgate/examples/simulated.toml"
     checked = fieldgate("check", "-c", str(example), **where)
