@@ -1,1 +1,1 @@
-"""Sensor drivers and the boards they run on. Knows volts, pulses and datasheets; not MQTT, SQL or flags."""
+"""Sensor drivers and the boards they run on: volts, pulses and datasheets; no MQTT, SQL or flags."""

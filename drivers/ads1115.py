@@ -1,10 +1,10 @@
 """One input of an ADS1115 converter, read through Adafruit's library.
 
 A conversion is three transactions (start, poll, fetch) and the chip has one multiplexer: sensors that share a
-chip take turns under a lock of that chip; the bus lock alone would let one fetch the other's conversion.
+chip hold a lock of that chip; the bus lock alone would let one fetch the other's conversion.
 
 A fourth transaction reads the settings back. A chip whose supply broke down for a moment starts again with
-its own (input 0 against 1, ±2.048 V), answers as ever, and its codes would be taken for another gain's.
+its defaults (input 0 against 1, ±2.048 V), and its codes would be taken for another gain's.
 
 Source of all figures: Texas Instruments' ADS1115 datasheet, SBAS444.
 """
@@ -23,7 +23,7 @@ from typing import Annotated, Any, Final, Literal
 from annotated_types import Ge, Le
 
 from drivers.driver_type import WIRING, Claim, Concern
-from drivers.hardware.bus_lock import Turns
+from drivers.hardware.bus_lock import TimedLock
 from drivers.hardware.quiet_import import quiet_import
 from drivers.interface import Board, BoardError, I2cBus, ReadError
 from drivers.option_docs import Meaning
@@ -58,13 +58,13 @@ Users report 0.5 to 0.6 V, and 0.2 to 0.3 V with 1 MΩ to ground; it also follow
 ADC_WIRING: Final = WIRING | {"adc.data_rate", "adc.vdd_v"}
 """Options that change no value."""
 RETRY_AFTER_S: Final = 0.1
-"""A transfer that failed once is worth another: noise on the bus is short."""
+"""A transfer that failed once is repeated: noise on the bus is short."""
 
 _CONFIG_REGISTER: Final = 1
 _SETTINGS: Final = 0x7FFF
-"""All of the configuration register but bit 15, which says whether a conversion is under way."""
-_OWN_MARK: Final = 0x0008
-"""The comparator's polarity: of no effect while that is off, and clear in a chip that has started anew."""
+"""All of the configuration register but bit 15, which is clear during a conversion."""
+_SETTINGS_MARK: Final = 0x0008
+"""The comparator's polarity: of no effect while that is off, and clear in a chip that was reset."""
 _CONVERSION_TIMEOUT_S: Final = 0.25
 """Beyond the conversion itself, which takes 7.8 ms at 128 samples a second and 125 ms at 8."""
 
@@ -74,7 +74,7 @@ _BUS_ERRORS: Final = {
     errno.ETIMEDOUT: "the bus is stuck: a wire held low, or a device that lost its supply pulls it down",
     errno.EIO: "the transfer broke off: long wires, weak pull-ups or noise",
 }
-"""What Linux' I2C drivers mean."""
+"""The errors of Linux' I2C drivers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +115,9 @@ def adc_claims(options: AdcOptions) -> tuple[Claim, ...]:
 def adc_concerns(
     options: AdcOptions, upper_v: float, interval_s: float, at: Callable[[float], str]
 ) -> Iterator[Concern]:
-    """What is likely a mistake where a sensor gives up to ``upper_v`` at the chip's pins.
+    """What is likely a mistake where a sensor outputs up to ``upper_v`` at the chip's pins.
 
-    ``at`` words what the sensor measures at a voltage there.
+    ``at`` is the sensor's value at a voltage there, as text.
     """
     full_scale_v = FULL_SCALE_V[options.gain]
     if upper_v > full_scale_v:
@@ -125,13 +125,13 @@ def adc_concerns(
         remedy = f'use "{enough}" or a divider' if enough is not None else "use a divider"
         yield Concern(
             ("adc",),
-            f"the sensor gives up to {upper_v:.3g} V; gain {options.gain!r} clips it at {at(full_scale_v)}:"
+            f"the sensor outputs up to {upper_v:.3g} V; gain {options.gain!r} clips it at {at(full_scale_v)}:"
             f" {remedy}".replace("'", '"'),
         )
     if upper_v > options.vdd_v:
         yield Concern(
             ("adc",),
-            f"the sensor gives up to {upper_v:.3g} V; an input sees no more than the converter's supply"
+            f"the sensor outputs up to {upper_v:.3g} V; an input sees no more than the converter's supply"
             f" (vdd_v), {options.vdd_v:g} V or {at(options.vdd_v)}, and is destroyed"
             f" {ABOVE_SUPPLY_V:g} V above it: use a divider",
         )
@@ -143,26 +143,26 @@ def adc_concerns(
         )
 
 
-_chip_locks: weakref.WeakKeyDictionary[I2cBus, dict[int, Turns]] = weakref.WeakKeyDictionary()
+_chip_locks: weakref.WeakKeyDictionary[I2cBus, dict[int, TimedLock]] = weakref.WeakKeyDictionary()
 _chip_locks_guard = threading.Lock()
 
 
 @contextmanager
-def _chip_turn(bus: I2cBus, address: int) -> Iterator[None]:
-    """Have the chip for oneself. Raises ReadError where another input's conversion doesn't end."""
+def _chip_locked(bus: I2cBus, address: int) -> Iterator[None]:
+    """Hold the chip's lock. Raises ReadError where another input's conversion doesn't end."""
     with _chip_locks_guard:
-        turns = _chip_locks.setdefault(bus, {}).setdefault(address, Turns())
-    if not turns.take():
+        lock = _chip_locks.setdefault(bus, {}).setdefault(address, TimedLock())
+    if not lock.acquire():
         raise ReadError(f"another input's conversion on the ADS1115 at 0x{address:02x} doesn't end")
     try:
         yield
     finally:
-        turns.give()
+        lock.release()
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What one conversion gave, in V at the chip's pins; ``reasons`` where that isn't the voltage there."""
+    """One conversion, in V at the chip's pins; ``reasons`` where that isn't the voltage there."""
 
     volts: float
     reasons: tuple[str, ...] = ()
@@ -179,12 +179,12 @@ class AdcInput:
         self._options = options
         self._bus = bus
         try:
-            with _chip_turn(bus, options.address):
+            with _chip_locked(bus, options.address):
                 chip = ads1115.ADS1115(
                     bus,
                     gain=_LIBRARY_GAIN[options.gain],
                     data_rate=options.data_rate,
-                    comparator_polarity=_OWN_MARK,
+                    comparator_polarity=_SETTINGS_MARK,
                     address=options.address,
                 )
         except (ValueError, OSError) as error:
@@ -204,14 +204,14 @@ class AdcInput:
         OVER_RANGE and UNDER_RANGE are the ends of the code range and, single-ended, the chip's supply.
         """
         timeout_s = 1 / self._options.data_rate + _CONVERSION_TIMEOUT_S
-        with _chip_turn(self._bus, self._options.address):
+        with _chip_locked(self._bus, self._options.address):
             self._deadline = time.monotonic() + timeout_s
             try:
                 code = int(self._input.value)
                 settings = int(self._chip._read_register(_CONFIG_REGISTER))
             except OSError as error:
-                told = _BUS_ERRORS.get(error.errno or 0, str(error))
-                raise ReadError(f"{self._name} doesn't answer: {told}") from error
+                why = _BUS_ERRORS.get(error.errno or 0, str(error))
+                raise ReadError(f"{self._name} doesn't answer: {why}") from error
         if (settings ^ self._settings) & _SETTINGS:
             raise ReadError(
                 f"{self._name} has lost its settings (0x{settings & _SETTINGS:04x} instead of"
@@ -228,7 +228,7 @@ class AdcInput:
         return f"the ADS1115 at 0x{self._options.address:02x}"
 
     def _bounded(self, conversion_complete: Callable[[], int]) -> Callable[[], int]:
-        """The library polls the ready bit for ever: a chip that never gets ready would hang the thread."""
+        """Bounds the library's endless polling of the ready bit: a dead chip would hang the thread."""
 
         def complete() -> int:
             done = conversion_complete()
@@ -239,7 +239,7 @@ class AdcInput:
         return complete
 
     def _noted(self, write_register: Callable[[int, int], None]) -> Callable[[int, int], None]:
-        """Remember what the library sets, for the comparison afterwards."""
+        """Keeps what the library sets, for the comparison afterwards."""
 
         def write(register: int, value: int) -> None:
             if register == _CONFIG_REGISTER:

@@ -113,7 +113,7 @@ class Bp20:
         self._options = options
         self._input: AdcInput | None = None
         self._supply: AdcInput | None = None
-        self._complaints: tuple[str, ...] = ()
+        self._faults: tuple[str, ...] = ()
 
     def start(self) -> None:
         """Find the converter. Raises BoardError."""
@@ -131,7 +131,7 @@ class Bp20:
         conversion = self._input.convert()
         sensor_v = conversion.volts * self._options.divider
         nominal_v, reasons = sensor_v, list(conversion.reasons)
-        self._complaints = tuple(_complaints(conversion, self._options))
+        self._faults = tuple(_faults(conversion, self._options))
         if self._supply is not None and self._options.supply is not None:
             nominal_v = self._checked(sensor_v, self._supply.convert(), self._options.supply, reasons)
         pressure = pressure_kpa(nominal_v, self._options)
@@ -140,30 +140,30 @@ class Bp20:
         return (Measurement(CHANNEL.quantity, pressure, sensor_v, reasons=tuple(dict.fromkeys(reasons))),)
 
     def stop(self) -> None:
-        """Forget the converter; it needs no release."""
+        """Drop the converter; it needs no release."""
         self._input = self._supply = None
-        self._complaints = ()
+        self._faults = ()
 
     def diagnose(self) -> tuple[str, ...]:
-        """What the last read says about the wiring."""
-        return self._complaints
+        """Wiring faults that the last read shows."""
+        return self._faults
 
     def _checked(
         self, sensor_v: float, measured: Conversion, supply: SupplyOptions, reasons: list[str]
     ) -> float:
-        """The output in V at the nominal supply, where it is to be corrected; notes a supply that is off."""
+        """The output in V, at the nominal supply if it is corrected; adds NOISY where the supply is off."""
         supply_v = measured.volts * supply.divider
         off = abs(supply_v / supply.nominal_v - 1)
         if measured.reasons or off > supply.tolerance:
             reasons.append("NOISY")
-            self._complaints += (
+            self._faults += (
                 f"the barometer's supply is {supply_v:.2f} V instead of {supply.nominal_v:g} V (input"
                 f" {supply.input}, divider {supply.divider:g}): check regulator, wire and divider",
             )
         return sensor_v * supply.nominal_v / supply_v if supply.correct and off <= _CORRECTABLE else sensor_v
 
 
-def _complaints(conversion: Conversion, options: Bp20Options) -> Iterator[str]:
+def _faults(conversion: Conversion, options: Bp20Options) -> Iterator[str]:
     sensor_v = conversion.volts * options.divider
     pressure = pressure_kpa(sensor_v, options)
     where = f"input {options.adc.input} of the converter at 0x{options.adc.address:02x}"

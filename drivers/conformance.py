@@ -20,10 +20,10 @@ from drivers.interface import Board, BoardError, DriverError, FittedSensor, Read
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
 
-HELD: Final = frozenset(
+DRIVER_REASONS: Final = frozenset(
     {"UNDER_RANGE", "OVER_RANGE", "STUCK_VALUE", "STEP_TOO_HIGH", "SPIKE", "NOISY", "WARMING_UP"}
 )
-"""Words of the wire contract that a driver may hold against a value."""
+"""Reasons of the wire contract that a driver may add to a value."""
 
 _READS: Final = 3
 _AS_FAST_AS_POSSIBLE: Final = 1_000_000.0
@@ -34,7 +34,7 @@ _START: Final = "2026-03-01T04:00:00Z"
 class Subject:
     """A driver with the options of one sensor; ``board`` is a real one, None for a simulated one."""
 
-    known: DriverType
+    kind: DriverType
     options: Any
     board: Board | None = None
     interval_s: float = 0.0
@@ -51,11 +51,11 @@ class Subject:
 
     def fitted(self) -> FittedSensor:
         """The sensor as a board sees it."""
-        return FittedSensor("sensor", self.known.name, self.options, self.known.channels_of(self.options))
+        return FittedSensor("sensor", self.kind.name, self.options, self.kind.channels_of(self.options))
 
     def pass_time(self, board: Board) -> None:
         """Let an interval go by."""
-        seconds = 10.0 if self.board is None else max(self.interval_s, self.known.min_interval_s)
+        seconds = 10.0 if self.board is None else max(self.interval_s, self.kind.min_interval_s)
         if board.clock is None:
             threading.Event().wait(seconds)
         elif not board.clock.wait_until(board.clock.now_ns() + round(seconds * 1e9)):
@@ -75,14 +75,14 @@ def simulated(sensors: list[FittedSensor]) -> Iterator[Board]:
 
 def the_type_is_complete(subject: Subject) -> None:
     """Name, options with meanings, channels with ranges, a shortest interval; registered by its name."""
-    known = subject.known
-    assert driver_type(known.name) is known, f"{known.name} is another driver's name"
-    assert known.min_interval_s > 0
-    assert dataclasses.is_dataclass(known.options)
-    hints = get_type_hints(known.options, include_extras=True)
-    silent = [name for name, hint in hints.items() if not _meant(hint)]
-    assert not silent, f"say what they mean, Annotated[…, Meaning('…')]: {', '.join(silent)}"
-    channels = known.channels_of(subject.options)
+    kind = subject.kind
+    assert driver_type(kind.name) is kind, f"{kind.name} is another driver's name"
+    assert kind.min_interval_s > 0
+    assert dataclasses.is_dataclass(kind.options)
+    hints = get_type_hints(kind.options, include_extras=True)
+    undescribed = [name for name, hint in hints.items() if not _meant(hint)]
+    assert not undescribed, f"without Annotated[…, Meaning('…')]: {', '.join(undescribed)}"
+    channels = kind.channels_of(subject.options)
     assert channels, "it measures nothing"
     quantities = [channel.quantity for channel in channels]
     assert len(quantities) == len(set(quantities)), f"one sensor has each quantity once: {quantities}"
@@ -98,15 +98,15 @@ def _meant(hint: Any) -> bool:
     return any(isinstance(each, Meaning) for each in metadata)
 
 
-def what_it_claims_is_told_and_clashes_with_itself(subject: Subject) -> None:
+def its_claims_clash_with_themselves(subject: Subject) -> None:
     """Claims and concerns are what they should be; two sensors on one part are found."""
-    claims = tuple(subject.known.claims(subject.options))
+    claims = tuple(subject.kind.claims(subject.options))
     assert all(isinstance(claim, Claim) for claim in claims)
     for claim in claims:
-        assert claim.key, f"{claim.part}: which key says so?"
+        assert claim.key, f"{claim.part}: no key"
         twin = dataclasses.replace(claim, shared=None)
         assert twin.clashes(claim), f"two sensors could both have {claim.part}"
-    assert all(isinstance(each, Concern) for each in subject.known.concerns(subject.options, Nameplate()))
+    assert all(isinstance(each, Concern) for each in subject.kind.concerns(subject.options, Nameplate()))
 
 
 def its_constructor_touches_nothing(subject: Subject) -> None:
@@ -114,15 +114,15 @@ def its_constructor_touches_nothing(subject: Subject) -> None:
 
     class Nothing:
         def __getattr__(self, name: str) -> Any:
-            raise AssertionError(f"the constructor asked the board for {name}")
+            raise AssertionError(f"the constructor used the board's {name}")
 
     nothing: Any = Nothing()
-    driver = subject.known.make(nothing, subject.options)
-    assert driver.channels == subject.known.channels_of(subject.options)
+    driver = subject.kind.make(nothing, subject.options)
+    assert driver.channels == subject.kind.channels_of(subject.options)
     assert isinstance(driver.accumulates, bool)
     driver.stop()
     with subject.fitted_board() as board:
-        driver = subject.known.make(board, subject.options)
+        driver = subject.kind.make(board, subject.options)
         try:
             driver.read()
         except ReadError:
@@ -133,9 +133,9 @@ def its_constructor_touches_nothing(subject: Subject) -> None:
 
 
 def reads_answer_for_every_channel(subject: Subject) -> None:
-    """Each read gives every channel, in order, finite and within the sensor's own range."""
+    """Each read has every channel, in order, finite and within the sensor's own range."""
     with subject.fitted_board() as board:
-        driver = subject.known.make(board, subject.options)
+        driver = subject.kind.make(board, subject.options)
         driver.start()
         try:
             for _ in range(_READS):
@@ -146,7 +146,7 @@ def reads_answer_for_every_channel(subject: Subject) -> None:
                     assert channel.lower <= one.value <= channel.upper, (one, channel)
                     assert math.isfinite(one.raw), one
                     assert (one.position is not None) == (channel.quantity == "location"), one
-                    assert set(one.reasons) <= HELD, one
+                    assert set(one.reasons) <= DRIVER_REASONS, one
         finally:
             driver.stop()
 
@@ -154,7 +154,7 @@ def reads_answer_for_every_channel(subject: Subject) -> None:
 def it_starts_again_after_a_stop(subject: Subject) -> None:
     """Twice started, read and stopped, the second time twice."""
     with subject.fitted_board() as board:
-        driver = subject.known.make(board, subject.options)
+        driver = subject.kind.make(board, subject.options)
         for _ in range(2):
             driver.start()
             subject.pass_time(board)
@@ -164,10 +164,10 @@ def it_starts_again_after_a_stop(subject: Subject) -> None:
 
 
 def another_driver_takes_over(subject: Subject) -> None:
-    """What a stopped driver had, a second one can have: nothing is kept."""
+    """A stopped driver keeps nothing: a second one can claim all of it."""
     with subject.fitted_board() as board:
-        first = subject.known.make(board, subject.options)
-        second = subject.known.make(board, subject.options)
+        first = subject.kind.make(board, subject.options)
+        second = subject.kind.make(board, subject.options)
         first.start()
         first.stop()
         second.start()
@@ -178,10 +178,10 @@ def another_driver_takes_over(subject: Subject) -> None:
             second.stop()
 
 
-def an_absent_sensor_is_told(subject: Subject) -> None:
-    """On a board without it ``start`` or ``read`` raises an error that speaks; ``stop`` is harmless."""
+def an_absent_sensor_is_an_error(subject: Subject) -> None:
+    """On a board without it ``start`` or ``read`` raises an error with a message; ``stop`` is harmless."""
     with simulated([]) as board:
-        driver = subject.known.make(board, subject.options)
+        driver = subject.kind.make(board, subject.options)
         try:
             driver.start()
             if driver.accumulates:
@@ -190,7 +190,7 @@ def an_absent_sensor_is_told(subject: Subject) -> None:
             driver.read()
         except (BoardError, ReadError) as error:
             if not str(error):
-                raise AssertionError("an error without a word") from error
+                raise AssertionError("an error without a message") from error
         except DriverError as error:
             raise AssertionError(f"neither BoardError nor ReadError: {error!r}") from error
         else:
@@ -201,12 +201,12 @@ def an_absent_sensor_is_told(subject: Subject) -> None:
 
 CHECKS: Final[tuple[Callable[[Subject], None], ...]] = (
     the_type_is_complete,
-    what_it_claims_is_told_and_clashes_with_itself,
+    its_claims_clash_with_themselves,
     its_constructor_touches_nothing,
     reads_answer_for_every_channel,
     it_starts_again_after_a_stop,
     another_driver_takes_over,
-    an_absent_sensor_is_told,
+    an_absent_sensor_is_an_error,
 )
 ON_HARDWARE: Final = CHECKS[:-1]
 """Those that make sense with a sensor that is wired."""

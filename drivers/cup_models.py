@@ -14,7 +14,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class CupModel:
-    """Typical slope (m/s per Hz) and offset (m/s) of a model, what its signal is, and who says so."""
+    """Typical slope (m/s per Hz) and offset (m/s) of a model, its signal, and the source."""
 
     name: str
     slope: float
@@ -103,17 +103,17 @@ _MOST_HZ: Final = 2500.0
 
 
 def cup_model(name: str) -> CupModel | None:
-    """The model of that name, however it is spelled ("NRG 40H", "NRG #40C"); None where it isn't known."""
+    """The model of a name in any spelling ("NRG 40H", "NRG #40C"); None for a name not listed."""
     return _BY_SPELLING.get(_spelling(name))
 
 
 def is_home_made(name: str) -> bool:
-    """Whether a model says that it is nobody's."""
+    """Whether a model's name means home-made."""
     return _spelling(name) in _HOME_MADE
 
 
 def doubts(name: str | None, slope: float, offset: float) -> Iterator[tuple[str, str]]:
-    """What is likely wrong about a cup's model, slope (m/s per Hz) and offset (m/s): key and sentence."""
+    """Likely mistakes in a cup's model, slope (m/s per Hz) and offset (m/s): key and sentence."""
     if (75.0 - offset) / slope > _MOST_HZ:
         hz = (75.0 - offset) / slope
         yield "slope", f"{slope:g} m/s per Hz would be {hz:.0f} Hz at 75 m/s, more than any cup gives"

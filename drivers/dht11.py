@@ -1,8 +1,8 @@
 """DHT11 temperature and humidity through Adafruit's library.
 
-The library decides whether a frame is whole. The figures are taken from the frame's bytes: the library
-drops the sign of the temperature and the tenths of the humidity, and its properties give the previous
-values again after a checksum error.
+The library decides whether a frame is whole. The values are decoded from the frame's bytes: the library
+drops the sign of the temperature and the tenths of the humidity, and its properties repeat the previous
+values after a checksum error.
 
 An answer is the conversion that the request before began (datasheet: read twice where the interval is
 long). So a reading is as old as the request before it; ``prime`` makes that request ahead of time. An
@@ -69,9 +69,9 @@ def frame_values(frame: bytes) -> tuple[float, float]:
 
 
 def doubt(frame: bytes, durations_us: Sequence[int]) -> str | None:
-    """Why a frame isn't believed though its checksum is right, or None.
+    """Why a frame is refused though its checksum is right, or None.
 
-    One bit too close to call is the checksum's business, two may hide each other from it.
+    The checksum finds one ambiguous bit; two may cancel each other in it.
     """
     if not any(frame):
         return "the frame is all zeros, as a line is whose edges were missed"
@@ -92,9 +92,9 @@ class Dht11:
         self._line: DhtLine | None = None
         self._edges: Callable[[], array[int]] | None = None
         self._pulses: array[int] = array("H")
-        self._asked_s: float | None = None
+        self._requested_s: float | None = None
         self._foreign = False
-        self._complaint: str | None = None
+        self._fault: str | None = None
 
     def start(self) -> None:
         """Set up the library on the pin. Raises BoardError."""
@@ -104,9 +104,9 @@ class Dht11:
             self._line = DhtLine(self._options.pin)
             self._line.open()
             edges = self._line.edges
-        elif self._asked_s is None:
+        elif self._requested_s is None:
             # An emulated sensor was powered up with its board.
-            self._asked_s = self._board.monotonic()
+            self._requested_s = self._board.monotonic()
         sensor = adafruit_dht.DHT11(self._options.pin, use_pulseio=False)
         self._edges = edges
         sensor._get_pulses_bitbang = self._capture
@@ -120,18 +120,18 @@ class Dht11:
         """Begin a conversion and take the one before. Raises ReadError, ChecksumError."""
         if self._sensor is None:
             raise ReadError("the DHT11 isn't started")
-        now_s, asked_s = self._board.monotonic(), self._asked_s
+        now_s, asked_s = self._board.monotonic(), self._requested_s
         fresh = asked_s is not None and now_s - asked_s <= _FRESH_S
         # Else the library answers from its cache whenever 2 s or less have passed.
         self._sensor._last_called = 0
-        self._complaint = f"the DHT11 on pin {self._options.pin} couldn't be asked"
+        self._fault = f"the DHT11 on pin {self._options.pin} couldn't be read"
         try:
             self._sensor.measure()
         except RuntimeError as error:
             raise self._refused(str(error)) from error
         frame = bytes(self._sensor._pulses_to_binary(self._pulses, at, at + 16) for at in range(0, 80, 16))
-        temperature, humidity = self._believed(frame)
-        self._complaint = None
+        temperature, humidity = self._decoded(frame)
+        self._fault = None
         reasons = () if fresh else ("WARMING_UP",)
         return (
             Measurement(TEMPERATURE.quantity, temperature, temperature, reasons=reasons),
@@ -139,29 +139,29 @@ class Dht11:
         )
 
     def stop(self) -> None:
-        """Let the line go."""
+        """Release the line."""
         sensor, self._sensor = self._sensor, None
         line, self._line, self._edges = self._line, None, None
         if sensor is not None:
             sensor.exit()
         if line is not None:
             line.close()
-        self._complaint = None
+        self._fault = None
 
     def diagnose(self) -> tuple[str, ...]:
-        """What the last read says about the wiring."""
-        return () if self._complaint is None else (self._complaint,)
+        """The wiring fault that the last read shows."""
+        return () if self._fault is None else (self._fault,)
 
     def _capture(self) -> array[int]:
         if self._edges is None:
             raise ReadError("the DHT11 isn't started")
         asked_s = self._board.monotonic()
         self._pulses = self._edges()
-        self._asked_s = asked_s
+        self._requested_s = asked_s
         return self._pulses
 
-    def _believed(self, frame: bytes) -> tuple[float, float]:
-        """A whole frame's values. Raises ReadError where the sensor can't have meant them."""
+    def _decoded(self, frame: bytes) -> tuple[float, float]:
+        """A whole frame's values. Raises ReadError where they are implausible."""
         doubted = doubt(frame, self._pulses)
         if doubted is not None:
             raise self._refused(doubted)
@@ -177,23 +177,21 @@ class Dht11:
         return values
 
     def _refused(self, why: str) -> ReadError:
-        """The error for a conversion that isn't believed, and what there is to do about it."""
+        """The error for a refused conversion; sets the fault that ``diagnose`` returns."""
         where = f"the DHT11 on pin {self._options.pin}"
         checksum = "hecksum" in why
         count = len(self._pulses)
         if self._foreign:
-            self._complaint = f"{where} sends a DHT22's frames: only a DHT11 is supported"
+            self._fault = f"{where} sends a DHT22's frames: only a DHT11 is supported"
         elif count < 10:
-            self._complaint = (
+            self._fault = (
                 f"{where} doesn't answer ({count} of {_PULSES} pulses): is it powered, is its data wire on"
-                " this"
-                " pin, is there a pull-up of 5.1 kΩ from data to supply?"
+                " this pin, is there a pull-up of 5.1 kΩ from data to supply?"
             )
         else:
-            self._complaint = (
-                f"{where} is heard badly ({why}; {count} of {_PULSES} pulses): shorten the wire,"
-                " strengthen the"
-                " pull-up, keep it from mains cables"
+            self._fault = (
+                f"{where} is received badly ({why}; {count} of {_PULSES} pulses): shorten the wire,"
+                " strengthen the pull-up, keep it from mains cables"
             )
         return (ChecksumError if checksum else ReadError)(f"{where}: {why}")
 

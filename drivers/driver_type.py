@@ -1,4 +1,4 @@
-"""What the gateway knows about a driver before any sensor is opened."""
+"""A driver's description: its options, channels, claims and emulation, before any sensor is opened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drivers.interface import Board, Channel, Driver, DriverError, FittedSensor,
 class Claim:
     """A part of the board that a sensor occupies: ``BCM pin 17``, ``input 2 of converter 0x48``.
 
-    ``key`` is the configuration key that says so. Two sensors may claim the same part only where both name
+    ``key`` is the configuration key that sets it. Two sensors may claim the same part only where both name
     the same chip in ``shared``: an ADS1115 has an address and several inputs.
     """
 
@@ -28,7 +28,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """What a configuration allows and what is likely a mistake; ``key`` is relative to the sensor's table."""
+    """A valid setting that is likely a mistake; ``key`` is relative to the sensor's table."""
 
     key: tuple[str, ...]
     message: str
@@ -36,7 +36,7 @@ class Concern:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A reading of another sensor that a driver is to be told (``Compensated``); ``key`` says whose."""
+    """A reading of another sensor that a driver needs (``Compensated``); ``key`` names that sensor."""
 
     key: tuple[str, ...]
     sensor: str
@@ -45,7 +45,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Nameplate:
-    """What a sensor's table says about it beside the driver's own options."""
+    """A sensor's common options that ``concerns`` depend on."""
 
     model: str | None = None
     serial: str | None = None
@@ -63,7 +63,7 @@ class OptionError(DriverError):
 
 @dataclass(frozen=True, slots=True)
 class IndividualCalibration:
-    """For sensors of which each is calibrated by itself, anew after ``months``; ``why`` says who asks."""
+    """For sensors of which each needs a calibration of its own every ``months``; ``why`` is the standard."""
 
     months: int
     why: str
@@ -127,7 +127,7 @@ Emulation = Callable[[EmulatedHardware, FittedSensor], Remove]
 
 
 WIRING: Final = frozenset({"pin", "address", "host", "port", "adc.address", "adc.input"})
-"""Names of options that say where a sensor is connected: they change no value."""
+"""Names of options for where a sensor is connected: they change no value."""
 
 
 def _all_options(options: Any, _quantity: str) -> tuple[Any, ...]:
@@ -164,16 +164,16 @@ class DriverType:
     that failed may be made again within its period (None: not worth it). ``make`` touches no hardware and
     takes an instance of ``options``, as do ``claims`` (the parts of the board it occupies) and ``concerns``
     (what is likely a mistake).
-    ``channels`` are the same for every such sensor, or depend on its options: ``channels_of`` answers both.
-    ``settle`` gives the options with what the gateway's place adds to them (None where that is wrong itself),
-    or raises OptionError. ``emulate`` adds the sensor to a simulated or replay board, its transfer function
+    ``channels`` are the same for every such sensor, or depend on its options: ``channels_of`` serves both.
+    ``settle`` returns the options completed with the gateway's place (None where that is invalid), or raises
+    OptionError. ``emulate`` adds the sensor to a simulated or replay board, its transfer function
     inverted; None: it runs on real boards only.
 
-    ``needs`` names other sensors' readings that the driver is told before each read. ``rests_at`` is what a
-    sensor of one channel reads where nothing moves (a calm), None where that isn't known.
+    ``needs`` names other sensors' readings that the driver receives before each read. ``rests_at`` is what a
+    sensor of one channel reads in a calm, None where that is unknown.
 
-    For the calibration record: ``shaping`` gives the dataclasses whose fields shape one quantity's value (all
-    options, unless channels have tables of their own); ``slope`` and ``offset`` in them are the transfer
+    For the calibration record: ``shaping`` returns the dataclasses whose fields shape one quantity's value
+    (all options, unless channels have tables of their own); ``slope`` and ``offset`` in them are the transfer
     function. ``wiring`` names those (nested ones with dots) that change no value, ``individual`` is for
     sensors that need a certificate each. All others that don't have their default are part of a calibration's
     name, so a default never changes: what is to work differently gets a new key.

@@ -1,6 +1,6 @@
 """Position from gpsd: JSON lines on TCP 2947, ``?WATCH`` and TPV reports (gpsd_json(5)).
 
-Only a report that came since the previous reading counts, so a dead receiver's last fix is never read again.
+Only a report received since the previous reading counts, so a dead receiver's last fix is never read again.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def claims(options: GpsdOptions) -> tuple[Claim, ...]:
 
 
 def settle(options: GpsdOptions, site: Located | None) -> GpsdOptions:
-    """The gateway's position where the sensor has none of its own. Raises OptionError where nobody has."""
+    """The gateway's position where the sensor has none of its own. Raises OptionError without either."""
     if options.latitude is not None and options.longitude is not None:
         return options
     if (options.latitude is None) != (options.longitude is None):
@@ -184,7 +184,7 @@ def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
     return hardware.add_receiver(options.host, options.port, locate)
 
 
-# Looking gpsd's name up may take most of that.
+# Resolving gpsd's name may take most of that.
 TYPE = DriverType(
     "gpsd", GpsdOptions, (CHANNEL,), 1.0, Gpsd, claims, settle=settle, emulate=emulate, longest_read_s=40.0
 )

@@ -1,9 +1,9 @@
 """Cup anemometer with an open-collector Hall switch (A3141): falling edges counted over measured time.
 
-The edges' count only grows: a reading is the difference of two snapshots, so a pulse that lands between
+The pulse count only grows: a reading is the difference of two snapshots, so a pulse that lands between
 reading and resetting a counter can't be lost. The switch doesn't bounce, so nothing is debounced. A cup at
-rest reads 0: that is a speed. Pulses that no wind can make are counted like all others, and the reading says
-NOISY.
+rest reads 0, a valid speed. Pulses too fast for any wind are counted like all others, and the reading has the
+reason NOISY.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CHANNEL = Channel("wind_speed", "m/s", "Hz", 0.0, 75.0)
 GUST_INTERVAL_S: Final = 1.0
 """A gust is the highest mean over 3 s (WMO-No. 8): the longest interval that has three readings in them."""
 _TOO_SHORT: Final = 0.5
-"""Pulses closer than this part of their distance at 75 m/s are no wind's: no magnets are set so unevenly."""
+"""Pulses closer than this part of their distance at 75 m/s are noise: no magnets are set so unevenly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class HallAnemometerOptions:
 def wind_speed_mps(frequency_hz: float, options: HallAnemometerOptions) -> float:
     """Wind speed in m/s from the switch's frequency in Hz.
 
-    A cup at rest gives no pulses: its speed is 0, or the transfer function's offset if ``at_rest`` says so.
+    A cup at rest makes no pulses: its speed is 0, or the transfer function's offset with ``at_rest``.
     """
     if frequency_hz == 0 and options.at_rest == "zero":
         return 0.0
@@ -71,7 +71,7 @@ def wind_speed_mps(frequency_hz: float, options: HallAnemometerOptions) -> float
 
 
 def fastest_hz(options: HallAnemometerOptions) -> float:
-    """The frequency of 75 m/s, in Hz: the most that a wind can make."""
+    """The frequency of 75 m/s, in Hz: the highest that wind can make."""
     return (CHANNEL.upper - options.offset) / options.slope
 
 
@@ -86,7 +86,7 @@ class HallAnemometer:
         self._options = options
         self._counter: EdgeCounter | None = None
         self._read_at = 0.0
-        self._watch = _Watch(options, 0.0)
+        self._check = _PulseCheck(options, 0.0)
 
     def start(self) -> None:
         """Claim the pin and count from now on. Raises BoardError."""
@@ -96,14 +96,14 @@ class HallAnemometer:
         )
         self._read_at = board.monotonic()
         try:
-            # What came while the pin was being set up is of no period.
+            # Edges while the pin was being set up belong to no period.
             counter.take()
         except ReadError:
-            # Else the next start would find the pin in use, by ourselves.
+            # Else the next start would find the pin still in use.
             counter.close()
             raise
         self._counter = counter
-        self._watch = _Watch(self._options, self._read_at)
+        self._check = _PulseCheck(self._options, self._read_at)
 
     def read(self) -> tuple[Measurement, ...]:
         """Mean speed since the previous read. Raises ReadError where edges went missing meanwhile."""
@@ -115,7 +115,7 @@ class HallAnemometer:
             raise ReadError("no time has passed since the previous reading")
         edges = self._counter.take()
         self._read_at = now
-        self._watch.saw(edges, now, elapsed_s)
+        self._check.add(edges, now, elapsed_s)
         if edges.lost:
             raise ReadError(f"pulses of pin {self._options.pin} went missing, so the speed is unknown")
         frequency_hz = edges.count / elapsed_s
@@ -124,24 +124,24 @@ class HallAnemometer:
                 CHANNEL.quantity,
                 wind_speed_mps(frequency_hz, self._options),
                 frequency_hz,
-                reasons=("NOISY",) if self._watch.noisy else (),
+                reasons=("NOISY",) if self._check.noisy else (),
             ),
         )
 
     def pulses(self) -> int:
-        """The edges since ``start``; any thread may ask."""
+        """The edges since ``start``. Any thread."""
         counter = self._counter
         return 0 if counter is None else counter.total()
 
     def stop(self) -> None:
-        """Give the pin back."""
+        """Release the pin."""
         counter, self._counter = self._counter, None
         if counter is not None:
             counter.close()
 
     def description(self) -> dict[str, str | float | bool]:
         """What counts the pulses."""
-        return {"counted_by": self._counter.means} if self._counter is not None else {}
+        return {"counted_by": self._counter.method} if self._counter is not None else {}
 
     def diagnose(self) -> tuple[str, ...]:
         """A pin that is stuck, silent or noisy."""
@@ -151,11 +151,11 @@ class HallAnemometer:
             high = self._counter.is_high()
         except ReadError as error:
             return (f"{error}.",)
-        return self._watch.sentences(high=high)
+        return self._check.sentences(high=high)
 
 
-class _Watch:
-    """What a cup's pulses tell about its wiring."""
+class _PulseCheck:
+    """Wiring faults as a cup's pulses show them."""
 
     def __init__(self, options: HallAnemometerOptions, since_s: float) -> None:
         self._pin = options.pin
@@ -169,11 +169,11 @@ class _Watch:
 
     @property
     def noisy(self) -> bool:
-        """Whether the last reading has pulses that no wind can make."""
+        """Whether the last reading has pulses too fast for any wind."""
         return self._surely_hz > self._fastest_hz or self._close > 0 or self._crowded
 
-    def saw(self, edges: Edges, now_s: float, elapsed_s: float) -> None:
-        """Take note of a reading's edges."""
+    def add(self, edges: Edges, now_s: float, elapsed_s: float) -> None:
+        """Add a reading's edges."""
         self._now_s = now_s
         self._pulses += edges.count
         self._frequency_hz = edges.count / elapsed_s
@@ -184,28 +184,28 @@ class _Watch:
         self._lost, self._crowded = edges.lost, edges.crowded
 
     def sentences(self, *, high: bool) -> tuple[str, ...]:
-        """The mistakes, given the pin's level."""
-        pin, said = f"BCM pin {self._pin}", []
+        """The faults found, as sentences; ``high`` is the pin's level."""
+        pin, found = f"BCM pin {self._pin}", []
         if self.noisy:
-            said.append(
+            found.append(
                 f"{pin} has pulses that no wind makes ({self._frequency_hz:.0f} Hz, {self._close} times too "
                 f"close together; 75 m/s are {self._fastest_hz:.0f} Hz): the signal wire is loose or runs "
                 "beside mains or a motor, the pull-up is missing or too weak for the cable, or a reed switch "
                 "bounces."
             )
         if self._lost:
-            said.append(f"Pulses of {pin} were lost in the last reading.")
+            found.append(f"Pulses of {pin} were lost in the last reading.")
         if self._frequency_hz == 0 and not high:
-            said.append(
+            found.append(
                 f"{pin} is low and no pulse comes: its signal wire touches ground, or the cup rests with its "
                 "switch closed (turn it a little)."
             )
         elif self._pulses == 0:
-            said.append(
+            found.append(
                 f"No pulse has come on {pin} in {self._now_s - self._since_s:.0f} s: right for a cup at "
                 "rest. If it turns, the signal wire or the supply isn't connected, or it is another pin's."
             )
-        return tuple(said)
+        return tuple(found)
 
 
 def claims(options: HallAnemometerOptions) -> tuple[Claim, ...]:
@@ -214,13 +214,13 @@ def claims(options: HallAnemometerOptions) -> tuple[Claim, ...]:
 
 
 def concerns(options: HallAnemometerOptions, nameplate: Nameplate) -> Iterator[Concern]:
-    """A transfer function that isn't the model's, and readings too rare for gusts."""
+    """A transfer function that isn't the model's, and an interval too long for gusts."""
     for key, doubt in doubts(nameplate.model, options.slope, options.offset):
         yield Concern((key,), doubt)
     if nameplate.interval_s > GUST_INTERVAL_S:
         yield Concern(
             ("interval_s",),
-            f"{nameplate.interval_s:g} s give no gusts: those are means over 3 s and need a reading a second",
+            f"{nameplate.interval_s:g} s is too long for gusts, means over 3 s of a reading a second",
         )
 
 

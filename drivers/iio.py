@@ -1,6 +1,6 @@
 """Sensors with a kernel driver (dht11, ads1015, ads1115, bmp280 …), read through the kernel's IIO.
 
-An attribute says either the quantity itself (``in_temp_input``) or a code with its scale and offset:
+An attribute is either the quantity itself (``in_temp_input``) or a code with its scale and offset:
 (raw + offset) · scale. Both are in IIO's units (mV, milli °C, milli %RH, kPa, % CO2); here they become V,
 Cel, %RH, kPa and ppm, and then value = slope · that + offset. A read takes as long as the kernel's driver
 needs and holds nothing but its own thread meanwhile.
@@ -52,7 +52,7 @@ _QUANTITIES: Final[Mapping[str, tuple[str, float, float]]] = {
     "irradiance": ("W/m2", -20.0, 2000.0),
     "co2": ("ppm", 0.0, 40_000.0),
 }
-"""Unit, and what occurs on Earth at all: the range where the config gives none of the sensor's own."""
+"""Unit, and what occurs on Earth: the range where the config has none of the sensor's own."""
 
 _IIO_UNITS: Final[Mapping[str, tuple[float, str]]] = {
     "voltage": (1e-3, "V"),
@@ -68,7 +68,7 @@ _IIO_UNITS: Final[Mapping[str, tuple[float, str]]] = {
 _STEM: Final = re.compile(rf"in_({'|'.join(_IIO_UNITS)})(\d+)?(-({'|'.join(_IIO_UNITS)})\d+)?")
 
 _LARGEST_CODES: Final[Mapping[str, int]] = {"ads1015": 2047, "ads1115": 32767}
-"""A code at either end of these converters says only that the voltage is beyond."""
+"""A code at either end of these converters means that the voltage is beyond it."""
 
 _OVERLAYS: Final[Mapping[str, str]] = {
     "dht11": "dtoverlay=dht11,gpiopin=4",
@@ -112,7 +112,7 @@ class IioOptions:
     channels: Annotated[tuple[IioChannel, ...], Meaning("one table for each quantity")]
     where: Annotated[
         str | None,
-        Meaning("tells it from another of that name: its label, chip (1-0048) or device tree node"),
+        Meaning("which of several devices of that name: its label, chip (1-0048) or device tree node"),
     ] = None
 
 
@@ -139,7 +139,7 @@ class Stem:
 
 
 def iio_channels(options: IioOptions) -> tuple[Channel, ...]:
-    """What the config says that is measured."""
+    """The channels of the configuration."""
     return tuple(_channel(each) for each in options.channels)
 
 
@@ -155,7 +155,7 @@ def _channel(chosen: IioChannel) -> Channel:
 
 
 class IioSensor:
-    """A device's attributes; it is found again where the kernel has given it another number meanwhile."""
+    """A device's attributes; it is found again where the kernel has renumbered it meanwhile."""
 
     accumulates = False
 
@@ -188,7 +188,7 @@ class IioSensor:
         )
 
     def stop(self) -> None:
-        """Nothing is held between reads."""
+        """Nothing is open between reads."""
         self._iio = self._node = None
 
     def _find(self, iio: Iio) -> None:
@@ -321,7 +321,7 @@ def settle(options: IioOptions, _site: Located | None) -> IioOptions:
 
 
 def claims(options: IioOptions) -> Iterator[Claim]:
-    """Each attribute: read by two sensors it is one quantity twice."""
+    """Each attribute: two sensors that read one would be the same quantity twice."""
     device = options.device if options.where is None else f"{options.device} at {options.where}"
     for chosen in options.channels:
         yield Claim(f"{Stem.of(chosen.attribute).name} of IIO device {device}", ("channels",))

@@ -1,4 +1,4 @@
-"""What a driver is, what it runs on and how it fails."""
+"""Drivers, the boards they run on, and their errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class DriverError(Exception):
 
 
 class ReadError(DriverError):
-    """The sensor gave no usable answer this time; the next read may succeed."""
+    """The sensor sent no usable answer this time; the next read may succeed."""
 
 
 class ChecksumError(ReadError):
@@ -22,7 +22,7 @@ class ChecksumError(ReadError):
 
 
 class BoardError(DriverError):
-    """The board can't be opened or has no such bus, pin or file; says what to do about it."""
+    """The board can't be opened or has no such bus, pin or file; the message includes the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ Position = tuple[float, float, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One channel, read once: raw as the sensor gave it, value in the channel's unit; never clamped.
+    """One channel, read once: raw as the sensor sent it, value in the channel's unit; never clamped.
 
     ``position`` is given where the channel is a location.
-    ``reasons`` are words of the wire contract for what the driver itself holds against the value (OVER_RANGE
-    of a converter, WARMING_UP, NOISY); what flag they lead to isn't its business.
+    ``reasons`` are words of the wire contract for what the driver itself finds wrong (OVER_RANGE of a
+    converter, WARMING_UP, NOISY); the quality tests decide on the flag.
     """
 
     quantity: str
@@ -65,7 +65,7 @@ class Driver(Protocol):
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """The channels every read answers for, in order."""
+        """The channels of every read, in order."""
 
     @property
     def accumulates(self) -> bool:
@@ -83,15 +83,15 @@ class Driver(Protocol):
 
 @runtime_checkable
 class DescribesItself(Protocol):
-    """What a driver offers whose sensor tells about itself."""
+    """A driver whose sensor reports properties of its own."""
 
     def description(self) -> dict[str, str | float | bool]:
-        """What the sensor said at ``start``: its serial number, its self-calibration; empty before."""
+        """Properties read at ``start``, as serial number and self-calibration; empty before."""
 
 
 @runtime_checkable
 class AnswersLate(Protocol):
-    """What a driver offers whose sensor answers with what the request before began to measure (DHT11)."""
+    """A driver whose sensor answers with the measurement that the previous request began (DHT11)."""
 
     def prime(self) -> None:
         """Begin a measurement, to be read ``DriverType.retry_after_s`` later. Raises ReadError."""
@@ -99,26 +99,26 @@ class AnswersLate(Protocol):
 
 @runtime_checkable
 class Diagnoses(Protocol):
-    """What a driver offers that can tell wiring mistakes from what it sees."""
+    """A driver that recognises wiring faults."""
 
     def diagnose(self) -> tuple[str, ...]:
-        """What looks wrong about the wiring now, each as a plain sentence; empty where all looks well.
+        """Wiring faults present now, each as a plain sentence; empty where none is found.
 
         Between ``start`` and ``stop``, from the sensor's own thread, best after a few reads. It takes no
-        measurement and changes none. Never raises: what it can't look at, it says so or leaves out.
+        measurement and changes none. Never raises.
         """
 
 
 @runtime_checkable
 class Compensated(Protocol):
-    """What a driver offers whose sensor has to be told another one's value."""
+    """A driver whose sensor needs the value of another one."""
 
     def compensate(self, quantity: str, value: float) -> None:
         """The latest good value of a quantity the driver needs, in its unit; before a read, by its thread."""
 
 
 class Located(Protocol):
-    """Where a gateway stands, as far as its configuration says."""
+    """Where a gateway stands, as far as it is configured."""
 
     @property
     def latitude(self) -> float | None:
@@ -163,12 +163,12 @@ class Clock(Protocol):
     ) -> bool:
         """Block until event time has come; False when it never will (stopped, or beyond the end).
 
-        Also ends where the clock is set: while it waits, or since ``offset_ns``, if that is given, was so.
-        False once ``unless`` is set, too, within a second or at the next ``wake``.
+        Also ends where the clock is set while it waits, or was set since its offset was ``offset_ns``. False
+        once ``unless`` is set, too, within a second or at the next ``wake``.
         """
 
     def wake(self) -> None:
-        """Let every waiter look at its ``unless``."""
+        """Make every waiter check its ``unless``."""
 
     def stop(self) -> None:
         """Wake every waiter with False."""
@@ -200,12 +200,12 @@ class Gpio(Protocol):
         """The level of an input: 1 high, 0 low."""
 
     def cleanup(self, channel: int) -> None:
-        """Give the pin back."""
+        """Release the pin."""
 
 
 @runtime_checkable
 class CountsLosses(Protocol):
-    """What a Gpio offers where it knows that edges of a pin went missing."""
+    """A Gpio that notices where edges of a pin went missing."""
 
     def losses(self, channel: int) -> int:
         """How often edges of this pin have gone missing so far; only grows."""
@@ -213,11 +213,11 @@ class CountsLosses(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """The falling edges of a pin since its counter was asked before.
+    """The falling edges of a pin since the previous ``take``.
 
-    ``lost`` says that there were more, nobody knows how many. ``times_ns`` are the monotonic times of the
-    latest of them without a gap, as the kernel stamped them in its interrupt; empty where nobody does.
-    ``crowded``: some came closer together than the kernel can tell apart; they are counted.
+    ``lost``: there were more, an unknown number. ``times_ns`` are the monotonic times of the latest of them
+    without a gap, as the kernel stamped them in its interrupt; empty where it doesn't. ``crowded``: some came
+    closer together than the kernel can separate; they are counted.
     """
 
     count: int
@@ -228,38 +228,35 @@ class Edges:
 
 @runtime_checkable
 class CountsPulses(Protocol):
-    """What a driver offers whose pulses can be watched as they come: a cup that is spun by hand."""
+    """A driver whose pulses can be read while they are counted: a cup that is spun by hand."""
 
     def pulses(self) -> int:
-        """How many have come since ``start``, 0 before it. Any thread may ask; no reading lacks them.
-
-        Raises ReadError.
-        """
+        """The pulse count since ``start``, 0 before it. Any thread; no reading changes. Raises ReadError."""
 
 
 class EdgeCounter(Protocol):
-    """Counts the falling edges of one pin from the moment it is made. One thread takes."""
+    """Counts the falling edges of one pin from its construction on. One thread calls ``take``."""
 
     @property
-    def means(self) -> str:
-        """What it counts by."""
+    def method(self) -> str:
+        """How it counts, in words."""
 
     def take(self) -> Edges:
-        """What came since the call before. Raises ReadError."""
+        """The edges since the previous call. Raises ReadError."""
 
     def total(self) -> int:
-        """All that came since it was made. Any thread may ask; nothing is taken. Raises ReadError."""
+        """All edges since its construction; ``take`` isn't affected. Any thread. Raises ReadError."""
 
     def is_high(self) -> bool:
         """The pin's level now. Raises ReadError."""
 
     def close(self) -> None:
-        """Give the pin back; safe to call twice."""
+        """Release the pin; safe to call twice."""
 
 
 @runtime_checkable
 class CountsEdges(Protocol):
-    """What a Board offers that has a better way to count edges than a callback for each."""
+    """A Board that counts edges without a callback for each."""
 
     def count_edges(self, pin: int) -> EdgeCounter:
         """Claim a pin (BCM) as an input with pull-up and count. Raises BoardError."""
@@ -269,10 +266,10 @@ class I2cBus(Protocol):
     """busio.I2C, as far as the Adafruit drivers use it."""
 
     def try_lock(self) -> bool:
-        """Take the bus."""
+        """Lock the bus."""
 
     def unlock(self) -> None:
-        """Give the bus back."""
+        """Unlock the bus."""
 
     def writeto(self, address: int, buffer: Any, *, start: int = 0, end: int | None = None) -> None:
         """Write bytes to a device. Raises OSError where none answers."""
@@ -291,11 +288,11 @@ class I2cBus(Protocol):
         in_start: int = 0,
         in_end: int | None = None,
     ) -> None:
-        """Write, then read without giving the bus back."""
+        """Write, then read in the same transaction."""
 
 
 class LineStream(Protocol):
-    """A connection that gives lines (gpsd)."""
+    """A connection that carries lines (gpsd)."""
 
     def write(self, line: bytes) -> None:
         """Send one line."""
@@ -309,10 +306,10 @@ class LineStream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IioDevice:
-    """A device of the kernel's: ``name`` is its driver's word (``ads1015``), ``node`` its place now.
+    """A device of the kernel: ``name`` as in its driver (``ads1015``), ``node`` its directory now.
 
-    ``places`` tell it from another of that name: its label, the chip on its bus (``1-0048``), its node in
-    the device tree.
+    ``places`` distinguish devices of one name: its label, the chip on its bus (``1-0048``), its node in the
+    device tree.
     """
 
     node: str
@@ -330,11 +327,11 @@ class Iio(Protocol):
         """The names of a device's attributes. Raises OSError where it has gone."""
 
     def read(self, node: str, attribute: str) -> str:
-        """An attribute's text, measured now. Raises OSError with what the kernel's driver says."""
+        """An attribute's text, measured now. Raises OSError with the kernel driver's error."""
 
 
 class Board(Protocol):
-    """The hardware a driver is given. Emulated boards stand beneath the same libraries as the real one."""
+    """The hardware a driver runs on. Emulated boards run beneath the same libraries as the real one."""
 
     @property
     def clock(self) -> Clock | None:
@@ -350,7 +347,7 @@ class Board(Protocol):
         """The I2C bus with the sensors."""
 
     def dht_edges(self, pin: int) -> Callable[[], array[int]] | None:
-        """What replaces adafruit_dht's edge timing (81 durations in µs, starting low); None on a real pin."""
+        """Replaces adafruit_dht's edge timing (81 durations in µs, starting low); None on a real pin."""
 
     def connect_gpsd(self, host: str, port: int) -> LineStream:
         """A connection to gpsd. Raises ReadError."""
@@ -359,9 +356,9 @@ class Board(Protocol):
         """The kernel's IIO devices."""
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
-        """Check another set of sensors; what it gives makes the change. Raises BoardError, changing nothing.
+        """Check another set of sensors; calling the result makes the change. Raises BoardError.
 
-        Sensors that stay as they are notice nothing. Those that go, or change, must be stopped before.
+        Sensors that stay as they are aren't affected. Those that go, or change, must be stopped before.
         """
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """What a configuration key means, beside its type and bounds in the same annotation.
 
-``Annotated[float, Gt(0), Le(10), Meaning("from the certificate", "m/s per Hz")]`` is all there is to say of a
-key: validation, the JSON Schema for editors, the file that ``fieldgate init`` writes and the test of
+``Annotated[float, Gt(0), Le(10), Meaning("from the certificate", "m/s per Hz")]`` describes a key completely:
+validation, the JSON Schema for editors, the file that ``fieldgate init`` writes and the test of
 ``docs/configure.md`` read it from there.
 """
 

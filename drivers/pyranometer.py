@@ -1,8 +1,8 @@
 """Silicon pyranometer: 10 µV per W/m², 0 to 2 kW/m², on a differential ADS1115 input.
 
 At ±0.256 V a converter step is 7.8 µV, that is 0.78 W/m². Where the sensor is unplugged both inputs float
-together: their difference is about 0, and that looks like night. So the inputs' voltages to ground are looked
-at too, every few seconds.
+together: their difference is about 0, as at night. So the inputs' voltages to ground are measured too, every
+few seconds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FAR_SLOPE: Final = 0.25
 _ADC_STEPS: Final = 1 << 15
 _COARSE_WM2: Final = 2.0
 """A step above this hides what a silicon pyranometer shows: at 0.256 V it is 0.78 W/m2."""
-_LOOK_EVERY_S: Final = 10.0
+_CHECK_EVERY_S: Final = 10.0
 _NEAR_SUPPLY_V: Final = 0.1
 
 
@@ -55,8 +55,8 @@ class PyranometerAdcOptions(AdcOptions):
 class PyranometerOptions:
     """Wiring and transfer function E = slope·V + offset (W/m² per V, W/m²).
 
-    ``open_check`` looks whether both differential inputs float, as they do without the sensor, or without a
-    resistor from the negative one to ground.
+    ``open_check`` measures whether both differential inputs float, as they do without the sensor, or without
+    a resistor from the negative one to ground.
     """
 
     adc: Annotated[PyranometerAdcOptions, Meaning("the converter input the sensor is wired to")] = field(
@@ -88,7 +88,7 @@ class Pyranometer:
         self._options = options
         self._input: AdcInput | None = None
         self._pins: tuple[AdcInput, ...] = ()
-        self._look_at_s = float("-inf")
+        self._check_at_s = float("-inf")
         self._floating: tuple[float, ...] = ()
         self._shorted: tuple[float, ...] = ()
         self._over_range = False
@@ -102,33 +102,33 @@ class Pyranometer:
                 for pin in (0, 1, 2, 3)
                 if pin in adc_pins(adc.input)
             )
-        self._look_at_s = float("-inf")
+        self._check_at_s = float("-inf")
         self._input = AdcInput(self._board, adc)
 
     def read(self) -> tuple[Measurement, ...]:
         """The irradiance now. Raises ReadError.
 
-        NOISY where both inputs float, as it isn't known then whether a sensor is there, and where one is at
-        the converter's supply, where it measures no difference.
+        NOISY where both inputs float, as without a sensor, and where one is at the converter's supply, where
+        it measures no difference.
         """
         if self._input is None:
             raise ReadError("the pyranometer isn't started")
         conversion = self._input.convert()
         self._over_range = bool(conversion.reasons)
-        self._look()
+        self._check_pins()
         doubtful = self._floating or self._shorted
         reasons = (*conversion.reasons, "NOISY") if doubtful else conversion.reasons
         wm2 = irradiance_wm2(conversion.volts, self._options)
         return (Measurement(CHANNEL.quantity, wm2, conversion.volts, reasons=reasons),)
 
     def stop(self) -> None:
-        """Forget the converter; it needs no release."""
+        """Drop the converter; it needs no release."""
         self._input, self._pins = None, ()
         self._floating = self._shorted = ()
         self._over_range = False
 
     def diagnose(self) -> tuple[str, ...]:
-        """What the last read says about the wiring."""
+        """Wiring faults that the last read shows."""
         adc = self._options.adc
         where = f"input {adc.input} of the converter at 0x{adc.address:02x}"
         found = []
@@ -151,11 +151,11 @@ class Pyranometer:
             )
         return tuple(found)
 
-    def _look(self) -> None:
-        """See now and then whether both inputs float; each time while they do."""
+    def _check_pins(self) -> None:
+        """Measure every ``_CHECK_EVERY_S`` whether both inputs float; at each read while they do."""
         now_s = self._board.monotonic()
-        if self._pins and (self._floating or self._shorted or now_s >= self._look_at_s):
-            self._look_at_s = now_s + _LOOK_EVERY_S
+        if self._pins and (self._floating or self._shorted or now_s >= self._check_at_s):
+            self._check_at_s = now_s + _CHECK_EVERY_S
             volts = tuple(pin.convert().volts for pin in self._pins)
             lowest, highest = FLOATING_V
             self._floating = volts if all(lowest <= pin_v <= highest for pin_v in volts) else ()

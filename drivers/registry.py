@@ -1,8 +1,8 @@
 """The drivers by name: those built in, and those of installed packages.
 
 A package offers drivers through the entry point group ``fieldgate.drivers``: name = a module with ``TYPE``.
-A module is loaded when its driver is asked for. A package can't take a built-in driver's name away, and
-whatever is wrong with its code is a BrokenDriverError for those who use it.
+A module is loaded when its driver is requested. A package can't replace a built-in driver, and every fault of
+its code is a BrokenDriverError for the sensors that use it.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class UnknownDriverError(DriverError):
 
 
 class BrokenDriverError(DriverError):
-    """An installed package's driver can't be used; says which package and why."""
+    """An installed package's driver can't be used; the message names the package and the fault."""
 
 
 def driver_names() -> tuple[str, ...]:
-    """Every name ``driver_type`` knows: the built-in drivers', then those of installed packages."""
+    """All names: the built-in drivers', then those of installed packages."""
     return tuple(dict.fromkeys((*DRIVERS, *sorted(entry_points(group=PLUG_INS).names))))
 
 
@@ -70,7 +70,7 @@ def driver_type(name: str) -> DriverType:
 
 
 def plug_in_problems() -> dict[str, str]:
-    """What is wrong with installed packages' drivers, by name; loads them all."""
+    """Faults of installed packages' drivers, by name; loads them all."""
     problems: dict[str, str] = {}
     for entry in entry_points(group=PLUG_INS):
         if entry.name in DRIVERS:
@@ -85,20 +85,20 @@ def plug_in_problems() -> dict[str, str]:
 
 @contextmanager
 def guarded(name: str) -> Iterator[None]:
-    """Turn what a package's code raises into BrokenDriverError; DriverErrors pass, those are meant.
+    """Turn what a package's code raises into BrokenDriverError, except DriverErrors.
 
-    A built-in driver's defects stay what they are.
+    Defects of built-in drivers are raised as they are.
     """
     try:
         yield
     except DriverError:
         raise
-    # The code is anybody's, and a mast must not stop because a package it may not even use is broken.
+    # Third-party code: a mast must not stop because of a package it may not even use.
     except (Exception, SystemExit) as error:
         if name in DRIVERS:
             raise
-        said = f"{type(error).__name__}: {error}".rstrip(": ")
-        raise BrokenDriverError(f"driver {name!r} is broken: {said}") from error
+        why = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise BrokenDriverError(f"driver {name!r} is broken: {why}") from error
 
 
 def _built_in(module: str) -> DriverType:

@@ -1,7 +1,7 @@
 """Sensirion SCD4x CO2 sensor through Adafruit's library; it measures every 5 s by itself.
 
-Its signal is the number of CO2 molecules, so it needs the air's pressure to tell ppm: from a barometer of
-ours (``pressure_from``), else from the elevation. A temperature offset that somebody has set is left alone.
+Its signal is the number of CO2 molecules, so ppm depend on the air's pressure: from a barometer of this mast
+(``pressure_from``), else from the elevation. A temperature offset set in the sensor stays.
 
 Source: Sensirion SCD4x datasheet, version 1.7.
 """
@@ -52,7 +52,7 @@ _MAX_AGE_S: Final = 1.5 * PERIOD_S
 """The sensor's own clock drifts against ours, so now and then a read finds nothing new; twice is a fault."""
 _FIRST_TIMEOUT_S: Final = PERIOD_S + 1.0
 _SILENT_S: Final = 4 * PERIOD_S
-"""A sensor that lost its supply for a moment is idle and says nothing new: it is started again."""
+"""A sensor that lost its supply for a moment is idle without new data: it is started again."""
 _LOWEST_HPA: Final = 700
 _HIGHEST_HPA: Final = 1200
 _HIGHEST_M: Final = 3000
@@ -68,7 +68,7 @@ CHANNELS: Final[dict[Variant, Channel]] = {
 
 @dataclass(frozen=True, slots=True)
 class Scd4xOptions:
-    """Which sensor it is, and what it should know of its place and its own calibration."""
+    """The sensor's variant, and the settings of its compensation and self-calibration."""
 
     address: Annotated[int, Ge(0x08), Le(0x77), Meaning("I2C address; the sensor has only one")] = 0x62
     variant: Annotated[Variant, Meaning("decides range and accuracy")] = "SCD41"
@@ -110,11 +110,11 @@ class Scd4x:
         self._description: dict[str, str | float | bool] = {}
 
     def start(self) -> None:
-        """Find the sensor, tell it what it should know, start it; takes half a second. Raises BoardError."""
+        """Find, configure and start the sensor; takes half a second. Raises BoardError."""
         adafruit_scd4x = quiet_import("adafruit_scd4x", INSTALL)
         try:
             sensor = adafruit_scd4x.SCD4X(self._board.i2c(), self._options.address)
-            self._description = self._settle(sensor)
+            self._description = self._configure(sensor)
             sensor.start_periodic_measurement()
         except (ValueError, OSError, RuntimeError) as error:
             raise BoardError(
@@ -137,7 +137,7 @@ class Scd4x:
         """The latest conversion, waiting for the first one. Raises ReadError, ChecksumError."""
         if self._sensor is None:
             raise ReadError("the SCD4x isn't started")
-        self._tell_pressure()
+        self._send_pressure()
         fresh = self._fetch() if self._word is not None else self._first()
         now = self._board.monotonic()
         if fresh is not None:
@@ -160,31 +160,31 @@ class Scd4x:
                 return
 
     def description(self) -> dict[str, str | float | bool]:
-        """Serial number, variant, self-calibration and the altitude (m) it counts with, at ``start``."""
+        """Serial number, variant, self-calibration and the altitude (m) it compensates for, at ``start``."""
         return dict(self._description)
 
-    def _settle(self, sensor: Any) -> dict[str, str | float | bool]:
-        """Tell an idle sensor what it should know; what it says of itself then."""
-        said: dict[str, str | float | bool] = {"serial": bytes(sensor.serial_number).hex()}
+    def _configure(self, sensor: Any) -> dict[str, str | float | bool]:
+        """Configure an idle sensor; its properties afterwards."""
+        found: dict[str, str | float | bool] = {"serial": bytes(sensor.serial_number).hex()}
         variant = _variant(sensor)
         if variant is not None:
-            said["variant"] = variant
+            found["variant"] = variant
             if variant != self._options.variant:
                 log.warning("event=scd4x.variant configured=%s found=%s", self._options.variant, variant)
         wanted = self._options.self_calibration
         enabled = bool(sensor.self_calibration_enabled)
         if wanted is not None and wanted != enabled:
-            # It forgets without this, and its EEPROM takes 2,000 writes: so once, not at each start.
+            # Else it is lost with the supply; the EEPROM endures 2,000 writes: so once, not at each start.
             sensor.self_calibration_enabled = wanted
             sensor.persist_settings()
             log.warning("event=scd4x.self_calibration enabled=%s", wanted)
             enabled = bool(sensor.self_calibration_enabled)
-        said["self_calibration"] = enabled
+        found["self_calibration"] = enabled
         altitude = self._options.elevation_m
         if altitude is not None and 0 <= altitude <= _HIGHEST_M:
             sensor.altitude = round(altitude)
-        said["altitude_m"] = float(sensor.altitude)
-        return said
+        found["altitude_m"] = float(sensor.altitude)
+        return found
 
     def _start_again(self) -> None:
         log.warning("event=scd4x.start_again silent_s=%g", self._board.monotonic() - self._word_at)
@@ -195,7 +195,7 @@ class Scd4x:
             self._word_at = self._board.monotonic()
             raise ReadError(str(error)) from error
 
-    def _tell_pressure(self) -> None:
+    def _send_pressure(self) -> None:
         hpa = self._wanted_hpa
         if hpa is None or hpa == self._set_hpa:
             return
@@ -229,7 +229,7 @@ class Scd4x:
 
 
 def _variant(sensor: Any) -> str | None:
-    """What the chip calls itself; None where library or chip are too old to tell."""
+    """The chip's own variant; None where library or chip are too old to report it."""
     try:
         name = getattr(sensor, "sensor_variant_name", None)
     except RuntimeError:
@@ -243,7 +243,7 @@ def scd4x_channels(options: Scd4xOptions) -> tuple[Channel, ...]:
 
 
 def claims(options: Scd4xOptions) -> tuple[Claim, ...]:
-    """The address; the chip shares it with nobody."""
+    """The address, for this chip alone."""
     return (Claim(f"I2C address 0x{options.address:02x}", ("address",)),)
 
 
@@ -262,7 +262,7 @@ def settle(options: Scd4xOptions, site: Located | None) -> Scd4xOptions:
 
 
 def concerns(options: Scd4xOptions, nameplate: Nameplate) -> Iterator[Concern]:
-    """Another variant on the type plate; no pressure to count with."""
+    """Another variant in the model's name; no source of pressure."""
     model = (nameplate.model or "").upper()
     other = next((name for name in CHANNELS if name in model and name != options.variant), None)
     if other is not None:
@@ -272,7 +272,7 @@ def concerns(options: Scd4xOptions, nameplate: Nameplate) -> Iterator[Concern]:
     if options.elevation_m is None:
         yield Concern(
             ("driver",),
-            "nothing tells it the air's pressure: set pressure_from, or elevation_m in [gateway]",
+            "it has no source of the air's pressure: set pressure_from, or elevation_m in [gateway]",
         )
     elif not 0 <= options.elevation_m <= _HIGHEST_M:
         yield Concern(

@@ -76,7 +76,7 @@ class PiBoard:
         return gpio_library()
 
     def count_edges(self, pin: int) -> EdgeCounter:
-        """Count a pin's falling edges as the board's option says. Raises BoardError."""
+        """Count a pin's falling edges by the board's option ``counting``. Raises BoardError."""
         if self._counting != "rpi-gpio":
             try:
                 return ChipCounter(self._kernel, pin)

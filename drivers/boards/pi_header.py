@@ -18,10 +18,10 @@ PLACES: Final = 40
 I2C_PINS: Final = {2: "SDA", 3: "SCL"}
 """The bus that sensors with an I2C address hang on."""
 
-SPOKEN_FOR: Final = {
+RESERVED: Final = {
     0: "the EEPROM of add-on boards (ID_SD)",
     1: "the EEPROM of add-on boards (ID_SC)",
     14: "the serial console (TXD)",
     15: "the serial console (RXD)",
 }
-"""Pins that the Pi itself uses unless it is told not to, and what for."""
+"""Pins that the Pi itself uses by default, and what for."""

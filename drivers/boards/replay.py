@@ -1,7 +1,7 @@
 """A mast from a CSV file: a row holds for the period that begins at its timestamp; event time is the file's.
 
-A cell that is empty or ``NaN`` is a value the logger hadn't, and so are rows left out: the sensor doesn't
-answer then, and a cup's pulses count as lost, so that a gap is never read as calm.
+A cell that is empty or ``NaN`` is a missing value, and so are rows left out: the sensor doesn't answer then,
+and a cup's pulses count as lost, so that a gap is never read as a calm.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class ReplayColumn:
 class ReplayOptions:
     """The file, its columns by sensor or ``sensor.quantity``, and the speed over real time it may reach.
 
-    Timestamps (``timestamp_column``, the first one unless named) are RFC 3339. For those without a zone
-    ``utc_offset_h`` says theirs.
+    Timestamps (``timestamp_column``, the first one unless named) are RFC 3339; ``utc_offset_h`` is the zone
+    of those without one.
     """
 
     file: Annotated[str, Meaning("the CSV file; a relative path starts at this file's directory")]
@@ -106,7 +106,7 @@ class RecordedEnvironment:
         return None if math.isnan(value) else value
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
-        """Only channels whose columns were read at the start. Raises BoardError for others."""
+        """Accepts only channels whose columns were read at the start. Raises BoardError for others."""
         unread = [
             name
             for sensor in sensors
@@ -151,7 +151,7 @@ def channel_columns(options: ReplayOptions, sensors: Sequence[FittedSensor]) -> 
 
 
 def check_header(path: Path, options: ReplayOptions, columns: Mapping[str, ReplayColumn]) -> None:
-    """Raise BoardError where a file hasn't the columns that are wanted. Reads its first line only."""
+    """Raise BoardError where a file lacks one of the columns. Reads its first line only."""
     with _rows(path) as rows:
         _header(str(path), rows, options, columns)
 
@@ -180,7 +180,7 @@ def _rows(path: Path) -> Iterator[CsvRows]:
 def _header(
     path: str, rows: CsvRows, options: ReplayOptions, columns: Mapping[str, ReplayColumn]
 ) -> tuple[list[str], int, list[int]]:
-    """The first line, where the times stand in it, and where each of the columns."""
+    """The first line, the position of the times in it, and that of each column."""
     header = [name.strip() for name in next(rows, [])]
     if not header:
         raise BoardError(f"{path}: line 1: no header")
@@ -242,7 +242,7 @@ def _figure(cell: str, column: ReplayColumn, where: str) -> float:
         figure = float(text)
     except ValueError as error:
         raise BoardError(f"{where}: column {column.column!r}: {cell!r} is no number") from error
-    # NaN is a value the logger hadn't. A finite figure may be infinite once it is scaled.
+    # NaN is a missing value. A finite figure may be infinite once it is scaled.
     value = column.scale * figure + column.offset
     if math.isinf(figure) or not (math.isfinite(value) or math.isnan(figure)):
         raise BoardError(

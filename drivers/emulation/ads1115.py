@@ -15,7 +15,7 @@ _MUX_SETTINGS: Final[Mapping[int | str, int]] = {
 }  # fmt: skip
 _MUX_PINS: Final = ((0, 1), (0, 3), (1, 3), (2, 3), (0,), (1,), (2,), (3,))
 FLOATING_V: Final = 0.57
-"""Where a pin comes to rest that nothing drives: what users of the chip report."""
+"""The voltage of a pin that nothing drives, as users of the chip report."""
 _FULL_SCALE_V: Final = (6.144, 4.096, 2.048, 1.024, 0.512, 0.256, 0.256, 0.256)
 
 Volts = Callable[[], float | None]
@@ -32,7 +32,7 @@ class EmulatedAds1115:
 
     Conversions end at once. A dead sensor's input answers no conversion request, so that a driver notices.
     ``open_pins`` are those whose wire is broken: they float, whatever is wired to them. So do ``loose`` ones
-    while what is said of them is true.
+    while their function returns True.
     """
 
     def __init__(self, inputs: Mapping[int | str, Volts]) -> None:
@@ -42,7 +42,7 @@ class EmulatedAds1115:
         self.brown_out()
 
     def brown_out(self) -> None:
-        """Start anew, as after a moment without supply: every register as at power-up."""
+        """Reset every register, as after a moment without supply."""
         self._registers = [0, _POWER_UP_CONFIG, 0x8000, 0x7FFF]
         self._pointer = _CONVERSION
 

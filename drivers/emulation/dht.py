@@ -40,9 +40,9 @@ def frame_edges(frame: bytes) -> array[int]:
 
 
 class EmulatedDht11:
-    """The sensor: each request gives the conversion begun by the one before and begins the next.
+    """The sensor: each request reads the conversion begun by the one before and begins the next.
 
-    The first request gives the conversion of power-up. Without air the line stays silent.
+    The first request reads the conversion of power-up. Without air the line stays silent.
     """
 
     def __init__(self, power_up: Air | None, air: Callable[[], Air | None]) -> None:

@@ -146,7 +146,7 @@ class Faults:
         return faulty
 
     def errs(self, sensor: str, time_ns: int) -> bool:
-        """Whether what a data line says at an instant arrives with an error."""
+        """Whether a frame on a data line at an instant arrives with an error."""
         chance = _chance(f"{sensor} errs", time_ns - self._start_ns)
         return any(chance < fault.strength() for fault in self._of(sensor, ("bit-errors",), time_ns))
 
@@ -180,7 +180,7 @@ class Faults:
         return (time_ns - self._start_ns) / SECOND_NS - fault.after_s
 
     def _spikes(self, position: int, fault: Fault, time_ns: int) -> bool:
-        """Whether a spike has become due since the last one; only its sensor's one reader asks."""
+        """Whether a spike has become due since the last call; one thread calls this for a sensor."""
         into_s = self._into_s(fault, time_ns)
         if into_s < 0 or not fault.present:
             return False

@@ -10,7 +10,7 @@ from drivers.interface import BoardError
 
 
 class EmulatedGpio:
-    """Input pins whose falling edges a world makes. Constants have RPi.GPIO's values."""
+    """Input pins whose falling edges the board makes. Constants have RPi.GPIO's values."""
 
     BCM: Any = 11
     IN: Any = 1
@@ -65,17 +65,17 @@ class EmulatedGpio:
         return 0 if channel in self._low else 1
 
     def cleanup(self, channel: int) -> None:
-        """Give the pin back."""
+        """Release the pin."""
         with self._lock:
             self._callbacks.pop(channel, None)
             self._inputs.discard(channel)
 
     def losses(self, channel: int) -> int:
-        """How often the world knew nothing of this pin's edges."""
+        """How often this pin's edges were unknown."""
         return self._losses.get(channel, 0)
 
     def fall(self, channel: int, times: int) -> None:
-        """Make edges: each calls back, if anyone listens."""
+        """Make edges: each calls the pin's callback, if there is one."""
         with self._lock:
             callback = self._callbacks.get(channel)
         if callback is not None:

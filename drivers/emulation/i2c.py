@@ -21,11 +21,11 @@ class EmulatedI2c:
         self._devices = dict(devices)
 
     def try_lock(self) -> bool:
-        """Take the bus, if it is free."""
+        """Lock the bus, if it is free."""
         return self._lock.acquire(blocking=False)
 
     def unlock(self) -> None:
-        """Give the bus back."""
+        """Unlock the bus."""
         self._lock.release()
 
     def writeto(self, address: int, buffer: Any, *, start: int = 0, end: int | None = None) -> None:

@@ -14,8 +14,8 @@ _WHOLE_TOLERANCE: Final = 1e-3
 def pulse_frequency_hz(speed_mps: float, slope: float, offset: float, piece_ns: int) -> float:
     """The frequency in Hz behind a speed (slope in m/s per Hz, offset in m/s) that holds for a piece.
 
-    Zero at and below the offset, where the cup rests. A frequency that gives whole pulses in the piece within
-    rounding is made to do so exactly.
+    Zero at and below the offset, where the cup rests. A frequency whose pulses in the piece are whole within
+    rounding is made exactly so.
     """
     frequency_hz = (speed_mps - offset) / slope
     if frequency_hz <= 0:

@@ -1,6 +1,6 @@
 """A Sensirion SCD4x at the level of its commands (datasheet, section 3).
 
-Unlike the real chip's its first measurement is ready at once: in lock-step nobody could wait 5 s for it.
+Unlike the real chip's its first measurement is ready at once: in lock-step no thread could wait 5 s for it.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class EmulatedScd4x:
     def read(self, count: int) -> bytes:
         """The last command's reply. Raises OSError where there is none."""
         if len(self._reply) < count:
-            raise OSError(121, "the sensor has nothing to say")
+            raise OSError(121, "the sensor has no data")
         return self._reply[:count]
 
     def _new_tick_ns(self) -> int | None:
@@ -148,6 +148,6 @@ class EmulatedScd4x:
         )
 
     def _assumed_hpa(self) -> float:
-        """The pressure it was told, else the standard atmosphere's at its altitude (ISO 2533)."""
-        told = self.settings["pressure_hpa"]
-        return float(told or _STANDARD_HPA * (1 - 2.25577e-5 * self.settings["altitude_m"]) ** 5.25588)
+        """The pressure it was set to, else the standard atmosphere's at its altitude (ISO 2533)."""
+        hpa = self.settings["pressure_hpa"]
+        return float(hpa or _STANDARD_HPA * (1 - 2.25577e-5 * self.settings["altitude_m"]) ** 5.25588)

@@ -1,9 +1,9 @@
 """A clock that moves in lock-step with its samplers.
 
 Event time stands still while any joined sampler works. Once all of them wait, it moves to the earliest
-instant waited for, and what happens in the world on the way (pulses) happens before anyone wakes. So elapsed
-time is exact, and no reading depends on how the threads are scheduled. One lock guards everything; a waiting
-thread makes the step.
+instant waited for, and the pulses in between are made before a sampler wakes. So elapsed time is exact, and
+no reading depends on how the threads are scheduled. One lock guards everything; a waiting thread makes the
+step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 Crossing = Callable[[int, int], None]
-"""Told (t0, t1) before event time moves across [t0, t1)."""
+"""Called with (t0, t1) before event time moves across [t0, t1)."""
 
 
 class SteppedClock:
@@ -55,7 +55,7 @@ class SteppedClock:
 
     @property
     def ended(self) -> bool:
-        """True once the world is over and every sampler has left."""
+        """True once the environment has ended and every sampler has left."""
         with self._changed:
             over = self._end_ns is not None and (self._refused or self._event_ns >= self._end_ns)
             return over and self._joined == 0
@@ -65,7 +65,7 @@ class SteppedClock:
         return self._event_ns
 
     def offset_ns(self) -> int:
-        """Event time at the start, whence ``monotonic`` counts: nobody sets this clock."""
+        """Event time at the start, where ``monotonic`` is 0; constant, as this clock is never set."""
         return self._start_ns
 
     def monotonic(self) -> float:
@@ -84,7 +84,7 @@ class SteppedClock:
             self._changed.notify_all()
 
     def covers(self, start_ns: int, end_ns: int) -> bool:
-        """Whether the world has all of [start_ns, end_ns)."""
+        """Whether the environment has all of [start_ns, end_ns)."""
         if self._end_ns is None or end_ns <= self._end_ns:
             return True
         self._refused = True
@@ -95,7 +95,7 @@ class SteppedClock:
     ) -> bool:
         """Block until event time has come.
 
-        False when stopped, at once beyond the world's end, and once ``unless`` is set.
+        False when stopped, at once beyond the environment's end, and once ``unless`` is set.
         """
         with self._changed:
             if not self.covers(time_ns, time_ns):
@@ -105,7 +105,7 @@ class SteppedClock:
             return time_ns <= self._event_ns and not self._stopped
 
     def wake(self) -> None:
-        """Let every waiter look at its ``unless``."""
+        """Make every waiter check its ``unless``."""
         with self._changed:
             self._changed.notify_all()
 
@@ -116,19 +116,21 @@ class SteppedClock:
             self._changed.notify_all()
 
     def _await_release(self, time_ns: int, unless: threading.Event | None) -> None:
-        me = object()
-        self._waiting[me] = time_ns
+        waiter = object()
+        self._waiting[waiter] = time_ns
         if self._pacing:
             # This instant may be earlier than the one paced for.
             self._changed.notify_all()
         try:
-            while me in self._waiting and not self._stopped and not (unless is not None and unless.is_set()):
+            while (
+                waiter in self._waiting and not self._stopped and not (unless is not None and unless.is_set())
+            ):
                 if self._pacing or len(self._waiting) < self._joined:
                     self._changed.wait()
                 else:
                     self._pace_or_step()
         finally:
-            self._waiting.pop(me, None)
+            self._waiting.pop(waiter, None)
 
     def _pace_or_step(self) -> None:
         target_ns = min(self._waiting.values())
@@ -142,8 +144,8 @@ class SteppedClock:
             return
         self._crossing(self._event_ns, target_ns)
         self._event_ns = target_ns
-        for waiter in [waiter for waiter, until_ns in self._waiting.items() if until_ns <= target_ns]:
-            del self._waiting[waiter]
+        for released in [each for each, until_ns in self._waiting.items() if until_ns <= target_ns]:
+            del self._waiting[released]
         self._changed.notify_all()
 
     def _delay_s(self, target_ns: int) -> float:

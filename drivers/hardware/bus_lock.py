@@ -1,4 +1,4 @@
-"""Turns at what several sensors share: a bus, a chip. Nobody waits for ever behind a thread that hangs."""
+"""Locks of what several sensors share, a bus or a chip: no thread waits for ever behind one that hangs."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from typing import Final
 
 from drivers.interface import I2cBus
 
-LONGEST_TURN_S: Final = 2.0
-"""The Pi's I2C controller gives a stuck transaction up after a second; all others take milliseconds."""
+LONGEST_HOLD_S: Final = 2.0
+"""The Pi's I2C controller aborts a stuck transaction after a second; all others take milliseconds."""
 
 
-class Turns:
-    """A lock that is refused, not waited for, once the one who has it keeps it too long. Any thread."""
+class TimedLock:
+    """A lock that is refused once its holder keeps it too long. Any thread."""
 
-    def __init__(self, longest_s: float = LONGEST_TURN_S) -> None:
+    def __init__(self, longest_s: float = LONGEST_HOLD_S) -> None:
         self._longest_s = longest_s
         self._lock = threading.Lock()
-        # Infinite while nobody has it, and until the one who has just taken it says when.
-        self._taken_at = math.inf
+        # Infinite while it is free, and until its new holder has set it.
+        self._acquired_s = math.inf
 
-    def take(self) -> bool:
-        """Wait for one's turn; False where the holder has had it for ``longest_s`` of real time."""
-        patience_s = self._taken_at + self._longest_s - time.monotonic()
-        if not self._lock.acquire(timeout=min(max(patience_s, 0.0), self._longest_s)):
+    def acquire(self) -> bool:
+        """Wait for the lock; False where its holder has had it for ``longest_s`` of real time."""
+        timeout_s = self._acquired_s + self._longest_s - time.monotonic()
+        if not self._lock.acquire(timeout=min(max(timeout_s, 0.0), self._longest_s)):
             return False
-        self._taken_at = time.monotonic()
+        self._acquired_s = time.monotonic()
         return True
 
-    def give(self) -> None:
-        """End one's turn."""
-        self._taken_at = math.inf
+    def release(self) -> None:
+        """Release the lock."""
+        self._acquired_s = math.inf
         self._lock.release()
 
 
 class SharedI2c:
-    """An I2C bus whose users take turns; one that hangs in a transaction costs the others an OSError each.
+    """An I2C bus under a TimedLock; a transaction that hangs costs the other sensors an OSError each.
 
     Adafruit's drivers spin on ``try_lock`` until it is True: behind a hung thread they would use up the
     processor, so it blocks here and raises.
     """
 
     def __init__(self, bus: I2cBus) -> None:
-        self._turns = Turns()
+        self._lock = TimedLock()
         self.writeto = bus.writeto
         self.readfrom_into = bus.readfrom_into
         self.writeto_then_readfrom = bus.writeto_then_readfrom
 
     def try_lock(self) -> bool:
         """Wait for the bus. Raises OSError (EBUSY) where another sensor's transaction doesn't end."""
-        if not self._turns.take():
+        if not self._lock.acquire():
             raise OSError(errno.EBUSY, "the I2C bus is held by another sensor's transaction that doesn't end")
         return True
 
     def unlock(self) -> None:
-        """Give the bus back."""
-        self._turns.give()
+        """Release the bus."""
+        self._lock.release()

@@ -1,7 +1,7 @@
 """A DHT's data line on real pins: durations from a process that times it (``dht_process.py``).
 
-The process is started once, with the sensor. One that hangs or dies is ended and started again, the reading
-under way is a ReadError. A request and its answer never get out of step: after a failure the pipes are new.
+The process is started once, with the sensor. One that hangs or dies is ended and started again; the reading
+under way is a ReadError. After a failure the pipes are new, so requests and answers always match.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REMEDY: Final = "the DHT11 needs a Raspberry Pi's header and fieldgate's extra 
 
 
 def environment(source: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """What the process is started with: it finds this package where this program did.
+    """The process's environment: it imports this package from where this program did.
 
     An installed one is found anyway, and its directory must not stand before the standard library's.
     """
@@ -54,7 +54,7 @@ class DhtLine:
         self._monotonic = monotonic
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = float("-inf")
-        self._heard = b""
+        self._received = b""
 
     @property
     def pid(self) -> int | None:
@@ -65,7 +65,7 @@ class DhtLine:
         """Start the process. Raises BoardError where it can't reach the pin."""
         self.close()
         self._started_s = self._monotonic()
-        self._heard = b""
+        self._received = b""
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "drivers.hardware.dht_process", f"D{self._pin}"],
@@ -78,15 +78,15 @@ class DhtLine:
         except OSError as error:
             raise BoardError(f"the process that times the DHT11's line can't be started: {error}") from error
         try:
-            word, told = self._answer(START_S)
+            word, rest = self._answer(START_S)
         except ReadError as error:
             raise BoardError(f"{error}: {_REMEDY}") from error
         if word != "ready":
             self.close()
-            raise BoardError(f"pin {self._pin} can't be opened ({told}): {_REMEDY}")
+            raise BoardError(f"pin {self._pin} can't be opened ({rest}): {_REMEDY}")
 
     def edges(self) -> array[int]:
-        """Ask the sensor; the line's durations in µs, starting low. Raises ReadError, BoardError."""
+        """Request a conversion; the line's durations in µs, starting low. Raises ReadError, BoardError."""
         if self._process is None:
             wait_s = self._started_s + _RESTART_AFTER_S - self._monotonic()
             if wait_s > 0:
@@ -94,15 +94,15 @@ class DhtLine:
             self.open()
             _log.warning("event=dht.restarted pin=%d pid=%s", self._pin, self.pid)
         self._request()
-        word, told = self._answer(self._answer_s)
+        word, rest = self._answer(self._answer_s)
         if word == "edges":
             try:
-                return array("H", map(int, told.split()))
+                return array("H", map(int, rest.split()))
             except (ValueError, OverflowError) as error:
-                raise self._failed(f"says {told[:40]!r}") from error
+                raise self._failed(f"answers {rest[:40]!r}") from error
         if word == "error":
-            raise ReadError(f"pin {self._pin} can't be read: {told}")
-        raise self._failed(f"says {word[:40]!r}")
+            raise ReadError(f"pin {self._pin} can't be read: {rest}")
+        raise self._failed(f"answers {word[:40]!r}")
 
     def close(self) -> None:
         """End the process; safe to call twice."""
@@ -132,22 +132,22 @@ class DhtLine:
         deadline_s = time.monotonic() + timeout_s
         poll = select.poll()
         poll.register(process.stdout, select.POLLIN)
-        while b"\n" not in self._heard:
+        while b"\n" not in self._received:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 or not poll.poll(left_s * 1000):
                 raise self._failed(f"hasn't answered for {timeout_s:g} s")
-            heard = os.read(process.stdout.fileno(), _LONGEST_ANSWER)
-            if not heard:
+            received = os.read(process.stdout.fileno(), _LONGEST_ANSWER)
+            if not received:
                 raise self._failed("has died")
-            self._heard += heard
-            if len(self._heard) > _LONGEST_ANSWER:
-                raise self._failed("says too much")
-        line, _, self._heard = self._heard.partition(b"\n")
-        word, _, told = line.decode(errors="replace").partition(" ")
-        return word, told
+            self._received += received
+            if len(self._received) > _LONGEST_ANSWER:
+                raise self._failed("answers too much")
+        line, _, self._received = self._received.partition(b"\n")
+        word, _, rest = line.decode(errors="replace").partition(" ")
+        return word, rest
 
     def _failed(self, what: str) -> ReadError:
-        """End a process that can't be relied on any more."""
+        """End a process that has failed."""
         if self._process is not None:
             self._process.kill()
         self.close()

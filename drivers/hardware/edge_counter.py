@@ -1,9 +1,8 @@
 """Falling edges counted through the RPi.GPIO interface: one callback for each, from the library's own thread.
 
-RPi.GPIO 0.7.1 and rpi-lgpio 0.6 say neither when an edge came nor whether one was lost (lgpio's callbacks
-carry the kernel's time, rpi-lgpio drops it), so a pin counted in this way can't notice its own losses. No
-debounce is asked for: a Hall switch doesn't bounce, and rpi-lgpio's ``bouncetime`` holds back whole trains of
-quick pulses.
+RPi.GPIO 0.7.1 and rpi-lgpio 0.6 report neither when an edge came nor whether one was lost (lgpio's callbacks
+have the kernel's time, rpi-lgpio drops it), so lost edges go unnoticed. Debouncing is off: a Hall switch
+doesn't bounce, and rpi-lgpio's ``bouncetime`` suppresses whole trains of quick pulses.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from drivers.interface import BoardError, CountsLosses, Edges, Gpio, ReadError
 
 
 class CallbackCounter:
-    """Counts one pin by callbacks. The count only grows; what is taken is the difference of two snapshots.
+    """Counts one pin by callbacks. The count only grows; ``take`` returns the difference of two snapshots.
 
-    A count that were reset after it is read would lose the edge that comes between the two. ``errors`` are
-    what the library raises beside RuntimeError, ValueError and OSError.
+    Resetting the count after reading it would lose an edge between the two. ``errors`` are what the library
+    raises beside RuntimeError, ValueError and OSError.
     """
 
-    means = "RPi.GPIO callbacks"
+    method = "RPi.GPIO callbacks"
 
     def __init__(self, gpio: Gpio, pin: int, errors: tuple[type[Exception], ...] = ()) -> None:
         """Claim the pin. Raises BoardError."""
@@ -34,7 +33,7 @@ class CallbackCounter:
             gpio.setup(pin, gpio.IN, pull_up_down=gpio.PUD_UP)
             gpio.add_event_detect(pin, gpio.FALLING, callback=self._count_edge)
         except self._errors as error:
-            self._give_back(gpio)
+            self._release(gpio)
             raise BoardError(
                 f"BCM pin {pin} can't be watched for edges ({error}): on kernels from 6.6 on and on a Pi 5 "
                 "RPi.GPIO fails so, install fieldgate's extra 'pi' (rpi-lgpio) in its place; else another "
@@ -59,19 +58,19 @@ class CallbackCounter:
     def is_high(self) -> bool:
         """The pin's level now. Raises ReadError."""
         if self._gpio is None:
-            raise ReadError(f"BCM pin {self._pin} has been given back")
+            raise ReadError(f"BCM pin {self._pin} has been released")
         try:
             return bool(self._gpio.input(self._pin))
         except self._errors as error:
             raise ReadError(f"the level of BCM pin {self._pin} can't be read ({error})") from error
 
     def close(self) -> None:
-        """Give the pin back."""
+        """Release the pin."""
         gpio, self._gpio = self._gpio, None
         if gpio is not None:
-            self._give_back(gpio)
+            self._release(gpio)
 
-    def _give_back(self, gpio: Gpio) -> None:
+    def _release(self, gpio: Gpio) -> None:
         # A library that never had the pin complains; there is nothing left to do about it.
         with suppress(*self._errors):
             gpio.remove_event_detect(self._pin)

@@ -1,11 +1,11 @@
 """Falling edges counted by the kernel: its GPIO character device, second version (Linux 5.10 and later).
 
-Two counts stand for a line. Its interrupt's (``/sys/kernel/irq``) grows with each edge the hardware reports.
-The interrupt's thread numbers edges (``line_seqno``) and puts them with their time into a buffer of at most
-1,024 events, which drops its oldest when it is full; edges that come before the thread has run are one event.
-So the interrupt's count is the count, or else the newest event's number: nothing runs for an edge in this
-process, and what was dropped or merged is counted all the same. Where the two drift apart, edges came closer
-than the kernel can tell apart. An edge that raised no interrupt is in neither.
+A line has two counts. Its interrupt's (``/sys/kernel/irq``) grows with each edge the hardware reports. The
+interrupt's thread numbers edges (``line_seqno``) and puts them with their time into a buffer of at most 1,024
+events, which drops its oldest when it is full; edges that come before the thread has run are one event. So
+the pulse count is the interrupt's count, or else the newest event's number: nothing runs for an edge in this
+process, and dropped or merged events are counted all the same. Where the two counts drift apart, edges came
+closer than the kernel can separate. An edge that raised no interrupt is in neither.
 
 Source: linux/gpio.h, drivers/gpio/gpiolib-cdev.c and kernel/irq/irqdesc.c of Linux 6.12; layouts and files
 are the kernel's promise to programs. Tried on such a kernel with its GPIO simulator, not on a Pi.
@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from drivers.interface import BoardError, Edges, ReadError
 
 HEADER_LABELS: Final = ("pinctrl-bcm2835", "pinctrl-bcm2711", "pinctrl-rp1")
-"""What the chip with the header's pins is called: up to Pi 3 and Zero, Pi 4, Pi 5. Its lines are BCM pins."""
+"""Labels of the chip with the header's pins: up to Pi 3 and Zero, Pi 4, Pi 5. Its lines are BCM pins."""
 
 CHIPINFO: Final = struct.Struct("32s32sI")
 LINE_INFO: Final = struct.Struct("32s32sIIQ160s4I")
@@ -80,10 +80,10 @@ class Kernel(Protocol):
         """Events, as many as there are and fit; never waits. Raises BlockingIOError for none, OSError."""
 
     def close(self, fd: int) -> None:
-        """Give it back."""
+        """Close it."""
 
     def interrupt(self, consumer: str) -> int | None:
-        """The interrupt that a consumer's line has; None where this kernel doesn't tell."""
+        """The interrupt that a consumer's line has; None where this kernel doesn't show it."""
 
     def interrupts(self, number: int) -> list[int]:
         """How often each processor has taken an interrupt. Raises OSError, ValueError."""
@@ -101,7 +101,7 @@ class LinuxKernel:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def ioctl(self, fd: int, request: int, argument: bytearray) -> None:
-        """Ask; a line that is answered doesn't block when it is read."""
+        """One request; a line that it returns doesn't block when it is read."""
         fcntl.ioctl(fd, request, argument, True)
         if request == GET_LINE:
             os.set_blocking(LINE_REQUEST.unpack(argument)[-1], False)
@@ -156,7 +156,7 @@ class ChipCounter:
                 self._interrupt = None
 
     @property
-    def means(self) -> str:
+    def method(self) -> str:
         """Which of the two counts is there."""
         return "the kernel's edge numbers" if self._interrupt is None else "the kernel's interrupt count"
 
@@ -228,7 +228,7 @@ class ChipCounter:
     def is_high(self) -> bool:
         """The pin's level now. Raises ReadError."""
         if self._fd is None:
-            raise ReadError(f"BCM pin {self._pin} has been given back")
+            raise ReadError(f"BCM pin {self._pin} has been released")
         values = bytearray(LINE_VALUES.pack(0, 1))
         try:
             self._kernel.ioctl(self._fd, GET_VALUES, values)
@@ -237,7 +237,7 @@ class ChipCounter:
         return bool(LINE_VALUES.unpack(values)[0] & 1)
 
     def close(self) -> None:
-        """Give the pin back."""
+        """Release the pin."""
         fd, self._fd = self._fd, None
         if fd is not None:
             self._kernel.close(fd)

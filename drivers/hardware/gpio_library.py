@@ -1,8 +1,8 @@
 """The library that offers the RPi.GPIO interface here: RPi.GPIO itself, or rpi-lgpio over lgpio.
 
-Importing lgpio has side effects that a daemon can't bear, so this module stands around them. It makes a named
-pipe in the working directory, which fails where that is read-only (a service's ``/``), and with ``LG_WD`` set
-it moves the whole process into that directory (both seen with lgpio 0.2.2.0).
+Importing lgpio has side effects that this module contains. It makes a named pipe in the working directory,
+which fails where that is read-only (a service's ``/``), and with ``LG_WD`` set it changes the process's
+working directory to that one (both seen with lgpio 0.2.2.0).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class SysfsIio:
         self._root = root
 
     def devices(self) -> tuple[IioDevice, ...]:
-        """The devices there are now; none where the kernel has no IIO, or none that may be looked at."""
+        """The devices there are now; none where the kernel has no IIO, or none that is readable."""
         try:
             nodes = sorted(each for each in self._root.iterdir() if each.name.startswith("iio:device"))
         except OSError:
@@ -37,7 +37,7 @@ class SysfsIio:
         return tuple(sorted(each.name for each in (self._root / node).iterdir() if each.is_file()))
 
     def read(self, node: str, attribute: str) -> str:
-        """An attribute's text. Raises OSError with what the kernel's driver says."""
+        """An attribute's text. Raises OSError with the kernel driver's error."""
         descriptor = os.open(self._root / node / attribute, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return os.read(descriptor, _MAX_BYTES).decode("utf-8", "replace").strip()
@@ -45,7 +45,7 @@ class SysfsIio:
             os.close(descriptor)
 
     def _places(self, node: Path) -> tuple[str, ...]:
-        """What tells this device from another of its name: most telling first."""
+        """What distinguishes this device from another of its name, the most stable first."""
         label = self._text(node / "label")
         # …/i2c-1/1-0048/iio:device0: the parent is the chip on its bus.
         chip = node.resolve().parent.name

@@ -1,7 +1,7 @@
 """Imports hardware libraries without letting them write on standard output.
 
-Away from a Raspberry Pi the Adafruit libraries print a warning there, in the middle of what ``--json`` says.
-Drivers import them in threads of their own: what other threads write meanwhile is let through.
+Away from a Raspberry Pi the Adafruit libraries print a warning there, in the middle of ``--json`` output.
+Drivers import them in threads of their own: other threads' output passes meanwhile.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _log = logging.getLogger(__name__)
 _one_at_a_time = threading.Lock()
 
 
-class _Aside:
-    """Keeps what one thread writes, until it is done; in all else it is the stream it stands for."""
+class _Capture:
+    """Captures one thread's output until ``done``; passes everything else to the stream."""
 
     def __init__(self, through: TextIO) -> None:
         self._through = through
         self._thread: int | None = threading.get_ident()
-        self.said = io.StringIO()
+        self.captured = io.StringIO()
 
     def write(self, text: str) -> int:
         mine = threading.get_ident() == self._thread
-        return (self.said if mine else self._through).write(text)
+        return (self.captured if mine else self._through).write(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._through, name)
 
     def done(self) -> None:
-        """Who still holds this writes through it."""
+        """Pass all output from now on: a library may have kept this stream."""
         self._thread = None
 
 
@@ -46,13 +46,13 @@ def quiet_import(module: str, remedy: str) -> ModuleType:
     with _one_at_a_time:
         if module in sys.modules:
             return importlib.import_module(module)
-        aside = _Aside(sys.stdout)
+        capture = _Capture(sys.stdout)
         try:
-            with contextlib.redirect_stdout(cast(TextIO, aside)):
+            with contextlib.redirect_stdout(cast(TextIO, capture)):
                 return importlib.import_module(module)
         except (ImportError, RuntimeError, NotImplementedError, AttributeError, OSError) as error:
             raise BoardError(f"{module} can't be loaded ({error}): {remedy}") from error
         finally:
-            aside.done()
-            if said := aside.said.getvalue().strip():
-                _log.debug("event=driver.import module=%s said=%r", module, said)
+            capture.done()
+            if printed := capture.captured.getvalue().strip():
+                _log.debug("event=driver.import module=%s printed=%r", module, printed)

@@ -12,7 +12,7 @@ _MAX_LINE_BYTES = 1 << 16
 
 
 class TcpLines:
-    """A TCP connection that gives lines; what has come of an unfinished line is kept across a timeout."""
+    """A TCP connection that carries lines; an unfinished line is kept across a timeout."""
 
     def __init__(self, host: str, port: int) -> None:
         """Connect. Raises ReadError."""

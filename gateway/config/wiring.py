@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from drivers.boards.pi import PiOptions
-from drivers.boards.pi_header import I2C_PINS, SPOKEN_FOR
+from drivers.boards.pi_header import I2C_PINS, RESERVED
 from drivers.driver_type import Claim
 from drivers.registry import driver_type
 from gateway.config.model import BoardConfig, SensorConfig
@@ -61,7 +61,7 @@ def check_header(source: Source, board: BoardConfig, sensors: Sequence[SensorCon
     ]
     on_bus = next((sensor.name for _, sensor, claim in claims if claim.part.startswith("I2C address ")), None)
     for key, _, claim in claims:
-        for pin, purpose in SPOKEN_FOR.items():
+        for pin, purpose in RESERVED.items():
             if claim.part == f"BCM pin {pin}":
                 source.warn(key, f"BCM {pin} is the Raspberry Pi's pin for {purpose}: use another one")
         for pin, line in I2C_PINS.items():

@@ -48,15 +48,15 @@ def run(path: Path, board: str, more: str = "") -> str:
 
 
 def test_each_sensor_of_the_config_gets_each_check(tmp_path: Path) -> None:
-    said = run(tmp_path / "gateway.toml", "simulated", 'speed = 1000000\nstart = "2026-03-01T00:00:00Z"')
-    assert re.search(rf"^{2 * len(ON_HARDWARE)} passed", said, re.MULTILINE), said
+    output = run(tmp_path / "gateway.toml", "simulated", 'speed = 1000000\nstart = "2026-03-01T00:00:00Z"')
+    assert re.search(rf"^{2 * len(ON_HARDWARE)} passed", output, re.MULTILINE), output
 
 
 @pytest.mark.skipif(Path("/sys/firmware/devicetree/base/model").exists(), reason="this is a board with pins")
 def test_what_is_not_wired_fails(tmp_path: Path) -> None:
-    said = run(tmp_path / "gateway.toml", "raspberry-pi")
-    failed = re.findall(r"^FAILED \S+\[(\S+)\]", said, re.MULTILINE)
+    output = run(tmp_path / "gateway.toml", "raspberry-pi")
+    failed = re.findall(r"^FAILED \S+\[(\S+)\]", output, re.MULTILINE)
     assert sorted(name for name in failed if name.endswith("-reads_answer_for_every_channel")) == [
         "cup-reads_answer_for_every_channel",
         "gps-reads_answer_for_every_channel",
-    ], said
+    ], output

@@ -156,7 +156,7 @@ class EmulatedSht31:
     def read(self, count: int) -> bytes:
         """The measurement. Raises OSError where there is none."""
         if len(self._reply) < count:
-            raise OSError(121, "the sensor has nothing to say")
+            raise OSError(121, "the sensor has no data")
         return self._reply[:count]
 
 

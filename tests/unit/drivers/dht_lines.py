@@ -31,7 +31,7 @@ def level_changes(
 def polled(changes: Sequence[int], poll_us: int = 1, stalls: Iterable[tuple[int, int]] = ()) -> array[int]:
     """The last 81 durations that polls every ``poll_us`` find.
 
-    In a stall (start, length in µs) nobody looks: a pulse that comes and goes within one is never seen.
+    In a stall (start, length in µs) the line isn't polled: a pulse within one goes unnoticed.
     """
     pauses = sorted(stalls)
     seen: list[int] = []

@@ -150,7 +150,7 @@ class EmulatedKernel:
             del self.taken[closed.pin]
 
     def fall(self, pin: int, times_ns: Iterable[int]) -> None:
-        """Falling edges at these times; nobody numbers them where the pin isn't watched."""
+        """Falling edges at these times; not numbered where the pin isn't watched."""
         line = self.line(pin)
         for time_ns in times_ns if line is not None else ():
             assert line is not None

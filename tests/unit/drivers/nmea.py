@@ -1,4 +1,4 @@
-"""What a GPS receiver says: NMEA 0183 sentences of one second."""
+"""A GPS receiver's output: NMEA 0183 sentences of one second."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _REPLACED: Final = (
 
 
 class PatchedLgpio:
-    """The chip beneath lgpio. ``claims`` tells what was asked of it: kind, pin, edges, bias."""
+    """The chip beneath lgpio. ``claims`` lists the requests: kind, pin, edges, bias."""
 
     def __init__(self, lgpio: Any) -> None:
         self.lgpio = lgpio

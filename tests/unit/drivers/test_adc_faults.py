@@ -340,12 +340,12 @@ def test_the_defaults_cause_no_concern() -> None:
     [
         (
             Bp20Options(AdcOptions(gain="4.096V")),
-            'adc: the sensor gives up to 4.79 V; gain "4.096V" clips it at 99.8 kPa: use "6.144V" or a'
+            'adc: the sensor outputs up to 4.79 V; gain "4.096V" clips it at 99.8 kPa: use "6.144V" or a'
             " divider",
         ),
         (
             Bp20Options(AdcOptions(vdd_v=3.3)),
-            "adc: the sensor gives up to 4.79 V; an input sees no more than the converter's supply (vdd_v),"
+            "adc: the sensor outputs up to 4.79 V; an input sees no more than the converter's supply (vdd_v),"
             " 3.3 V or 82.5 kPa, and is destroyed 0.3 V above it: use a divider",
         ),
         (
@@ -386,7 +386,7 @@ def test_another_sensors_model_has_its_own_slope() -> None:
     [
         (
             PyranometerOptions(slope=800.0),
-            'adc: the sensor gives up to 2.5 V; gain "0.256V" clips it at 205 W/m2: use "4.096V" or a'
+            'adc: the sensor outputs up to 2.5 V; gain "0.256V" clips it at 205 W/m2: use "4.096V" or a'
             " divider",
         ),
         (

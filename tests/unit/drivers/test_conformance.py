@@ -236,21 +236,21 @@ def test_a_good_driver_passes(
 
 
 @pytest.mark.parametrize(
-    ("check", "flawed", "told"),
+    ("check", "flawed", "message"),
     [
-        ("the_type_is_complete", acme(options=Silent), "say what they mean"),
+        ("the_type_is_complete", acme(options=Silent), "without Annotated"),
         ("the_type_is_complete", acme(min_interval_s=0.0), ""),
         ("the_type_is_complete", acme(channels=()), "it measures nothing"),
         ("the_type_is_complete", acme(channels=(TEMPERATURE, TEMPERATURE)), "each quantity once"),
         ("the_type_is_complete", acme(channels=(replace(TEMPERATURE, upper=-40.0),)), "temperature"),
         ("the_type_is_complete", acme(channels=(replace(TEMPERATURE, lower=-math.inf),)), "temperature"),
-        ("what_it_claims_is_told_and_clashes_with_itself", acme(claims=lambda _: ("pin 4",)), ""),
+        ("its_claims_clash_with_themselves", acme(claims=lambda _: ("pin 4",)), ""),
         (
-            "what_it_claims_is_told_and_clashes_with_itself",
+            "its_claims_clash_with_themselves",
             acme(claims=lambda _: (Claim("pin 4", ()),)),
-            "which key",
+            ": no key",
         ),
-        ("its_constructor_touches_nothing", acme(TouchesTheBoard), "asked the board for i2c"),
+        ("its_constructor_touches_nothing", acme(TouchesTheBoard), "used the board's i2c"),
         ("its_constructor_touches_nothing", acme(ReadsTooSoon), "bus"),
         ("its_constructor_touches_nothing", acme(channels=(replace(TEMPERATURE, upper=84.0),)), ""),
         ("reads_answer_for_every_channel", acme(OutOfRange), "85.1"),
@@ -260,15 +260,15 @@ def test_a_good_driver_passes(
         ("it_starts_again_after_a_stop", acme(OnlyOnce), "once is enough"),
         ("it_starts_again_after_a_stop", acme(StopsOnce), "stopped already"),
         ("another_driver_takes_over", acme(KeepsTheChip), "it is another's"),
-        ("an_absent_sensor_is_told", acme(NeverMissesIt), "read a sensor that isn't there"),
-        ("an_absent_sensor_is_told", acme(BareError), "without a word"),
+        ("an_absent_sensor_is_an_error", acme(NeverMissesIt), "read a sensor that isn't there"),
+        ("an_absent_sensor_is_an_error", acme(BareError), "without a message"),
     ],
 )
 def test_each_flaw_is_found(
-    register: Callable[[DriverType], DriverType], check: str, flawed: DriverType, told: str
+    register: Callable[[DriverType], DriverType], check: str, flawed: DriverType, message: str
 ) -> None:
     [chosen] = [each for each in CHECKS if each.__name__ == check]
-    assert told in fails(chosen, register(flawed))
+    assert message in fails(chosen, register(flawed))
 
 
 def test_another_drivers_name_is_none_of_its_own() -> None:

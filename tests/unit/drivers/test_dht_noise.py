@@ -1,4 +1,4 @@
-"""A DHT11's data line as it is heard, through the library's decoder: no wrong value goes unnoticed."""
+"""A DHT11's data line as it is received, through the library's decoder: no wrong value goes unnoticed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def outcome(line: Line, edges: array[int]) -> tuple[float, ...] | type[ReadError
         return ReadError
 
 
-def heard() -> Line:
+def new_line() -> Line:
     return started()[0]
 
 
@@ -44,7 +44,7 @@ def weathers() -> Iterator[tuple[float, float]]:
 
 
 def test_every_temperature_and_every_humidity_decodes_exactly() -> None:
-    line = heard()
+    line = new_line()
     for weather in weathers():
         assert outcome(line, frame_edges(dht11_frame(*weather))) == weather
 
@@ -59,7 +59,7 @@ def test_times_within_the_datasheets_tolerance_decode_exactly(
     frame = dht11_frame(temperature / 10, humidity / 10)
     edges = polled(level_changes(frame, low_us, zero_us, one_us), poll_us)
     assert len(edges) == 81
-    assert outcome(heard(), edges) == (temperature / 10, humidity / 10)
+    assert outcome(new_line(), edges) == (temperature / 10, humidity / 10)
 
 
 @given(*TENTHS, st.lists(st.integers(-15, 15), min_size=81, max_size=81))
@@ -68,7 +68,7 @@ def test_jitter_of_each_pulse_decodes_exactly(temperature: int, humidity: int, j
     late = array("H", (duration + off for duration, off in zip(edges, jitter, strict=True)))
     close = sum(49 <= high <= 53 for high in late[1:80:2])
     expected = (temperature / 10, humidity / 10) if close < 2 else ReadError
-    assert outcome(heard(), late) == expected
+    assert outcome(new_line(), late) == expected
 
 
 @given(*TENTHS, st.integers(0, 39), st.integers(49, 53))
@@ -80,7 +80,7 @@ def test_one_bit_too_close_to_call_is_right_or_a_checksum_error(
     edges[2 * bit + 1] = high_us
     taken = high_us > 51
     expected = (temperature / 10, humidity / 10) if taken == bits_of(frame)[bit] else ChecksumError
-    assert outcome(heard(), edges) == expected
+    assert outcome(new_line(), edges) == expected
 
 
 def test_two_bits_too_close_to_call_are_never_believed() -> None:
@@ -89,10 +89,10 @@ def test_two_bits_too_close_to_call_are_never_believed() -> None:
     edges = frame_edges(frame)
     for bit, high_us in ((3, 49), (19, 53)):
         edges[2 * bit + 1] = high_us
-    assert outcome(heard(), edges) is ReadError
+    assert outcome(new_line(), edges) is ReadError
     # The same two bits, clearly wrong, pass the sum: 36 % and 52 °C.
     clearly = frame_edges(bytes([36, 0, 52, 0, 88]))
-    assert outcome(heard(), clearly) == (52.0, 36.0)
+    assert outcome(new_line(), clearly) == (52.0, 36.0)
 
 
 def test_what_the_checksum_lets_through() -> None:
@@ -103,7 +103,7 @@ def test_what_the_checksum_lets_through() -> None:
         damaged = bytearray(frame)
         for bit in (first, second):
             damaged[bit // 8] ^= 0x80 >> bit % 8
-        got = outcome(heard(), frame_edges(bytes(damaged)))
+        got = outcome(new_line(), frame_edges(bytes(damaged)))
         if isinstance(got, tuple):
             temperature, humidity = got
             assert got != (21.7, 55.0)
@@ -120,7 +120,7 @@ def test_a_poll_that_stalls_never_gives_a_wrong_value() -> None:
     """Another program has the processor for a while, from half a bit's length to a whole frame's."""
     found: Counter[str] = Counter()
     for weather in FRAMES:
-        line = heard()
+        line = new_line()
         changes = level_changes(dht11_frame(*weather))
         for length_us in (30, 60, 100, 150, 400, 4000):
             for start_us in range(0, changes[-1], 97):
@@ -135,12 +135,12 @@ def test_an_edge_too_many_or_too_few_is_never_a_value(weather: tuple[float, floa
     """Then highs are taken for lows; all lows are alike, so the frame is all zeros and its sum is right."""
     edges = frame_edges(dht11_frame(*weather))
     for slipped in (array("H", [80, *edges]), array("H", [*edges[1:], 50])):
-        assert outcome(heard(), slipped) is ReadError
+        assert outcome(new_line(), slipped) is ReadError
     # The newer datasheet's lows are 54 µs: all ones.
     high_lows = frame_edges(dht11_frame(*weather))
     for at in range(0, 81, 2):
         high_lows[at] = 54
-    assert outcome(heard(), array("H", [80, *high_lows])) is ChecksumError
+    assert outcome(new_line(), array("H", [80, *high_lows])) is ChecksumError
 
 
 @pytest.mark.parametrize("missing", range(0, 80, 2))
@@ -150,9 +150,9 @@ def test_a_missing_pulse_is_a_read_error_or_a_checksum_error(missing: int) -> No
         edges = list(frame_edges(dht11_frame(*weather)))
         shorter = [*edges[:missing], sum(edges[missing : missing + 3]), *edges[missing + 3 :]]
         assert len(shorter) == 79
-        assert outcome(heard(), array("H", shorter)) is ReadError
+        assert outcome(new_line(), array("H", shorter)) is ReadError
         # With the response's pulses before it there are 81 again, and the response counts as a bit.
-        assert outcome(heard(), array("H", [80, 80, *shorter])) in (ReadError, ChecksumError)
+        assert outcome(new_line(), array("H", [80, 80, *shorter])) in (ReadError, ChecksumError)
 
 
 @pytest.mark.parametrize(
@@ -161,12 +161,12 @@ def test_a_missing_pulse_is_a_read_error_or_a_checksum_error(missing: int) -> No
     ids=["stuck high", "stuck low", "stuck low for long", "nine", "ten", "79"],
 )
 def test_a_line_without_a_frame_is_a_read_error(edges: list[int]) -> None:
-    assert outcome(heard(), array("H", edges)) is ReadError
+    assert outcome(new_line(), array("H", edges)) is ReadError
 
 
 @pytest.mark.parametrize("duration_us", [0, 1, 27, 50, 51, 52, 70, 65535])
 def test_81_equal_pulses_are_never_a_value(duration_us: int) -> None:
-    assert outcome(heard(), array("H", [duration_us] * 81)) in (ReadError, ChecksumError)
+    assert outcome(new_line(), array("H", [duration_us] * 81)) in (ReadError, ChecksumError)
 
 
 @given(*TENTHS, *TENTHS)
@@ -176,7 +176,7 @@ def test_two_frames_glued_together_are_the_last_one(
     first = level_changes(dht11_frame(other_temperature / 10, other_humidity / 10))
     second = level_changes(dht11_frame(temperature / 10, humidity / 10))
     glued = polled([*first, *(first[-1] + change for change in second)])
-    assert outcome(heard(), glued) == (temperature / 10, humidity / 10)
+    assert outcome(new_line(), glued) == (temperature / 10, humidity / 10)
 
 
 def dht22_frame(temperature_tenths: int, humidity_tenths: int) -> bytes:
@@ -188,11 +188,11 @@ def dht22_frame(temperature_tenths: int, humidity_tenths: int) -> bytes:
 
 def test_a_dht22_gives_nothing_that_passes_for_good_once_it_is_known() -> None:
     """Its frames of 0.4 % of all weathers could be a DHT11's, at a humidity that no DHT11 is made for."""
-    line = heard()
+    line = new_line()
     passed = 0
     for temperature in range(-400, 800, 13):
         for humidity in range(0, 1001, 7):
-            got = outcome(heard(), frame_edges(dht22_frame(temperature, humidity)))
+            got = outcome(new_line(), frame_edges(dht22_frame(temperature, humidity)))
             if isinstance(got, tuple):
                 passed += 1
                 assert got[1] < 4.0
@@ -206,7 +206,7 @@ def test_a_dht22_gives_nothing_that_passes_for_good_once_it_is_known() -> None:
 
 @given(st.lists(st.one_of(st.integers(0, 100), st.integers(0, 65535)), max_size=200))
 def test_any_noise_is_a_driver_error_or_a_whole_frame(durations: list[int]) -> None:
-    line = heard()
+    line = new_line()
     line.answer = array("H", durations)
     try:
         got = values(line.sensor)
@@ -228,7 +228,7 @@ def reasons(line: Line) -> set[tuple[str, ...]]:
 
 
 def test_an_answer_older_than_the_air_takes_to_change_the_sensor_is_warming_up() -> None:
-    line = heard()
+    line = new_line()
     line.answer = frame_edges(dht11_frame(21.7, 55.0))
     for now_s, expected in ((10.0, ()), (20.0, ()), (30.1, ("WARMING_UP",)), (32.1, ())):
         line.now_s = now_s
@@ -236,7 +236,7 @@ def test_an_answer_older_than_the_air_takes_to_change_the_sensor_is_warming_up()
 
 
 def test_priming_makes_an_answer_young() -> None:
-    line = heard()
+    line = new_line()
     line.answer = frame_edges(dht11_frame(21.7, 55.0))
     for minute in range(1, 4):
         line.now_s = 60.0 * minute - 2
@@ -247,7 +247,7 @@ def test_priming_makes_an_answer_young() -> None:
 
 
 def test_a_failed_request_began_a_conversion_too() -> None:
-    line = heard()
+    line = new_line()
     line.now_s = 60.0
     with pytest.raises(ReadError):
         line.sensor.read()
@@ -256,7 +256,7 @@ def test_a_failed_request_began_a_conversion_too() -> None:
     assert reasons(line) == {()}
 
 
-# What the person on the mast is told.
+# Messages for the installer at the mast.
 
 
 @pytest.mark.parametrize(
@@ -265,13 +265,13 @@ def test_a_failed_request_began_a_conversion_too() -> None:
         ([], "the DHT11 on pin 4 doesn't answer (0 of 81 pulses): is it powered"),
         (
             [50] * 40,
-            "the DHT11 on pin 4 is heard badly (A full buffer was not returned. Try again.; 40 of 81",
+            "the DHT11 on pin 4 is received badly (A full buffer was not returned. Try again.; 40 of 81",
         ),
-        ([51] * 81, "the DHT11 on pin 4 is heard badly (the frame is all zeros"),
+        ([51] * 81, "the DHT11 on pin 4 is received badly (the frame is all zeros"),
     ],
 )
 def test_wiring_mistakes_are_named(edges: list[int], words: str) -> None:
-    line = heard()
+    line = new_line()
     assert line.sensor.diagnose() == ()
     assert outcome(line, array("H", edges)) is ReadError
     (sentence,) = line.sensor.diagnose()

@@ -67,7 +67,7 @@ def test_a_sensor_is_read_through_its_process_again_and_again(lines: list[DhtLin
         edges = line.edges()
         assert len(edges) == 81
         # A look takes a microsecond, two looks a round.
-        assert all(abs(heard - own) <= 4 for heard, own in zip(edges, sent, strict=True))
+        assert all(abs(received - own) <= 4 for received, own in zip(edges, sent, strict=True))
     assert line.pid == pid
     line.close()
     assert gone(pid)
@@ -83,7 +83,7 @@ def test_the_driver_on_real_pins_reads_through_it(pins: Path) -> None:
     finally:
         sensor.stop()
     assert [one.value for one in first] == [one.value for one in second] == [21.7, 55.0]
-    # Nobody knows how old a sensor's first answer is.
+    # The age of a sensor's first answer is unknown.
     assert [one.reasons for one in (*first, *second)] == [("WARMING_UP",)] * 2 + [()] * 2
     assert len(list(pins.glob("asked-*"))) == 1
 

@@ -75,11 +75,11 @@ def test_a_spike_is_in_one_reading_only() -> None:
 
 def test_loose_wires_float_and_the_drivers_tell() -> None:
     taken = run([BARO, SUN], [Fault("baro", "open-input", 10, 10), Fault("sun", "open-input", 10, 20)], 40)
-    told = [one.got[0].reasons for one in taken["baro"] if not isinstance(one.got, ReadError)]
-    assert told == [()] * 10 + [("UNDER_RANGE",)] * 10 + [()] * 20
+    reasons = [one.got[0].reasons for one in taken["baro"] if not isinstance(one.got, ReadError)]
+    assert reasons == [()] * 10 + [("UNDER_RANGE",)] * 10 + [()] * 20
     assert taken["baro"][10].value == pytest.approx(0.57 * 21.79 + 10.55, abs=0.005)
-    told = [one.got[0].reasons for one in taken["sun"] if not isinstance(one.got, ReadError)]
-    assert told == [()] * 10 + [("NOISY",)] * 20 + [()] * 10
+    reasons = [one.got[0].reasons for one in taken["sun"] if not isinstance(one.got, ReadError)]
+    assert reasons == [()] * 10 + [("NOISY",)] * 20 + [()] * 10
 
 
 def test_a_flipped_bit_is_a_checksum_error_and_nothing_else_goes_wrong() -> None:

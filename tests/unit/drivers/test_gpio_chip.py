@@ -66,14 +66,14 @@ def test_layouts_are_those_of_the_kernels_header(tmp_path: Path) -> None:
         f"int main(void) {{ {lines} return 0; }}\n"
     )
     subprocess.run(["gcc", "-o", tmp_path / "layout", source], check=True, timeout=60)
-    said = subprocess.run([tmp_path / "layout"], capture_output=True, text=True, check=True, timeout=60)
-    told = dict(zip(shown, map(int, said.stdout.split()), strict=True))
+    printed = subprocess.run([tmp_path / "layout"], capture_output=True, text=True, check=True, timeout=60)
+    sizes = dict(zip(shown, map(int, printed.stdout.split()), strict=True))
     expected = {
         **{f"sizeof(struct {name})": layout.size for name, (layout, _) in LAYOUTS.items()},
         **{name: ours for name, (ours, _) in NUMBERS.items()},
         **{f"offsetof(struct {name}, {member})": offset for (name, member), offset in MEMBERS.items()},
     }
-    assert told == expected
+    assert sizes == expected
 
 
 def test_the_emulated_kernel_has_the_same_layouts() -> None:
@@ -112,7 +112,7 @@ def test_the_pin_is_claimed_as_a_pulled_up_input_and_the_chip_is_closed_again() 
     counter.close()
     assert (kernel.taken, kernel.open_fds) == ({}, {})
     assert counter.take().count == 0
-    with pytest.raises(ReadError, match="given back"):
+    with pytest.raises(ReadError, match="released"):
         counter.is_high()
 
 
@@ -239,29 +239,29 @@ def test_the_chip_is_found_by_its_label() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "said"),
+    ("kernel", "message"),
     [
         (EmulatedKernel({}), r"there is no /dev/gpiochip\* with a Raspberry Pi's header pins"),
         (EmulatedKernel({"/dev/gpiochip0": "INT33FC:00"}), r"there is no /dev/gpiochip\*"),
         (EmulatedKernel(old=True), "older than 5.10"),
     ],
 )
-def test_machines_whose_kernel_numbers_no_edges_are_told_apart(kernel: EmulatedKernel, said: str) -> None:
-    with pytest.raises(NoHeaderChipError, match=said):
+def test_machines_whose_kernel_numbers_no_edges_are_recognised(kernel: EmulatedKernel, message: str) -> None:
+    with pytest.raises(NoHeaderChipError, match=message):
         ChipCounter(kernel, 17)
     assert kernel.open_fds == {}
 
 
 @pytest.mark.parametrize(
-    ("kernel", "said"),
+    ("kernel", "message"),
     [
         (EmulatedKernel(forbidden=["/dev/gpiochip0"]), "/dev/gpiochip0 may not be opened: .*group 'gpio'"),
         (EmulatedKernel(taken={17: "spi0 CS0"}), "BCM pin 17 is in use by 'spi0 CS0': .*another pin"),
         (EmulatedKernel(taken={17: ""}), "BCM pin 17 is in use by another program"),
     ],
 )
-def test_a_pin_that_cant_be_had_says_why(kernel: EmulatedKernel, said: str) -> None:
-    with pytest.raises(BoardError, match=said) as raised:
+def test_a_pin_that_cant_be_had_names_the_cause(kernel: EmulatedKernel, message: str) -> None:
+    with pytest.raises(BoardError, match=message) as raised:
         ChipCounter(kernel, 17)
     assert not isinstance(raised.value, NoHeaderChipError)
     assert kernel.open_fds == {}

@@ -209,9 +209,9 @@ class Receiver:
         """Five times a second, until the other side or the test has enough."""
         while self.plugged_in and not self._stopped.wait(0.2):
             now_s = time.time()
-            said = second(now_s, *self.position) if self.position is not None else second_without_fix(now_s)
+            sent = second(now_s, *self.position) if self.position is not None else second_without_fix(now_s)
             try:
-                connection.sendall(said)
+                connection.sendall(sent)
             except OSError:
                 return
 
@@ -257,7 +257,7 @@ class RealGpsd:
         return got
 
     def missing(self, pattern: str) -> None:
-        """The first read error that says so."""
+        """The first read error with this message."""
         self.reading(lambda one: isinstance(one, ReadError) and re.search(pattern, str(one)) is not None)
 
 

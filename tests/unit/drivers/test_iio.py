@@ -1,4 +1,4 @@
-"""The kernel's IIO devices: its interface is files, so here are such files, and what its drivers say."""
+"""The kernel's IIO devices: its interface is files, so here are such files, and its drivers' errors."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_device_that_is_not_there_lists_those_that_are(kernel: Kernel, tmp_pat
 
 
 class Failing(SysfsIio):
-    """What the kernel's drivers say when a sensor doesn't answer."""
+    """The kernel drivers' errors when a sensor doesn't answer."""
 
     code: int = 0
 

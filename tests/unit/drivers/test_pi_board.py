@@ -1,4 +1,4 @@
-"""Away from a Raspberry Pi, its board says what is missing and what to do."""
+"""Away from a Raspberry Pi, its errors name what is missing and the remedy."""
 
 from __future__ import annotations
 

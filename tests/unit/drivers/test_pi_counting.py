@@ -229,9 +229,9 @@ def test_a_noise_burst_is_counted_flagged_and_told(pins: Pins) -> None:
     pins.pass_s(1.0)
     reading = cup.read()[0]
     assert (reading.raw, reading.value, reading.reasons) == (5000.0, 0.765 * 5000 + 0.35, ("NOISY",))
-    (said,) = cup.diagnose()
-    assert "no wind makes (5000 Hz" in said
-    assert "pull-up is missing" in said
+    (fault,) = cup.diagnose()
+    assert "no wind makes (5000 Hz" in fault
+    assert "pull-up is missing" in fault
     pins.fall(*[17] * 10)
     pins.pass_s(1.0)
     assert cup.read()[0].reasons == ()

@@ -45,6 +45,6 @@ def test_what_a_library_prints_is_kept_and_what_others_print_is_not(
     kept.write("and its end\n")
     assert sys.stdout is before
     assert capsys.readouterr().out == "the report\nand its end\n"
-    (said,) = caplog.messages
-    assert "WARNING: this is no board of ours" in said
-    assert "and still none" in said
+    (message,) = caplog.messages
+    assert "WARNING: this is no board of ours" in message
+    assert "and still none" in message

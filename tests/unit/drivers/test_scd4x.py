@@ -197,7 +197,7 @@ def test_thin_air_needs_its_pressure() -> None:
     room = Room()
     room.co2, room.pressure_hpa = 430.0, 785.0
     room.sensor.start()
-    # At 2,100 m, told nothing: a fifth too low.
+    # At 2,100 m, without a pressure: a fifth too low.
     assert room.read() == round(430 * 785 / 1013.25)
     room.seconds += 5
     room.sensor.compensate("pressure", 78.5)
@@ -233,7 +233,7 @@ def test_the_pressure_is_sent_only_when_it_changes_by_a_hectopascal(
     room.seconds += 5
     room.read()
     assert sent == [785, 786]
-    # A sensor that is started anew may have forgotten it.
+    # A sensor that is started again may have lost it.
     room.sensor.stop()
     room.sensor.start()
     room.read()
@@ -257,7 +257,7 @@ def test_a_sensor_that_lost_its_supply_for_a_moment_is_started_again(room: Room)
             break
         except ReadError:
             failed += 1
-    # Silence of over four periods is enough; what it says then is the fifth.
+    # Silence of over four periods is enough; the measurement after it is the fifth.
     assert failed == 4
     assert (measured.value, measured.reasons) == (500.0, ("WARMING_UP",))
     assert room.chip.settings["pressure_hpa"] == 900

@@ -1,4 +1,4 @@
-"""A bus whose one user hangs: the others are told at once, and nobody spins."""
+"""A bus whose one user hangs: the others get an error at once, and no thread spins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drivers.ads1115 import AdcOptions
 from drivers.bp20 import Bp20, Bp20Options
 from drivers.emulation.board import EmulatedBoard
 from drivers.emulation.i2c import EmulatedI2c
-from drivers.hardware.bus_lock import SharedI2c, Turns
+from drivers.hardware.bus_lock import SharedI2c, TimedLock
 from drivers.interface import FittedSensor, ReadError
 from drivers.scd4x import Scd4x, Scd4xOptions
 from tests.support.masts import simulated
@@ -36,21 +36,21 @@ class Frozen:
         return bytes(count)
 
 
-def test_a_turn_is_waited_for_and_refused_once_it_lasts_too_long() -> None:
-    turns = Turns(0.3)
-    assert turns.take()
+def test_a_lock_is_waited_for_and_refused_once_it_is_held_too_long() -> None:
+    lock = TimedLock(0.3)
+    assert lock.acquire()
     begin_s = time.monotonic()
-    assert not turns.take()
+    assert not lock.acquire()
     first_s = time.monotonic() - begin_s
     begin_s = time.monotonic()
-    assert not turns.take()
+    assert not lock.acquire()
     assert first_s > 0.25
-    # It has had its time: nobody else waits for it again.
+    # Its time is over: no other thread waits for it again.
     assert time.monotonic() - begin_s < first_s
-    turns.give()
-    assert turns.take()
-    threading.Timer(0.1, turns.give).start()
-    assert turns.take()
+    lock.release()
+    assert lock.acquire()
+    threading.Timer(0.1, lock.release).start()
+    assert lock.acquire()
 
 
 def test_two_threads_never_have_the_bus_at_once() -> None:
