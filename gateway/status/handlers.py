@@ -1,7 +1,7 @@
-"""One request: who asks, and what is answered.
+"""One HTTP request: whether it is allowed, and its response.
 
-A connection from this machine needs no token; any other one does, wherever the server listens. A token in
-the address becomes a cookie at once, so that it stays neither in the address bar nor in what is shared.
+A connection from this machine needs no token; any other one does, whatever address the server listens on. A
+token in the URL becomes a cookie at once, so that it stays neither in the address bar nor in what is shared.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 from gateway.clock.manual_time import ManualTime
 from gateway.quality.reasons import QUALITIES, REASONS
 from gateway.status.source import Answers
-from gateway.status.tokens import WINDOW_S, Gate, Verdict
+from gateway.status.tokens import WINDOW_S, Access, Gate
 from gateway.system.host import resident_bytes
 
 log = logging.getLogger(__name__)
@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 _EVENT_EVERY_S: Final = 1.0
 _PULSES_EVERY_S: Final = 0.25
 _TIMEOUT_S: Final = 10.0
-"""Who takes longer to ask, or to take what was sent, is let go."""
+"""A client that takes longer to send its request, or to receive the response, is disconnected."""
 _STUCK_S: Final = 15.0
-"""A main loop that has not come round for so long is not healthy; it does each second."""
+"""The main loop is stalled after so long without a turn; it has one each second."""
 _LONGEST_BODY: Final = 1_000
 _PATHS: Final = ("/", "/api/status", "/api/events", "/api/pulses", "/metrics")
 
-# All that a page needs is in it: no other host is asked, whatever gets into it, and none may frame it.
+# The page loads nothing from other hosts, and no other page may frame it.
 _GUARDS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -47,25 +47,25 @@ _GUARDS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 _REFUSALS: Final = {
-    Verdict.CLOSED: (
+    Access.CLOSED: (
         HTTPStatus.FORBIDDEN,
         "This page is closed to other machines. On the gateway, 'sudo fieldgate phone' opens it for an hour.",
     ),
-    Verdict.MISSING: (
+    Access.MISSING: (
         HTTPStatus.UNAUTHORIZED,
         "Scan the code that 'sudo fieldgate phone' shows, or type its token.",
     ),
-    Verdict.EARLIER: (
+    Access.EARLIER: (
         HTTPStatus.UNAUTHORIZED,
         "This page has closed. Scan the newest code that 'sudo fieldgate phone' has shown.",
     ),
-    Verdict.WRONG: (HTTPStatus.UNAUTHORIZED, "That token does not open it: a slip, or an older code."),
-    Verdict.WAIT: (HTTPStatus.TOO_MANY_REQUESTS, "Too many wrong tokens: wait a minute."),
+    Access.WRONG: (HTTPStatus.UNAUTHORIZED, "That token does not open it: a slip, or an older code."),
+    Access.WAIT: (HTTPStatus.TOO_MANY_REQUESTS, "Too many wrong tokens: wait a minute."),
 }
 
 
 class Listener(Protocol):
-    """What a request needs of its server."""
+    """What a request uses of its server."""
 
     answers: Answers
     gate: Gate
@@ -77,7 +77,7 @@ class Listener(Protocol):
 
 @cache
 def page() -> bytes:
-    """The page with the words for flags and reasons in it."""
+    """The page, with the texts of flags and reasons."""
     text = files("gateway.status").joinpath("page.html").read_text(encoding="utf-8")
     words = json.dumps({"qualities": QUALITIES, "reasons": REASONS})
     return text.replace("/*WORDS*/", f"const WORDS = {words};").encode()
@@ -90,11 +90,11 @@ def _door(words: str, form: bool) -> bytes:
 
 
 def problems(status: Mapping[str, Any]) -> list[str]:
-    """Why the daemon is not healthy: what a new process might mend, so not a lost signal or a dead sensor."""
+    """Why the daemon is unhealthy: what a restart may cure, so neither a lost uplink nor a dead sensor."""
     found = []
     if status.get("main_loop_ago_s", 0.0) > _STUCK_S:
-        found.append(f"the main loop has not come round for {status['main_loop_ago_s']:.0f} s")
-    found += [f"{part} does not get on" for part in status.get("stuck", ())]
+        found.append(f"main loop stalled for {status['main_loop_ago_s']:.0f} s")
+    found += [f"{part} stalled" for part in status.get("stuck", ())]
     return found
 
 
@@ -104,7 +104,7 @@ def is_local(peer: str, own: str) -> bool:
 
 
 class Request(BaseHTTPRequestHandler):
-    """Answers GET, which changes nothing, and takes a phone's time."""
+    """Answers GET, which changes nothing, and POST of a phone's time."""
 
     timeout = _TIMEOUT_S
     server_version = "fieldgate"
@@ -115,29 +115,29 @@ class Request(BaseHTTPRequestHandler):
         return cast(Listener, self.server)
 
     def do_GET(self) -> None:
-        """Whatever is asked."""
+        """Every page and interface but the health check needs access."""
         address = urlsplit(self.path)
         if address.path == "/healthz":
             self._health()
             return
         query = parse_qs(address.query)
         offered = query["t"][-1].strip() if "t" in query else None
-        verdict = self._verdict(offered)
-        if verdict is not Verdict.ADMITTED:
-            self._refuse(verdict, address.path)
+        access = self._access(offered)
+        if access is not Access.ADMITTED:
+            self._refuse(access, address.path)
         elif offered is not None:
-            self._let_in(offered, address.path)
+            self._set_cookie(offered, address.path)
         elif address.path == "/":
             self._send("text/html; charset=utf-8", page())
         elif address.path == "/api/status":
             self._send("application/json", json.dumps(self._status()).encode())
         elif address.path == "/api/events":
-            self._stream(self._follow)
+            self._stream(self._status_events)
         elif address.path == "/api/pulses":
-            self._stream(lambda: self._spin(query.get("sensor", [""])[-1]))
+            self._stream(lambda: self._pulse_events(query.get("sensor", [""])[-1]))
         elif address.path == "/api/clock" and self._listener.answers.clock is not None:
-            told = {"boot_ms": self._listener.answers.clock.boot_ms()}
-            self._send("application/json", json.dumps(told).encode())
+            boot = {"boot_ms": self._listener.answers.clock.boot_ms()}
+            self._send("application/json", json.dumps(boot).encode())
         elif address.path == "/metrics":
             # Only where it is scraped: prometheus_client takes 4 MB.
             from gateway.status import metrics
@@ -145,28 +145,28 @@ class Request(BaseHTTPRequestHandler):
             text = metrics.render(self._listener.answers.status(), resident_bytes())
             self._send(metrics.CONTENT_TYPE, text)
         else:
-            self._send_text(f"here are {', '.join(_PATHS)} and /healthz", HTTPStatus.NOT_FOUND)
+            self._send_text(f"there are {', '.join(_PATHS)} and /healthz", HTTPStatus.NOT_FOUND)
 
     def do_POST(self) -> None:
-        """A phone's time, over its own door: the one thing that can be given."""
+        """A phone's time, over the temporary listener."""
         self.close_connection = True
-        gifts = self._listener.answers.clock
-        if gifts is None or self._listener.free_for_locals or urlsplit(self.path).path != "/api/clock":
+        manual_time = self._listener.answers.clock
+        if manual_time is None or self._listener.free_for_locals or urlsplit(self.path).path != "/api/clock":
             self._send_text("nothing is changed here: GET only", HTTPStatus.METHOD_NOT_ALLOWED)
             return
-        verdict = self._verdict(None)
-        if verdict is not Verdict.ADMITTED:
-            self._refuse(verdict, "/api/clock")
+        access = self._access(None)
+        if access is not Access.ADMITTED:
+            self._refuse(access, "/api/clock")
         elif self.headers.get("Origin", self._origin) != self._origin:
             self._send_text("another page's request", HTTPStatus.FORBIDDEN)
         else:
-            self._take_time(gifts)
+            self._take_time(manual_time)
 
     @property
     def _origin(self) -> str:
         return f"http://{self.headers.get('Host', '')}"
 
-    def _take_time(self, gifts: ManualTime) -> None:
+    def _take_time(self, manual_time: ManualTime) -> None:
         length = self.headers.get("Content-Length", "")
         try:
             # JSON only: a form of another site's page can't send that.
@@ -180,7 +180,7 @@ class Request(BaseHTTPRequestHandler):
             time_ms, asked_boot_ms = given.get("time_ms"), given.get("asked_boot_ms")
             if type(time_ms) is not int or type(asked_boot_ms) is not int:
                 raise ValueError("time_ms and asked_boot_ms must be whole numbers")
-            gifts.give(time_ms, asked_boot_ms)
+            manual_time.give(time_ms, asked_boot_ms)
         except ValueError as error:
             self._send_text(str(error), HTTPStatus.CONFLICT)
         else:
@@ -189,17 +189,17 @@ class Request(BaseHTTPRequestHandler):
     def _is_local(self) -> bool:
         return is_local(str(self.client_address[0]), str(self.connection.getsockname()[0]))
 
-    def _verdict(self, offered: str | None) -> Verdict:
+    def _access(self, offered: str | None) -> Access:
         listener = self._listener
         if listener.free_for_locals and self._is_local():
-            return Verdict.ADMITTED
+            return Access.ADMITTED
         if offered is None:
             offered = self._cookie() or self._bearer()
         return listener.gate.admit(offered, str(self.client_address[0]))
 
     @property
     def _cookie_name(self) -> str:
-        # Browsers give cookies to all ports of a host.
+        # Browsers send cookies to all ports of a host.
         return f"fieldgate-{self._listener.server_port}"
 
     def _cookie(self) -> str | None:
@@ -213,7 +213,10 @@ class Request(BaseHTTPRequestHandler):
         kind, _, token = self.headers.get("Authorization", "").partition(" ")
         return token.strip() if kind.lower() == "bearer" and token.strip() else None
 
-    def _let_in(self, token: str, path: str) -> None:
+    def _set_cookie(self, token: str, path: str) -> None:
+        if not token.isascii():
+            # From this machine anything is admitted; it can't stand in a header.
+            token = ""
         cookie: SimpleCookie = SimpleCookie()
         cookie[self._cookie_name] = token
         morsel = cookie[self._cookie_name]
@@ -226,13 +229,13 @@ class Request(BaseHTTPRequestHandler):
             "text/plain", b"", HTTPStatus.SEE_OTHER, {"Location": where, "Set-Cookie": morsel.OutputString()}
         )
 
-    def _refuse(self, verdict: Verdict, path: str) -> None:
-        code, words = _REFUSALS[verdict]
-        headers = {"Retry-After": str(int(WINDOW_S))} if verdict is Verdict.WAIT else {}
-        if verdict in (Verdict.WRONG, Verdict.WAIT):
-            log.warning("event=status.refused peer=%s verdict=%s", self.client_address[0], verdict.value)
+    def _refuse(self, access: Access, path: str) -> None:
+        code, words = _REFUSALS[access]
+        headers = {"Retry-After": str(int(WINDOW_S))} if access is Access.WAIT else {}
+        if access in (Access.WRONG, Access.WAIT):
+            log.warning("event=status.refused peer=%s verdict=%s", self.client_address[0], access.value)
         if path == "/":
-            body = _door(words, verdict is not Verdict.CLOSED)
+            body = _door(words, access is not Access.CLOSED)
             self._send("text/html; charset=utf-8", body, code, headers)
         else:
             self._send_text(words, code, headers)
@@ -240,18 +243,18 @@ class Request(BaseHTTPRequestHandler):
     def _health(self) -> None:
         found = problems(self._listener.answers.status())
         code = HTTPStatus.SERVICE_UNAVAILABLE if found else HTTPStatus.OK
-        told = "\n".join(found) if self._listener.free_for_locals and self._is_local() else "not ok"
-        self._send_text(told if found else "ok", code)
+        reasons = "\n".join(found) if self._listener.free_for_locals and self._is_local() else "not ok"
+        self._send_text(reasons if found else "ok", code)
 
     def _status(self) -> dict[str, Any]:
-        """The status, and over a gate that closes when it does."""
+        """The status, with the time left where access ends."""
         status, left_s = self._listener.answers.status(), self._listener.gate.left_s
         return status if left_s is None else {**status, "closes_in_s": round(left_s)}
 
     def _stream(self, events: Any) -> None:
-        """Server-sent events until the server stops, the gate closes or the page goes."""
+        """Server-sent events until the server stops, access ends or the client disconnects."""
         if not self._listener.streams.acquire(blocking=False):
-            self._send_text("too many pages follow this mast", HTTPStatus.SERVICE_UNAVAILABLE)
+            self._send_text("too many pages are open on this mast", HTTPStatus.SERVICE_UNAVAILABLE)
             return
         try:
             self.send_response(HTTPStatus.OK)
@@ -265,21 +268,21 @@ class Request(BaseHTTPRequestHandler):
             self._listener.streams.release()
             self.close_connection = True
 
-    def _goes_on(self, after_s: float) -> bool:
+    def _wait(self, after_s: float) -> bool:
         listener = self._listener
         return not listener.stopping.wait(after_s) and listener.gate.left_s != 0.0
 
-    def _follow(self) -> None:
-        """What is known of the past once, then the status each second."""
+    def _status_events(self) -> None:
+        """The recent readings once, then the status each second."""
         self._event("recent", self._listener.answers.recent())
         self._event("status", self._status())
-        while self._goes_on(_EVENT_EVERY_S):
+        while self._wait(_EVENT_EVERY_S):
             self._event("status", self._status())
 
-    def _spin(self, sensor: str) -> None:
-        """A cup's pulses since its driver was started, four times a second; null where nobody counts any."""
+    def _pulse_events(self, sensor: str) -> None:
+        """A cup's pulses since its driver's start, four times a second; null for a sensor without pulses."""
         self._event("pulses", self._listener.answers.pulses().get(sensor))
-        while self._goes_on(_PULSES_EVERY_S):
+        while self._wait(_PULSES_EVERY_S):
             self._event("pulses", self._listener.answers.pulses().get(sensor))
 
     def _event(self, name: str, content: object) -> None:
@@ -308,8 +311,9 @@ class Request(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """The path at most: a token may stand behind it."""
-        log.debug("event=status.request peer=%s path=%s", self.client_address[0], urlsplit(self.path).path)
+        path = getattr(self, "path", "").partition("?")[0]
+        log.debug("event=status.request peer=%s path=%s", self.client_address[0], path)
 
     def log_error(self, format: str, *args: object) -> None:
-        """Requests that can't even be read have no path yet."""
+        """A request that can't be parsed has no path."""
         log.debug("event=status.bad_request peer=%s", self.client_address[0])

@@ -16,12 +16,12 @@ from gateway.status.tokens import Gate
 log = logging.getLogger(__name__)
 
 _MAX_STREAMS: Final = 8
-"""Pages that follow at a time, a thread each; more are told to look again (and do, by themselves)."""
+"""Event streams at a time, a thread each; more get 503 and try again by themselves."""
 _MAX_CONNECTIONS: Final = 32
-"""At a time, a thread each; the next is closed at once."""
+"""At a time, a thread each; a further one is closed at once."""
 
 _POLL_S: Final = 0.1
-"""How often it looks whether it is to stop."""
+"""Between checks for the end."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -39,7 +39,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((host, port), Request)
 
     def server_bind(self) -> None:
-        """As the base class, without asking a resolver for a name: with the uplink down that takes long."""
+        """As the base class, without resolving a name, which takes long with the uplink down."""
         socket_address = self.server_address
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(socket_address)
@@ -47,21 +47,21 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A thread for it, where there is room."""
+        """A thread for a connection, within the limit."""
         if self._room.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """The thread's work."""
+        """Release the place of a connection at its end."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that breaks off is no news; anything else is a defect."""
+        """A connection that breaks is normal; any other error is a defect."""
         error = sys.exception()
         if isinstance(error, OSError):
             log.debug("event=status.broken_off error=%s", error)
@@ -101,7 +101,7 @@ class StatusServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End and give the port back."""
+        """Stop and release the port."""
         self._server.stopping.set()
         self._server.shutdown()
         self._thread.join()

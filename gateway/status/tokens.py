@@ -1,7 +1,7 @@
-"""Who may look: a token, compared in constant time, and a time after which it opens nothing any more.
+"""Access by token: compared in constant time, and for a limited time.
 
-Whoever guesses is slowed, by address: after five wrong tokens within a minute nothing that comes from there
-is even compared until the oldest is a minute old. Against many addresses the token's length stands alone.
+Guessing is rate-limited by address: after five wrong tokens within a minute no further one from there is
+compared until the oldest is a minute old. Against many addresses the token's length alone protects.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Final
 
 MOST_WRONG: Final = 5
 WINDOW_S: Final = 60.0
-# A liar has as many addresses as his network gives him; the oldest are forgotten.
+# Caps the number of remembered addresses; the oldest go first.
 _MOST_PEERS: Final = 1_000
 
-# Nothing that looks like something else, for it may have to be typed: 31 letters, 79 bits in sixteen.
+# No characters that look alike, as it may be typed: 31 of them, 79 bits in sixteen.
 _LETTERS: Final = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
@@ -30,25 +30,25 @@ def new_token() -> str:
     return "".join(secrets.choice(_LETTERS) for _ in range(16))
 
 
-class Verdict(Enum):
-    """What becomes of a request."""
+class Access(Enum):
+    """Whether a request is admitted, or why not."""
 
     ADMITTED = "admitted"
     CLOSED = "closed"
-    """The gate's time is over, or it never had a token."""
+    """The time is over, or there is no token."""
     MISSING = "missing"
     EARLIER = "earlier"
-    """The token of a gate that was here before."""
+    """The token of an earlier access."""
     WRONG = "wrong"
     WAIT = "wait"
-    """Too many wrong tokens came from there."""
+    """Too many wrong tokens from this address."""
 
 
 class Gate:
-    """Any thread may ask.
+    """Checks tokens; called by any thread.
 
-    ``token``: None lets nobody in. ``until_s`` is when it closes, by ``monotonic``; None is never.
-    ``earlier`` tokens open nothing either, but who still has one isn't guessing: a page that was left open.
+    ``token``: None admits nothing. ``until_s`` is when access ends, by ``monotonic``; None is never.
+    ``earlier`` tokens are refused but not counted as guesses: they come from pages that were left open.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Gate:
         monotonic: Callable[[], float] = time.monotonic,
         earlier: Collection[str] = (),
     ) -> None:
-        # Digests have one length: comparing them tells nothing of the token's own.
+        # Digests have one length: comparing them reveals nothing about the token's.
         self._digest = None if token is None else _digest(token)
         self._earlier = [_digest(each) for each in earlier]
         self._until_s = until_s
@@ -68,30 +68,30 @@ class Gate:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until it closes, 0 once it has; None where it never does."""
+        """Seconds until access ends, 0 after that; None without an end."""
         return None if self._until_s is None else max(self._until_s - self._monotonic(), 0.0)
 
     @property
     def is_open(self) -> bool:
-        """Whether the right token opens it."""
+        """Whether the right token is admitted."""
         return self._digest is not None and self.left_s != 0.0
 
-    def admit(self, offered: str | None, peer: str) -> Verdict:
-        """Judge a token that came from an address."""
+    def admit(self, offered: str | None, peer: str) -> Access:
+        """Check a token that came from an address."""
         if self._digest is None or not self.is_open:
-            return Verdict.CLOSED
+            return Access.CLOSED
         with self._lock:
             if self._must_wait(peer):
-                return Verdict.WAIT
+                return Access.WAIT
             if offered is None:
-                return Verdict.MISSING
+                return Access.MISSING
             digest = _digest(offered)
             if hmac.compare_digest(digest, self._digest):
-                return Verdict.ADMITTED
+                return Access.ADMITTED
             if any(hmac.compare_digest(digest, each) for each in self._earlier):
-                return Verdict.EARLIER
-            self._note(peer)
-            return Verdict.WRONG
+                return Access.EARLIER
+            self._count_wrong(peer)
+            return Access.WRONG
 
     def _must_wait(self, peer: str) -> bool:
         times = self._wrong.get(peer)
@@ -101,7 +101,7 @@ class Gate:
             times.popleft()
         return len(times) >= MOST_WRONG
 
-    def _note(self, peer: str) -> None:
+    def _count_wrong(self, peer: str) -> None:
         self._wrong.setdefault(peer, deque()).append(self._monotonic())
         self._wrong.move_to_end(peer)
         while len(self._wrong) > _MOST_PEERS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -21,7 +22,7 @@ from gateway.status import Answers, PhoneControl, StatusPage, StatusServer
 from gateway.status.control_socket import ControlError, ControlSocket, _name, ask
 from gateway.status.handlers import is_local
 from gateway.status.temporary_access import PhoneDoor
-from gateway.status.tokens import MOST_WRONG, WINDOW_S, Gate, Verdict, new_token
+from gateway.status.tokens import MOST_WRONG, WINDOW_S, Access, Gate, new_token
 from tests.support.servers import eventually
 
 TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
@@ -53,53 +54,53 @@ def test_tokens_are_long_random_and_can_be_typed() -> None:
 
 def test_only_the_token_opens_and_only_in_time(clock: ByHand) -> None:
     gate = Gate(TOKEN, 1060.0, clock)
-    assert gate.admit(TOKEN, "phone") is Verdict.ADMITTED
-    assert gate.admit(TOKEN[:-1], "phone") is Verdict.WRONG
-    assert gate.admit(TOKEN + "x", "phone") is Verdict.WRONG
-    assert gate.admit("", "phone") is Verdict.WRONG
-    assert gate.admit("\udcff", "phone") is Verdict.WRONG
-    assert gate.admit(None, "other") is Verdict.MISSING
+    assert gate.admit(TOKEN, "phone") is Access.ADMITTED
+    assert gate.admit(TOKEN[:-1], "phone") is Access.WRONG
+    assert gate.admit(TOKEN + "x", "phone") is Access.WRONG
+    assert gate.admit("", "phone") is Access.WRONG
+    assert gate.admit("\udcff", "phone") is Access.WRONG
+    assert gate.admit(None, "other") is Access.MISSING
     clock.now_s = 1059.9
     assert gate.left_s == pytest.approx(0.1)
-    assert gate.admit(TOKEN, "other") is Verdict.ADMITTED
+    assert gate.admit(TOKEN, "other") is Access.ADMITTED
     clock.now_s = 1060.0
     assert (gate.left_s, gate.is_open) == (0.0, False)
-    assert gate.admit(TOKEN, "other") is Verdict.CLOSED
+    assert gate.admit(TOKEN, "other") is Access.CLOSED
 
 
 def test_without_a_token_nobody_is_let_in(clock: ByHand) -> None:
     gate = Gate(None, None, clock)
     assert not gate.is_open
-    assert gate.admit("", "any") is Verdict.CLOSED
-    assert gate.admit("None", "any") is Verdict.CLOSED
+    assert gate.admit("", "any") is Access.CLOSED
+    assert gate.admit("None", "any") is Access.CLOSED
 
 
 def test_who_guesses_waits_and_nobody_else_does(clock: ByHand) -> None:
     gate = Gate(TOKEN, None, clock)
     for _ in range(MOST_WRONG):
-        assert gate.admit("guess", "liar") is Verdict.WRONG
+        assert gate.admit("guess", "liar") is Access.WRONG
         clock.now_s += 1
     # Not even the right one is looked at: else it would be worth going on.
-    assert gate.admit(TOKEN, "liar") is Verdict.WAIT
-    assert gate.admit(TOKEN, "phone") is Verdict.ADMITTED
+    assert gate.admit(TOKEN, "liar") is Access.WAIT
+    assert gate.admit(TOKEN, "phone") is Access.ADMITTED
     clock.now_s = 1000.0 + WINDOW_S - 0.1
-    assert gate.admit(TOKEN, "liar") is Verdict.WAIT
+    assert gate.admit(TOKEN, "liar") is Access.WAIT
     clock.now_s = 1000.0 + WINDOW_S
-    assert gate.admit(TOKEN, "liar") is Verdict.ADMITTED
+    assert gate.admit(TOKEN, "liar") is Access.ADMITTED
 
 
 def test_a_page_that_was_left_open_is_not_guessing(clock: ByHand) -> None:
     gate = Gate(TOKEN, None, clock, ["earlier"])
     for _ in range(3 * MOST_WRONG):
-        assert gate.admit("earlier", "phone") is Verdict.EARLIER
-    assert gate.admit(TOKEN, "phone") is Verdict.ADMITTED
+        assert gate.admit("earlier", "phone") is Access.EARLIER
+    assert gate.admit(TOKEN, "phone") is Access.ADMITTED
 
 
 def test_to_have_no_token_is_not_to_guess(clock: ByHand) -> None:
     gate = Gate(TOKEN, None, clock)
     for _ in range(3 * MOST_WRONG):
-        assert gate.admit(None, "phone") is Verdict.MISSING
-    assert gate.admit(TOKEN, "phone") is Verdict.ADMITTED
+        assert gate.admit(None, "phone") is Access.MISSING
+    assert gate.admit(TOKEN, "phone") is Access.ADMITTED
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_health_says_no_more_than_ok_to_others() -> None:
     with served(Gate(None), free_for_locals=True) as connection:
         assert get(connection, "/healthz")[::2] == (
             503,
-            "the main loop has not come round for 20 s\n",
+            "main loop stalled for 20 s\n",
         )
 
 
@@ -229,6 +230,40 @@ def test_a_stream_ends_when_its_door_closes(clock: ByHand) -> None:
         clock.now_s = 1061.0
         # At its end, not at a time-out.
         assert b"event: status\n" in stream.read()
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"GARBAGE\r\n\r\n", b"400"),
+        (b"GET / HTTP/9.9\r\n\r\n", b"505"),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", b"414"),
+        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n", b"431"),
+        (b"GET / HTTP/1.1\r\nCookie: \xff=\xfe;;=\r\n\r\n", b"200"),
+        (b"GET /%ff%00 HTTP/1.1\r\n\r\n", b"404"),
+        (b"GET /?t=%ff HTTP/1.1\r\n\r\n", b"303"),
+        (b"GET /?t=a%0d%0aX:%20y HTTP/1.1\r\n\r\n", b"303"),
+        (b"POST /api/clock HTTP/1.1\r\nContent-Length: -5\r\n\r\n", b"405"),
+        (b"PUT / HTTP/1.1\r\n\r\n", b"501"),
+    ],
+)
+def test_a_malformed_request_is_answered_and_logs_no_error(
+    sent: bytes, answer: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        served(Gate(None), free_for_locals=True) as connection,
+        socket.create_connection(("127.0.0.1", connection.port), timeout=10) as sending,
+    ):
+        sending.sendall(sent)
+        received = b""
+        # What it doesn't read of a request may reset the connection behind the answer.
+        with contextlib.suppress(ConnectionResetError):
+            while more := sending.recv(4096):
+                received += more
+    # Before the version is known an answer has no head.
+    assert received.startswith(b"HTTP/1.0 " + answer) or b"Error code: " + answer in received
+    assert b"\nX: y" not in received
+    assert "event=status.request_failed" not in caplog.text
 
 
 # The door.

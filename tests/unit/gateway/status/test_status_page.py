@@ -127,8 +127,8 @@ def test_health_is_about_what_a_new_process_might_mend(
     assert get(connection, "/healthz")[0] == 200
     told |= {"main_loop_ago_s": 16.0}
     status, _, text = get(connection, "/healthz")
-    assert (status, text) == (503, "the main loop has not come round for 16 s\n")
-    assert problems({**STATUS, "stuck": ["forwarder"]}) == ["forwarder does not get on"]
+    assert (status, text) == (503, "main loop stalled for 16 s\n")
+    assert problems({**STATUS, "stuck": ["forwarder"]}) == ["forwarder stalled"]
 
 
 def test_events_tell_the_past_once_and_then_what_changes(
