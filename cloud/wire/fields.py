@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -46,6 +46,7 @@ _REASONS: Final = (
 )
 """How msgspec's sentences begin, and our words for them; any other is about a type."""
 
+_LISTS: Final = (list, tuple)
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises over bytes that aren't what was asked for."""
 
@@ -62,8 +63,8 @@ class InvalidFields(ValueError):
 def format_time(time_us: int) -> str:
     """RFC 3339 in UTC with milliseconds (microseconds where there are any)."""
     spec = "microseconds" if time_us % 1000 else "milliseconds"
-    moment = datetime.fromtimestamp(time_us // 1_000_000, UTC).replace(microsecond=time_us % 1_000_000)
-    return moment.isoformat(timespec=spec).replace("+00:00", "Z")
+    moment = _EPOCH + timedelta(microseconds=time_us)
+    return moment.isoformat(timespec=spec).removesuffix("+00:00") + "Z"
 
 
 def parse_time(text: str) -> int:
@@ -123,25 +124,24 @@ def _reason_of_syntax(payload: bytes, problem: str) -> str:
     return "NOT_FINITE" if place and _NO_NUMBER.match(payload, int(place[1])) else "NOT_JSON"
 
 
-def to_json(fields: Mapping[str, Any]) -> bytes:
+def to_json(fields: dict[str, Any]) -> bytes:
     """The bytes of a record. Raises ValueError where a number isn't finite: JSON can't write it."""
-    _check_finite(fields)
+    _check_finite(fields.values())
     return msgspec.json.encode(fields)
 
 
-def _check_finite(value: Any) -> None:
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{value} is not JSON compliant")
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            _check_finite(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            _check_finite(each)
+def _check_finite(values: Iterable[Any]) -> None:
+    for value in values:
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise ValueError(f"{value} is not JSON compliant")
+        elif isinstance(value, dict):
+            _check_finite(value.values())
+        elif isinstance(value, _LISTS):
+            _check_finite(value)
 
 
-def _check_depth(fields: Mapping[str, Any]) -> None:
+def _check_depth(fields: dict[str, Any]) -> None:
     level: list[Any] = [fields]
     for _ in range(MAX_DEPTH):
         below: list[Any] = []

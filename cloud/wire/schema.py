@@ -79,6 +79,7 @@ RUN_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _REASON: Final = re.compile(r"[A-Z0-9_]{1,64}", re.ASCII)
 
 _MAX_REASONS: Final = 32
+_LABELS: Final = ("quantity", "unit", "raw_unit", "clock", "cal")
 
 InvalidReading = InvalidFields
 """What ``parse_reading`` raises."""
@@ -216,7 +217,7 @@ def check_constants(fields: ReadingFields) -> None:
     check_name("gateway", fields.gateway, GATEWAY_ID)
     check_name("channel", fields.channel, CHANNEL_ID)
     check_name("run", fields.run, RUN_ID)
-    for name in ("quantity", "unit", "raw_unit", "clock", "cal"):
+    for name in _LABELS:
         check_label(name, getattr(fields, name))
     quantity = fields.channel.partition(".")[2]
     if fields.quantity != quantity:

@@ -46,7 +46,6 @@ from spark_jobs.state.alert_state import StateFiles
 from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.streaming.query import start_query
 from spark_jobs.streaming.timer import Pace
-from spark_jobs.transforms.templates import Templates
 
 log = logging.getLogger("fieldgate.jobs.alerts")
 
@@ -95,7 +94,6 @@ class AlertsJob:
             "twins": Pace(_TWINS_EVERY_S),
             "rules": Pace(_RULES_EVERY_S),
         }
-        self._templates = Templates()
         self._teller = Teller()
         self._generation, self._done = "", -1
         self._outputs: list[Outgoing] = []
@@ -128,7 +126,7 @@ class AlertsJob:
             return
         # Many topics, few records each: as many tasks as cores, not one per partition.
         few = records.coalesce(self._cores)
-        samples = collect_samples(few, self._settings.dead_letter_topic, self._templates)
+        samples = collect_samples(few, self._settings.dead_letter_topic)
         with self._lock:
             if generation != self._generation and self._generation:
                 # The checkpoint was lost: now all comes from the beginning again, and is known by its ids.

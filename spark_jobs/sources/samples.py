@@ -13,11 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from cloud.wire.schema import UNSYNCED
 from spark_jobs.alerting.channel_state import Sample
 from spark_jobs.alerting.engine import Interval
-from spark_jobs.transforms.templates import Templates
 from spark_jobs.transforms.validate import parse_batch
 
 
-def collect_samples(records: DataFrame, dead_letter_topic: str, templates: Templates) -> list[Sample]:
+def collect_samples(records: DataFrame, dead_letter_topic: str) -> list[Sample]:
     """What may be judged of Kafka records: readings of a known time, those of a channel in their order.
 
     One Spark job brings the records; they are validated here, in the driver: a Python worker's round trip is
@@ -28,10 +27,9 @@ def collect_samples(records: DataFrame, dead_letter_topic: str, templates: Templ
     for batch in table.combine_chunks().to_batches():
         if not batch.num_rows:
             continue
-        readings = parse_batch(batch, dead_letter_topic, templates).readings
+        readings = parse_batch(batch, dead_letter_topic).readings
         readings = readings.filter(pc.not_equal(readings["clock"], UNSYNCED))
-        # Validation gives those that match a template first.
-        samples += _samples(readings.sort_by("kafka_offset"))
+        samples += _samples(readings)
     return samples
 
 

@@ -22,7 +22,6 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from spark_jobs.schemas import QUARANTINE, READINGS
-from spark_jobs.transforms.templates import Templates
 from spark_jobs.transforms.validate import parse_batch
 
 Identity = tuple[str, str, str]
@@ -69,8 +68,6 @@ _PLACES: Final = pa.schema(
 )
 
 _PACKED_ROWS: Final = to_arrow_schema(PACKED)
-_TEMPLATES: Final = Templates()
-"""Kept by a worker from batch to batch."""
 
 
 class IdentityNumbers:
@@ -156,7 +153,7 @@ def _pack(batches: Iterable[Any], dead_letter_topic: str) -> Iterator[Any]:
             continue
         if held:
             yield _row(held)
-        parsed = parse_batch(batch, dead_letter_topic, _TEMPLATES)
+        parsed = parse_batch(batch, dead_letter_topic)
         records += batch.num_rows
         newest = pc.max(batch["timestamp"].cast(pa.int64())).as_py()
         newest_us = max(filter(None, (newest_us, newest)), default=None)

@@ -1,39 +1,54 @@
 """Kafka records to readings or rejects, by the gateway's own validator.
 
 Spark's ``from_json`` takes NaN, two objects, trailing bytes or an empty payload for good and raises on a bad
-cast, so each payload goes to ``cloud.schema`` in Arrow batches instead: one of each template
-(``transforms.templates``), and every one that no template proves. No byte string may stop a query: everything
-that is not a reading comes out as a reject with a reason.
+cast, so each payload is decoded by the types of ``cloud.wire.schema`` instead, in Arrow batches. The rules
+beyond types are held against whole columns: names and units once for all readings that have the same,
+times as Arrow reads them. Whatever isn't sound by these is left to ``parse_reading``, which decides. No byte
+string may stop a query: everything that is not a reading comes out as a reject with a reason.
 """
 
 from __future__ import annotations
 
-import json
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from operator import attrgetter
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from cloud.wire.fields import UNDECODABLE
 from cloud.wire.schema import (
     DEAD_LETTER_PAYLOAD_BYTES,
     GATEWAY_ID,
+    MAX_AHEAD_US,
+    MAX_READING_BYTES,
+    MISSING,
+    OLDEST_TIME_US,
+    READING_DECODER,
+    UNSYNCED,
     InvalidReading,
-    Reading,
+    ReadingFields,
+    check_constants,
     parse_dead_letter,
     parse_reading,
 )
 from spark_jobs.schemas import QUARANTINE, READINGS
-from spark_jobs.transforms.templates import Templates
 
 READING_ROWS: Final = to_arrow_schema(READINGS.schema)
 REJECT_ROWS: Final = to_arrow_schema(QUARANTINE.schema)
+_NO_READINGS: Final = pa.RecordBatch.from_pylist([], schema=READING_ROWS)
+_NO_REJECTS: Final = pa.RecordBatch.from_pylist([], schema=REJECT_ROWS)
 _DAY_US: Final = 86_400_000_000
+_UTC: Final = pa.timestamp("us", tz="UTC")
+_UNKNOWN_US: Final = -(1 << 62)
 
 _CONSTANT: Final = (
     "gateway",
@@ -51,9 +66,14 @@ _CONSTANT: Final = (
     "longitude",
     "altitude_m",
 )
-"""Columns that are a reading's own, apart from those that change with each (and ``extra``)."""
-_VALUES: Final[Callable[[Reading], tuple[Any, ...]]] = attrgetter(*_CONSTANT)
-_VARYING: Final = ("time", "value", "raw", "seq")
+"""Fields that change seldom from one reading of a channel to the next, as columns are named."""
+_VALUES: Final[Callable[[ReadingFields], tuple[Any, ...]]] = attrgetter(*_CONSTANT)
+# A time that exists, by the calendar, in UTC, as Arrow reads it; in these years each fourth is a leap year.
+_TIME: Final = (
+    r"\A20(?:[0-9]{2}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)"
+    r"|(?:0[13578]|1[02])-31)|(?:[02468][048]|[13579][26])-02-29)"
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.(?:[0-9]{3}|[0-9]{6})Z\z"
+)
 _HEADER: Final = "mqtt-topic"
 _REPLAYED: Final = "replayed"
 
@@ -66,47 +86,12 @@ class Parsed:
     rejects: Any
 
 
-def _printable(text: str) -> str:
-    """Without lone surrogates, which JSON can carry and a table can't."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _since_boot(reading: Reading) -> dict[str, Any]:
-    """What an unsynced reading tells of its time, for whoever knows more of that boot."""
-    told = {"boot": reading.boot, "mono_ms": reading.mono_ms}
-    return {name: value for name, value in told.items() if value is not None}
-
-
-def _extra(reading: Reading) -> str | None:
-    extra = {**(reading.extra or {}), **_since_boot(reading)}
-    if not extra:
-        return None
+def _dead_letter(value: bytes, source: str | None) -> tuple[Any, ...]:
     try:
-        return json.dumps(extra, separators=(",", ":"), allow_nan=False)
-    except ValueError as error:
-        raise InvalidReading("NOT_FINITE", "an unknown field holds a number beyond a double") from error
-    except RecursionError as error:
-        raise InvalidReading("NOT_JSON", "an unknown field is nested too deep") from error
-
-
-def _reject(reason: str, value: bytes | None, source: str | None) -> tuple[Any, ...]:
-    payload = value or b""
-    return reason, payload[:DEAD_LETTER_PAYLOAD_BYTES], len(payload), source
-
-
-def _dead_letter(value: bytes | None, source: str | None) -> tuple[Any, ...]:
-    try:
-        letter = parse_dead_letter(value or b"")
-        if not 0 <= letter.payload_bytes < 1 << 63:
-            raise InvalidReading("BAD_DEAD_LETTER", "payload_bytes is no length")
-    except (InvalidReading, ArithmeticError):
-        return _reject("BAD_DEAD_LETTER", value, source)
-    return (
-        _printable(letter.reason),
-        letter.payload[:DEAD_LETTER_PAYLOAD_BYTES],
-        letter.payload_bytes,
-        _printable(letter.source),
-    )
+        letter = parse_dead_letter(value)
+    except InvalidReading:
+        return "BAD_DEAD_LETTER", value[:DEAD_LETTER_PAYLOAD_BYTES], len(value), source
+    return letter.reason, letter.payload[:DEAD_LETTER_PAYLOAD_BYTES], letter.payload_bytes, letter.source
 
 
 def _text(value: bytes | None) -> str | None:
@@ -132,75 +117,19 @@ def _replayed(headers: Any) -> Any:
     return pa.array(found)
 
 
-def _arrived(batch: Any, rows: Any, now: Any) -> dict[str, Any]:
-    """The columns both tables have, of these rows."""
-    taken = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+def _arrived(taken: Any, now: Any) -> dict[str, Any]:
+    """The columns both tables have, of these records."""
     return {
         "kafka_topic": taken["topic"],
         "kafka_partition": taken["partition"],
         "kafka_offset": taken["offset"],
         "kafka_time": taken["timestamp"],
-        "ingested_at": pa.repeat(now, len(rows)),
+        "ingested_at": pa.repeat(now, taken.num_rows),
     }
-
-
-def _reading_rows(
-    constant: list[Reading], kinds: Any | None, varying: dict[str, Any], arrived: dict[str, Any]
-) -> Any:
-    """Rows of ``readings``: of each its constant reading (the one of ``kinds``), and what varies."""
-    columns = dict(zip(_CONSTANT, zip(*map(_VALUES, constant), strict=True), strict=True))
-    columns["extra"] = tuple(map(_extra, constant))
-    arrays = {name: pa.array(values, READING_ROWS.field(name).type) for name, values in columns.items()}
-    if kinds is not None:
-        index = pa.array(kinds)
-        arrays = {name: array.take(index) for name, array in arrays.items()}
-    days = pc.floor(pc.divide(varying["time"].cast(pa.int64()).cast(pa.float64()), float(_DAY_US)))
-    arrays["date"] = days.cast(pa.int32()).cast(pa.date32())
-    arrays |= varying | arrived
-    return pa.RecordBatch.from_arrays([arrays[name] for name in READING_ROWS.names], schema=READING_ROWS)
-
-
-def _one_by_one(
-    batch: Any, rows: list[int], dead_letter_topic: str
-) -> tuple[dict[int, Reading], dict[int, tuple[Any, ...]]]:
-    """What ``parse_reading`` says of each of these rows: the readings and the rejects, by row."""
-    readings: dict[int, Reading] = {}
-    rejects: dict[int, tuple[Any, ...]] = {}
-    taken = batch.take(pa.array(rows, pa.int64()))
-    received = taken["timestamp"].cast(pa.int64()).to_pylist()
-    values, topics = taken["value"].to_pylist(), taken["topic"].to_pylist()
-    for row, value, topic, received_us in zip(rows, values, topics, received, strict=True):
-        try:
-            if topic == dead_letter_topic:
-                rejects[row] = _dead_letter(value, _source(batch, row))
-            else:
-                reading = parse_reading(value or b"", received_us)
-                # What can't be written is no reading.
-                _extra(reading)
-                readings[row] = reading
-        except InvalidReading as error:
-            rejects[row] = _reject(error.reason, value, _source(batch, row))
-    return readings, rejects
 
 
 def _source(batch: Any, row: int) -> str | None:
     return _text(_first(batch["headers"][row].as_py(), _HEADER))
-
-
-def _slow_rows(batch: Any, readings: dict[int, Reading], now: Any) -> Any:
-    """Readings that were read one by one, as rows."""
-    found = list(readings.values())
-    times = pa.array([reading.time_us for reading in found], pa.int64())
-    varying = {
-        "time": times.cast(READING_ROWS.field("time").type),
-        "value": pa.array([reading.value for reading in found], pa.float64()),
-        "raw": pa.array([reading.raw for reading in found], pa.float64()),
-        "seq": pa.array([reading.seq for reading in found], pa.int64()),
-    }
-    rows = np.fromiter(readings, np.int64, len(readings))
-    arrived = _arrived(batch, rows, now)
-    arrived["replayed"] = _replayed(batch["headers"].take(pa.array(rows)))
-    return _reading_rows(found, None, varying, arrived)
 
 
 def _gateway(key: str | None) -> str:
@@ -210,11 +139,10 @@ def _gateway(key: str | None) -> str:
 
 
 def _reject_rows(batch: Any, rejects: dict[int, tuple[Any, ...]], now: Any) -> Any:
-    rows = np.fromiter(rejects, np.int64, len(rejects))
     reasons, payloads, lengths, sources = zip(*rejects.values(), strict=True)
-    taken = batch.take(pa.array(rows))
+    taken = batch.take(pa.array(list(rejects), pa.int64()))
     keys = [_text(key) for key in taken["key"].to_pylist()]
-    uncounted = pa.nulls(len(rows), pa.int64())
+    uncounted = pa.nulls(len(rejects), pa.int64())
     columns = {
         "reason": pa.array(reasons, pa.string()),
         "payload": pa.array(payloads, pa.binary()),
@@ -225,34 +153,135 @@ def _reject_rows(batch: Any, rejects: dict[int, tuple[Any, ...]], now: Any) -> A
         "gateway": pa.array(map(_gateway, keys), pa.string()),
         "overflow": uncounted,
         "overflow_from": uncounted,
-        **_arrived(batch, rows, now),
+        **_arrived(taken, now),
     }
     return pa.RecordBatch.from_arrays([columns[name] for name in REJECT_ROWS.names], schema=REJECT_ROWS)
 
 
-def parse_batch(batch: Any, dead_letter_topic: str, templates: Templates) -> Parsed:
+def _is_sound(fields: ReadingFields) -> bool:
+    """Whether names, texts and units are a reading's; one of an unset clock has more that is to be read."""
+    try:
+        check_constants(fields)
+    except InvalidReading:
+        return False
+    return fields.clock != UNSYNCED
+
+
+def _constant_columns(found: list[ReadingFields]) -> tuple[dict[str, Any], Any, Any]:
+    """The columns of ``_CONSTANT``; of each reading, whether these are sound and its value must be null."""
+    numbers: defaultdict[tuple[Any, ...], int] = defaultdict(count().__next__)
+    numbered = list(map(numbers.__getitem__, map(_VALUES, found)))
+    # One reading of each kind, in the order of their numbers.
+    kinds = [fields for _, fields in sorted(dict(zip(numbered, found, strict=True)).items())]
+    index = np.array(numbered)
+    columns = {
+        name: pa.array(values, READING_ROWS.field(name).type).take(pa.array(index))
+        for name, values in zip(_CONSTANT, zip(*numbers, strict=True), strict=True)
+    }
+    sound = np.array([_is_sound(kind) for kind in kinds])
+    missing = np.array([kind.quality == MISSING for kind in kinds])
+    return columns, sound[index], missing[index]
+
+
+def _times(found: list[ReadingFields]) -> Any:
+    """Their times, microseconds since the epoch, where they are written the usual way."""
+    texts = pa.array([fields.time for fields in found], pa.string())
+    usual = pc.if_else(pc.match_substring_regex(texts, _TIME), texts, None)
+    return usual.cast(_UTC).cast(pa.int64()).fill_null(_UNKNOWN_US).to_numpy().copy()
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """The records of a batch with the types of a reading (``rows``, ascending), and why the others are none.
+
+    ``unknown`` (fields without a column) and ``refused`` (reasons) are by row.
+    """
+
+    rows: Any
+    fields: list[ReadingFields]
+    unknown: dict[int, dict[str, Any]]
+    refused: dict[int, str]
+
+
+def _decoded(payloads: list[bytes]) -> _Decoded:
+    """Decodes all payloads of a batch."""
+    with suppress(*UNDECODABLE):
+        # Nearly always all of them are.
+        found = list(map(READING_DECODER.decode_known, payloads))
+        return _Decoded(np.arange(len(found)), found, {}, {})
+    found, rows, unknown, refused = [], [], {}, {}
+    for row, payload in enumerate(payloads):
+        try:
+            fields, more = READING_DECODER.decode(payload)
+        except InvalidReading as error:
+            refused[row] = error.reason
+            continue
+        found.append(fields)
+        rows.append(row)
+        if more:
+            unknown[row] = more
+    return _Decoded(np.array(rows, np.int64), found, unknown, refused)
+
+
+def _unknown_column(decoded: _Decoded) -> Any:
+    """The fields that have no column, JSON."""
+    if not decoded.unknown:
+        return pa.nulls(len(decoded.rows), pa.string())
+    texts = {row: msgspec.json.encode(fields).decode() for row, fields in decoded.unknown.items()}
+    return pa.array(map(texts.get, decoded.rows.tolist()), pa.string())
+
+
+def _reading_rows(batch: Any, decoded: _Decoded, now: Any) -> Any:
+    """Rows of ``readings``; adds the reasons of those that are none to what was refused."""
+    columns, sound, missing = _constant_columns(decoded.fields)
+    time_us = _times(decoded.fields)
+    columns["value"] = pa.array([fields.value for fields in decoded.fields], pa.float64())
+    columns["raw"] = pa.array([fields.raw for fields in decoded.fields], pa.float64())
+    columns["seq"] = pa.array([fields.seq for fields in decoded.fields], pa.int64())
+    taken = batch if len(decoded.rows) == batch.num_rows else batch.take(pa.array(decoded.rows))
+    received_us = taken["timestamp"].cast(pa.int64())
+    latest_us = received_us.fill_null(_UNKNOWN_US).to_numpy() + MAX_AHEAD_US
+    sound &= (time_us >= OLDEST_TIME_US) & (time_us <= latest_us)
+    sound &= columns["value"].is_null().to_numpy(zero_copy_only=False) == missing
+    sound &= pc.less_equal(pc.binary_length(taken["value"]), MAX_READING_BYTES).to_numpy(zero_copy_only=False)
+    for at in np.flatnonzero(~sound).tolist():
+        try:
+            reading = parse_reading(taken["value"][at].as_py(), received_us[at].as_py())
+        except InvalidReading as error:
+            decoded.refused[int(decoded.rows[at])] = error.reason
+        else:
+            time_us[at], sound[at] = reading.time_us, True
+    columns |= {
+        "time": pa.array(time_us).cast(_UTC),
+        "date": pa.array((time_us // _DAY_US).astype(np.int32)).cast(pa.date32()),
+        "replayed": _replayed(taken["headers"]),
+        "extra": _unknown_column(decoded),
+        **_arrived(taken, now),
+    }
+    made = pa.RecordBatch.from_arrays([columns[name] for name in READING_ROWS.names], schema=READING_ROWS)
+    return made if sound.all() else made.filter(pa.array(sound))
+
+
+def _parsed(batch: Any, now: Any) -> Parsed:
+    """Records that are to be readings."""
+    payloads = batch["value"].fill_null(b"").to_pylist()
+    decoded = _decoded(payloads)
+    readings = _reading_rows(batch, decoded, now) if decoded.fields else _NO_READINGS
+    rejects = {
+        row: (reason, payloads[row][:DEAD_LETTER_PAYLOAD_BYTES], len(payloads[row]), _source(batch, row))
+        for row, reason in sorted(decoded.refused.items())
+    }
+    return Parsed(readings, _reject_rows(batch, rejects, now) if rejects else _NO_REJECTS)
+
+
+def parse_batch(batch: Any, dead_letter_topic: str) -> Parsed:
     """One Arrow batch of Kafka records; each is in exactly one of the two results."""
     now = pa.scalar(time.time_ns() // 1000, type=READING_ROWS.field("ingested_at").type)
-    parts = []
-    left = np.ones(batch.num_rows, bool)
-    values = batch["value"]
     letters = pc.equal(batch["topic"], dead_letter_topic)
-    if pc.any(letters).as_py():
-        values = pc.if_else(letters, None, values)
-    if matched := templates.match(values, batch["timestamp"]):
-        left[matched.rows] = False
-        varying = {name: getattr(matched, name) for name in _VARYING}
-        arrived = _arrived(batch, matched.rows, now)
-        replayed = _replayed(batch["headers"])
-        arrived["replayed"] = replayed if not left.any() else replayed.take(pa.array(matched.rows))
-        parts.append(_reading_rows(matched.templates, matched.kinds, varying, arrived))
-    rejects = pa.RecordBatch.from_pylist([], schema=REJECT_ROWS)
-    if left.any():
-        slow, refused = _one_by_one(batch, np.flatnonzero(left).tolist(), dead_letter_topic)
-        if slow:
-            parts.append(_slow_rows(batch, slow, now))
-        if refused:
-            rejects = _reject_rows(batch, refused, now)
-    empty = pa.RecordBatch.from_pylist([], schema=READING_ROWS)
-    readings = parts[0] if len(parts) == 1 else pa.concat_batches(parts) if parts else empty
-    return Parsed(readings, rejects)
+    if not pc.any(letters).as_py():
+        return _parsed(batch, now)
+    parsed = _parsed(batch.filter(pc.invert(letters)), now)
+    dead = batch.filter(letters)
+    values = dead["value"].fill_null(b"").to_pylist()
+    rejects = {row: _dead_letter(value, _source(dead, row)) for row, value in enumerate(values)}
+    return Parsed(parsed.readings, pa.concat_batches([parsed.rejects, _reject_rows(dead, rejects, now)]))
