@@ -7,8 +7,9 @@ validation, the JSON Schema for editors, the file that ``fieldgate init`` writes
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from annotated_types import Ge, Le
 
@@ -19,6 +20,12 @@ class Meaning:
 
     text: str
     unit: str = ""
+
+    def __get_pydantic_json_schema__(
+        self, schema: Any, handler: Callable[[Any], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """The key's description in a JSON Schema; pydantic calls it, which drivers don't import."""
+        return {**handler(schema), "description": f"{self.text} ({self.unit})" if self.unit else self.text}
 
 
 PIN: Final = Meaning("GPIO number of the pin (BCM), not its place on the header")

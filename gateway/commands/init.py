@@ -16,9 +16,10 @@ from drivers.interface import DriverError
 from drivers.registry import driver_names, driver_type
 from gateway.commands.arguments import OK, USAGE, CommandError, fail, override
 from gateway.config import Problem, check
-from gateway.config.keys import Key, field_names, keys_of, nearest
+from gateway.config.keys import Key, field_names, keys_of
 from gateway.config.model import SensorCommon
-from gateway.config.placeholders import PLACEHOLDER
+from gateway.config.problems import nearest
+from gateway.config.source import PLACEHOLDER
 from gateway.config.template import Answers, Wanted, render
 
 STDOUT: Final = Path("-")

@@ -1,7 +1,4 @@
-"""The config file: its schema, its validation and what it means.
-
-``load`` and ``check`` take pydantic in only when they are called, so that the command line starts quickly.
-"""
+"""The config file: its keys (``model``), how it is read and checked (``loading``), ``problems``."""
 
 from __future__ import annotations
 
@@ -62,17 +59,17 @@ def check(
 ) -> tuple[Config | None, tuple[Problem, ...]]:
     """The config of a file, None where it has errors; and its problems, warnings included. Never raises.
 
-    Secrets that can't be had are errors where the config is ``at_work``, else warnings.
+    Secrets that can't be read are errors where the config is ``at_work``, else warnings.
     """
-    from gateway.config.assemble import assemble
+    from gateway.config.loading import load_file
 
-    return assemble(path, overrides, at_work=at_work)
+    return load_file(path, overrides, at_work=at_work)
 
 
 def located(
     path: Path, overrides: Mapping[str, object], messages: Mapping[KeyPath, str]
 ) -> tuple[Problem, ...]:
     """Errors found elsewhere, each with the place of its key in the file or the overrides. Never raises."""
-    from gateway.config.assemble import located
+    from gateway.config.loading import locate
 
-    return located(path, overrides, messages)
+    return locate(path, overrides, messages)

@@ -14,9 +14,8 @@ from drivers.boards.simulated import SimulatedOptions
 from drivers.emulation.faults import FITS, amount_problem
 from drivers.interface import BoardError
 from drivers.registry import driver_type
-from gateway.config.keys import nearest
 from gateway.config.model import BoardConfig, SensorConfig
-from gateway.config.problems import quote
+from gateway.config.problems import nearest, quote
 from gateway.config.source import Source
 from gateway.config.validate import validate
 
@@ -50,7 +49,7 @@ def read_board(source: Source) -> BoardConfig | None:
 
 
 def check_emulated(source: Source, board: BoardConfig, sensors: Sequence[SensorConfig]) -> None:
-    """A board that isn't real can have only sensors whose hardware somebody emulates."""
+    """A board that isn't real can have only sensors whose driver has an emulation."""
     if isinstance(board.options, PiOptions):
         return
     for position, sensor in enumerate(sensors):

@@ -1,4 +1,4 @@
-"""Calibration in a ``[[sensor]]`` table: what its keys say, what can't be so, what looks like a mistake."""
+"""Calibration in a ``[[sensor]]`` table: accuracy, range and dates, errors in them and likely mistakes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 from typing import Any, Final
 
 from drivers.driver_type import IndividualCalibration
+from drivers.interface import Channel
 from drivers.registry import driver_type
 from gateway.config.keys import unknown_key
 from gateway.config.model import BoardConfig, SensorCommon, SensorConfig
@@ -20,9 +21,6 @@ _ABSOLUTE: Final = re.compile(_NUMBER, re.ASCII)
 _PERCENT: Final = re.compile(_NUMBER + r"\s*%", re.ASCII)
 _BOTH: Final = re.compile(_NUMBER + r"\s*\+\s*" + _NUMBER + r"\s*%", re.ASCII)
 
-LABELS: Final = ("model", "serial", "certificate", "lab")
-_LONGEST_LABEL: Final = 128
-_YEARS: Final = range(1950, 2101)
 _SOON_DAYS: Final = 60
 # Before that the machine's clock was never set, and it can't judge a date.
 _CLOCK_WAS_SET: Final = date(2025, 1, 1)
@@ -76,13 +74,13 @@ def parse_range(given: object) -> tuple[float, float]:
 
 
 def accuracy_of(sensor: SensorCommon, quantity: str) -> Accuracy | None:
-    """What the config says of a channel's accuracy, or None."""
+    """A channel's accuracy in the config, or None."""
     given = _of_channel(sensor.accuracy, quantity)
     return None if given is None else parse_accuracy(given)
 
 
 def range_of(sensor: SensorCommon, quantity: str) -> tuple[float, float] | None:
-    """What the config says of a channel's range, or None."""
+    """A channel's range in the config, or None."""
     given = _of_channel(sensor.range, quantity)
     return None if given is None else parse_range(given)
 
@@ -149,15 +147,7 @@ def _try(source: Source, path: KeyPath, value: object, parse: Callable[[object],
 
 
 def check_calibration(source: Source, path: KeyPath, sensor: SensorCommon) -> None:
-    """What can't be so: dates that contradict one another, labels nobody can print."""
-    for key in LABELS:
-        label = getattr(sensor, key)
-        if label is not None and not (label.strip() and len(label) <= _LONGEST_LABEL and label.isprintable()):
-            source.error((*path, key), f"must be 1 to {_LONGEST_LABEL} printable characters")
-    for key in ("calibrated", "expires"):
-        day = getattr(sensor, key)
-        if day is not None and day.year not in _YEARS:
-            source.error((*path, key), f"must be from 1950 to 2100, not {day}")
+    """Errors: dates that contradict one another."""
     if sensor.expires is not None and sensor.calibrated is not None and sensor.expires <= sensor.calibrated:
         source.error((*path, "expires"), f"must come after calibrated, {sensor.calibrated}")
     if sensor.recalibrate_months is not None:
@@ -170,7 +160,7 @@ def check_calibration(source: Source, path: KeyPath, sensor: SensorCommon) -> No
 def warn_of_calibration(
     source: Source, sensors: Iterable[tuple[KeyPath, SensorConfig]], board: BoardConfig | None, day: date
 ) -> None:
-    """What looks like a mistake. Dates are judged on a real board only: an emulated one has its own time."""
+    """Likely mistakes. Dates are judged on a real board only: an emulated one has its own time."""
     sensors = tuple(sensors)
     first: dict[tuple[str | None, str], str] = {}
     by_name = {sensor.name: sensor for _, sensor in sensors}
@@ -231,3 +221,45 @@ def _warn_of_individual(
             f"is over {individual.months} months ago: {individual.why}; "
             "expires or recalibrate_months say how long this one counts",
         )
+
+
+def check_datasheet(source: Source, sensors: Sequence[tuple[KeyPath, SensorConfig]]) -> None:
+    """Warn of an accuracy that the sensor hasn't by its datasheet, and of a range beyond its own."""
+    for path, sensor in sensors:
+        for channel in driver_type(sensor.driver).channels_of(sensor.options):
+            # A certificate is of this instrument, the datasheet of all.
+            if sensor.certificate is None and sensor.lab is None:
+                _check_accuracy(source, path, sensor, channel)
+            _check_range(source, path, sensor, channel)
+
+
+def _check_accuracy(source: Source, path: KeyPath, sensor: SensorConfig, channel: Channel) -> None:
+    said = accuracy_of(sensor, channel.quantity)
+    if channel.accuracy is None or said is None or _widest(said, channel) >= channel.accuracy:
+        return
+    source.warn(
+        _key(path, "accuracy", sensor.accuracy, channel),
+        f"±{_widest(said, channel):g} {channel.unit} is better than the datasheet's ±{channel.accuracy:g}:"
+        " name lab or certificate if this one was measured",
+    )
+
+
+def _check_range(source: Source, path: KeyPath, sensor: SensorConfig, channel: Channel) -> None:
+    said = range_of(sensor, channel.quantity)
+    if said is None or (said[0] >= channel.lower and said[1] <= channel.upper):
+        return
+    source.warn(
+        _key(path, "range", sensor.range, channel),
+        f"{said[0]:g} to {said[1]:g} {channel.unit} is wider than the sensor's own range,"
+        f" {channel.lower:g} to {channel.upper:g}",
+    )
+
+
+def _widest(accuracy: Accuracy, channel: Channel) -> float:
+    """The ± at the end of the range, in the channel's unit."""
+    largest = max(abs(channel.lower), abs(channel.upper))
+    return (accuracy.absolute or 0.0) + (accuracy.percent or 0.0) / 100 * largest
+
+
+def _key(path: KeyPath, key: str, given: object, channel: Channel) -> KeyPath:
+    return (*path, key, channel.quantity) if isinstance(given, dict) else (*path, key)

@@ -1,15 +1,15 @@
-"""The keys of the dataclasses that make up a config, as data: type, default, bounds, meaning."""
+"""The keys of the dataclasses that make up a config, as data: type with bounds, default, meaning."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from drivers.option_docs import Meaning
+from gateway.config.problems import KeyPath, nearest
 
 REQUIRED: Final = dataclasses.MISSING
 """The default of a key that has none."""
@@ -29,14 +29,24 @@ class Key:
         """True where there is no default."""
         return self.default is REQUIRED
 
+    @property
+    def unit(self) -> str:
+        """The unit of its value; empty where it has none."""
+        return self.meaning.unit if self.meaning is not None else ""
+
+
+_keys: dict[type[Any], tuple[Key, ...]] = {}
+
 
 def keys_of(kind: type[Any]) -> tuple[Key, ...]:
     """The keys of a dataclass, in its order."""
-    hints = get_type_hints(kind, include_extras=True)
-    return tuple(
-        Key(field.name, hints[field.name], _default(field), next(_meanings(hints[field.name]), None))
-        for field in dataclasses.fields(kind)
-    )
+    if kind not in _keys:
+        hints = get_type_hints(kind, include_extras=True)
+        _keys[kind] = tuple(
+            Key(field.name, hints[field.name], _default(field), _meaning(hints[field.name]))
+            for field in dataclasses.fields(kind)
+        )
+    return _keys[kind]
 
 
 def field_names(kind: type[Any]) -> tuple[str, ...]:
@@ -44,51 +54,63 @@ def field_names(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The word most like this one, or None where none is like it."""
-    by_lower = {candidate.lower(): candidate for candidate in words}
-    found = difflib.get_close_matches(word.lower()[:100], by_lower, n=1, cutoff=0.6)
-    return by_lower[found[0]] if found else None
+def flat(name: str, *kinds: type[Any], only: Collection[str] | None = None, **choices: str) -> type[Any]:
+    """A dataclass with the keys of several, of ``only`` these; the choices have one value each."""
+    keys: dict[str, tuple[Any, Any]] = {}
+    for kind in kinds:
+        hints = get_type_hints(kind, include_extras=True)
+        for each in dataclasses.fields(kind):
+            if only is None or each.name in only:
+                default: Any = {"default": each.default, "default_factory": each.default_factory}
+                keys[each.name] = hints[each.name], dataclasses.field(**default)
+    for key, value in choices.items():
+        keys[key] = Literal[value], dataclasses.field(default=value)
+    fields = [(key, hint, default) for key, (hint, default) in keys.items()]
+    return dataclasses.make_dataclass(name, fields, kw_only=True, namespace={"__doc__": kinds[0].__doc__})
+
+
+def table_of(hint: Any) -> type[Any] | None:
+    """The one dataclass a type allows, also in a list or a table of them; None where it allows several."""
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return hint
+    found = [nested for each in get_args(hint) if (nested := table_of(each)) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def table_at(kind: type[Any], path: KeyPath) -> type[Any] | None:
+    """The dataclass of the table at a path within a dataclass's own; None where there is none or several."""
+    table: type[Any] | None = kind
+    for part in path:
+        if isinstance(part, str) and table is not None:
+            # What isn't a key is the name of one of several tables.
+            table = table_of(next((key.hint for key in keys_of(table) if key.name == part), table))
+    return table
 
 
 def unknown_key(key: str, names: Sequence[str], owner: str = "") -> tuple[str, str | None]:
-    """What to say of a key that isn't one of ``names``: the one most like it, or else all of them."""
+    """What is wrong with a key that isn't one of ``names``, and the one most like it."""
     guess = nearest(key, names)
     message = f"is not a known key of {owner}" if owner else "is not a known key"
     return (message if guess is not None else f"{message}; there are {', '.join(names) or 'none'}"), guess
-
-
-_hints: dict[type[Any], Mapping[str, Any]] = {}
-
-
-def hints_of(kind: type[Any]) -> Mapping[str, Any]:
-    """The types of a dataclass's keys, without bounds and meanings."""
-    if kind not in _hints:
-        _hints[kind] = get_type_hints(kind)
-    return _hints[kind]
-
-
-def dataclasses_of(hint: Any) -> list[type[Any]]:
-    """The one dataclass a hint allows, also inside a union or a tuple; none where it allows several."""
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return [hint]
-    if get_origin(hint) in (Union, UnionType, tuple):
-        found = [nested for option in get_args(hint) for nested in dataclasses_of(option)]
-        return found if len(found) == 1 else []
-    return []
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def _meanings(hint: Any) -> Iterator[Meaning]:
-    """The outermost first: it speaks of the key, those within of its type."""
+def _meaning(hint: Any) -> Meaning | None:
+    return next((each for each in parts_of(hint) if isinstance(each, Meaning)), None)
+
+
+def parts_of(hint: Any) -> Iterator[Any]:
+    """What a type is made of: its metadata, outermost first, then the types it allows."""
     if get_origin(hint) is Annotated:
         inner, *metadata = get_args(hint)
-        # A key's own meaning is written after its type's.
-        yield from reversed([each for each in metadata if isinstance(each, Meaning)])
-        yield from _meanings(inner)
+        # A key's own meaning and bounds are written after its type's.
+        yield from reversed(metadata)
+        yield from parts_of(inner)
     elif get_origin(hint) in (Union, UnionType):
         for option in get_args(hint):
-            yield from _meanings(option)
+            yield from parts_of(option)
+    else:
+        yield hint

@@ -1,8 +1,7 @@
-"""The config as the daemon sees it, and its schema: names, types, defaults and bounds, once, as data.
+"""The config as the gateway uses it, and its schema: names, types, defaults, bounds and checks, once.
 
-Sections are frozen dataclasses; ``annotated_types`` bounds are checked when a file is loaded. A sensor's and
-the board's own options are the dataclasses of their drivers. Imports nothing but the standard library, the
-bounds, the meanings and the quality tests' keys.
+Sections are frozen dataclasses; pydantic validates them when a file is loaded (``validate.py``), not when
+they are constructed. A sensor's and the board's own options are the dataclasses of their drivers.
 """
 
 from __future__ import annotations
@@ -14,9 +13,12 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
+from pydantic import WithJsonSchema
 
 from drivers.option_docs import Meaning
+from gateway.config import values
 from gateway.config.quality_rules import QualityRules
+from gateway.config.values import checked, read_by
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -26,13 +28,50 @@ DEFAULT_OUTBOX: Final = Path("/var/lib/fieldgate/outbox.db")
 
 Port = Annotated[int, Ge(1), Le(65535)]
 
+_REFERENCE: Final = {
+    "type": "object",
+    "properties": {
+        "credential": {"type": "string", "description": "its name in LoadCredential= of the service"},
+        "file": {"type": "string", "description": "the file that holds it"},
+    },
+    "minProperties": 1,
+    "maxProperties": 1,
+    "additionalProperties": False,
+}
+_SECRET: Final = WithJsonSchema({"anyOf": [{"type": "string"}, _REFERENCE]})
+"""In the file a secret may be named; ``secrets.py`` reads it before the section is validated."""
+_PROPERTIES: Final = WithJsonSchema(
+    {
+        "type": "object",
+        "additionalProperties": {
+            "anyOf": [
+                {"type": ["string", "number", "boolean"]},
+                {"type": "object", "description": "a dotted key; or { credential = … } or { file = … }"},
+            ]
+        },
+    }
+)
+_SIZE: Final = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "integer", "minimum": 0},
+            {"type": "string", "pattern": r"^\s*\d{1,15}(\.\d{1,9})?\s*([kKmMgGtT][iI]?)?[bB]?\s*$"},
+        ]
+    }
+)
+_Label = Annotated[str, checked(values.label)]
+_Day = Annotated[date, checked(values.day)]
+
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
     """Who and where this gateway is; degrees (WGS 84) and metres above sea level."""
 
     id: Annotated[
-        str, Meaning("who this gateway is, in every topic and table: small letters, digits, hyphens")
+        str,
+        checked(values.gateway_id),
+        WithJsonSchema({"type": "string", "pattern": "^[a-z0-9-]{1,63}$"}),
+        Meaning("who this gateway is, in every topic and table: small letters, digits, hyphens"),
     ]
     latitude: Annotated[
         Annotated[float, Ge(-90), Le(90)] | None,
@@ -51,22 +90,32 @@ class GatewayConfig:
 class MqttConfig:
     """The local broker. Topics are ``{topic_root}/{gateway}/{sensor}/{quantity}``."""
 
-    host: Annotated[str, Meaning("the local Mosquitto: name or address")] = "127.0.0.1"
+    host: Annotated[str, checked(values.not_empty), Meaning("the local Mosquitto: name or address")] = (
+        "127.0.0.1"
+    )
     port: Annotated[Port, Meaning("Mosquitto's port")] = 1883
-    topic_root: Annotated[str, Meaning("the first levels of the gateway's own topics")] = "fieldgate"
+    topic_root: Annotated[
+        str, checked(values.topic_root), Meaning("the first levels of the gateway's own topics")
+    ] = "fieldgate"
     keepalive_s: Annotated[
-        int, Ge(5), Le(65535), Meaning("how long a silent connection is believed", "s")
+        int, Ge(5), Le(65535), Meaning("after how long a silence the connection counts as lost", "s")
     ] = 30
-    username: Annotated[str | None, Meaning("who the gateway is to Mosquitto, where that asks")] = None
+    username: Annotated[str | None, Meaning("the gateway's user name, where Mosquitto requires one")] = None
     password: Annotated[
-        str | None, Meaning('better { credential = "name" } or { file = "…" } than the password itself')
+        str | None,
+        _SECRET,
+        Meaning('better { credential = "name" } or { file = "…" } than the password itself'),
     ] = field(default=None, repr=False)
-    home_assistant: Annotated[bool, Meaning("tell Home Assistant of each channel (MQTT discovery)")] = False
-    home_assistant_prefix: Annotated[str, Meaning("Home Assistant's discovery prefix")] = "homeassistant"
+    home_assistant: Annotated[bool, Meaning("announce each channel to Home Assistant (MQTT discovery)")] = (
+        False
+    )
+    home_assistant_prefix: Annotated[
+        str, checked(values.topic_root), Meaning("Home Assistant's discovery prefix")
+    ] = "homeassistant"
 
     @property
     def login(self) -> tuple[str, str | None] | None:
-        """User and password; None where the broker asks for none."""
+        """User and password; None where the broker requires none."""
         return None if self.username is None else (self.username, self.password)
 
 
@@ -74,15 +123,19 @@ class MqttConfig:
 class KafkaConfig:
     """The cluster. ``properties`` are librdkafka's own, by their dotted names."""
 
-    bootstrap_servers: Annotated[str, Meaning("the cluster: host:port, several with commas between")] = (
-        "127.0.0.1:9092"
+    bootstrap_servers: Annotated[
+        str, checked(values.servers), Meaning("the cluster: host:port, several with commas between")
+    ] = "127.0.0.1:9092"
+    topic: Annotated[
+        str,
+        checked(values.kafka_topic),
+        Meaning("where readings go; {quantity} stands for wind_speed and so on"),
+    ] = "mqtt.{quantity}"
+    format: Annotated[Literal["json"], read_by(values.kafka_format), Meaning("how readings are written")] = (
+        "json"
     )
-    topic: Annotated[str, Meaning("where readings go; {quantity} stands for wind_speed and so on")] = (
-        "mqtt.{quantity}"
-    )
-    format: Annotated[Literal["json"], Meaning("how readings are written")] = "json"
     properties: Annotated[
-        Mapping[str, str], Meaning("librdkafka's own properties, such as security.protocol")
+        Mapping[str, str], _PROPERTIES, Meaning("librdkafka's own properties, such as security.protocol")
     ] = field(default_factory=dict, repr=False)
 
 
@@ -90,7 +143,7 @@ class KafkaConfig:
 class UplinkConfig:
     """How readings leave: each at once (live), or stored and sent every ``batch_s`` seconds (metered).
 
-    The others are for ``fieldgate uplink``, which looks at them itself; hours without a word from Kafka.
+    The others are for ``fieldgate uplink``, in hours without an acknowledgement from Kafka.
     """
 
     mode: Annotated[
@@ -99,14 +152,14 @@ class UplinkConfig:
     batch_s: Annotated[float, Ge(1), Le(3600), Meaning("metered: how often a batch is sent", "s")] = 60.0
     reset_after_h: Annotated[
         Annotated[float, Ge(0.5), Le(720)] | None,
-        Meaning("run reset_command after so long without a word from Kafka", "h"),
+        Meaning("run reset_command after so long without an answer from Kafka", "h"),
     ] = None
     reset_command: Annotated[
         tuple[str, ...], Meaning("program and arguments that reset the modem, run by root; no shell")
     ] = ()
     reboot_after_h: Annotated[
         Annotated[float, Ge(2), Le(720)] | None,
-        Meaning("reboot after so long without a word from Kafka", "h"),
+        Meaning("reboot after so long without an answer from Kafka", "h"),
     ] = None
 
 
@@ -114,12 +167,24 @@ class UplinkConfig:
 class OutboxConfig:
     """Where readings wait for the cloud. Bytes; a relative path is relative to the config's directory."""
 
-    path: Annotated[Path, Meaning("a relative path starts at this file's directory")] = DEFAULT_OUTBOX
+    path: Annotated[
+        Path, read_by(values.not_empty), Meaning("a relative path starts at this file's directory")
+    ] = DEFAULT_OUTBOX
     max_bytes: Annotated[
-        int, Ge(16 * MIB), Le(1 << 50), Meaning('everything the outbox may take, such as "1GiB"', "bytes")
+        int,
+        Ge(16 * MIB),
+        Le(1 << 50),
+        read_by(values.size),
+        _SIZE,
+        Meaning('everything the outbox may take, such as "1GiB"', "bytes"),
     ] = GIB
     min_free_disk: Annotated[
-        int, Ge(0), Le(1 << 50), Meaning('what it leaves free on the disk, such as "512MiB"', "bytes")
+        int,
+        Ge(0),
+        Le(1 << 50),
+        read_by(values.size),
+        _SIZE,
+        Meaning('what it leaves free on the disk, such as "512MiB"', "bytes"),
     ] = 512 * MIB
     commit_interval_s: Annotated[
         float,
@@ -131,9 +196,9 @@ class OutboxConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClockConfig:
-    """Whose word the time is: the kernel's synchronisation flag, or the clock as it stands.
+    """When the clock counts as synchronised: by the kernel's flag, or always.
 
-    ``hold_s`` is how long readings wait for it while Kafka could have them.
+    ``hold_s`` is how long readings wait for that while Kafka is reachable.
     """
 
     trust: Annotated[
@@ -144,12 +209,8 @@ class ClockConfig:
         float,
         Ge(0),
         Le(7 * 86400),
-        Meaning("how long readings wait for the clock while Kafka could have them", "s"),
+        Meaning("how long readings wait for the clock while Kafka is reachable", "s"),
     ] = 3600.0
-
-
-SHORTEST_TOKEN: Final = 16
-"""Characters of a status page's token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +241,20 @@ class StatusConfig:
 class StatusKeys:
     """The ``[status]`` section as it is written; it becomes a StatusConfig."""
 
-    listen: Annotated[str, Meaning('host:port of the status page; "" switches it off')] = "127.0.0.1:8321"
+    listen: Annotated[
+        str, checked(values.listen), Meaning('host:port of the status page; "" switches it off')
+    ] = "127.0.0.1:8321"
     token: Annotated[
-        str | None, Meaning("what other machines need to see it; { credential = … } or { file = … }")
+        Annotated[str, checked(values.token)] | None,
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "string", "pattern": f"^[A-Za-z0-9_-]{{{values.SHORTEST_TOKEN},}}$"},
+                    _REFERENCE,
+                ]
+            }
+        ),
+        Meaning("what other machines need to see it; { credential = … } or { file = … }"),
     ] = field(default=None, repr=False)
 
 
@@ -210,23 +282,34 @@ class BoardConfig:
 class SensorCommon:
     """What every sensor has, whatever its driver. Height in m above ground, boom in degrees from north."""
 
-    name: Annotated[str, Meaning("unique; its channels are called name.quantity")]
+    name: Annotated[
+        str,
+        checked(values.sensor_name),
+        WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}),
+        Meaning("unique; its channels are called name.quantity"),
+    ]
     driver: Annotated[str, Meaning("what kind of sensor it is")]
-    interval_s: Annotated[float, Ge(0.1), Le(3600), Meaning("one reading each so often", "s")] = 1.0
+    interval_s: Annotated[
+        float,
+        Ge(0.1),
+        Le(3600),
+        checked(values.whole_milliseconds),
+        Meaning("one reading each so often", "s"),
+    ] = 1.0
     height_m: Annotated[
         Annotated[float, Ge(-10), Le(500)] | None, Meaning("of the sensor", "m above ground")
     ] = None
     boom_deg: Annotated[
         Annotated[float, Ge(0), Le(360)] | None, Meaning("where the boom points", "degrees from north")
     ] = None
-    model: Annotated[str | None, Meaning("as on the type plate")] = None
-    serial: Annotated[str | None, Meaning("as on the type plate")] = None
+    model: Annotated[_Label | None, Meaning("as on the type plate")] = None
+    serial: Annotated[_Label | None, Meaning("as on the type plate")] = None
     pair: Annotated[str | None, Meaning("the name of its redundant twin")] = None
-    lab: Annotated[str | None, Meaning("who calibrated it")] = None
-    calibrated: Annotated[date | None, Meaning("when it was calibrated, as in 2026-03-12")] = None
-    certificate: Annotated[str | None, Meaning("the certificate's number")] = None
+    lab: Annotated[_Label | None, Meaning("who calibrated it")] = None
+    calibrated: Annotated[_Day | None, Meaning("when it was calibrated, as in 2026-03-12")] = None
+    certificate: Annotated[_Label | None, Meaning("the certificate's number")] = None
     expires: Annotated[
-        date | None, Meaning("the calibration's last day; later readings are flagged suspect")
+        _Day | None, Meaning("the calibration's last day; later readings are flagged suspect")
     ] = None
     recalibrate_months: Annotated[
         Annotated[int, Ge(1), Le(120)] | None,
@@ -264,12 +347,18 @@ class DropIf:
     equals: Annotated[float | None, Meaning("exactly this value", _IN_UNIT)] = None
 
 
-Quantity = Annotated[str, Meaning("what is measured: temperature, wind_speed and so on")]
-JsonPath = Annotated[str, Meaning("where the number stands: keys and positions with dots between")]
-_Unit = Annotated[str | None, Meaning("the quantity's, only to say it; scale and offset convert")]
-_Scale = Annotated[float, Meaning("value = scale · number + offset")]
+Quantity = Annotated[
+    str, checked(values.quantity), Meaning("what is measured: temperature, wind_speed and so on")
+]
+JsonPath = Annotated[
+    str,
+    checked(values.json_path),
+    Meaning("where the number stands: keys and positions with dots between"),
+]
+_Unit = Annotated[str | None, Meaning("the quantity's, to state it only; scale and offset convert")]
+_Scale = Annotated[float, checked(values.not_zero), Meaning("value = scale · number + offset")]
 _Offset = Annotated[float, Meaning("value = scale · number + offset", _IN_UNIT)]
-_RawUnit = Annotated[str | None, Meaning("the unit of the number itself")]
+_RawUnit = Annotated[Annotated[str, checked(values.unit)] | None, Meaning("the unit of the number itself")]
 _Min = Annotated[float | None, Meaning("the device's range: lower values get quality 4", _IN_UNIT)]
 _Max = Annotated[float | None, Meaning("the device's range: higher values get quality 4", _IN_UNIT)]
 _Drop = Annotated[DropIf | None, Meaning("values that are counted and not forwarded")]
@@ -309,16 +398,24 @@ class ForwardConfig:
     the keys they have are theirs then. An ``optional`` path may be absent.
     """
 
-    filter: Annotated[str, Meaning("which topics: an MQTT topic filter")]
+    filter: Annotated[str, checked(values.topic_filter), Meaning("which topics: an MQTT topic filter")]
     payload: Annotated[Literal["reading", "number", "json", "raw"], Meaning("what the device publishes")] = (
         "reading"
     )
     quantity: Quantity | None = None
     unit: _Unit = None
     path: JsonPath | None = None
-    time_path: Annotated[str | None, Meaning("json: where the time stands")] = None
+    time_path: Annotated[
+        Annotated[str, checked(values.json_path)] | None, Meaning("json: where the time stands")
+    ] = None
     channel: _Channel = None
-    period_s: Annotated[float, Ge(0.001), Le(86400), Meaning("how often the device reports", "s")] = 1.0
+    period_s: Annotated[
+        float,
+        Ge(0.001),
+        Le(86400),
+        checked(values.whole_milliseconds),
+        Meaning("how often the device reports", "s"),
+    ] = 1.0
     scale: _Scale = 1.0
     offset: _Offset = 0.0
     raw_unit: _RawUnit = None

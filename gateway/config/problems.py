@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -49,6 +51,13 @@ class ConfigError(Exception):
 def is_secret(key: str) -> bool:
     """Whether a key's value is one that must not be shown."""
     return _SECRET_KEY.search(key) is not None
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """The word most like this one, or None where none is like it."""
+    by_lower = {candidate.lower(): candidate for candidate in words}
+    found = difflib.get_close_matches(word.lower()[:100], by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
 
 
 def quote(value: object) -> str:

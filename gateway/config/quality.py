@@ -121,24 +121,13 @@ def _read_table(source: Source, path: KeyPath, table: object) -> QualityOptions 
     if not isinstance(table, dict):
         source.error(path, "must be a table, as in { max_step = 10 }")
         return None
-    raw = dict(table)
-    if "site_range" in raw and not _is_range(raw["site_range"]):
-        source.error((*path, "site_range"), f"must be [lower, upper], not {quote(raw.pop('site_range'))}")
-    return validate(QualityOptions, raw, path, source.error)
-
-
-def _is_range(value: object) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 2
-        and all(isinstance(end, int | float) and not isinstance(end, bool) for end in value)
-    )
+    return validate(QualityOptions, table, path, source.error)
 
 
 def _check(
     source: Source, path: KeyPath, options: QualityOptions, quantity: str, found: QualityRules
 ) -> None:
-    """What no single key tells: bounds the wrong way round, a test switched off and set at once."""
+    """What keys say of one another: ends the wrong way round, a test switched off and set at once."""
     if options.site_range is not None and options.site_range[0] >= options.site_range[1]:
         lower, upper = options.site_range
         source.error((*path, "site_range"), f"the upper end must be above {lower:g}, not {upper:g}")

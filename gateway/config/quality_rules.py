@@ -1,7 +1,6 @@
 """The quality tests' settings: their keys, and the defaults of each quantity.
 
-Where the defaults' figures come from is told in docs/quality.md. Imports nothing but the standard library,
-the bounds and the meanings.
+The sources of the defaults' figures are in docs/quality.md.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Annotated, Final, Literal
 from annotated_types import Ge, Gt, Le
 
 from drivers.option_docs import Meaning
+from gateway.config.values import ends, read_by
 
 Test = Literal["site-range", "step", "spike", "flat", "rest", "stopped", "pair", "drift"]
 
@@ -44,6 +44,7 @@ class QualityOptions:
 
     site_range: Annotated[
         tuple[float, float] | None,
+        read_by(ends),
         Meaning("[lower, upper]: what the site's weather can be; beyond it quality is 3", _IN_UNIT),
     ] = None
     max_step: Annotated[

@@ -33,7 +33,7 @@ def is_reference(value: object) -> TypeGuard[Mapping[str, Any]]:
 def read_secret(source: Source, path: KeyPath, reference: Mapping[str, Any]) -> str | None:
     """The secret that a table names; None after its problem was noted.
 
-    Where the service isn't running (``fieldgate check``, on any machine) a secret that can't be had is a
+    Where the service isn't running (``fieldgate check``, on any machine) a secret that can't be read is a
     warning: systemd gives credentials to the service only, and its files may be closed to others.
     """
     wrong = [key for key in reference if key not in _KINDS]
@@ -61,8 +61,21 @@ def read_secret(source: Source, path: KeyPath, reference: Mapping[str, Any]) -> 
     return _content(source, (*path, kind), Path(directory) / name)
 
 
+def resolve(source: Source, path: KeyPath, raw: dict[str, Any]) -> None:
+    """Put the secret that a section's key names in the place of its name."""
+    key = str(path[-1])
+    given = raw.get(key)
+    if is_reference(given):
+        raw[key] = read_secret(source, path, given)
+    elif isinstance(given, str):
+        warn_of_readers(source, path, source.path)
+    elif key in raw:
+        source.error(path, 'must be a string, in "quotes", or { credential = "name" }')
+        del raw[key]
+
+
 def warn_of_readers(source: Source, path: KeyPath, file: Path) -> None:
-    """A secret in a file that everybody on the machine can read."""
+    """Warn of a secret in a file that every user of the machine can read."""
     try:
         mode = file.stat().st_mode
     except OSError:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import functools
-import re
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from drivers.driver_type import DriverType, Nameplate
-from drivers.registry import driver_names, driver_type
-from gateway.config.calibration import check_calibration, read_by_channel, today, warn_of_calibration
-from gateway.config.datasheet import check_datasheet
-from gateway.config.drivers import driver_options, known_driver
+from cloud.wire.schema import UNITS
+from drivers.driver_type import DriverType, Nameplate, OptionError
+from drivers.interface import DriverError
+from drivers.registry import DRIVERS, driver_names, driver_type, guarded
+from gateway.config.calibration import (
+    check_calibration,
+    check_datasheet,
+    read_by_channel,
+    today,
+    warn_of_calibration,
+)
 from gateway.config.keys import field_names
 from gateway.config.model import BoardConfig, GatewayConfig, SensorCommon, SensorConfig
-from gateway.config.problems import KeyPath, quote
+from gateway.config.problems import KeyPath, nearest, quote
 from gateway.config.quality import Sections, read_channels
 from gateway.config.quality_rules import QualityRules
 from gateway.config.source import Source
@@ -22,30 +28,10 @@ from gateway.config.suggestions import TWO_BRACKETS, misplaced
 from gateway.config.validate import validate
 from gateway.config.wiring import check_needs, check_pairs, check_pins, check_twins, check_wiring
 
-_GATEWAY_ID: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
-_SENSOR_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_COMMON: Final = field_names(SensorCommon)
 _DEFAULT_INTERVAL_S: Final = 1.0
 _STATISTICS_MS: Final = 600_000
 _DAY_MS: Final = 86_400_000
-
-
-def gateway_id_problem(name: str) -> str | None:
-    """What is wrong with a gateway's id, or None."""
-    if _GATEWAY_ID.fullmatch(name) is None:
-        return f"must be 1 to 63 small letters, digits and hyphens, not {quote(name)}"
-    return None
-
-
-def sensor_name_like(name: str) -> str | None:
-    """The sensor's name that a text would make; None where it makes none."""
-    like = re.sub(r"[^A-Za-z0-9_]+", "-", name.strip()).strip("-")
-    return like if _SENSOR_NAME.fullmatch(like) else None
-
-
-def gateway_id_like(name: str) -> str | None:
-    """The id that a name would make; None where it makes none."""
-    like = re.sub(r"[^a-z0-9]+", "-", name.strip().lower()).strip("-")
-    return like if _GATEWAY_ID.fullmatch(like) else None
 
 
 def read_sensors(
@@ -89,12 +75,6 @@ def read_sensors(
 def _check_name(source: Source, path: KeyPath, name: object, first_line: dict[str, int | None]) -> None:
     if not isinstance(name, str):
         return
-    if _SENSOR_NAME.fullmatch(name) is None:
-        source.error(
-            (*path, "name"),
-            f"must be 1 to 64 letters, digits, underscores and hyphens, not {quote(name)}",
-            sensor_name_like(name),
-        )
     if name in first_line:
         line = first_line[name]
         source.error(
@@ -113,31 +93,22 @@ def _read_sensor(
     names: Callable[[], tuple[str, ...]],
 ) -> SensorConfig | None:
     driver = raw.get("driver")
-    known = known_driver(source, path, driver, names) if isinstance(driver, str) else None
+    known = _driver(source, path, driver, names) if isinstance(driver, str) else None
+    common = {key: value for key, value in raw.items() if key in _COMMON}
     if known is None:
         # Its own keys can't be judged; the common ones can.
-        common = {key: value for key, value in raw.items() if key in field_names(SensorCommon)}
         for key in [key for key in raw if key not in common]:
-            message, guess = misplaced(key, field_names(SensorCommon), path)
+            message, guess = misplaced(key, _COMMON, path)
             if guess is not None:
                 source.error((*path, key), message, guess)
         validate(SensorCommon, common, path, source.error)
         return None
-    common_names = field_names(SensorCommon)
-    option_names = field_names(known.options)
     before = source.errors()
-    for key in raw:
-        if key not in common_names and key not in option_names and key != "quality":
-            message, guess = misplaced(
-                key, (*option_names, *common_names, "quality"), path, known.name, known.options
-            )
-            source.error((*path, key), message, guess)
-    common = {"interval_s": max(_DEFAULT_INTERVAL_S, known.min_interval_s)}
-    common |= {key: value for key, value in raw.items() if key in common_names}
-    own = {key: value for key, value in raw.items() if key in option_names}
-    options = driver_options(source, path, known, own, gateway)
+    own = {key: value for key, value in raw.items() if key not in common and key != "quality"}
+    options = _options(source, path, known, own, gateway)
     quantities = () if options is None else [channel.quantity for channel in known.channels_of(options)]
     wrong = read_by_channel(source, path, common, quantities) if quantities else {"accuracy", "range"}
+    common.setdefault("interval_s", max(_DEFAULT_INTERVAL_S, known.min_interval_s))
     judged = {key: value for key, value in common.items() if key not in wrong}
     base = validate(SensorCommon, judged, path, source.error)
     if base is not None:
@@ -147,8 +118,76 @@ def _read_sensor(
     if base is None or options is None or tests is None or source.errors() != before:
         return None
     _check_rest(source, path, known.rests_at(options), tests)
-    values = {name: getattr(base, name) for name in common_names}
+    values = {name: getattr(base, name) for name in _COMMON}
     return SensorConfig(**values, options=options, quality=tests)
+
+
+def _driver(
+    source: Source, path: KeyPath, name: str, names: Callable[[], tuple[str, ...]]
+) -> DriverType | None:
+    """A driver by name; None after its problem was noted. ``names`` are those of all installed drivers."""
+    if name not in DRIVERS and name not in names():
+        message = f"{quote(name)} is no driver; there are {', '.join(names())}"
+        source.error((*path, "driver"), message, nearest(name, names()))
+        return None
+    try:
+        known = driver_type(name)
+    except DriverError as error:
+        source.error((*path, "driver"), str(error))
+        return None
+    taken = set(field_names(known.options)) & set(_COMMON)
+    if taken:
+        message = f"driver {quote(name)} has options that every sensor has: {', '.join(sorted(taken))}"
+        source.error((*path, "driver"), message)
+        return None
+    return known
+
+
+def _options(
+    source: Source, path: KeyPath, known: DriverType, own: dict[str, Any], gateway: GatewayConfig | None
+) -> Any:
+    """A sensor's options from its own keys; None after their problems were noted.
+
+    A package's driver isn't our code: what goes wrong in it is a problem of the sensor that names it. All
+    that the gateway calls later is called here once, where it can still be refused.
+    """
+
+    def unknown(key: str) -> tuple[str, str | None]:
+        names = (*field_names(known.options), *_COMMON, "quality")
+        return misplaced(key, names, path, known.name, known.options)
+
+    try:
+        with guarded(known.name):
+            options = validate(known.options, own, path, source.error, unknown)
+            if options is None:
+                return None
+            options = known.settle(options, gateway)
+            channels = known.channels_of(options)
+            tuple(known.claims(options))
+            tuple(known.concerns(options, Nameplate()))
+            tuple(known.needs(options))
+            known.rests_at(options)
+            for channel in channels:
+                tuple(known.shaping(options, channel.quantity))
+    except OptionError as error:
+        source.error((*path, *error.key), error.message)
+        return None
+    except DriverError as error:
+        source.error((*path, "driver"), str(error))
+        return None
+    ranges = [(each.lower, each.upper) for each in channels]
+    if not all(math.isfinite(lower) and math.isfinite(upper) and lower < upper for lower, upper in ranges):
+        message = f"driver {quote(known.name)} has a channel whose range isn't a lower and a higher number"
+        source.error((*path, "driver"), message)
+        return None
+    foreign = [each for each in channels if UNITS.get(each.quantity) != each.unit]
+    for channel in foreign:
+        source.error(
+            (*path, "driver"),
+            f"driver {quote(known.name)} measures {quote(channel.quantity)} in {quote(channel.unit)};"
+            f" there are {', '.join(f'{quantity} ({unit})' for quantity, unit in UNITS.items())}",
+        )
+    return None if foreign else options
 
 
 def _check_rest(source: Source, path: KeyPath, rest: float | None, tests: Mapping[str, QualityRules]) -> None:
@@ -173,7 +212,7 @@ def _read_tests(
     gateway: GatewayConfig | None,
     quality: Sections,
 ) -> Mapping[str, QualityRules] | None:
-    """The quality tests of a sensor's channels; None on errors, or where nobody knows the channels."""
+    """The quality tests of a sensor's channels; None on errors, or where the channels aren't known."""
     if options is None and callable(known.channels):
         return None
     channels = known.channels if not callable(known.channels) else known.channels_of(options)
@@ -194,11 +233,7 @@ def _check_interval(source: Source, path: KeyPath, sensor: SensorCommon, min_int
         source.error(
             key, f"must be at least {min_interval_s:g} s for {sensor.driver}, not {sensor.interval_s:g}"
         )
-    # Readings carry their period in milliseconds.
-    milliseconds = sensor.interval_s * 1000
-    if abs(milliseconds - round(milliseconds)) > 1e-6:
-        source.error(key, f"must be whole milliseconds, not {sensor.interval_s}")
-    elif not fits_the_grid(sensor.interval_s):
+    if not fits_the_grid(sensor.interval_s):
         near = " or ".join(f"{each:g}" for each in _nearest_fits(sensor.interval_s))
         source.warn(
             key,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from cloud.toml_lines import Lines, split_key
 from gateway.config.files import no_text, unreadable
-from gateway.config.keys import nearest
-from gateway.config.problems import OVERRIDES, KeyPath, Problem, key_text, quote
+from gateway.config.problems import OVERRIDES, KeyPath, Problem, key_text, nearest, quote
 from gateway.config.suggestions import syntax_hint
 from gateway.config.validate import unstorable
 
@@ -21,20 +20,22 @@ MAX_BYTES: Final = 1 << 20
 
 _PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 """How tomllib's messages end."""
+PLACEHOLDER: Final = "CHANGE-ME"
+"""What ``fieldgate init`` writes where only the installer knows the value."""
 
 
 class Source:
     """One file's raw values, the overrides put over them, and the problems found so far."""
 
     def __init__(self, path: Path, *, at_work: bool = True) -> None:
-        """Read a file; ``at_work`` where the config is about to be used, not only looked at."""
+        """Read a file; ``at_work`` where the config is about to be used, not only checked."""
         self.path = path
         self._at_work = at_work
         self.raw: dict[str, Any] = {}
         self.problems: list[Problem] = []
         self.usable = True
-        self.told: set[KeyPath] = set()
-        """Values of which all that matters has been said: whatever else is wrong with them isn't told."""
+        self._placeholders: set[KeyPath] = set()
+        """Values still to be filled in: whatever else is wrong with them isn't reported."""
         # A name that isn't UTF-8 must not keep its problems from being printed.
         self._file = os.fsencode(path).decode(errors="replace")
         self._lines = Lines("")
@@ -45,20 +46,26 @@ class Source:
 
     def error(self, path: KeyPath, message: str, suggestion: str | None = None) -> None:
         """Note an error at a key."""
-        if path in self.told:
+        if path in self._placeholders:
             return
         self.problems.append(self._problem(path, message, suggestion, warning=False))
 
     def warn(self, path: KeyPath, message: str) -> None:
-        """Note what is allowed and looks wrong."""
+        """Note what is allowed and likely a mistake."""
         self.problems.append(self._problem(path, message, None, warning=True))
 
     def absent(self, path: KeyPath, message: str, remedy: str) -> None:
-        """Note what can't be had here: an error where the config is used, else a warning."""
+        """Note what can't be read here: an error where the config is used, else a warning."""
         if self._at_work:
             self.error(path, f"{message}: {remedy}" if remedy else message)
         else:
             self.warn(path, f"{message}; not looked at here")
+
+    def report_placeholders(self) -> None:
+        """An error for each value that is still to be filled in, and no other for it."""
+        for path in _placeholders(self.raw):
+            self.error(path, f"is still to be filled in: put the right value in place of {PLACEHOLDER}")
+            self._placeholders.add(path)
 
     def errors(self) -> int:
         """How many errors have been noted so far."""
@@ -71,7 +78,7 @@ class Source:
         return self._lines.of(path)[0]
 
     def sensor_names(self) -> tuple[str | None, ...]:
-        """Each sensor's name where it is one and nobody else's."""
+        """Each sensor's name where it is one and no other sensor has it."""
         sensors = self.raw.get("sensor")
         names = [
             sensor.get("name") if isinstance(sensor, dict) else None
@@ -191,3 +198,15 @@ class Source:
         for path, message in unstorable(self.raw):
             self.usable = False
             self.error(path, message)
+
+
+def _placeholders(value: object, path: KeyPath = ()) -> Iterator[KeyPath]:
+    if isinstance(value, str):
+        if PLACEHOLDER in value.upper().replace("_", "-"):
+            yield path
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _placeholders(item, (*path, key))
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from _placeholders(item, (*path, position))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, driver_type
-from gateway.config.keys import dataclasses_of, field_names, hints_of, unknown_key
+from gateway.config.keys import field_names, keys_of, table_of, unknown_key
 from gateway.config.model import SECTIONS, ForwardConfig, SensorCommon
 from gateway.config.problems import KeyPath, quote
 from gateway.config.quality_rules import QualityOptions
@@ -83,52 +83,47 @@ def misplaced(
 
     ``path`` is the table's, ``owner`` the driver whose keys they are, ``kind`` its options.
     """
+    base = f"is not a known key{f' of {owner}' if owner else ''}"
     same = next((each for each in _SAME.get(key.lower(), ()) if each in names), None)
     if same is not None:
-        return unknown_key(key, (same,), owner)[0].partition(";")[0], same
-    within = _braces(key, kind) if kind is not None else None
-    if within is not None:
-        return f"belongs in the braces of {within}: {within} = {{ {key} = … }}", None
-    here = _heading(path)
-    if here is not None and key.lower() not in {name.lower() for name in names}:
-        kinds = [name for name, options in BOARDS.items() if key in field_names(options)]
-        if here == "[board]" and kinds:
-            return f"is a key of kind = {' or '.join(map(quote, kinds))}, not of this one: delete it", None
-        homes, drivers = _homes(key), _drivers(key)
-        if homes and here not in homes:
-            where = " or ".join(homes)
-            return f"belongs in {where}, not in {here}: a key counts for the heading above it", None
-        if drivers and owner:
-            others = ", ".join(drivers)
-            return (
-                f"is not a known key of {owner}, but of {others}: delete it, or is the driver another one?",
-                None,
-            )
-        if drivers:
-            return f"belongs in the [[sensor]] it is meant for, not in {here}", None
+        return base, same
+    tables = {each.name: table_of(each.hint) for each in keys_of(kind)} if kind is not None else {}
+    for within, table in tables.items():
+        if table is not None and key in field_names(table):
+            return f"belongs in the braces of {within}: {within} = {{ {key} = … }}", None
+    # A table within another has no heading of its own.
+    one_of_several = len(path) == 2 and isinstance(path[1], int)
+    here = f"[[{path[0]}]]" if one_of_several else f"[{path[0]}]"
+    if not (one_of_several or len(path) == 1) or key.lower() in {name.lower() for name in names}:
+        return unknown_key(key, names, owner)
+    kinds = [name for name, options in BOARDS.items() if key in field_names(options)]
+    if here == "[board]" and kinds:
+        return f"is a key of kind = {' or '.join(map(quote, kinds))}, not of this one: delete it", None
+    homes = _homes(key)
+    drivers = [name for name in DRIVERS if key in field_names(driver_type(name).options)]
+    if homes and here not in homes:
+        return f"belongs in {' or '.join(homes)}, not in {here}: a key counts for the heading above it", None
+    if drivers and owner:
+        return f"{base}, but of {', '.join(drivers)}: delete it, or is the driver another one?", None
+    if drivers:
+        return f"belongs in the [[sensor]] it is meant for, not in {here}", None
     return unknown_key(key, names, owner)
 
 
 def unknown_section(name: str, value: object, sections: Sequence[str]) -> tuple[str, str | None]:
     """What is wrong with a heading, or a key before any heading, that isn't one of the sections."""
+    options = [driver_type(driver).options for driver in DRIVERS]
     if not isinstance(value, dict | list):
-        homes = _homes(name) or ["[[sensor]]" for _ in _drivers(name)[:1]]
-        where = f"under {' or '.join(homes)}" if homes else "under a heading such as [gateway]"
-        return f"stands before the first heading: it belongs {where}", None
+        of_driver = ["[[sensor]]"] if any(name in field_names(kind) for kind in options) else []
+        homes = " or ".join(_homes(name) or of_driver) or "a heading such as [gateway]"
+        return f"stands before the first heading: it belongs under {homes}", None
     if name in _SECTIONS_WITHIN:
         return "is not a known section", _SECTIONS_WITHIN[name]
-    for kind in (*(driver_type(driver).options for driver in DRIVERS), *BOARDS.values()):
-        if name in field_names(kind) and dataclasses_of(hints_of(kind)[name]):
-            return f"belongs to the sensor above it: write [sensor.{name}]", None
+    keys = [key for kind in options for key in keys_of(kind)]
+    if any(key.name == name and table_of(key.hint) is not None for key in keys):
+        return f"belongs to the sensor above it: write [sensor.{name}]", None
     message, guess = unknown_key(name, sections)
     return message.replace("key", "section", 1), guess
-
-
-def _heading(path: KeyPath) -> str | None:
-    """A table's heading as the file has it; None for a table within another."""
-    if len(path) == 1:
-        return f"[{path[0]}]"
-    return f"[[{path[0]}]]" if len(path) == 2 and isinstance(path[1], int) else None
 
 
 def _homes(key: str) -> list[str]:
@@ -143,16 +138,3 @@ def _homes(key: str) -> list[str]:
     if key in field_names(ForwardConfig) and not homes:
         homes.append("[[forward]]")
     return homes
-
-
-def _drivers(key: str) -> list[str]:
-    """The built-in drivers that know a key."""
-    return [name for name in DRIVERS if key in field_names(driver_type(name).options)]
-
-
-def _braces(key: str, kind: type[Any]) -> str | None:
-    """The key of a dataclass whose own table knows ``key``."""
-    for name, hint in hints_of(kind).items():
-        if any(key in field_names(nested) for nested in dataclasses_of(hint)):
-            return name
-    return None

@@ -11,8 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from types import UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -21,10 +20,10 @@ from drivers.driver_type import OptionError
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
 from gateway.config.board import DEFAULT_KIND
-from gateway.config.keys import Key, keys_of
+from gateway.config.keys import Key, keys_of, parts_of
 from gateway.config.model import SECTIONS, ClockConfig, GatewayConfig, SensorCommon
-from gateway.config.placeholders import PLACEHOLDER
 from gateway.config.problems import show
+from gateway.config.source import PLACEHOLDER
 
 _HEAD: Final = """\
 # A gateway of fieldgate. Lines that begin with #key = are defaults: take the # away to change one.
@@ -65,7 +64,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What is known of the gateway; keys of sections that were given, by section."""
+    """The gateway's id and board, its sensors, and keys of sections that were given, by section."""
 
     gateway_id: str
     board: str
@@ -100,16 +99,15 @@ def render(answers: Answers) -> str:
 
 def comment(key: Key) -> str:
     """What a key means, its unit and bounds, and its default where it has one."""
-    meaning = key.meaning
-    text = meaning.text if meaning is not None else key.name
-    facts = [fact for fact in (meaning.unit if meaning is not None else "", bounds(key)) if fact]
+    text = key.meaning.text if key.meaning is not None else key.name
+    facts = [fact for fact in (key.unit, bounds(key)) if fact]
     return text + (f" [{'; '.join(facts)}]" if facts else "")
 
 
 def bounds(key: Key) -> str:
     """``0.1 to 3600``, ``"live" or "metered"``; empty where anything goes."""
     low = high = ""
-    for each in _metadata(key.hint):
+    for each in parts_of(key.hint):
         match each:
             case Ge(limit):
                 low = figure(key.name, limit)
@@ -119,8 +117,8 @@ def bounds(key: Key) -> str:
                 high = figure(key.name, limit)
             case Lt(limit):
                 high = f"below {figure(key.name, limit)}"
-            case tuple():
-                return " or ".join(toml(choice) for choice in each)
+            case _ if get_origin(each) is Literal:
+                return " or ".join(toml(choice) for choice in get_args(each))
     if low and high:
         return f"{low} to {high}"
     if low:
@@ -162,7 +160,7 @@ def _sensor(sensor: Wanted) -> Iterator[str]:
 
 
 def _lines(keys: Sequence[Key], given: Mapping[str, Any]) -> Iterator[str]:
-    """Each key with its comment; keys that nobody knows as they were given, for check to name them."""
+    """Each key with its comment; unknown keys as they were given, for check to name them."""
     for key in keys:
         if key.default == {} and key.name not in given:
             # A table of its own; there is none to show.
@@ -181,8 +179,7 @@ def _lines(keys: Sequence[Key], given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _default(key: Key) -> str:
-    unit = key.meaning.unit if key.meaning is not None else ""
-    if unit == "bytes" and isinstance(key.default, int):
+    if key.unit == "bytes" and isinstance(key.default, int):
         size = next(
             (f"{key.default // each}{name}" for each, name in _BYTES.items() if key.default % each == 0), None
         )
@@ -201,19 +198,6 @@ def figure(name: str, limit: Any) -> str:
     if isinstance(limit, int) and limit >= 1 << 20 and limit % (1 << 20) == 0:
         return f"{limit >> 50} PiB" if limit >= 1 << 50 else f"{limit >> 20} MiB"
     return show(limit)
-
-
-def _metadata(hint: Any) -> Iterator[Any]:
-    """Bounds, and the choices of a Literal as one tuple."""
-    if get_origin(hint) is Annotated:
-        inner, *metadata = get_args(hint)
-        yield from _metadata(inner)
-        yield from metadata
-    elif get_origin(hint) in (Union, UnionType):
-        for option in get_args(hint):
-            yield from _metadata(option)
-    elif get_origin(hint) is Literal:
-        yield get_args(hint)
 
 
 def _needs_position(sensor: Wanted) -> bool:

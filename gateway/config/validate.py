@@ -1,70 +1,115 @@
-"""Raw TOML values into frozen dataclasses: every wrong or unknown key found, none of them guessed right.
+"""Raw TOML values into the config's dataclasses, by pydantic: reports wrong, missing and unknown keys.
 
-pydantic checks types and bounds strictly (no number from a string, no 1 for true); unknown keys are found
-here, since drivers' options are plain dataclasses that would ignore them.
+Strict (no number from a string, no 1 for true), and unknown keys are forbidden, also in the dataclasses of
+drivers: these inherit the configuration of the adapter that validates them. What pydantic finds wrong is
+reported in the words of the file's author, with what to write instead.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, time
-from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from gateway.config.explain import explain
-from gateway.config.keys import dataclasses_of, field_names, hints_of
-from gateway.config.problems import KeyPath, quote
-from gateway.config.suggestions import misplaced
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from drivers.boards.pi_header import BCM_AT, PLACES
+from drivers.option_docs import PIN
+from gateway.config.keys import Key, field_names, keys_of, parts_of, table_at
+from gateway.config.problems import KeyPath, nearest, quote, show
+from gateway.config.suggestions import misplaced, number_in
+from gateway.config.values import LENIENT
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
     from pydantic_core import ErrorDetails
 
 Report = Callable[[KeyPath, str, str | None], None]
 """Notes an error: where, what is wrong, and the nearest right word."""
+Unknown = Callable[[str], tuple[str, str | None]]
+"""What is wrong with a key that a table doesn't have, and the key that is meant."""
+
+STRICT: Final = ConfigDict(extra="forbid", strict=True)
 
 _T = TypeVar("_T")
 
-_MAX_DEPTH = 16
+_UNKNOWN: Final = "unexpected_keyword_argument"
+_CHECKED: Final = "value_error"
+_BOUNDS: Final = {
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "above"),
+    "less_than_equal": ("le", "at most"),
+    "less_than": ("lt", "below"),
+}
+_TYPES: Final = {
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "string_type": 'a string, in "quotes"',
+    "bool_type": "true or false",
+    "path_type": 'a path, in "quotes"',
+    "date_type": "a date, as in 2026-11-21",
+    "date_parsing": "a date, as in 2026-11-21",
+    "date_from_datetime_parsing": "a date, as in 2026-11-21",
+    "date_from_datetime_inexact": "a date without a time of day, as in 2026-11-21",
+    "tuple_type": "a list, in [brackets]",
+    "list_type": "a list, in [brackets]",
+    "dict_type": "a table",
+    "dataclass_type": "a table, as in { key = value }",
+    "dataclass_exact_type": "a table, as in { key = value }",
+}
+_NUMBERS: Final = ("float_type", "int_type", "int_from_float")
+_MIB: Final = 1 << 20
+_MAX_DEPTH: Final = 16
 
 
-def validate(kind: type[_T], raw: Mapping[str, Any], path: KeyPath, report: Report) -> _T | None:
-    """An instance of a dataclass from its raw keys, or None after its problems were reported."""
-    problems = _unknown_keys(kind, raw, path)
-    known = {key: value for key, value in raw.items() if key in field_names(kind)}
-    for key in [key for key, value in known.items() if isinstance(value, date | time)]:
-        # TOML knows dates, JSON doesn't: as text they would pass for any text.
-        if str in _options(hints_of(kind)[key]) and date not in _options(hints_of(kind)[key]):
-            text = quote(_as_text(known.pop(key)))
-            problems.append(((*path, key), f'must be a string, in "quotes": write {text}', None))
-            known[key] = ""
-    from pydantic import ValidationError
+def validate(
+    kind: type[_T], raw: Mapping[str, Any], path: KeyPath, report: Report, unknown: Unknown | None = None
+) -> _T | None:
+    """An instance of a dataclass from its raw keys; its problems are reported.
 
-    instance: _T | None = None
+    None where a key is missing or has a wrong type or bound. Unknown keys and values that only a check of
+    ``values`` refuses leave an instance, so that its table's other problems are found too.
+    """
+    given = dict(raw)
+    dates = [key for key in keys_of(kind) if isinstance(given.get(key.name), date | time) and _is_text(key)]
+    for key in dates:
+        # TOML has dates, JSON hasn't: as text they would pass for any text.
+        text = quote(_as_text(given[key.name]))
+        report((*path, key.name), f'must be a string, in "quotes": write {text}', None)
+        given[key.name] = ""
     try:
-        # As JSON: in strict mode that allows a path or a date to come as a string, a tuple as a list.
-        instance = _adapter(kind).validate_json(json.dumps(known, default=_as_text), strict=True)
+        instance = _instance(kind, given)
     except ValidationError as error:
-        all_details = error.errors(include_url=False, include_context=True)
-        places = [_place(known, details) for details in all_details]
-        for details, place in zip(all_details, places, strict=True):
-            # Where text or a table may stand and a table does, that it is no text says nothing.
-            deeper = any(len(other) > len(place) and other[: len(place)] == place for other in places)
-            if deeper and isinstance(details["input"], Mapping):
-                continue
-            found = path + place
-            message, suggestion = explain(details, kind)
-            if (found, message, suggestion) not in problems:
-                problems.append((found, message, suggestion))
-    for problem in problems:
-        report(*problem)
-    return instance if not problems else None
+        details = error.errors(include_url=False)
+    else:
+        return None if dates else instance
+    found = [(_place(given, each), each) for each in details]
+    problems: list[tuple[KeyPath, str, str | None]] = []
+    for place, each in sorted(found, key=lambda item: item[1]["type"] != _UNKNOWN):
+        # Where text or a table may stand and a table does, that it is no text is beside the point.
+        if isinstance(each["input"], Mapping) and any(
+            place == other[: len(place)] != other for other, _ in found
+        ):
+            continue
+        problem = (path + place, *_explain(kind, path, place, each, unknown))
+        if problem not in problems:
+            problems.append(problem)
+            report(*problem)
+    if dates or any(each["type"] not in (_CHECKED, _UNKNOWN) for each in details):
+        return None
+    known = {key: value for key, value in given.items() if key in field_names(kind)}
+    try:
+        return _instance(kind, known, LENIENT)
+    except ValidationError:
+        return None
 
 
 def unstorable(value: object, path: KeyPath = ()) -> Iterable[tuple[KeyPath, str]]:
-    """Values that TOML can write and nothing here can mean: infinite, beyond 64 bits, nested without end."""
+    """Values that TOML can write and no key can have: infinite, beyond 64 bits, nested without end."""
     if len(path) > _MAX_DEPTH:
         yield path, "is nested too deeply"
     elif isinstance(value, float) and not math.isfinite(value):
@@ -81,60 +126,34 @@ def unstorable(value: object, path: KeyPath = ()) -> Iterable[tuple[KeyPath, str
             yield from unstorable(item, (*path, position))
 
 
-def _options(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-
-
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}
 
 
-def _adapter(kind: type[_T]) -> TypeAdapter[_T]:
-    from pydantic import TypeAdapter
-
-    # Building one takes milliseconds, and a mast has a dozen cups.
+def _instance(kind: type[_T], table: Mapping[str, Any], context: str | None = None) -> _T:
+    """Raises ValidationError, whose places begin with 0."""
     if kind not in _adapters:
-        _adapters[kind] = TypeAdapter(kind)
-    return _adapters[kind]
+        # Of a tuple: a dataclass alone takes no configuration, one within another type inherits it.
+        _adapters[kind] = TypeAdapter(tuple[kind], config=STRICT)  # type: ignore[valid-type]
+    # As JSON: in strict mode that allows a path or a date to come as a string, a tuple as a list.
+    text = json.dumps([table], default=_as_text)
+    instance: _T = _adapters[kind].validate_json(text, context=context)[0]
+    return instance
 
 
 def _as_text(value: object) -> str:
     return value.isoformat() if isinstance(value, date | time) else str(value)
 
 
-def _unknown_keys(
-    kind: type[Any], raw: Mapping[str, Any], path: KeyPath
-) -> list[tuple[KeyPath, str, str | None]]:
-    problems: list[tuple[KeyPath, str, str | None]] = []
-    hints = hints_of(kind)
-    for key, value in raw.items():
-        if key not in field_names(kind):
-            problems.append(((*path, key), *misplaced(key, field_names(kind), path)))
-        elif isinstance(value, Mapping):
-            problems += _unknown_nested(hints[key], value, (*path, key))
-        elif isinstance(value, list):
-            for position, item in enumerate(value):
-                if isinstance(item, Mapping):
-                    problems += _unknown_nested(hints[key], item, (*path, key, position))
-    return problems
-
-
-def _unknown_nested(
-    hint: Any, raw: Mapping[str, Any], path: KeyPath
-) -> list[tuple[KeyPath, str, str | None]]:
-    problems: list[tuple[KeyPath, str, str | None]] = []
-    for nested in dataclasses_of(hint):
-        problems += _unknown_keys(nested, raw, path)
-    if get_origin(hint) in (Mapping, dict):
-        for key, item in raw.items():
-            if isinstance(item, Mapping):
-                problems += _unknown_nested(get_args(hint)[1], item, (*path, key))
-    return problems
+def _is_text(key: Key) -> bool:
+    types = list(parts_of(key.hint))
+    return str in types and date not in types
 
 
 def _place(raw: object, details: ErrorDetails) -> KeyPath:
-    """Pydantic's location without the names of union members it puts in between."""
+    """Pydantic's location without the position in the tuple and the names of union members."""
     path: list[str | int] = []
-    for depth, part in enumerate(details["loc"]):
+    location = details["loc"][1:]
+    for depth, part in enumerate(location):
         items: Mapping[Any, Any] = {}
         if isinstance(raw, Mapping):
             items = raw
@@ -143,6 +162,104 @@ def _place(raw: object, details: ErrorDetails) -> KeyPath:
         if part in items:
             path.append(part)
             raw = items[part]
-        elif details["type"] == "missing" and depth == len(details["loc"]) - 1:
+        elif details["type"] == "missing" and depth == len(location) - 1:
             path.append(part)
     return tuple(path)
+
+
+def _explain(
+    kind: type[Any], path: KeyPath, place: KeyPath, details: ErrorDetails, unknown: Unknown | None
+) -> tuple[str, str | None]:
+    """What is wrong at a place, and the nearest right word."""
+    error, given, context = details["type"], details["input"], details.get("ctx", {})
+    table = table_at(kind, place[:-1])
+    name = str(place[-1]) if place else ""
+    key = next((each for each in keys_of(table) if each.name == name), None) if table is not None else None
+    if error == _UNKNOWN:
+        if unknown is not None and len(place) == 1:
+            return unknown(name)
+        return misplaced(name, field_names(table) if table is not None else (), path + place[:-1])
+    if error == "missing":
+        return _required(key), None
+    if error in _BOUNDS:
+        return _out_of_bounds(error, context, key, given), None
+    if error in _TYPES:
+        return f"must be {_TYPES[error]}, not {quote(given)}{_instead(error, key, given)}", None
+    if error == "literal_error":
+        return _no_choice(context["expected"], given)
+    if error == _CHECKED:
+        return str(context["error"]), getattr(context["error"], "suggestion", None)
+    message = details["msg"]
+    return f"{message[:1].lower()}{message[1:]}, not {quote(given)}", None
+
+
+def _required(key: Key | None) -> str:
+    if key is None or key.meaning is None:
+        return "is required"
+    return f"is required: {key.meaning.text}{f' ({key.unit})' if key.unit else ''}"
+
+
+def _out_of_bounds(error: str, context: Mapping[str, Any], key: Key | None, given: Any) -> str:
+    limit, words = _BOUNDS[error]
+    bound, unit = context[limit], key.unit if key is not None else ""
+    if key is not None and key.name == "address" and isinstance(given, int):
+        hexed = int(str(given), 16) if given >= 0 else 0
+        right = f" (decimal {given}): write {hexed:#x}" if 0x48 <= hexed <= 0x4B and given != hexed else ""
+        return f"must be {words} {bound:#x}, not {given:#x}{right}"
+    if unit == "bytes" and bound >= _MIB:
+        return f'must be {words} "{bound >> 20}MiB", not {quote(given)}'
+    shown = show(bound) if isinstance(bound, int | float) else quote(bound)
+    # "the quantity's unit" is none to be shown.
+    of_unit = f" {unit}" if unit and not unit.startswith("the ") else ""
+    return f"must be {words} {shown}{of_unit}, not {quote(given)}{_otherwise(key, given)}"
+
+
+def _otherwise(key: Key | None, given: Any) -> str:
+    """What a figure out of its range may be instead."""
+    if key is None:
+        return ""
+    if key.meaning == PIN and isinstance(given, int) and 27 < given <= PLACES:
+        place = f"BCM {BCM_AT[given]}" if given in BCM_AT else "power or ground"
+        return f": BCM numbers count, and place {given} on the header is {place}"
+    if key.unit == "s" and given >= 1000:
+        return ": seconds count, not milliseconds"
+    if key.name == "latitude" and 90 < abs(given) <= 180:
+        return ": are latitude and longitude swapped?"
+    return ""
+
+
+def _instead(error: str, key: Key | None, given: Any) -> str:
+    """What to write for a value of the wrong type."""
+    match given:
+        case str() if error in _NUMBERS:
+            number = number_in(given) if key is None or key.name != "address" else None
+            if number is not None and (error == "float_type" or "." not in number):
+                return f": write {number}, without quotes"
+            unit = f", in {key.unit}" if key is not None and key.unit else ""
+            return f": write the number alone{unit}" if re.search(r"\d", given) else ""
+        case float() if error in _NUMBERS and given == int(given):
+            return f": write {int(given)}"
+        case str() if error == "bool_type" and given.lower() in ("true", "false"):
+            return f": write {given.lower()}, without quotes"
+        case bool():
+            return ""
+        case int() | float() if error in ("string_type", "path_type"):
+            return f": write {quote(str(given))}"
+        case [*texts] if error == "string_type" and texts and all(isinstance(each, str) for each in texts):
+            return f": write {quote(','.join(texts))}"
+    return ""
+
+
+def _no_choice(expected: str, given: Any) -> tuple[str, str | None]:
+    """``expected`` are the choices as pydantic lists them: ``'zero' or 'offset'``."""
+    try:
+        choices = ast.literal_eval(f"[{expected.replace(' or ', ', ')}]")
+    except (SyntaxError, ValueError):
+        return f"must be {expected}, not {quote(given)}", None
+    right = next((each for each in choices if str(each) == str(given)), None)
+    if right is not None and not isinstance(given, bool):
+        return f"must be {quote(right)}, not {quote(given)}", None
+    texts = [each for each in choices if isinstance(each, str)]
+    guess = nearest(str(given), texts) if isinstance(given, str | int | float) else None
+    words = ", ".join(map(quote, choices))
+    return f"must be {'one of ' if len(choices) > 1 else ''}{words}, not {quote(given)}", guess

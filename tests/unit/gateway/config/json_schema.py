@@ -18,7 +18,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "number": (int, float),
     "boolean": (bool,),
 }
-_SAYS_NOTHING: Final = {"$schema", "title", "description", "default", "definitions", "then"}
+_SAYS_NOTHING: Final = {"$schema", "$defs", "title", "description", "default", "format", "then"}
 
 
 def errors(schema: Any, value: Any, path: str = "", root: Any = None) -> Iterator[str]:
@@ -30,7 +30,7 @@ def errors(schema: Any, value: Any, path: str = "", root: Any = None) -> Iterato
         return
     for keyword, wanted in schema.items():
         if keyword == "$ref":
-            yield from errors(root["definitions"][wanted.removeprefix("#/definitions/")], value, path, root)
+            yield from errors(root["$defs"][wanted.removeprefix("#/$defs/")], value, path, root)
         elif keyword not in _SAYS_NOTHING:
             yield from _KEYWORDS[keyword](schema, wanted, value, path, root)
 

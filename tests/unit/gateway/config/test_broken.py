@@ -83,6 +83,8 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (21, 'sensor["cup-b"].recalibrate_months', "needs calibrated", None),
         (22, 'sensor["cup-b"].accuracy', 'must be above 0, not "0 + 2%"', None),
         (23, 'sensor["cup-b"].range', "must be the lower and the upper end, as in [0, 75]", None),
+        (30, 'sensor["cup-c"].calibrated', "must be from 1950 to 2100, not 2206-03-12", None),
+        (31, 'sensor["cup-c"].expires', "must be from 1950 to 2100, not 2207-03-12", None),
         (32, 'sensor["cup-c"].recalibrate_months', "must be at most 120 months, not 240", None),
         (33, 'sensor["cup-c"].accuracy.wind_sped', "is not a known key", "wind_speed"),
         (42, 'sensor["cup-d"].recalibrate_months', "says the same as expires: give one of them", None),
@@ -120,7 +122,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
     ],
     "faults": [
         (7, "board.faults[1].kind", 'must be one of "stuck", "icing"', "stuck"),
-        (8, "board.faults[2].after_s", "must be at least 0, not -1", None),
+        (8, "board.faults[2].after_s", "must be at least 0 s, not -1", None),
     ],
     "faults_unfit": [
         (7, "board.faults[1].sensor", 'there is no sensor "cups"', "cup"),
@@ -149,6 +151,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (15, "forward[1].readings[3].channel", 'has {2}, but "a/+" has 1 wildcard', None),
         (16, "forward[1].readings[4].path", 'as in "values.0.t", not "u."', None),
         (16, "forward[1].readings[4].quantity", '"temperature" is that of readings[1] already', None),
+        (22, "forward[2].period_s", "must be whole milliseconds, not 1.0005", None),
         (24, "forward[2].readings[1].drop_if.over", "is not a known key", "above"),
         (24, "forward[2].readings[1].ofset", "is not a known key", "offset"),
         (25, "forward[2].readings[2]", "must be a table, as in { key = value }, not 3", None),

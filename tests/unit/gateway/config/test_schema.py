@@ -126,7 +126,7 @@ def _silent(node: Any, path: str) -> Iterator[str]:
 def test_every_key_in_it_is_described() -> None:
     sections = {key: each for key, each in SCHEMA["properties"].items() if key not in ("sensor", "forward")}
     items = [SCHEMA["properties"][key]["items"] for key in ("sensor", "forward")]
-    tables = [*sections.values(), *items, *SCHEMA["definitions"].values()]
+    tables = [*sections.values(), *items, *SCHEMA["$defs"].values()]
     assert list(_silent(tables, "")) == []
 
 

@@ -1,23 +1,17 @@
-"""The ``[kafka]`` section's own rules: topic template, format, and librdkafka properties by dotted name."""
+"""librdkafka's properties in the ``[kafka]`` section, by dotted name; those that are the gateway's to set."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from gateway.config.files import unreadable
-from gateway.config.keys import field_names, nearest
+from gateway.config.keys import field_names
 from gateway.config.model import KafkaConfig
-from gateway.config.problems import KeyPath, is_secret, quote
+from gateway.config.problems import KeyPath, is_secret, nearest, quote
 from gateway.config.secrets import is_reference, read_secret, warn_of_readers
 from gateway.config.source import Source
-from gateway.config.units import check_servers
-
-_PLACEHOLDER: Final = re.compile(r"\{[^}]*\}?")
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
-_TOPIC_MAX: Final = 249
 
 _DURABILITY = "is the gateway's to set, else a reading could be lost or stored twice: delete this line"
 _PARTITIONER = "is the gateway's to set (murmur2_random, as Java has it): delete this line"
@@ -48,7 +42,7 @@ _OFTEN_USED: Final = (
     "ssl.key.password",
     "statistics.interval.ms",
 )
-"""What a name that librdkafka doesn't know is compared with: it doesn't tell the names it knows."""
+"""An unknown name is compared with these: librdkafka doesn't list the names it knows."""
 REFUSED: Final[Mapping[str, str]] = {
     "acks": _DURABILITY,
     "request.required.acks": _DURABILITY,
@@ -62,25 +56,11 @@ REFUSED: Final[Mapping[str, str]] = {
 
 
 def prepare(source: Source, raw: dict[str, Any]) -> None:
-    """Check the section's texts; flatten ``properties``, so that dotted and quoted keys are equal."""
-    servers = raw.get("bootstrap_servers")
-    if isinstance(servers, str):
-        try:
-            check_servers(servers)
-        except ValueError as error:
-            source.error(("kafka", "bootstrap_servers"), str(error))
-    topic = raw.get("topic")
-    if isinstance(topic, str):
-        problem = _topic_problem(topic)
-        if problem is not None:
-            source.error(("kafka", "topic"), problem)
-    if raw.get("format") == "avro":
-        source.error(("kafka", "format"), '"avro" comes with a later version; this one knows "json"')
-        del raw["format"]
+    """Flatten ``properties``, so that dotted and quoted keys are equal; properties elsewhere are errors."""
     for key in [key for key in raw if key not in field_names(KafkaConfig)]:
         path = _deepest(key, raw[key])
         name = ".".join(path)
-        if name in REFUSED or _is_property(name):
+        if name in REFUSED or not (_property_problem(name, "") or "").startswith(_UNKNOWN):
             source.error(("kafka", *path), REFUSED.get(name, "belongs in [kafka.properties]"))
             del raw[key]
     properties = raw.get("properties")
@@ -95,21 +75,6 @@ def _deepest(key: str, value: object) -> tuple[str, ...]:
         part, value = next(iter(value.items()))
         path += (part,)
     return path
-
-
-def _is_property(name: str) -> bool:
-    """Whether librdkafka knows a property."""
-    return not (_property_problem(name, "") or "").startswith(_UNKNOWN)
-
-
-def _topic_problem(topic: str) -> str | None:
-    for placeholder in _PLACEHOLDER.findall(topic):
-        if placeholder != "{quantity}":
-            return f"knows {{quantity}} only, not {placeholder}"
-    bare = topic.replace("{quantity}", "q")
-    if _TOPIC.fullmatch(bare) is None or bare in (".", ".."):
-        return f"must be 1 to {_TOPIC_MAX} letters, digits, dots, underscores and hyphens"
-    return None
 
 
 def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
@@ -146,7 +111,7 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
             given = "what stands there" if is_secret(name) else quote(value)
             source.error(path, f"must be a string, a number, true or false, not {given}")
     if flat and not absent and source.errors() == before:
-        problem = _together_problem(flat, metered=_is_metered(source))
+        problem = _together_problem(source, flat)
         if problem is not None:
             source.error(("kafka", "properties"), f"librdkafka doesn't take these together: {problem}")
     return flat
@@ -166,24 +131,20 @@ def _warn_of_absent_file(source: Source, path: KeyPath, name: str, value: str) -
         source.warn(path, f"{value}: {unreadable(Path(value), error)}")
 
 
-def _is_metered(source: Source) -> bool:
-    uplink = source.raw.get("uplink")
-    return isinstance(uplink, Mapping) and uplink.get("mode") == "metered"
-
-
-def _together_problem(properties: Mapping[str, str], *, metered: bool) -> str | None:
+def _together_problem(source: Source, properties: Mapping[str, str]) -> str | None:
     from cloud.kafka.cluster_check import together_problem
     from cloud.kafka.producer import METERED_PROPERTIES
 
     problem = together_problem(properties)
-    if problem is None and metered:
+    uplink = source.raw.get("uplink")
+    if problem is None and isinstance(uplink, Mapping) and uplink.get("mode") == "metered":
         # Stored readings have a producer of their own.
         problem = together_problem({**METERED_PROPERTIES, **properties})
     return problem
 
 
 def _property_problem(name: str, value: str) -> str | None:
-    # Here: it takes librdkafka in, and most configs have no properties.
+    # Imported here: it loads librdkafka, and most configs have no properties.
     from cloud.kafka.cluster_check import property_problem
 
     return property_problem(name, value)

@@ -1,0 +1,194 @@
+"""From a file to a Config: every problem at once, in the order of the lines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from gateway.config import kafka, sensors
+from gateway.config.board import check_emulated, check_faults, check_replay, read_board
+from gateway.config.forwards import read_forwards
+from gateway.config.model import (
+    DEFAULT_OUTBOX,
+    SECTIONS,
+    ClockConfig,
+    Config,
+    GatewayConfig,
+    KafkaConfig,
+    MqttConfig,
+    OutboxConfig,
+    StatusConfig,
+    StatusKeys,
+    UplinkConfig,
+)
+from gateway.config.problems import KeyPath, Problem
+from gateway.config.quality import read_sections
+from gateway.config.secrets import resolve
+from gateway.config.source import Source
+from gateway.config.suggestions import ONE_BRACKET, unknown_section
+from gateway.config.validate import validate
+from gateway.config.values import host_and_port
+from gateway.config.wiring import check_header
+
+_T = TypeVar("_T")
+_Prepare = Callable[[Source, dict[str, Any]], None]
+
+_AT_ZERO: Final = "0, 0 is a place in the sea off Ghana: is it still to be filled in?"
+_EMPTIED: Final = ("/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108
+"""Directories that are emptied at boot, or from time to time."""
+_ALL: Final = (*SECTIONS, "board", "quality", "sensor", "forward")
+
+
+def load_file(
+    path: Path, overrides: Mapping[str, object], *, at_work: bool
+) -> tuple[Config | None, tuple[Problem, ...]]:
+    """The config of a file, None where it has errors; and its problems, warnings included. Never raises.
+
+    Where it is ``at_work`` a secret that can't be read is an error.
+    """
+    source = Source(path, at_work=at_work)
+    config = _read(source, path.absolute().parent, overrides) if source.usable else None
+    problems = sorted(source.problems, key=lambda problem: (problem.line is None, problem.line or 0))
+    if any(problem.severity == "error" for problem in problems):
+        config = None
+    return config, tuple(problems)
+
+
+def locate(
+    path: Path, overrides: Mapping[str, object], messages: Mapping[KeyPath, str]
+) -> tuple[Problem, ...]:
+    """Errors found elsewhere, each with the place of its key in the file or the overrides."""
+    source = Source(path)
+    source.override(overrides)
+    before = len(source.problems)
+    for key, message in messages.items():
+        source.error(key, message)
+    return tuple(source.problems[before:])
+
+
+def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Config | None:
+    source.override(overrides)
+    source.report_placeholders()
+    for key, value in source.raw.items():
+        if key not in _ALL:
+            source.error((key,), *unknown_section(key, value, _ALL))
+
+    gateway = _section(source, "gateway", GatewayConfig, _check_position)
+    mqtt = _section(source, "mqtt", MqttConfig, _read_password)
+    kafka_config = _section(source, "kafka", KafkaConfig, kafka.prepare)
+    uplink = _section(source, "uplink", UplinkConfig, _check_uplink)
+    outbox = _section(source, "outbox", OutboxConfig)
+    status = _section(source, "status", StatusKeys, _read_token)
+    board = read_board(source)
+    on_pi = board is not None and board.kind == "raspberry-pi"
+    trust = "kernel" if on_pi else "always"
+    clock = _section(source, "clock", ClockConfig, lambda _, raw: raw.setdefault("trust", trust))
+    quality = read_sections(source)
+    fitted = sensors.read_sensors(source, gateway, quality or {}, board)
+    forwards = read_forwards(source, mqtt, gateway)
+    if board is not None and fitted is not None:
+        check_emulated(source, board, fitted)
+        check_header(source, board, fitted)
+        check_replay(source, board, fitted, base_dir)
+        check_faults(source, board, fitted)
+
+    if not (gateway and mqtt and kafka_config and uplink and outbox and status and board and clock):
+        return None
+    if fitted is None or forwards is None or quality is None:
+        return None
+    if not fitted and not forwards and not source.errors():
+        source.warn(("sensor",), "there is no [[sensor]] and no [[forward]]: nothing will be sent")
+    page = _status(source, status)
+    _check_place(source, base_dir / outbox.path, outbox.path)
+    outbox = dataclasses.replace(outbox, path=base_dir / outbox.path)
+    return Config(base_dir, gateway, mqtt, kafka_config, uplink, outbox, clock, page, board, fitted, forwards)
+
+
+def _section(source: Source, name: str, kind: type[_T], prepare: _Prepare | None = None) -> _T | None:
+    """One ``[section]``; ``prepare`` compares keys, and reads secrets that the file only names."""
+    raw = source.raw.get(name, {})
+    if not isinstance(raw, dict):
+        tables = isinstance(raw, list) and raw and isinstance(raw[0], dict)
+        source.error((name,), ONE_BRACKET.format(name) if tables else f"must be a table: [{name}]")
+        return None
+    given = dict(raw)
+    before = source.errors()
+    if prepare is not None:
+        prepare(source, given)
+    section = validate(kind, given, (name,), source.error)
+    return section if source.errors() == before else None
+
+
+def _check_position(source: Source, raw: dict[str, Any]) -> None:
+    for given, absent in (("latitude", "longitude"), ("longitude", "latitude")):
+        if given in raw and absent not in raw:
+            source.error(("gateway", given), f"needs {absent} too")
+    if raw.get("latitude") == 0 and raw.get("longitude") == 0:
+        source.warn(("gateway", "latitude"), _AT_ZERO)
+
+
+def _read_password(source: Source, raw: dict[str, Any]) -> None:
+    if "password" in raw and "username" not in raw:
+        source.error(("mqtt", "password"), "needs username too")
+    resolve(source, ("mqtt", "password"), raw)
+
+
+def _check_uplink(source: Source, raw: dict[str, Any]) -> None:
+    if "batch_s" in raw and raw.get("mode", "live") == "live":
+        source.warn(("uplink", "batch_s"), 'counts only with mode = "metered"')
+    command, reset_h, reboot_h = (
+        raw.get(key) for key in ("reset_command", "reset_after_h", "reboot_after_h")
+    )
+    if "reset_after_h" in raw and not command:
+        source.error(
+            ("uplink", "reset_after_h"), 'needs reset_command, such as ["mmcli", "-m", "any", "--reset"]'
+        )
+    if isinstance(command, list) and command and not str(command[0]).startswith("/"):
+        source.warn(
+            ("uplink", "reset_command"), "is found by root's PATH: write where it is, as in /usr/bin/mmcli"
+        )
+    if isinstance(reset_h, int | float) and isinstance(reboot_h, int | float) and reboot_h <= reset_h:
+        source.error(("uplink", "reboot_after_h"), "must be longer than reset_after_h: first the modem")
+
+
+def _check_place(source: Source, path: Path, written: Path) -> None:
+    """Warn of a place where the outbox can't be or doesn't last; the machine may be another one."""
+    key = ("outbox", "path")
+    if path.parent == DEFAULT_OUTBOX.parent or source.line(key) is None:
+        # The service's own directory, which systemd makes; or a demo's.
+        return
+    emptied = next((place for place in _EMPTIED if path.is_relative_to(place)), None)
+    if emptied is not None and path == written:
+        source.warn(key, f"{emptied} is emptied when the machine starts: use {DEFAULT_OUTBOX.parent}")
+    if path.is_dir():
+        source.warn(key, f"{path} is a directory: name a file in it, such as {path / 'outbox.db'}")
+    elif not path.parent.is_dir() and not path.parent.parent.is_dir():
+        source.warn(key, f"there is no directory {path.parent} on this machine: make it")
+
+
+def _read_token(source: Source, raw: dict[str, Any]) -> None:
+    token = "token" in raw
+    resolve(source, ("status", "token"), raw)
+    try:
+        host = host_and_port(raw.get("listen", StatusKeys().listen))[0]
+    except (AttributeError, ValueError):
+        return
+    if not token and not _is_loopback(host):
+        source.warn(
+            ("status", "listen"), "other machines see nothing of it without status.token, but for /healthz"
+        )
+
+
+def _status(source: Source, keys: StatusKeys) -> StatusConfig:
+    host, port = host_and_port(keys.listen) if keys.listen else ("", 0)
+    return StatusConfig(host, port, keys.token)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
