@@ -145,22 +145,27 @@ def _one_line(error: Exception) -> str:
     return " ".join(line for line in lines if line and not line.startswith(("LINE ", "^")))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    arguments = argparse.ArgumentParser(
         prog="fieldgate query", description="SQL (DuckDB's) over the tables of a lake; times are in UTC."
     )
-    parser.add_argument("sql", metavar="SQL", help='e.g. "SELECT * FROM statistics ORDER BY interval_start"')
-    parser.add_argument("--lake", default="./lake", metavar="URI", help="root of the tables (default ./lake)")
-    form = parser.add_mutually_exclusive_group()
+    arguments.add_argument(
+        "sql", metavar="SQL", help='e.g. "SELECT * FROM statistics ORDER BY interval_start"'
+    )
+    arguments.add_argument(
+        "--lake", default="./lake", metavar="URI", help="root of the tables (default ./lake)"
+    )
+    form = arguments.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="a JSON list of objects")
     form.add_argument("--csv", action="store_true", help="CSV with a header")
     form.add_argument("--all", action="store_true", help="every column, however wide the terminal is")
-    return parser
+    return arguments
 
 
 def run(argv: Sequence[str]) -> int:
     """Runs one query and prints its answer; exit status 1 on an error, which goes to stderr in one line."""
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     try:
         connection = open_lake(options.lake)
         try:

@@ -1,0 +1,160 @@
+"""What the pages print is tried: commands parse, configs are valid, blocks that can run here run as printed.
+
+A comment before a block says how: ``<!-- not run: REASON -->``, ``<!-- run: until Ctrl-C -->`` (interrupted
+once readings arrive), ``<!-- run: --full -->``. Without one a block runs and must exit with 0: page by page,
+in order, in a directory like the project's, against a Kafka and a Mosquitto of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import dropwhile, groupby
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cloud.lake.query import parser as query_parser
+from cloud.local.kafka_broker import LocalBroker
+from gateway.cli import COMMANDS, parser_of
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from gateway.config import check
+from spark_jobs.settings import SettingsError, parse_command, parse_run
+from tests.support.mast import records
+from tests.support.servers import eventually
+
+PROJECT: Final = Path(__file__).resolve().parents[2]
+PAGES: Final = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *(f"docs/{p.name}" for p in sorted((PROJECT / "docs").glob("*.md"))),
+]
+TOUR: Final = ["docs/install.md", "docs/operate-mast.md", "docs/operate-cluster.md"]
+"""Pages whose shell blocks build on each other. The analysts' pages: tests/unit/cloud/lake/test_pages.py."""
+_BLOCK: Final = re.compile(
+    r"^(?:<!-- (?P<mark>[^>]*) -->\n)?```(?P<tag>\w+)\n(?P<text>.*?)^```$", re.M | re.S
+)
+_KAFKA: Final = "127.0.0.1:9092"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, and how the comment before it wants it tried."""
+
+    place: str
+    tag: str
+    text: str
+    mark: str
+
+
+def blocks(page: str, tag: str) -> list[Block]:
+    """The page's blocks of one language, in order."""
+    text = (PROJECT / page).read_text(encoding="utf-8")
+    return [
+        Block(f"{page}:{text.count(chr(10), 0, m.start()) + 1}", tag, m["text"], m["mark"] or "")
+        for m in _BLOCK.finditer(text)
+        if m["tag"] == tag
+    ]
+
+
+def command_lines() -> Iterator[tuple[str, list[str]]]:
+    """Each ``fieldgate …`` of the pages, without its name: place and arguments."""
+    for page in PAGES:
+        for block in blocks(page, "sh"):
+            for line in block.text.replace("\\\n", " ").splitlines():
+                tokens = shlex.shlex(line, posix=True, punctuation_chars="&|")
+                tokens.whitespace_split = True
+                for joint, group in groupby(tokens, key=lambda token: token in ("&&", "|")):
+                    words = list(dropwhile(lambda word: word == "sudo" or "=" in word, group))
+                    if not joint and words and Path(words[0]).name == "fieldgate":
+                        yield block.place, words[1:]
+
+
+@pytest.mark.parametrize(("place", "words"), list(command_lines()))
+def test_a_command_of_a_page_is_one(
+    place: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, *arguments = words
+    if name == "--version":
+        return
+    assert name in COMMANDS, place
+    if name != "jobs":
+        (query_parser() if name == "query" else parser_of(name)).parse_args(arguments)
+        return
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(PROJECT / "spark_jobs" / "alerting" / "default_rules.toml", "rules.toml")
+    try:
+        parse_run(arguments[1:]) if arguments[0] == "run" else parse_command(arguments[0], arguments[1:])
+    except SettingsError as error:
+        pytest.fail(f"{place}: {error}")
+
+
+@pytest.mark.parametrize(
+    "block",
+    [b for page in PAGES for b in blocks(page, "toml") if "[[rule]]" not in b.text],
+    ids=lambda b: b.place,
+)
+def test_a_config_of_a_page_is_valid(block: Block, tmp_path: Path) -> None:
+    if block.mark.startswith("not run: "):
+        pytest.skip(block.mark)
+    path = tmp_path / "gateway.toml"
+    path.write_text('[gateway]\nid = "mast-07"\n' + block.text, encoding="utf-8")
+    errors = [str(problem) for problem in check(path)[1] if problem.severity == "error"]
+    # A part of a config may name sensors that another part has.
+    assert [error for error in errors if "there is no sensor" not in error] == [], block.place
+
+
+def test_what_is_not_run_has_a_reason() -> None:
+    marks = {b.mark for page in PAGES for tag in ("sh", "toml") for b in blocks(page, tag)} - {""}
+    assert {
+        mark for mark in marks if not re.fullmatch(r"not run: .{6,}|run: (until Ctrl-C|--full)", mark)
+    } == set()
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A directory like the project's, whose mast uses brokers of its own; and Kafka's address."""
+    place = tmp_path_factory.mktemp("pages")
+    for name in ("spark_jobs", ".jars"):
+        (place / name).symlink_to(PROJECT / name)
+    (place / ".venv").symlink_to(
+        Path(os.environ["VIRTUAL_ENV"]) if "VIRTUAL_ENV" in os.environ else PROJECT / ".venv"
+    )
+    shutil.copytree(PROJECT / "docs" / "examples", place / "docs" / "examples")
+    with LocalBroker(place / "kafka") as kafka, LocalMosquitto(place / "mosquitto") as mosquitto:
+        config = place / "docs" / "examples" / "simulated.toml"
+        config.write_text(
+            config.read_text()
+            + f'[mqtt]\nport = {mosquitto.port}\n[kafka]\nbootstrap_servers = "{kafka.bootstrap_servers}"\n'
+            + '[status]\nlisten = "127.0.0.1:0"\n'
+        )
+        yield place, kafka.bootstrap_servers
+
+
+@pytest.mark.system
+@pytest.mark.timeout(900)
+def test_blocks_run_as_printed(project: tuple[Path, str], full: bool) -> None:
+    place, kafka = project
+    tried = 0
+    for block in (block for page in TOUR for block in blocks(page, "sh")):
+        if block.mark.startswith("not run: ") or (block.mark == "run: --full" and not full):
+            continue
+        text = block.text.replace(_KAFKA, kafka)
+        with subprocess.Popen(
+            ["bash", "-ec", text], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(PROJECT)}, start_new_session=True,
+        ) as process:  # fmt: skip
+            if block.mark == "run: until Ctrl-C":
+                eventually(lambda: sum(1 for _ in records(kafka, ["mqtt.wind_speed"])) >= 12, deadline_s=60)
+                os.killpg(process.pid, signal.SIGINT)
+            output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, f"{block.place}\n{text}\n{output}"
+        tried += 1
+    assert tried >= 6
