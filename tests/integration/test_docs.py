@@ -26,7 +26,8 @@ from cloud.local.kafka_broker import LocalBroker
 from gateway.cli import COMMANDS, parser_of
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import check
-from spark_jobs.settings import SettingsError, parse_command, parse_run
+from spark_jobs.errors import SettingsError
+from spark_jobs.settings import parse_command, parse_run
 from tests.support.mast import records
 from tests.support.servers import eventually
 
@@ -139,7 +140,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
 
 
 @pytest.mark.system
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3000)
 def test_blocks_run_as_printed(project: tuple[Path, str], full: bool) -> None:
     place, kafka = project
     tried = 0
@@ -154,7 +155,7 @@ def test_blocks_run_as_printed(project: tuple[Path, str], full: bool) -> None:
             if block.mark == "run: until Ctrl-C":
                 eventually(lambda: sum(1 for _ in records(kafka, ["mqtt.wind_speed"])) >= 12, deadline_s=60)
                 os.killpg(process.pid, signal.SIGINT)
-            output, _ = process.communicate(timeout=300)
+            output, _ = process.communicate(timeout=900)
         assert process.returncode == 0, f"{block.place}\n{text}\n{output}"
         tried += 1
     assert tried >= 6
