@@ -285,7 +285,7 @@ class Daemon:
             self._verdicts.check()
             self._status.phone.check()
             self._announcements.tell_status()
-            self._calibrations.check(self._supervisor.said)
+            self._calibrations.check(self._supervisor.descriptions)
             self._discovery.tend()
             if self._reload_asked.is_set():
                 self._reload()

@@ -123,7 +123,7 @@ class Reloading:
         running.link.refilter(filters(config))
         for sensor in config.sensors:
             if sensor.name in plan.judged:
-                running.supervisor.judge_by(sensor.name, sensor.quality)
+                running.supervisor.set_quality(sensor.name, sensor.quality)
         if plan.sensors:
             self._change_sensors(plan, config, rewire)
         return []

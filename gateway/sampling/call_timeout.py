@@ -1,7 +1,7 @@
-"""Which call of a driver is under way, seen from outside; and who has the last word on it.
+"""One thread's calls of a driver, watched by another thread, which abandons one that hangs.
 
-A call that hangs is given up once, at a moment the two threads agree on: either the call's result counts, or
-it was given up and whatever it still says is thrown away.
+Both threads agree on the outcome of each call: either its result counts, or it was abandoned and its result
+is discarded.
 """
 
 from __future__ import annotations
@@ -12,58 +12,58 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 
-class GivenUp(Exception):
-    """The call came back after it was given up: its thread has nothing more to say."""
+class CallAbandoned(Exception):
+    """The call returned after it was abandoned; its result is discarded and its thread ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a driver, and how many seconds it may take before it counts as hung."""
+    """One call of a driver, and the seconds after which it counts as hung."""
 
     number: int
-    patience_s: float
+    timeout_s: float
 
 
 class TimedCall:
     """The calls of one driver by one thread, watched by another.
 
-    ``returning`` is set when a call that was given up comes back, before the driver is stopped; ``released``
-    after that. In between, and before, the hardware may still be the old driver's.
+    ``returning`` is set when an abandoned call returns, before the driver is stopped; ``released`` after
+    that. Until then the hardware may still be the old driver's.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._number = 0
-        self._under_way: Call | None = None
-        self.given_up = False
+        self._current: Call | None = None
+        self.abandoned = False
         self.returning = threading.Event()
         self.released = threading.Event()
 
     @property
-    def under_way(self) -> Call | None:
-        """The call that has not come back yet."""
-        return self._under_way
+    def current(self) -> Call | None:
+        """The call that has not returned yet."""
+        return self._current
 
     @contextmanager
-    def call(self, patience_s: float) -> Iterator[None]:
-        """Call the driver in here. Raises GivenUp, whatever the driver raised, if nobody waits any more."""
+    def call(self, timeout_s: float) -> Iterator[None]:
+        """Call the driver in the body. Raises CallAbandoned, whatever the driver raised, once abandoned."""
         with self._lock:
             self._number += 1
-            self._under_way = Call(self._number, patience_s)
+            self._current = Call(self._number, timeout_s)
         try:
             yield
         finally:
             with self._lock:
-                self._under_way = None
-                given_up = self.given_up
-            if given_up:
+                self._current = None
+                abandoned = self.abandoned
+            if abandoned:
                 self.returning.set()
-                raise GivenUp
+                raise CallAbandoned
 
-    def give_up(self, call: Call) -> bool:
-        """Wait for this call no longer; False where it has come back."""
+    def abandon(self, call: Call) -> bool:
+        """Abandon a call; False where it has returned."""
         with self._lock:
-            if self._under_way != call:
+            if self._current != call:
                 return False
-            self.given_up = True
+            self.abandoned = True
             return True

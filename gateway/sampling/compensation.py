@@ -1,4 +1,4 @@
-"""What drivers are told of other sensors' readings: a CO2 sensor the barometer's pressure."""
+"""Other sensors' readings that drivers need: a CO2 sensor the barometer's pressure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drivers.registry import driver_type
 from gateway.config import SensorConfig
 
 LONGEST_S: Final = 600.0
-"""An older reading isn't handed on. Pressure rarely changes by 1 hPa in that time, 0.1 % of a CO2 reading."""
+"""An older reading isn't used. Pressure rarely changes by 1 hPa in that time, 0.1 % of a CO2 reading."""
 
 
 class Compensation:
@@ -21,15 +21,15 @@ class Compensation:
         self._lock = threading.Lock()
         self._latest: dict[str, tuple[float, float]] = {}
 
-    def note(self, reading: Reading, now_s: float) -> None:
-        """Remember a reading that others may rely on; suspect, failed and missing ones are none."""
+    def store(self, reading: Reading, now_s: float) -> None:
+        """Store a reading's value, unless it is suspect, failed or missing."""
         if reading.value is None or reading.quality not in (GOOD, NOT_EVALUATED):
             return
         with self._lock:
             self._latest[reading.channel] = (reading.value, now_s)
 
-    def tell(self, sensor: SensorConfig, driver: Driver, now_s: float) -> None:
-        """Hand a driver what it needs, as far as it is there and young enough."""
+    def apply(self, sensor: SensorConfig, driver: Driver, now_s: float) -> None:
+        """Pass a driver the values it needs that are recent enough."""
         if not isinstance(driver, Compensated):
             return
         for need in driver_type(sensor.driver).needs(sensor.options):

@@ -1,4 +1,4 @@
-"""The last readings of each channel, for those who look at the mast now."""
+"""The last readings of each channel, for status pages and metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from cloud.wire.schema import GOOD, NOT_EVALUATED, Reading, format_time
 
 RECENT: Final = 120
-"""So many readings of a channel are remembered: two minutes at 1 Hz, 10 kB."""
+"""Readings kept of each channel: two minutes at 1 Hz, 10 kB."""
 
 
 def reading_fields(reading: Reading) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class LastReadings:
         self._lock = threading.Lock()
 
     def note(self, reading: Reading) -> None:
-        """Remember a reading as its channel's last."""
+        """Store a reading as its channel's last."""
         with self._lock:
             self._readings[reading.channel] = reading
             self._valid[reading.channel] += reading.quality in (GOOD, NOT_EVALUATED)
@@ -46,7 +46,7 @@ class LastReadings:
             recent.append((reading.time_us // 1000, reading.value))
 
     def keep(self, channels: Collection[str]) -> None:
-        """Forget all channels but these: a sensor that is gone, or has another driver, has no last word."""
+        """Delete all other channels: a sensor that is gone, or has another driver, has no last reading."""
         with self._lock:
             for channel in [each for each in self._readings if each not in channels]:
                 del self._readings[channel], self._recent[channel]

@@ -1,4 +1,4 @@
-"""Makes a sensor's readings of what it measured: flagged, numbered, with the calibration in force."""
+"""Makes a sensor's readings of its measurements: flagged, numbered, with the calibration in force."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from gateway.calibration.record import configured, expiry_reasons, in_range, unj
 from gateway.config import QualityRules, SensorConfig
 from gateway.ports import Driver
 from gateway.quality.qartod import QartodTests
-from gateway.sampling.run_context import Mast
+from gateway.sampling.run_context import RunContext
 from gateway.sampling.schedule import Period
 
 
 class ReadingFactory:
-    """One sensor's channels: each has a calibration record, and a judge that remembers what was before.
+    """One sensor's channels: each has a calibration record and quality tests.
 
-    Owned by the sampler's thread, but for ``judge_by``. ``period_ns`` is how long a reading stands for.
+    Owned by the sampler's thread, except ``set_quality``. ``period_ns`` is how long a reading stands for.
     """
 
-    def __init__(self, sensor: SensorConfig, driver: Driver, mast: Mast, period_ns: int) -> None:
+    def __init__(self, sensor: SensorConfig, driver: Driver, context: RunContext, period_ns: int) -> None:
         self._sensor = sensor.name
-        self._mast = mast
+        self._context = context
         self._period_ms = period_ns // 1_000_000
-        self._records = {each.quantity: each for each in configured(mast.gateway, sensor, driver.channels)}
-        self._judges = {
+        self._records = {each.quantity: each for each in configured(context.gateway, sensor, driver.channels)}
+        self._tests = {
             channel.quantity: QartodTests(
                 sensor,
                 in_range(channel, self._records[channel.quantity]),
-                mast.mates,
+                context.minute_means,
                 accumulates=driver.accumulates,
             )
             for channel in driver.channels
         }
 
-    def judge_by(self, quality: Mapping[str, QualityRules]) -> None:
-        """Let other rules hold from the next reading on; any thread may ask."""
+    def set_quality(self, quality: Mapping[str, QualityRules]) -> None:
+        """Replace the quality rules from the next reading on. Any thread."""
         for quantity, rules in quality.items():
-            self._judges[quantity].rules = rules
+            self._tests[quantity].rules = rules
 
     def make(self, channel: Channel, period: Period, measurement: Measurement | str) -> Reading:
-        """The channel's next reading. In place of a measurement, the reason why there is none."""
-        mast, name = self._mast, f"{self._sensor}.{channel.quantity}"
-        calibration, judge = self._records[channel.quantity], self._judges[channel.quantity]
+        """The channel's next reading; ``measurement`` is a reason where there is none."""
+        context, name = self._context, f"{self._sensor}.{channel.quantity}"
+        calibration, tests = self._records[channel.quantity], self._tests[channel.quantity]
         unsynced = () if period.synced else (CLOCK_UNSYNCED,)
         value = raw = latitude = longitude = altitude_m = None
         if isinstance(measurement, str):
             quality, reasons = MISSING, (measurement, *unsynced)
-            judge.missing(period.since_boot_ns)
+            tests.missing(period.since_boot_ns)
         else:
             value, raw = measurement.value, measurement.raw
             expired = expiry_reasons(calibration, period.begin_ns // 1000, known=period.synced)
-            verdict = judge.test(period.since_boot_ns, value, (*measurement.reasons, *expired))
-            reasons = (*verdict.reasons, *unsynced)
-            quality = max(verdict.quality, SUSPECT) if unsynced else verdict.quality
+            flagged = tests.test(period.since_boot_ns, value, (*measurement.reasons, *expired))
+            reasons = (*flagged.reasons, *unsynced)
+            quality = max(flagged.quality, SUSPECT) if unsynced else flagged.quality
             if measurement.position is not None:
                 latitude, longitude, altitude_m = measurement.position
         return Reading(
-            gateway=mast.gateway,
+            gateway=context.gateway,
             channel=name,
             quantity=channel.quantity,
             unit=channel.unit,
@@ -69,14 +69,14 @@ class ReadingFactory:
             raw_unit=channel.raw_unit,
             quality=quality,
             reasons=reasons,
-            run=mast.run,
-            seq=mast.sequences.draw(name),
+            run=context.run,
+            seq=context.sequences.draw(name),
             clock=SYNCED if period.synced else UNSYNCED,
             cal=calibration.cal,
             latitude=latitude,
             longitude=longitude,
             altitude_m=altitude_m,
-            boot=None if period.synced else mast.boot,
+            boot=None if period.synced else context.boot,
             mono_ms=None if period.synced else period.mono_ms,
             extra=None if period.synced else unjudged_expiry(calibration),
         )

@@ -15,12 +15,11 @@ from gateway.sequences import Sequences
 
 
 @dataclass(frozen=True, slots=True)
-class Mast:
-    """One run's mast. ``emit`` takes a reading and its sensor's name; it may block.
+class RunContext:
+    """One run of a mast. ``emit`` receives a reading and its sensor's name; it may block.
 
-    ``boot`` is the kernel's id of this boot; ``mates`` is what its channels know of one another, ``feeds``
-    what drivers are told of others' readings; ``jitter`` gives random numbers from 0 to 1; ``retries``
-    counts, by sensor, what was asked again.
+    ``boot`` is the kernel's id of this boot; ``jitter`` returns random numbers from 0 to 1; ``retries``
+    counts repeated reads by sensor.
     """
 
     gateway: str
@@ -29,7 +28,10 @@ class Mast:
     sequences: Sequences
     emit: Callable[[Reading, str], None]
     boot: str
-    mates: MinuteMeans = field(default_factory=MinuteMeans)
+    minute_means: MinuteMeans = field(default_factory=MinuteMeans)
     jitter: Callable[[], float] = random.random
     retries: Counter[str] = field(default_factory=Counter)
-    feeds: Compensation = field(default_factory=Compensation)
+    compensation: Compensation = field(default_factory=Compensation)
+
+
+Mast = RunContext

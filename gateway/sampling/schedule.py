@@ -1,7 +1,8 @@
-"""One sensor's periods on the wall-clock grid, and the waits for their borders.
+"""One sensor's periods on the wall-clock grid, and the waits for their boundaries.
 
-Lengths and lateness are measured in time since boot, so a clock that is set loses and doubles nothing: the
-period under way keeps its length and its beginning by the old clock, the next begins on the new grid.
+Lengths and lateness are measured in time since boot, so a clock that is set neither loses nor repeats a
+period: the current period keeps its length and its beginning by the old clock, the next begins on the new
+grid.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _LONGEST_LAST_PERIOD_NS: Final = 10_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Where a period is to begin, and the clock's offset when that was reckoned."""
+    """Where a period will begin, and the clock's offset when that was computed."""
 
     begin_ns: int
     offset_ns: int
@@ -31,7 +32,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """One period, and the clock as it was when the period began: it may be set before the reading is made."""
+    """One period, with the clock's offset at its beginning: it may be set before the reading is made."""
 
     begin_ns: int
     offset_ns: int
@@ -52,8 +53,8 @@ class Schedule:
     """The periods of ``length_ns`` of one sensor, owned by its sampler's thread.
 
     ``at_end``: its reading is made when a period is over, not when it begins. ``missed`` counts the periods
-    that passed while a reading was made. ``moved`` is set when the clock was, and the grid lies elsewhere;
-    who heeds it puts it back.
+    that passed while a reading was made. ``moved`` is set when the clock was set, so that the grid is
+    another; the caller resets it.
     """
 
     def __init__(self, sensor: str, clock: Clock, length_ns: int, *, at_end: bool) -> None:
@@ -77,22 +78,19 @@ class Schedule:
         return self._steps
 
     def retire(self, *, at_once: bool = False) -> None:
-        """Begin no other period; any thread may ask.
-
-        The end of a long one isn't waited for, nor of any with ``at_once``.
-        """
+        """Begin no other period; don't wait for the end of a long one, nor with ``at_once``. Any thread."""
         self._retired.set()
         if at_once or self.length_ns > _LONGEST_LAST_PERIOD_NS:
             self._interrupted.set()
         self._clock.wake()
 
     def first(self) -> Boundary:
-        """The next border from now on."""
+        """The next boundary from now on."""
         offset_ns = self._clock.offset_ns()
         return Boundary(self._next_ns(), offset_ns)
 
     def after(self, period: Period) -> Boundary:
-        """The border to go on at; periods that passed while a slow reading was made are counted as missed."""
+        """The next boundary; periods that passed while a slow reading was made are counted as missed."""
         offset_ns = self._clock.offset_ns()
         passed_ns = self._passed_ns(period, offset_ns)
         late = passed_ns // self.length_ns - (1 if self._at_end else 0)
@@ -102,30 +100,30 @@ class Schedule:
         begin_ns = period.begin_ns + (1 + max(late, 0)) * self.length_ns
         return self._on_new_grid(Boundary(begin_ns, offset_ns), period, passed_ns)
 
-    def catch_up(self, hung: Period, tell: Callable[[Period], None]) -> Boundary:
-        """Tell the period that hung, maybe of another grid, and all begun since; the border to go on at."""
+    def catch_up(self, hung: Period, emit: Callable[[Period], None]) -> Boundary:
+        """Emit the period that hung, maybe of another grid, and all begun since; the next boundary."""
         offset_ns = self._clock.offset_ns()
         passed_ns = self._passed_ns(hung, offset_ns)
         # A reload may have changed the interval, and with it the grid.
         begin_ns = -(-hung.begin_ns // self.length_ns) * self.length_ns
         begun_ns = passed_ns - (begin_ns - hung.begin_ns)
         for _ in range(max(-(-begun_ns // self.length_ns), int(begin_ns == hung.begin_ns))):
-            tell(Period(begin_ns, hung.offset_ns, hung.synced))
+            emit(Period(begin_ns, hung.offset_ns, hung.synced))
             begin_ns += self.length_ns
         return self._on_new_grid(Boundary(begin_ns, offset_ns), hung, passed_ns)
 
     def covers(self, begin_ns: int) -> bool:
-        """Whether the clock has time for a whole period from there on."""
+        """Whether the clock has a whole period from there on."""
         return self._clock.covers(begin_ns, begin_ns + self.length_ns)
 
-    def await_begin(self, border: Boundary) -> Period | None:
+    def await_begin(self, boundary: Boundary) -> Period | None:
         """Wait for a period's beginning, the next of the new grid where the clock is set; None at the end."""
-        clock, begin_ns, offset_ns = self._clock, border.begin_ns, border.offset_ns
+        clock, begin_ns, offset_ns = self._clock, boundary.begin_ns, boundary.offset_ns
         while not self._retired.is_set() and self.wait(begin_ns, offset_ns):
-            # In this order: a clock that is synchronised in between only makes a right time repaired.
+            # In this order: where the clock is synchronised in between, a right time is repaired needlessly.
             synced, now_offset_ns = clock.synced, clock.offset_ns()
             if clock_was_set(offset_ns, now_offset_ns, self.length_ns):
-                self._tell_set(offset_ns, now_offset_ns)
+                self._log_set(offset_ns, now_offset_ns)
                 begin_ns = self._next_ns()
             elif clock.now_ns() >= begin_ns:
                 return Period(begin_ns, now_offset_ns, synced)
@@ -133,7 +131,7 @@ class Schedule:
         return None
 
     def await_end(self, period: Period) -> bool:
-        """Wait until the period has had its length, though the clock be set meanwhile; False: it won't."""
+        """Wait until the period is over, even if the clock is set meanwhile; False if interrupted."""
         clock = self._clock
         end_boot_ns = period.since_boot_ns + self.length_ns
         while True:
@@ -144,11 +142,11 @@ class Schedule:
                 return True
 
     def wait(self, until_ns: int, offset_ns: int) -> bool:
-        """Wait for an instant by the clock, reckoned with its offset; False where it is retired meanwhile."""
+        """Wait for an instant by the clock with that offset; False where it is retired meanwhile."""
         return self._wait(until_ns, offset_ns, self._retired)
 
     def _wait(self, until_ns: int, offset_ns: int, unless: threading.Event) -> bool:
-        """Wait by the clock, so that the watchdog sees until when."""
+        """Wait by the clock; ``steps`` is None until then."""
         self._waits_until_ns = until_ns
         try:
             return self._clock.wait_until(until_ns, offset_ns, unless)
@@ -163,13 +161,13 @@ class Schedule:
         """Time since boot since a period began: a clock that is set makes nothing late."""
         return self._clock.now_ns() - offset_ns - period.since_boot_ns
 
-    def _on_new_grid(self, border: Boundary, period: Period, passed_ns: int) -> Boundary:
-        """The border, or the next one of the new grid where the clock was set since the period began."""
-        if not clock_was_set(period.offset_ns, border.offset_ns, passed_ns):
-            return border
-        self._tell_set(period.offset_ns, border.offset_ns)
-        return Boundary(self._next_ns(), border.offset_ns)
+    def _on_new_grid(self, boundary: Boundary, period: Period, passed_ns: int) -> Boundary:
+        """The boundary, or the next one of the new grid where the clock was set since the period began."""
+        if not clock_was_set(period.offset_ns, boundary.offset_ns, passed_ns):
+            return boundary
+        self._log_set(period.offset_ns, boundary.offset_ns)
+        return Boundary(self._next_ns(), boundary.offset_ns)
 
-    def _tell_set(self, before_ns: int, now_ns: int) -> None:
+    def _log_set(self, before_ns: int, now_ns: int) -> None:
         self.moved = True
         log.warning("event=clock.set sensor=%s by_s=%.3f", self._sensor, (now_ns - before_ns) / 1e9)

@@ -18,7 +18,7 @@ from cloud.wire.schema import Reading
 from drivers.interface import Channel, Measurement
 from gateway.clock.system_clock import SystemClock
 from gateway.config import SensorConfig
-from gateway.sampling.run_context import Mast
+from gateway.sampling.run_context import RunContext
 from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
@@ -80,7 +80,9 @@ def measure(seconds: float, *, hang: bool) -> float:
         told.set()
     clock = SystemClock("always")
     readings: list[Reading] = []
-    mast = Mast("bench", "run", clock, Sequences(), lambda reading, sensor: readings.append(reading), "boot")
+    mast = RunContext(
+        "bench", "run", clock, Sequences(), lambda reading, sensor: readings.append(reading), "boot"
+    )
     others = [_Punctual() for _ in range(_SENSORS - 1)]
     configs = [
         SensorConfig(f"s{n}", "hall-anemometer", _INTERVAL_S, options=_NoOptions()) for n in range(_SENSORS)

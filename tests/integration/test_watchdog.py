@@ -251,7 +251,7 @@ def test_neither_a_slow_fsync_nor_a_silent_uplink_ends_the_pings(mast: Mast) -> 
 def test_a_driver_that_hangs_does_not_end_the_pings(mast: Mast) -> None:
     since_s, gate = time.monotonic(), Gate()
     sampler = next(one.sampler for one in mast.daemon._supervisor._supervised if one.name == "cup")
-    sampler._patience_s = 2 * PERIOD_S
+    sampler._timeout_s = 2 * PERIOD_S
     with behind(sampler._driver, "read", gate):
         try:
             eventually(lambda: mast.daemon._supervisor.abandoned, 40, until=lambda n: n == 1)

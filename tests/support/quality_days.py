@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cloud.wire.schema import Reading
 from gateway.config import Config, load
-from gateway.sampling.run_context import Mast
+from gateway.sampling.run_context import RunContext
 from gateway.sampling.sensors import open_fitted_board, samplers
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
@@ -107,7 +107,7 @@ def sample(config: Config, seconds: int) -> Mapping[str, Sequence[Taken]]:
         one = Taken(at_s, reading.value, reading.quality, reading.reasons)
         taken.setdefault(reading.channel, []).append(one)
 
-    mast = Mast("mast", "run", clock, Sequences(), emit, "boot")
+    mast = RunContext("mast", "run", clock, Sequences(), emit, "boot")
     supervisor = Supervisor(samplers(config.sensors, board, mast), clock)
     supervisor.start()
     try:

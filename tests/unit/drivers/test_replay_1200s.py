@@ -18,7 +18,7 @@ from cloud.wire.schema import Reading
 from drivers.interface import FittedSensor
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
-from gateway.sampling.run_context import Mast
+from gateway.sampling.run_context import RunContext
 from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
@@ -53,7 +53,7 @@ def sampled(path: Path, sensors: Sequence[FittedSensor], dht_s: float) -> dict[s
     """Every reading by channel, through the gateway's own samplers."""
     board = replayed(path, sensors, NRG_COLUMNS)
     readings: dict[str, list[Reading]] = defaultdict(list)
-    mast = Mast(
+    mast = RunContext(
         "m",
         "run",
         board.clock,

@@ -141,7 +141,7 @@ class CountingBoard(Wired):
 class Line:
     """A pin that gives so many pulses at each look, and has a level."""
 
-    means = "a line of the test's own"
+    method = "a line of the test's own"
 
     def __init__(self, pulses: int, *, high: bool) -> None:
         self._pulses, self._high = pulses, high

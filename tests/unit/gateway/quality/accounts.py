@@ -138,7 +138,7 @@ def faulty(directory: Path, start: str, seed: int, unit_s: int, quality: str = "
 
 def account(taken: Series, unit_s: int, trailing_s: float = 600.0) -> Result:
     accounts: dict[str, Account] = {}
-    told: dict[str, set[int]] = {channel: set() for channel in taken}
+    expected: dict[str, set[int]] = {channel: set() for channel in taken}
     for injection in INJECTIONS:
         covers, end_s = injection.covers(unit_s), injection.end * unit_s
         injected = flagged = trailing = on_twin = 0
@@ -149,7 +149,7 @@ def account(taken: Series, unit_s: int, trailing_s: float = 600.0) -> Result:
             for position, one in enumerate(taken[channel]):
                 if covers(one.at_s):
                     injected += 1
-                    told[channel].add(position)
+                    expected[channel].add(position)
                     last_s = max(last_s, one.at_s)
                     if one.quality < 3:
                         passed_s = max(passed_s, one.at_s)
@@ -158,14 +158,14 @@ def account(taken: Series, unit_s: int, trailing_s: float = 600.0) -> Result:
                         reasons |= set(one.reasons)
                         first_s = one.at_s if first_s is None else min(first_s, one.at_s)
                 elif end_s <= one.at_s < end_s + trailing_s and injection.every is None:
-                    told[channel].add(position)
+                    expected[channel].add(position)
                     trailing += one.quality >= 3
         if injection.twin is not None and injection.every is None:
             begin_s = injection.begin * unit_s
             for position, one in enumerate(taken[injection.twin]):
                 if begin_s <= one.at_s < end_s + trailing_s and "PAIR_DISAGREES" in one.reasons:
                     on_twin += 1
-                    told[injection.twin].add(position)
+                    expected[injection.twin].add(position)
         begin_s = injection.begin * unit_s
         throughout_s = None if passed_s == last_s else max(passed_s + 1 - begin_s, 0.0)
         accounts[injection.name] = Account(
@@ -180,10 +180,10 @@ def account(taken: Series, unit_s: int, trailing_s: float = 600.0) -> Result:
     return Result(
         accounts,
         {
-            channel: sum(_is_false(one) and at not in told[channel] for at, one in enumerate(series))
+            channel: sum(_is_false(one) and at not in expected[channel] for at, one in enumerate(series))
             for channel, series in taken.items()
         },
-        {channel: len(series) - len(told[channel]) for channel, series in taken.items()},
+        {channel: len(series) - len(expected[channel]) for channel, series in taken.items()},
     )
 
 
@@ -220,7 +220,7 @@ def false_flags(taken: Series) -> dict[str, tuple[int, int]]:
 
 
 def _is_false(one: Taken) -> bool:
-    """Flagged, though nothing is wrong. A CO2 sensor's first three minutes are what it says they are."""
+    """Flagged, though nothing is wrong. A CO2 sensor's first three minutes are flagged as WARMING_UP."""
     return one.quality != 1 and one.reasons != ("WARMING_UP",)
 
 

@@ -30,7 +30,7 @@ def test_every_fault_is_flagged_and_little_else(tmp_path: Path, full: bool) -> N
     print(table(result))  # noqa: T201 - shown with -s, and where it fails
     stuck, icing, drift, small, large, open_baro, open_sun, baro, sun, dht = result.accounts.values()
 
-    # Five minutes at rest, told two later, and what is left of the minute it began in.
+    # Five minutes at rest, flagged two later, and what is left of the minute it began in.
     assert stuck.injected == 3 * unit_s
     assert stuck.throughout_s is not None
     assert stuck.throughout_s <= 480

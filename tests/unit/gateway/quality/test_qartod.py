@@ -68,7 +68,7 @@ def test_without_any_test_nothing_is_evaluated() -> None:
     assert judge(QualityRules(), UNBOUNDED).test(0, 1e6) == Flagged(NOT_EVALUATED, ())
     assert judge(QualityRules(), TEMPERATURE).test(0, 20.0) == Flagged(GOOD, ())
     assert judge(QualityRules(max_step=1.0), UNBOUNDED).test(0, 20.0) == Flagged(GOOD, ())
-    # Nobody to compare with.
+    # No other channel to compare with.
     alone = QualityRules(pair_absolute=1.0, pair_window_s=600.0)
     assert judge(alone, UNBOUNDED).test(0, 20.0) == Flagged(NOT_EVALUATED, ())
 
@@ -154,7 +154,7 @@ def test_a_running_sampler_takes_other_rules_without_its_driver_noticing() -> No
     supervisor: list[Supervisor] = []
 
     def change() -> float:
-        supervisor[0].judge_by("cup", {"wind_speed": QualityRules(max_step=1.0)})
+        supervisor[0].set_quality("cup", {"wind_speed": QualityRules(max_step=1.0)})
         return 7.0
 
     driver = ScriptedDriver(clock, [answer(5.0), change, answer(9.0), answer(9.0)])
@@ -182,7 +182,7 @@ def test_a_clock_that_is_set_is_no_gap_and_an_unsynced_reading_is_suspect_at_lea
     driver = ScriptedDriver(clock, [answer(5.0), answer(5.0), answer(7.0), answer(5.0), answer(5.0)])
     readings: list[Reading] = []
     station = sampler(driver, readings)
-    station.judge_by({"wind_speed": QualityRules(max_step=1.0)})
+    station.set_quality({"wind_speed": QualityRules(max_step=1.0)})
     station.run()
     assert [(reading.clock, reading.quality, reading.reasons) for reading in readings[:3]] == [
         ("unsynced", SUSPECT, ("CLOCK_UNSYNCED",)),

@@ -161,7 +161,7 @@ def test_a_cup_at_rest_beside_a_turning_twin_is_stuck() -> None:
     cups = TwoCups()
     assert not any(map(any, cups.run(600, 8.0, 8.0)))
     a, b = cups.run(900, 0.0, 8.0)
-    # Five minutes at rest, told two minutes later: by then every sampler has entered its minute.
+    # Five minutes at rest, flagged two minutes later: by then every sampler has added its minute.
     assert [bool(reasons) for reasons in a] == [False] * 360 + [True] * 540
     assert set(a[360:]) == {("STUCK_VALUE",)}
     assert set(b) == {()}

@@ -52,7 +52,7 @@ def flagged(
         )
         for column, (quantity, twin) in columns.items()
     }
-    told = []
+    found = []
     for moment, row in rows(path, time_column):
         if moment >= until:
             break
@@ -61,9 +61,9 @@ def flagged(
             if row[column] in ("", "NaN"):
                 one.missing(at_ns)
             else:
-                verdict = one.test(at_ns, float(row[column]) * factors.get(column, 1.0))
-                told += [(column, moment, reason) for reason in verdict.reasons]
-    return told
+                result = one.test(at_ns, float(row[column]) * factors.get(column, 1.0))
+                found += [(column, moment, reason) for reason in result.reasons]
+    return found
 
 
 def test_twenty_minutes_of_gusts_at_one_hertz() -> None:
@@ -88,11 +88,11 @@ def test_a_cup_that_is_ten_per_cent_off_is_found_on_a_real_mast(full: bool) -> N
     twins = {f"Spd{height}m{a}": f"Spd{height}m{b}" for height in (80, 60, 40) for a, b in ("NS", "SN")}
     columns: Columns = {column: ("wind_speed", twin) for column, twin in twins.items()}
     factors = dict.fromkeys(("Spd80mN", "Spd60mN", "Spd40mN"), 1.1)
-    told = flagged(path, "Timestamp", columns, 600.0, factors=factors)
-    disagree = [(column, moment) for column, moment, reason in told if reason == "PAIR_DISAGREES"]
+    found = flagged(path, "Timestamp", columns, 600.0, factors=factors)
+    disagree = [(column, moment) for column, moment, reason in found if reason == "PAIR_DISAGREES"]
     assert min(moment for _, moment in disagree) == datetime(2016, 2, 1, 6, 10, tzinfo=UTC)
-    found = Counter(column for column, _ in disagree)
-    assert {column: found[column] for column in factors} == {
+    counts = Counter(column for column, _ in disagree)
+    assert {column: counts[column] for column in factors} == {
         "Spd80mN": 11869, "Spd60mN": 8236, "Spd40mN": 8506,
     }  # fmt: skip
 
@@ -110,8 +110,8 @@ def test_three_months_with_three_icings_and_much_wake(full: bool) -> None:
     twins = {f"Spd{height}m{a}": f"Spd{height}m{b}" for height in (80, 60, 40) for a, b in ("NS", "SN")}
     columns: Columns = {column: ("wind_speed", twin) for column, twin in twins.items()}
     columns = {**columns, "T2m": ("temperature", None), "RH2m": ("humidity", None)}
-    told = flagged(path, "Timestamp", columns, 600.0, datetime(2016, 5 if full else 3, 1, tzinfo=UTC))
-    days = Counter((moment.strftime("%m-%d"), column, reason) for column, moment, reason in told)
+    found = flagged(path, "Timestamp", columns, 600.0, datetime(2016, 5 if full else 3, 1, tzinfo=UTC))
+    days = Counter((moment.strftime("%m-%d"), column, reason) for column, moment, reason in found)
     february = {
         ("02-17", "Spd60mS", "STUCK_VALUE"): 4, ("02-17", "Spd40mS", "STUCK_VALUE"): 2,
         ("02-17", "Spd80mN", "PAIR_DISAGREES"): 44, ("02-17", "Spd80mS", "PAIR_DISAGREES"): 44,

@@ -1,4 +1,4 @@
-"""What drivers are told of others: good, young, and from the sensor that the config names."""
+"""Values that drivers receive of others: good, recent, and from the sensor that the config names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drivers.emulation.scd4x import EmulatedScd4x
 from drivers.scd4x import Scd4x, Scd4xOptions
 from gateway.config import SensorConfig, check
 from gateway.sampling.compensation import LONGEST_S, Compensation
-from gateway.sampling.run_context import Mast
+from gateway.sampling.run_context import RunContext
 from gateway.sampling.sensors import open_fitted_board, samplers
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
@@ -28,48 +28,48 @@ GOOD = Reading(
 AIR = SensorConfig(name="air", driver="scd4x", options=Scd4xOptions(pressure_from="baro"))
 
 
-class Told(Scd4x):
-    """A real one that writes down what it is told."""
+class Recorder(Scd4x):
+    """A real one that records what it receives."""
 
     def __init__(self, options: Scd4xOptions) -> None:
         super().__init__(simulated([]), options)
-        self.told: list[tuple[str, float]] = []
+        self.received: list[tuple[str, float]] = []
 
     def compensate(self, quantity: str, value: float) -> None:
-        self.told.append((quantity, value))
+        self.received.append((quantity, value))
 
 
-def told(feeds: Compensation, now_s: float, sensor: SensorConfig = AIR) -> list[tuple[str, float]]:
-    driver = Told(sensor.options)
-    feeds.tell(sensor, driver, now_s)
-    return driver.told
+def received(compensation: Compensation, now_s: float, sensor: SensorConfig = AIR) -> list[tuple[str, float]]:
+    driver = Recorder(sensor.options)
+    compensation.apply(sensor, driver, now_s)
+    return driver.received
 
 
 def test_the_latest_good_value_of_the_sensor_that_is_named() -> None:
-    feeds = Compensation()
-    assert told(feeds, 0.0) == []
-    feeds.note(GOOD, 100.0)
-    assert told(feeds, 100.0) == [("pressure", 78.5)]
-    feeds.note(replace(GOOD, value=78.6, quality=2), 101.0)
-    feeds.note(replace(GOOD, channel="other.pressure", value=50.0), 102.0)
-    assert told(feeds, 103.0) == [("pressure", 78.6)]
-    assert told(feeds, 103.0, replace(AIR, options=Scd4xOptions())) == []
+    compensation = Compensation()
+    assert received(compensation, 0.0) == []
+    compensation.store(GOOD, 100.0)
+    assert received(compensation, 100.0) == [("pressure", 78.5)]
+    compensation.store(replace(GOOD, value=78.6, quality=2), 101.0)
+    compensation.store(replace(GOOD, channel="other.pressure", value=50.0), 102.0)
+    assert received(compensation, 103.0) == [("pressure", 78.6)]
+    assert received(compensation, 103.0, replace(AIR, options=Scd4xOptions())) == []
 
 
 @pytest.mark.parametrize(("quality", "value"), [(3, 78.9), (4, 12.0), (9, None)])
 def test_suspect_failed_and_missing_ones_are_not_told(quality: int, value: float | None) -> None:
-    feeds = Compensation()
-    feeds.note(GOOD, 100.0)
-    feeds.note(replace(GOOD, quality=quality, value=value), 200.0)
-    assert told(feeds, 201.0) == [("pressure", 78.5)]
+    compensation = Compensation()
+    compensation.store(GOOD, 100.0)
+    compensation.store(replace(GOOD, quality=quality, value=value), 200.0)
+    assert received(compensation, 201.0) == [("pressure", 78.5)]
 
 
 def test_an_old_one_is_not_told() -> None:
     assert LONGEST_S == 600
-    feeds = Compensation()
-    feeds.note(GOOD, 100.0)
-    assert told(feeds, 700.0) == [("pressure", 78.5)]
-    assert told(feeds, 700.1) == []
+    compensation = Compensation()
+    compensation.store(GOOD, 100.0)
+    assert received(compensation, 700.0) == [("pressure", 78.5)]
+    assert received(compensation, 700.1) == []
 
 
 MAST = """\
@@ -113,7 +113,7 @@ def test_on_a_mast_the_barometers_pressure_reaches_the_chip(tmp_path: Path) -> N
     board = open_fitted_board(config)
     assert isinstance(board, EmulatedBoard)
     readings: dict[str, list[Reading]] = {"baro": [], "sun": [], "air": []}
-    mast = Mast(
+    mast = RunContext(
         "mast-07", "run", board.clock, Sequences(), lambda one, name: readings[name].append(one), "boot"
     )
     supervisor = Supervisor(samplers(config.sensors, board, mast), board.clock)

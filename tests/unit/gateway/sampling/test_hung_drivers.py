@@ -16,9 +16,9 @@ from cloud.wire.schema import Reading
 from drivers.emulation.stepped_clock import SteppedClock
 from drivers.interface import BoardError, Channel, Clock, Measurement
 from gateway.config import SensorConfig
-from gateway.sampling.run_context import Mast
+from gateway.sampling.run_context import RunContext
 from gateway.sampling.sampler import Sampler
-from gateway.sampling.supervisor import MOST_ABANDONED, Abandoned, Supervisor
+from gateway.sampling.supervisor import MOST_ABANDONED, AbandonedThread, Supervisor
 from gateway.sequences import Sequences
 from tests.support.clocks import SteppingClock
 from tests.support.servers import eventually
@@ -52,7 +52,7 @@ class Hardware:
 
 
 class Cup:
-    """Says which driver it is, counted from 1 for each sensor."""
+    """Its value is its own number, counted from 1 for each sensor."""
 
     channels = (WIND,)
 
@@ -98,7 +98,7 @@ class Field:
         self.readings[sensor].append(reading)
 
     def sampler(self, sensor: SensorConfig) -> Sampler:
-        mast = Mast("mast-07", "run", self.clock, self.sequences, self.emit, "boot")
+        mast = RunContext("mast-07", "run", self.clock, self.sequences, self.emit, "boot")
         self.made[sensor.name] += 1
         return Sampler(sensor, Cup(self.made[sensor.name], self.hardware[sensor.name]), mast)
 
@@ -124,13 +124,13 @@ class Field:
         getattr(hardware, gate).clear()
         eventually(lambda: hardware.waiting > before)
 
-    def check_for(self, supervisor: Supervisor, seconds: float) -> list[Abandoned]:
+    def check_for(self, supervisor: Supervisor, seconds: float) -> list[AbandonedThread]:
         """The main loop's ticks for a while."""
-        told = []
+        abandoned = []
         for _ in range(round(seconds)):
             self.now_s += 1.0
-            told += supervisor.check()
-        return told
+            abandoned += supervisor.check()
+        return abandoned
 
     def until(self, name: str, what: Callable[[list[Reading]], object]) -> None:
         eventually(lambda: what(self.readings[name]))
@@ -155,7 +155,7 @@ def missing(reading: Reading) -> bool:
 
 
 @pytest.mark.parametrize("accumulates", [True, False])
-def test_a_hung_read_is_given_up_and_every_period_has_one_reading(
+def test_a_hung_read_is_abandoned_and_every_period_has_one_reading(
     accumulates: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     mast = Field()
@@ -165,16 +165,16 @@ def test_a_hung_read_is_given_up_and_every_period_has_one_reading(
         mast.hang("hung")
         assert mast.check_for(supervisor, 5) == []
         stood_at_ns = mast.clock.now_ns()
-        assert mast.check_for(supervisor, 2) == [Abandoned("hung", 6.0, 1)]
-        # Time went on for the others, with the second driver hanging at once; nobody watches for a while.
+        assert mast.check_for(supervisor, 2) == [AbandonedThread("hung", 6.0, 1)]
+        # Time went on for the others; the second driver hangs at once, the supervisor isn't called.
         eventually(lambda: mast.hardware["hung"].waiting == 2)
         assert mast.clock.now_ns() - stood_at_ns <= 2 * SECOND_NS
-        assert mast.check_for(supervisor, 7) == [Abandoned("hung", 6.0, 2)]
+        assert mast.check_for(supervisor, 7) == [AbandonedThread("hung", 6.0, 2)]
         # The third one is tried after half a minute of the mast's time.
         mast.until("hung", lambda readings: sum(map(missing, readings)) >= 15)
         assert (mast.hardware["hung"].starts, supervisor.hung) == (2, ("hung",))
         assert not supervisor.needs_new_process
-        # The third hangs too, and with nobody who watches, time would stand still.
+        # The third hangs too, and without the supervisor, time would stand still.
         mast.more("fine", 4)
     mast.assert_dense("hung")
     mast.assert_dense("fine", 0.5)
@@ -200,7 +200,7 @@ def test_a_late_answer_is_thrown_away_and_its_driver_takes_nothing_from_the_next
         mast.more("hung", 5)
     mast.assert_dense("hung")
     after = "".join("-" if each.value is None else f"{each.value:g}" for each in mast.readings["hung"][late:])
-    # The second driver may answer before the first one has come back. Then it starts again, for nobody knows
+    # The second driver may answer before the first one has come back. Then it starts again, as it is unknown
     # what the first one took from it.
     assert re.fullmatch("2*-+2+", after)
     assert cup.starts == 3
@@ -223,7 +223,7 @@ def test_a_pin_that_the_hung_driver_holds_comes_back_with_it() -> None:
     mast.assert_dense("hung")
 
 
-def test_a_hung_start_is_given_up_later_than_a_read() -> None:
+def test_a_hung_start_is_abandoned_later_than_a_read() -> None:
     mast = Field()
     mast.hardware["hung"].start_gate.clear()
     with mast.watched(mast.named("hung"), mast.named("fine")) as supervisor:
@@ -245,8 +245,8 @@ def test_after_three_no_more_drivers_are_started_and_a_new_process_is_needed() -
             mast.hardware[name].gate.clear()
         for name in names:
             eventually(lambda name=name: mast.hardware[name].waiting == 1)  # type: ignore[misc]
-        told = mast.check_for(supervisor, 7)
-        assert [each.total for each in told] == [1, 2, 3, 4]
+        abandoned = mast.check_for(supervisor, 7)
+        assert [each.total for each in abandoned] == [1, 2, 3, 4]
         assert supervisor.abandoned == 4 > MOST_ABANDONED
         assert supervisor.hung == ("a", "b", "c", "d")
         needed = supervisor.needs_new_process
@@ -301,7 +301,7 @@ def test_calls_that_are_slow_again_and_again_are_not_one_that_hangs() -> None:
             mast.more("slow", 1)
 
 
-class GivenUpInRead(Cup):
+class AbandonedInRead(Cup):
     """Is given up in its first read, lasts 5.3 s more, in which the clock is set; then it answers."""
 
     def __init__(self, hardware: Hardware, clock: SteppingClock, set_by_ns: int) -> None:
@@ -311,9 +311,9 @@ class GivenUpInRead(Cup):
 
     def read(self) -> tuple[Measurement, ...]:
         assert self.sampler is not None
-        call = self.sampler.calls.under_way
+        call = self.sampler.calls.current
         assert call is not None
-        assert self.sampler.calls.give_up(call)
+        assert self.sampler.calls.abandon(call)
         self.clock.time_ns += 5 * SECOND_NS + 300_000_000
         self.clock.set_by(self.set_by_ns)
         return super().read()
@@ -322,19 +322,19 @@ class GivenUpInRead(Cup):
 @pytest.mark.parametrize("accumulates", [True, False])
 @pytest.mark.parametrize("by_ns", [0, 3600 * SECOND_NS + 250_000_000, -1800 * SECOND_NS])
 def test_a_clock_that_is_set_while_a_driver_hangs(by_ns: int, accumulates: bool) -> None:
-    """The hung periods are told by the old clock, the next ones are on the new grid."""
+    """The hung periods are emitted by the old clock, the next ones are on the new grid."""
     clock = SteppingClock(START_NS, START_NS + 12 * SECOND_NS)
     mast = Field(clock)
     hardware = mast.hardware["hung"]
     hardware.accumulates = accumulates
-    old_driver = GivenUpInRead(hardware, clock, by_ns)
+    old_driver = AbandonedInRead(hardware, clock, by_ns)
     sensor = SensorConfig("hung", "hall-anemometer", options=NoOptions())
-    old = Sampler(sensor, old_driver, Mast("mast-07", "run", clock, mast.sequences, mast.emit, "boot"))
+    old = Sampler(sensor, old_driver, RunContext("mast-07", "run", clock, mast.sequences, mast.emit, "boot"))
     old_driver.sampler = old
     old.run()
     assert mast.readings["hung"] == []
     new = mast.sampler(sensor)
-    new.succeed(old)
+    new.take_over(old)
     new.run()
     readings = mast.readings["hung"]
     hung = 7 if accumulates else 6
@@ -344,8 +344,8 @@ def test_a_clock_that_is_set_while_a_driver_hangs(by_ns: int, accumulates: bool)
     assert all(each.time_us % 1_000_000 == 0 for each in readings)
     after = [second - by_ns / SECOND_NS for second in begun[hung:]]
     assert after == [after[0] + n for n in range(len(after))]
-    given_up_s = 6.3 if accumulates else 5.3
-    assert given_up_s <= after[0] < given_up_s + 1
+    abandoned_s = 6.3 if accumulates else 5.3
+    assert abandoned_s <= after[0] < abandoned_s + 1
     assert len(after) >= 4
     assert [each.seq for each in readings] == list(range(1, len(readings) + 1))
 
@@ -354,16 +354,16 @@ def test_a_reload_with_another_interval_while_a_driver_hangs_goes_on_on_the_new_
     clock = SteppingClock(START_NS + SECOND_NS, START_NS + 22 * SECOND_NS)
     mast = Field(clock)
     mast.hardware["hung"].accumulates = False
-    old_driver = GivenUpInRead(mast.hardware["hung"], clock, 0)
+    old_driver = AbandonedInRead(mast.hardware["hung"], clock, 0)
     sensor = SensorConfig("hung", "hall-anemometer", options=NoOptions())
-    old = Sampler(sensor, old_driver, Mast("mast-07", "run", clock, mast.sequences, mast.emit, "boot"))
+    old = Sampler(sensor, old_driver, RunContext("mast-07", "run", clock, mast.sequences, mast.emit, "boot"))
     old_driver.sampler = old
     old.run()
     new = mast.named("hung", 4.0)
-    new.succeed(old)
+    new.take_over(old)
     new.run()
-    told = [(each.time_us * 1000 - START_NS) / SECOND_NS for each in mast.readings["hung"]]
-    assert told == [4.0, 8.0, 12.0, 16.0]
+    abandoned = [(each.time_us * 1000 - START_NS) / SECOND_NS for each in mast.readings["hung"]]
+    assert abandoned == [4.0, 8.0, 12.0, 16.0]
     assert [missing(each) for each in mast.readings["hung"]] == [True, False, False, False]
     assert [each.seq for each in mast.readings["hung"]] == [1, 2, 3, 4]
 

@@ -16,7 +16,7 @@ from drivers.interface import ChecksumError, Measurement, ReadError
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
 from gateway.sampling.read_retry import MOST_RETRIES, Retries
-from gateway.sampling.run_context import Mast
+from gateway.sampling.run_context import RunContext
 from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
@@ -59,7 +59,7 @@ class Station:
         self, driver: ScriptedDriver, interval_s: float, spacing_s: float | None = 2.0, jitter: float = 0.5
     ) -> None:
         self.readings: list[Reading] = []
-        self.mast = Mast(
+        self.mast = RunContext(
             "mast-07",
             "run",
             driver.clock,
@@ -75,7 +75,7 @@ class Station:
         self.sampler.run()
         return self
 
-    def told(self) -> list[tuple[float, float | None, tuple[str, ...]]]:
+    def emitted(self) -> list[tuple[float, float | None, tuple[str, ...]]]:
         """Time in s, value, reasons of each reading."""
         return [
             ((reading.time_us * 1000 - T0_NS) / SECOND_NS, reading.value, reading.reasons)
@@ -96,7 +96,7 @@ def test_a_failed_read_is_tried_again_and_the_reading_keeps_its_time() -> None:
     station = Station(driver, 10.0).run()
     # Two seconds and an eighth of them apart.
     assert seconds(driver.read_at) == [0.0, 2.25, 4.5, 10.0]
-    assert station.told() == [(0.0, 3.0, ()), (10.0, 4.0, ())]
+    assert station.emitted() == [(0.0, 3.0, ()), (10.0, 4.0, ())]
     assert [reading.seq for reading in station.readings] == [1, 2]
     assert station.mast.retries == {"cup": 2}
     assert station.sampler.missed == 0
@@ -106,7 +106,7 @@ def test_a_sensor_that_stays_silent_is_asked_four_times_and_gives_one_reading_a_
     driver = ScriptedDriver(clock(20), [FAIL, FAIL, FAIL, BAD_SUM, *[FAIL] * 4])
     station = Station(driver, 10.0).run()
     assert seconds(driver.read_at) == [0.0, 2.25, 4.5, 6.75, 10.0, 12.25, 14.5, 16.75]
-    assert station.told() == [(0.0, None, ("CHECKSUM",)), (10.0, None, ("READ_ERROR",))]
+    assert station.emitted() == [(0.0, None, ("CHECKSUM",)), (10.0, None, ("READ_ERROR",))]
     assert station.mast.retries == {"cup": 2 * MOST_RETRIES}
 
 
@@ -115,13 +115,13 @@ def test_without_room_nothing_is_tried_again(interval_s: float, spacing_s: float
     driver = ScriptedDriver(clock(2 * interval_s), [FAIL, answer(2.0)])
     station = Station(driver, interval_s, spacing_s).run()
     assert seconds(driver.read_at) == [0.0, interval_s]
-    assert station.told() == [(0.0, None, ("READ_ERROR",)), (interval_s, 2.0, ())]
+    assert station.emitted() == [(0.0, None, ("READ_ERROR",)), (interval_s, 2.0, ())]
     assert station.mast.retries == {}
 
 
 def test_counts_are_never_tried_again() -> None:
     driver = ScriptedDriver(clock(20), [FAIL, answer(2.0)], accumulates=True)
-    assert Station(driver, 10.0).run().told() == [(0.0, None, ("READ_ERROR",)), (10.0, 2.0, ())]
+    assert Station(driver, 10.0).run().emitted() == [(0.0, None, ("READ_ERROR",)), (10.0, 2.0, ())]
     assert seconds(driver.read_at) == [10.0, 20.0]
 
 
@@ -129,7 +129,7 @@ def test_a_sensor_that_cannot_be_started_is_not_hurried() -> None:
     driver = ScriptedDriver(clock(40), [answer(1.0)] * 2)
     driver.broken_starts = 2
     station = Station(driver, 10.0).run()
-    assert [value for _, value, _ in station.told()] == [None, None, 1.0, 1.0]
+    assert [value for _, value, _ in station.emitted()] == [None, None, 1.0, 1.0]
     assert station.mast.retries == {}
 
 
@@ -143,7 +143,7 @@ def test_a_sampler_that_is_retired_waits_for_no_retry() -> None:
 
     driver.answers = iter([fail_and_retire])
     station.run()
-    assert station.told() == [(0.0, None, ("READ_ERROR",))]
+    assert station.emitted() == [(0.0, None, ("READ_ERROR",))]
     assert seconds(driver.read_at) == [0.0]
 
 
@@ -152,8 +152,8 @@ def test_a_clock_that_is_set_ends_the_tries_and_loses_no_reading() -> None:
     driver = ScriptedDriver(set_clock, [FAIL, *[answer(2.0)] * 9])
     station = Station(driver, 10.0)
     station.run()
-    assert station.told()[0] == (0.0, None, ("READ_ERROR",))
-    assert station.told()[1][1] == 2.0
+    assert station.emitted()[0] == (0.0, None, ("READ_ERROR",))
+    assert station.emitted()[1][1] == 2.0
     assert station.mast.retries == {}
 
 
@@ -181,7 +181,7 @@ def test_a_sensor_that_fails_slowly_is_tried_again_only_as_long_as_its_period_la
 
     driver.answers = iter([time_out] * 100)
     station = Station(driver, 1.0, 0.1).run()
-    assert station.told() == [(float(n), None, ("READ_ERROR",)) for n in range(5)]
+    assert station.emitted() == [(float(n), None, ("READ_ERROR",)) for n in range(5)]
     assert station.sampler.missed == 0
     assert len(driver.read_at) == 5 * tries
 
@@ -203,7 +203,7 @@ def test_a_late_sensor_is_asked_ahead_of_each_reading_but_the_first() -> None:
     station = Station(driver, 10.0).run()
     assert seconds(driver.read_at) == [0.0, 10.0, 20.0]
     assert seconds(driver.primed_at) == [8.0, 18.0]
-    assert [time_s for time_s, _, _ in station.told()] == [0.0, 10.0, 20.0]
+    assert [time_s for time_s, _, _ in station.emitted()] == [0.0, 10.0, 20.0]
 
 
 def test_a_late_sensor_that_is_read_often_needs_no_asking() -> None:
@@ -215,7 +215,7 @@ def test_a_late_sensor_that_is_read_often_needs_no_asking() -> None:
 def test_a_sensor_that_cannot_be_asked_ahead_is_read_all_the_same() -> None:
     driver = LateDriver(clock(20), [answer(1.0), answer(2.0)])
     driver.prime_fails = True
-    assert [value for _, value, _ in Station(driver, 10.0).run().told()] == [1.0, 2.0]
+    assert [value for _, value, _ in Station(driver, 10.0).run().emitted()] == [1.0, 2.0]
 
 
 @given(
@@ -260,7 +260,9 @@ def test_a_dht11_read_every_ten_seconds_carries_the_row_two_seconds_back(tmp_pat
     sensor = fitted("dht", "dht11", pin=4)
     board = replayed(tmp_path / "mast.csv", [sensor], {"dht.temperature": "c", "dht.humidity": "rh"})
     readings: list[Reading] = []
-    mast = Mast("m", "run", board.clock, Sequences(), lambda reading, _: readings.append(reading), "boot")
+    mast = RunContext(
+        "m", "run", board.clock, Sequences(), lambda reading, _: readings.append(reading), "boot"
+    )
     kind = driver_type("dht11")
     config = SensorConfig("dht", "dht11", 10.0, options=sensor.options)
     sampler = Sampler(config, kind.make(board, sensor.options), mast, retry_after_s=kind.retry_after_s)
@@ -296,13 +298,13 @@ class LateCup(Cup):
 
 class LateField(Field):
     def sampler(self, sensor: SensorConfig) -> Sampler:
-        mast = Mast("mast-07", "run", self.clock, self.sequences, self.emit, "boot")
+        mast = RunContext("mast-07", "run", self.clock, self.sequences, self.emit, "boot")
         self.made[sensor.name] += 1
         cup = LateCup(self.made[sensor.name], self.hardware[sensor.name])
         return Sampler(sensor, cup, mast, retry_after_s=2.0)
 
 
-def test_a_sensor_that_hangs_while_it_is_asked_ahead_is_given_up_and_no_period_is_told_twice() -> None:
+def test_a_sensor_that_hangs_while_it_is_primed_is_abandoned_and_no_period_is_emitted_twice() -> None:
     mast = LateField()
     mast.hardware["late"].accumulates = False
     with mast.watched(mast.named("late", 10.0)) as supervisor:

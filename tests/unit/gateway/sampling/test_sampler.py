@@ -1,4 +1,4 @@
-"""When a sensor is read, what its readings say, and what happens when it doesn't answer."""
+"""When a sensor is read, its readings, and those of a sensor that doesn't answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from cloud.wire.schema import Reading
 from drivers.interface import BoardError, Channel, ChecksumError, Measurement, ReadError
 from gateway.config import SensorConfig
-from gateway.sampling.run_context import Mast
+from gateway.sampling.run_context import RunContext
 from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
@@ -71,7 +71,7 @@ def failure(error: Exception) -> Callable[[], float]:
 
 
 def sampler(driver: ScriptedDriver, readings: list[Reading], interval_s: float = 1.0) -> Sampler:
-    mast = Mast(
+    mast = RunContext(
         "mast-07",
         "run",
         driver.clock,
@@ -258,7 +258,7 @@ def test_the_calibration_id_changes_with_the_serial_number() -> None:
 
     def cal(serial: str) -> str | None:
         readings: list[Reading] = []
-        mast = Mast(
+        mast = RunContext(
             "m", "run", clock, Sequences(), lambda reading, sensor: readings.append(reading), "boot-1"
         )
         config = SensorConfig("cup", "hall-anemometer", serial=serial, options=NoOptions())
@@ -274,7 +274,9 @@ MIDNIGHT_NS = T0_NS // DAY_NS * DAY_NS + DAY_NS
 
 def sampled(clock: SteppingClock, **calibration: Any) -> list[Reading]:
     readings: list[Reading] = []
-    mast = Mast("m", "run", clock, Sequences(), lambda reading, sensor: readings.append(reading), "boot-1")
+    mast = RunContext(
+        "m", "run", clock, Sequences(), lambda reading, sensor: readings.append(reading), "boot-1"
+    )
     config = SensorConfig("cup", "hall-anemometer", options=NoOptions(), **calibration)
     Sampler(config, ScriptedDriver(clock, [answer(5.0)] * 9), mast).run()
     return readings

@@ -14,7 +14,7 @@ from cloud.wire.schema import Reading
 from drivers.emulation.stepped_clock import SteppedClock
 from drivers.interface import Channel, Measurement
 from gateway.config import SensorConfig
-from gateway.sampling.run_context import Mast
+from gateway.sampling.run_context import RunContext
 from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
@@ -33,7 +33,7 @@ class Options:
 
 
 class Cup:
-    """Says its number; counts in ``claimed`` how many hold its pin. ``gate`` lets it hang in its read."""
+    """Its value is its number; ``claimed`` counts the holders of its pin. ``gate`` makes its read hang."""
 
     channels = (WIND,)
 
@@ -76,7 +76,7 @@ class Field:
     def sampler(
         self, name: str, number: int, interval_s: float = 1.0, *, accumulates: bool = True
     ) -> tuple[Sampler, Cup]:
-        mast = Mast("mast-07", "run", self.clock, self.sequences, self.emit, "boot")
+        mast = RunContext("mast-07", "run", self.clock, self.sequences, self.emit, "boot")
         cup = Cup(Options(number), self.claimed[name], accumulates=accumulates)
         return Sampler(
             SensorConfig(name, "hall-anemometer", interval_s, options=Options(number)), cup, mast
@@ -163,7 +163,7 @@ def test_a_long_period_is_not_waited_for(accumulates: bool) -> None:
     assert 2.0 in mast.values("a")
 
 
-def test_a_driver_that_hangs_is_given_up_and_says_nothing_more(
+def test_a_driver_that_hangs_is_abandoned_and_its_result_discarded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("gateway.sampling.supervisor._RETIRE_S", 0.1)
