@@ -177,9 +177,9 @@ class _Version(argparse.Action):
         values: object,
         option: str | None = None,
     ) -> None:
-        from importlib.metadata import version
+        from gateway.system.host import installed_version
 
-        print(f"fieldgate {version('fieldgate')}")
+        print(f"fieldgate {installed_version() or 'unknown'}")
         parser.exit()
 
 

@@ -32,7 +32,7 @@ from drivers.registry import driver_type
 from gateway.calibration.record import configured
 from gateway.config import Config
 from gateway.ports import Clock, Record
-from gateway.system.atomic_file import write_durably
+from gateway.system.atomic_file import write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ class CalibrationHistory:
             ],
         }
         try:
-            write_durably(self._path, json.dumps(fields))
+            write_atomic(self._path, json.dumps(fields))
         except OSError as error:
             level = logging.DEBUG if self._save_at_s > float("-inf") else logging.ERROR
             log.log(level, "event=state.not_written path=%s error=%s", self._path, error)

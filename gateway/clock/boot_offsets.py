@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.system.atomic_file import write_durably
+from gateway.system.atomic_file import write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class BootOffsets:
         """Write the file; ``unsaved`` tells where that failed."""
         fields = {boot: _fields(known) for boot, known in self._boots.items()}
         try:
-            write_durably(self._path, json.dumps({"boots": fields}))
+            write_atomic(self._path, json.dumps({"boots": fields}))
         except OSError as error:
             level = logging.DEBUG if self.unsaved else logging.ERROR
             log.log(level, "event=state.not_written path=%s error=%s", self._path, error)

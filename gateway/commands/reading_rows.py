@@ -16,6 +16,7 @@ from drivers.registry import driver_type
 from gateway.config import SensorConfig
 from gateway.quality.reasons import QUALITIES, REASONS
 from gateway.sampling.last_readings import reading_fields
+from gateway.system.times import duration_text
 
 _NARROW: Final = 80
 _COLOURS: Final = {1: "green", 2: "cyan", 3: "yellow", 4: "red", 9: "magenta"}
@@ -208,8 +209,7 @@ def age_text(time: str | None, now: datetime) -> str:
     """How long ago a time was."""
     if not time:
         return "–"
-    seconds = (now - datetime.fromisoformat(time)).total_seconds()
-    return f"{seconds:.0f} s" if abs(seconds) < 600 else f"{seconds / 60:.0f} min"
+    return duration_text((now - datetime.fromisoformat(time)).total_seconds())
 
 
 def _quality(row: Row) -> Text:

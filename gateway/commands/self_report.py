@@ -20,7 +20,7 @@ from gateway.commands.arguments import OK, add_config, fail
 from gateway.config import Config, ConfigError, check
 from gateway.reporting.event_spool import NotLeft, leave
 from gateway.status.client import NoStatus, fetch
-from gateway.system.atomic_file import write_durably
+from gateway.system.atomic_file import write_atomic
 from gateway.system.host import vitals
 
 EVENT: Final = "report"
@@ -54,7 +54,7 @@ def make_report(config: Config, fetch_status: Callable[[str], Mapping[str, Any]]
     try:
         leave(config.outbox.path, EVENT, fields)
         if "run_uptime_s" in fields:
-            write_durably(remembered, json.dumps(_totals(status)))
+            write_atomic(remembered, json.dumps(_totals(status)))
     except NotLeft as error:
         return fail(error)
     except OSError as error:

@@ -37,7 +37,7 @@ from gateway.mqtt.session import MqttSession
 from gateway.mqtt.topics import Topics, filters
 from gateway.ports import Ack
 from gateway.reporting.event_spool import EventSpool
-from gateway.reporting.gateway_status import GatewayStatus, installed_version
+from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
 from gateway.reporting.reporter import ClockVerdicts, Reporter
 from gateway.reporting.run_ledger import RunLedger, State
@@ -50,6 +50,7 @@ from gateway.sequences import Sequences, new_run
 from gateway.status import Answers, PhoneControl, StatusPage
 from gateway.status.control_socket import ControlSocket
 from gateway.system import logs
+from gateway.system.host import installed_version
 from gateway.system.systemd import notify, watchdog_period_s
 from gateway.system.watchdog import DEFAULT_PERIOD_S, Shown, Watch, Watchdog
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from gateway.sampling.sampler import Sampler
 from gateway.sampling.sensors import fitted_sensors, samplers, sensor_names
 from gateway.sampling.supervisor import Supervisor
 from gateway.status import StatusPage
+from gateway.system.times import now_text
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Reloading:
         self._path = path
         self._overrides = overrides
         self._running = running
-        self._loaded_at = _now()
+        self._loaded_at = now_text()
         self._error: str | None = None
 
     @property
@@ -85,7 +85,7 @@ class Reloading:
                 log.error("event=config.refused problem=%s", problem)
             self._error = "\n".join(map(str, errors))
             return None
-        self.config, self._loaded_at, self._error = config, _now(), None
+        self.config, self._loaded_at, self._error = config, now_text(), None
         return plan
 
     def _attempt(self, plan: Plan, config: Config) -> list[Problem]:
@@ -142,7 +142,3 @@ class Reloading:
 
         running.supervisor.replace(plan.leaving, successors)
         running.calibrations.tell()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from gateway.system.atomic_file import write_durably
+from gateway.system.atomic_file import write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class RestartBudget:
         again = self._count > 0 and now_ns - self._at_ns <= 2 * self._pause_ns()
         count = self._count + 1 if again else 1
         try:
-            write_durably(self._path, json.dumps({"boot": self._boot, "at_ns": now_ns, "restarts": count}))
+            write_atomic(self._path, json.dumps({"boot": self._boot, "at_ns": now_ns, "restarts": count}))
         except OSError as error:
             # Unrecorded it would be repeated at once, for ever. Asked again after the shortest pause.
             log.error("event=state.not_written path=%s error=%s", self._path, error)

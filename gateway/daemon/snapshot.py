@@ -17,10 +17,10 @@ from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.ports import Clock
 from gateway.reporting.run_ledger import RunLedger
 from gateway.system.host import vitals
+from gateway.system.times import duration_text
 from gateway.system.watchdog import Watchdog
 
 _MOST_NAMED: Final = 3
-_AGES: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 class Life:
@@ -190,7 +190,7 @@ def status_line(
     What is as it should be is said briefly, what isn't comes with its figure.
     """
     said = [f"{channels} channels" + (f", silent: {_names(silent)}" if silent else "")]
-    acknowledged = "never" if confirmed_ago_s is None else f"{_age(confirmed_ago_s)} ago"
+    acknowledged = "never" if confirmed_ago_s is None else f"{duration_text(confirmed_ago_s)} ago"
     away = "Kafka does not answer, " if uplink == "spilling" else f"{uplink}, "
     said.append(f"{away}last acknowledged {acknowledged}")
     if outbox_records:
@@ -210,8 +210,3 @@ def _names(names: Collection[str]) -> str:
     first = sorted(names)[:_MOST_NAMED]
     more = len(names) - len(first)
     return ", ".join(first) + (f" and {more} more" if more else "")
-
-
-def _age(seconds: float) -> str:
-    unit_s, unit = next((each for each in _AGES if seconds >= each[0]), _AGES[-1])
-    return f"{seconds / unit_s:.0f} {unit}"

@@ -24,7 +24,7 @@ from typing import Any, Final
 from drivers.interface import Channel
 from drivers.registry import driver_type
 from gateway.config import Config, SensorConfig
-from gateway.system.atomic_file import write_durably
+from gateway.system.atomic_file import write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ class Discovery:
             return
         try:
             if topics:
-                write_durably(self._path, json.dumps({"topics": sorted(topics)}))
+                write_atomic(self._path, json.dumps({"topics": sorted(topics)}))
             else:
                 self._path.unlink(missing_ok=True)
         except OSError as error:

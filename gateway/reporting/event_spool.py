@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway.ports import Record
-from gateway.system.atomic_file import rights_within, write_whole
+from gateway.system.atomic_file import make_directory, ownership_within, write_atomic
+from gateway.system.times import utc_text
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def leave(outbox: Path, event: str, fields: Mapping[str, Any]) -> Path:
     told = {
         "event": event,
         "id": secrets.token_hex(8),
-        "at": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "at": utc_text(moment),
         **fields,
     }
     content = json.dumps(told).encode()
@@ -53,20 +53,11 @@ def leave(outbox: Path, event: str, fields: Mapping[str, Any]) -> Path:
         raise NotLeft(f"the event has {len(content):,} bytes, {MAX_BYTES:,} are allowed")
     path = directory / f"{moment:%Y%m%dT%H%M%S%f}-{told['id']}.json"
     try:
-        _make(directory)
-        write_whole(path, content, rights_within(directory, 0o640))
+        make_directory(directory)
+        write_atomic(path, content, ownership_within(directory))
     except OSError as error:
         raise NotLeft(f"the event can't be left for the daemon in {directory}: {error.strerror}") from error
     return path
-
-
-def _make(directory: Path) -> None:
-    if directory.is_dir():
-        return
-    owner = rights_within(directory.parent, 0o750)
-    directory.mkdir(owner.mode)
-    if (owner.uid, owner.gid) != (os.geteuid(), os.getegid()):
-        os.chown(directory, owner.uid, owner.gid)
 
 
 class EventSpool:

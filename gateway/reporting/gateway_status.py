@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from cloud.wire.schema import STATUS_TOPIC, SYNCED, UNSYNCED
@@ -28,14 +27,6 @@ from gateway.ports import Record
 log = logging.getLogger(__name__)
 
 TELL_EVERY_S: Final = 10.0
-
-
-def installed_version() -> str | None:
-    """Fieldgate's version; None where it runs without being installed."""
-    try:
-        return version("fieldgate")
-    except PackageNotFoundError:
-        return None
 
 
 class GatewayStatus:

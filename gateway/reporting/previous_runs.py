@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from cloud.wire.run_records import Unfinished
 from gateway.config import Config
-from gateway.system.atomic_file import write_durably
+from gateway.system.atomic_file import write_atomic
 from gateway.system.host import boot_id
 
 log = logging.getLogger(__name__)
@@ -82,6 +82,6 @@ class PreviousRuns:
 
     def _write(self, *, stopped: bool) -> None:
         try:
-            write_durably(self._path, json.dumps({**self._fields, "stopped": stopped}))
+            write_atomic(self._path, json.dumps({**self._fields, "stopped": stopped}))
         except OSError as error:
             log.error("event=state.not_written path=%s error=%s", self._path, error)

@@ -13,7 +13,6 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from buffer.drops import Drop
@@ -25,6 +24,7 @@ from gateway.clock.hold import Released, Verdict
 from gateway.forwarding.seq_summary import Range, ranges
 from gateway.ports import Record
 from gateway.reporting.previous_runs import Predecessors
+from gateway.system.times import now_text
 
 log = logging.getLogger(__name__)
 
@@ -73,10 +73,6 @@ def _text(lost: Range, own: str) -> str:
     return f"{run} {lost.channel} {lost.first}-{lost.last}"
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 class RunLedger:
     """Makes the records of one run. Any thread may call it.
 
@@ -95,7 +91,7 @@ class RunLedger:
         self._run = run
         self._boot = boot
         self._predecessors = predecessors
-        self._started = _now()
+        self._started = now_text()
         self._counts = counts
         self._dropped: dict[str, _Dropped] = {}
         self._revision = 0
@@ -147,7 +143,7 @@ class RunLedger:
             "v": VERSION,
             "gateway": self._gateway,
             "run": self._run,
-            "time": _now(),
+            "time": now_text(),
             "event": event,
             **fields,
         }
@@ -167,7 +163,7 @@ class RunLedger:
             "v": VERSION,
             "gateway": self._gateway,
             "run": self._run,
-            "time": _now(),
+            "time": now_text(),
             "event": "clock_repaired" if known else "clock_unsynced",
             "boot": verdict.boot,
             "offset_ms": verdict.offset_ms,

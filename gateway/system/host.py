@@ -41,12 +41,12 @@ class Vitals:
 
 
 @cache
-def own_version() -> str:
-    """The installed version; ``unknown`` where the packages were only copied."""
+def installed_version(package: str = "fieldgate") -> str | None:
+    """A package's installed version; None where it isn't installed, or only copied."""
     try:
-        return version("fieldgate")
+        return version(package)
     except PackageNotFoundError:
-        return "unknown"
+        return None
 
 
 @cache
@@ -65,7 +65,7 @@ def vitals(outbox: Path, root: Path = Path("/")) -> Vitals:
     """As things are now; ``outbox`` says which disk is meant, ``root`` where ``/sys`` and ``/proc`` are."""
     celsius = _number(root / "sys/class/thermal/thermal_zone0/temp")
     return Vitals(
-        version=own_version(),
+        version=installed_version() or "unknown",
         python=platform.python_version(),
         system=system(root),
         disk_free_bytes=_free(outbox.parent),

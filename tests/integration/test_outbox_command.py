@@ -133,7 +133,7 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
         f"1,003 records written to {stick}",
         "1 records wait for the clock: only the daemon can send them",
     ]
-    assert not list(place.directory.glob("*.part"))
+    assert not list(place.directory.glob(".*.new"))
     again = place.fieldgate("export", str(stick), "-c", str(place.config))
     assert (again.returncode, again.stderr) == (
         1,

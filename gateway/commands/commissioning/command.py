@@ -16,7 +16,7 @@ from drivers.interface import DriverError
 from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError, add_config, add_json, fail
 from gateway.commands.commissioning.gateway_checks import gateway_checks, not_in_force, outbox_days
 from gateway.commands.commissioning.report import EVENT, Report, Signed, event_fields, make_report, markdown
-from gateway.commands.commissioning.session import GOOD, Result, Session, now_text
+from gateway.commands.commissioning.session import GOOD, Result, Session
 from gateway.commands.commissioning.sources import Source, Watch, open_source
 from gateway.commands.commissioning.terminal import AnswersFile, Dialogue, NoAnswer, Terminal
 from gateway.commands.commissioning.walkthrough import Walk
@@ -25,7 +25,8 @@ from gateway.config import Config, SensorConfig, load
 from gateway.config.calibration import today
 from gateway.reporting.event_spool import NotLeft, leave
 from gateway.status.client import NoStatus, daemon_status
-from gateway.system.host import own_version
+from gateway.system.host import installed_version
+from gateway.system.times import now_text
 
 # Before that the machine's clock was never set, and it can't judge a date.
 _CLOCK_WAS_SET: Final = date(2025, 1, 1)
@@ -124,7 +125,7 @@ def _walk(
     while not name:
         name = dialogue.ask("To sign this, type your name.", "session.name")
     signed = Signed(
-        name, now_text(), session.started, source.kind, own_version(),
+        name, now_text("seconds"), session.started, source.kind, installed_version() or "unknown",
         hashlib.sha256(arguments.config.read_bytes()).hexdigest(),
     )  # fmt: skip
     report = make_report(config, found, gateway, signed)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
+from buffer.files import sync_directory
 from gateway.commands.arguments import CommandError
 from gateway.config import Config, SensorConfig
-from gateway.system.atomic_file import fsync_directory, rights_within, write_whole
+from gateway.system.atomic_file import make_directory, ownership_within, write_atomic
+from gateway.system.times import now_text
 
 Outcome = Literal["passed", "confirmed", "fault", "skipped"]
 """``confirmed``: nothing judged it but the installer."""
@@ -32,11 +32,6 @@ class Result:
     note: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
     at: str = ""
-
-
-def now_text() -> str:
-    """Now in UTC, RFC 3339."""
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def directory_of(config: Config) -> Path:
@@ -59,11 +54,7 @@ class Session:
     def __init__(self, config: Config, chosen: Sequence[str] = ()) -> None:
         """``chosen`` sensors alone: what is found of them is kept apart from a walk over all."""
         self._directory = directory_of(config)
-        if not self._directory.is_dir():
-            rights = rights_within(self._directory.parent, 0o750)
-            self._directory.mkdir(rights.mode)
-            if (rights.uid, rights.gid) != (os.geteuid(), os.getegid()):
-                os.chown(self._directory, rights.uid, rights.gid)
+        make_directory(self._directory)
         which = hashlib.sha256("/".join(sorted(chosen)).encode()).hexdigest()[:8]
         self._path = self._directory / (f"session-{which}.json" if chosen else "session.json")
         self._lock = (self._directory / "session.lock").open("a")
@@ -74,7 +65,7 @@ class Session:
             raise Busy("this gateway is being commissioned in another terminal") from error
         self._gateway = config.gateway.id
         self._prints = {sensor.name: fingerprint(sensor) for sensor in config.sensors}
-        self.started = now_text()
+        self.started = now_text("seconds")
         self._results: dict[str, dict[str, Result]] = {}
 
     @property
@@ -114,12 +105,12 @@ class Session:
 
     def write(self, path: Path, content: bytes) -> None:
         """A file beside the session's. Raises OSError."""
-        write_whole(path, content, rights_within(self._directory, 0o640))
+        write_atomic(path, content, ownership_within(self._directory))
 
     def end(self) -> None:
         """It is signed: nothing is left to go on with. Raises OSError."""
         self._path.unlink(missing_ok=True)
-        fsync_directory(self._directory)
+        sync_directory(self._directory)
 
     def close(self) -> None:
         """Let others."""

@@ -17,7 +17,7 @@ from gateway.commands.commissioning.swap import CannotSwap, Plan, Swap, plan
 from gateway.commands.commissioning.toml_edit import date_text, number_text, string_text
 from gateway.config import Config, check
 from gateway.reporting.event_spool import NotLeft, leave, notices_directory
-from gateway.system.atomic_file import rights_of, write_whole
+from gateway.system.atomic_file import ownership_of, replacing, write_atomic
 
 EVENT: Final = "sensor-swapped"
 _MAX_BYTES: Final = 1 << 20
@@ -128,11 +128,14 @@ def _write(real: Path, path: Path, wanted: Plan, *, ask: bool) -> Config:
         if _content(real) != wanted.before:
             raise CannotSwap(f"{path} was changed by somebody else meanwhile: nothing written, look again")
         backup = real.with_name(f"{real.name}.{datetime.now(UTC):%Y%m%dT%H%M%S%f}.bak")
-        write_whole(backup, wanted.before, rights)
+        write_atomic(backup, wanted.before, ownership)
         _say(f"backup {backup}")
 
-    rights = rights_of(real)
-    write_whole(real, wanted.after, rights, accept)
+    ownership = ownership_of(real)
+    with replacing(real, ownership) as file:
+        file.write(wanted.after)
+        file.flush()
+        accept(Path(file.name))
     _say(f"wrote {path}")
     return found[0]
 

@@ -10,13 +10,14 @@ from typing import Final
 
 from gateway.commands.commissioning.checks import Verdict, Window
 from gateway.commands.commissioning.nameplate import questions, shortcomings
-from gateway.commands.commissioning.session import GOOD, Result, Session, now_text
+from gateway.commands.commissioning.session import GOOD, Result, Session
 from gateway.commands.commissioning.sources import Watch
 from gateway.commands.commissioning.steps import Step, steps_of, twin_steps
 from gateway.commands.commissioning.terminal import Dialogue
 from gateway.commands.reading_rows import Row, clock_text, number_text
 from gateway.config import Config, SensorConfig
 from gateway.quality.reasons import QUALITIES
+from gateway.system.times import now_text
 
 _YES_NO: Final = ("y", "n")
 
@@ -135,7 +136,7 @@ class Walk:
             self._dialogue.tell("In a few words, please.")
 
     def _note(self, sensor: str, check: str, result: Result) -> None:
-        self._session.note(sensor, check, replace(result, at=now_text()))
+        self._session.note(sensor, check, replace(result, at=now_text("seconds")))
 
     def _tell_done(self, check: str, result: Result) -> None:
         mark = "done" if result.outcome in GOOD else "noted"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -17,12 +18,13 @@ from cloud.local.process import wait_for
 from cloud.wire.schema import DEAD_LETTER_TOPIC
 from gateway.commands.demo.accounting import Lake, in_outbox, sampled
 from gateway.commands.demo.errors import DemoError
-from gateway.commands.demo.layout import Layout, write_atomically
+from gateway.commands.demo.layout import Layout
 from gateway.commands.demo.observer import Completeness, Observer, kafka_records
 from gateway.commands.demo.options import Options
 from gateway.commands.demo.run_records import RunRecords
 from gateway.commands.demo.view import Picture, View
 from gateway.config import Config
+from gateway.system.atomic_file import write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -196,8 +198,9 @@ class Demo:
             self._describe()
 
     def _describe(self) -> None:
-        content = self._layout.describe(self._stack, self._gateway, self._phase)
-        write_atomically(self._layout.workdir / "demo.json", {**content, "pid": os.getpid()})
+        described = self._layout.describe(self._stack, self._gateway, self._phase)
+        content = json.dumps({**described, "pid": os.getpid()}, indent=2) + "\n"
+        write_atomic(self._layout.workdir / "demo.json", content)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._signals += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -151,10 +151,3 @@ def check_machine() -> None:
                 )
     jar_directory("kafka")
     jar_directory("spark")
-
-
-def write_atomically(path: Path, content: Mapping[str, Any]) -> None:
-    """A reader sees the old file or the new one, whole."""
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(json.dumps(content, indent=2) + "\n")
-    new.replace(path)

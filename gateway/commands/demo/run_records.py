@@ -19,6 +19,8 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from gateway.system.atomic_file import write_atomic
+
 log = logging.getLogger(__name__)
 
 
@@ -111,6 +113,4 @@ def _load(file: Path) -> dict[str, RunRecord]:
 
 
 def _store(file: Path, records: Mapping[str, RunRecord]) -> None:
-    new = file.with_suffix(".new")
-    new.write_text(json.dumps([asdict(record) for record in records.values()]))
-    new.replace(file)
+    write_atomic(file, json.dumps([asdict(record) for record in records.values()]))

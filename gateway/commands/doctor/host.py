@@ -8,9 +8,10 @@ import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
+
+from gateway.system.host import installed_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +21,6 @@ class Owners:
     uid: int
     gid: int
     mode: int
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _owners(path: Path) -> Owners:
@@ -52,7 +46,7 @@ class Host:
     uid: int = field(default_factory=os.geteuid)
     gids: frozenset[int] = field(default_factory=lambda: frozenset((os.getegid(), *os.getgroups())))
     user: str = field(default_factory=_user)
-    installed: Callable[[str], str | None] = _installed
+    installed: Callable[[str], str | None] = installed_version
     owners: Callable[[Path], Owners] = _owners
 
     def path(self, name: str) -> Path:

@@ -5,17 +5,14 @@ Exporting removes nothing: what is exported goes out again when the mast has sig
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import BinaryIO, Final
 
-from buffer.files import sync_directory
 from buffer.reader import OutboxReader
 from cloud.kafka.producer import KafkaSink
 from cloud.kafka.topic_scan import read_books, read_channels
@@ -31,6 +28,8 @@ from gateway.config import Config
 from gateway.forwarding.backlog import REPLAYED
 from gateway.forwarding.record_codec import from_bytes
 from gateway.ports import Record, Undelivered
+from gateway.system.atomic_file import replacing
+from gateway.system.times import now_text
 
 _OPEN_AT_KAFKA: Final = 5_000
 _COMPLAINTS: Final = 20
@@ -50,8 +49,7 @@ def export(config: Config, target: str) -> int:
     progress = Progress("records written")
     try:
         with OutboxReader(config.outbox.path) as reader, _opened(target) as file:
-            now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-            file.write(export_format.head(config.gateway.id, now))
+            file.write(export_format.head(config.gateway.id, now_text("seconds")))
             written = held = unreadable = 0
             for _, stored in reader.records():
                 try:
@@ -91,16 +89,8 @@ def _opened(target: str) -> Iterator[BinaryIO]:
     path = Path(target)
     if path.exists():
         raise CommandError(f"{path} is there already; choose another name")
-    partial = path.with_name(f"{path.name}.part")
-    try:
-        with partial.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(path)
-        sync_directory(path.absolute().parent)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as file:
+        yield file
 
 
 class Sending:

@@ -23,7 +23,7 @@ from typing import Final
 from gateway.commands.arguments import OK, CommandError
 from gateway.commands.provision import mosquitto_files as files
 from gateway.commands.provision.mosquitto_files import Device
-from gateway.system.atomic_file import Rights, write_whole
+from gateway.system.atomic_file import Ownership, write_atomic
 
 _PASSWORD_BYTES: Final = 18
 _SECRET_MODE: Final = 0o600
@@ -141,17 +141,17 @@ def _write(root: Path, wanted: Wanted) -> None:
         path.unlink()
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    rights = Rights(os.geteuid(), os.getegid(), _SECRET_MODE if wanted.secret else _MODE)
+    ownership = Ownership(os.geteuid(), os.getegid(), _SECRET_MODE if wanted.secret else _MODE)
     if wanted.secret and os.geteuid() == 0 and root == Path("/"):
         # The broker has given root up when it reads them; later versions refuse others' files.
         broker = pwd.getpwnam("mosquitto")
-        rights = Rights(broker.pw_uid, broker.pw_gid, _SECRET_MODE)
-    write_whole(path, wanted.text.encode(), rights)
+        ownership = Ownership(broker.pw_uid, broker.pw_gid, _SECRET_MODE)
+    write_atomic(path, wanted.text, ownership)
 
 
 def _write_passwords(path: Path, fresh: Mapping[str, str]) -> None:
     lines = "".join(f"{name} {password}\n" for name, password in fresh.items())
-    write_whole(path, lines.encode(), Rights(os.geteuid(), os.getegid(), _SECRET_MODE))
+    write_atomic(path, lines, Ownership(os.geteuid(), os.getegid(), _SECRET_MODE))
 
 
 def _show(root: Path, changed: list[Wanted], fresh: Mapping[str, str]) -> int:

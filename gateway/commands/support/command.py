@@ -13,7 +13,7 @@ from gateway.commands.arguments import OK, CommandError, add_config, add_timeout
 from gateway.commands.support.bundle import archive, files_of
 from gateway.commands.support.parts import Request, gathered
 from gateway.commands.support.redaction import Found, Redactor
-from gateway.system.host import own_version
+from gateway.system.host import installed_version
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     parts = list(gathered(request, found))
     about = {
         "made": now.isoformat(timespec="seconds"),
-        "fieldgate": own_version(),
+        "fieldgate": installed_version() or "unknown",
         "config": str(request.config),
         "redacted": "secrets, comments of the config" + ("" if request.position else ", the mast's position"),
     }

@@ -158,10 +158,10 @@ def _references(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _versions() -> dict[str, Any]:
-    from gateway.system.host import own_version
+    from gateway.system.host import installed_version
 
     return {
-        "fieldgate": own_version(),
+        "fieldgate": installed_version() or "unknown",
         "python": sys.version,
         "packages": dict(sorted((each.metadata["Name"], each.version) for each in distributions())),
         "mosquitto": _said("mosquitto", "-h").splitlines()[:1],

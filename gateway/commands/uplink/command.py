@@ -21,7 +21,7 @@ from gateway.commands.uplink.policy import Action, Rules, Seen, State, look
 from gateway.config import Config, ConfigError, check
 from gateway.reporting.event_spool import NotLeft, leave
 from gateway.status.client import NoStatus, fetch
-from gateway.system.atomic_file import write_durably
+from gateway.system.atomic_file import write_atomic
 from gateway.system.host import boot_id
 
 _COMMAND_TIMEOUT_S: Final = 120.0
@@ -88,7 +88,7 @@ def check_uplink(config: Config, state_path: Path, machine: Machine, *, dry_run:
     if dry_run:
         return OK
     try:
-        write_durably(state_path, json.dumps(asdict(after)))
+        write_atomic(state_path, json.dumps(asdict(after)))
     except OSError as error:
         # Not stored, it would be done again at each check.
         return fail(f"nothing is done: {state_path} can't be written: {error.strerror}")

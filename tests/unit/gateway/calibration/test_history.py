@@ -22,6 +22,7 @@ from gateway.calibration.history import (
 )
 from gateway.ports import Record
 from tests.support.clocks import SteppingClock
+from tests.support.disks import full_disk
 from tests.unit.cloud.wire.test_channel_records import RECORD
 
 SECOND_NS = 1_000_000_000
@@ -275,14 +276,12 @@ def test_what_is_told_after_a_loss_counts_more_than_what_was_told_before(tmp_pat
 
 
 def test_a_disk_that_refuses_is_asked_again(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
-    blocked = daemon.path.with_name(daemon.path.name + ".new")
-    blocked.mkdir()
-    (told,) = daemon.start(A)
-    assert not daemon.path.exists()
-    for daemon.monotonic_s in (1.0, 9.9):
-        daemon.history.check({})
-    assert caplog.text.count("event=state.not_written") == 1
-    blocked.rmdir()
+    with full_disk():
+        (told,) = daemon.start(A)
+        assert not daemon.path.exists()
+        for daemon.monotonic_s in (1.0, 9.9):
+            daemon.history.check({})
+        assert caplog.text.count("event=state.not_written") == 1
     daemon.history.check({})
     assert not daemon.path.exists()
     daemon.monotonic_s = 10.0

@@ -13,6 +13,7 @@ from gateway.clock.boot_offsets import BootOffsets
 from gateway.clock.hold import Verdict
 from gateway.clock.sync import ClockSync
 from gateway.clock.system_clock import SystemClock
+from tests.support.disks import full_disk
 
 BOOTED_MS = 1_795_246_000_123
 WRONG_MS = 1_600_000_000_000
@@ -123,15 +124,13 @@ def test_the_newest_boots_are_kept(kernel: Kernel) -> None:
 def test_what_a_full_disk_refuses_is_written_once_there_is_room(kernel: Kernel, hold_ends: bool) -> None:
     # Held rows of this boot would lose their time at the next reboot, or leave a second time with another.
     keeper = kernel.start()
-    in_the_way = kernel.path.with_name(kernel.path.name + ".new")
-    in_the_way.mkdir()
-    if hold_ends:
-        assert keeper.check(60.0) == Verdict("boot-1", None)
-    else:
-        kernel.offset_ms, kernel.synchronised = BOOTED_MS, True
-        assert keeper.check(0.0) == Verdict("boot-1", BOOTED_MS)
-    assert not kernel.path.exists()
-    in_the_way.rmdir()
+    with full_disk():
+        if hold_ends:
+            assert keeper.check(60.0) == Verdict("boot-1", None)
+        else:
+            kernel.offset_ms, kernel.synchronised = BOOTED_MS, True
+            assert keeper.check(0.0) == Verdict("boot-1", BOOTED_MS)
+        assert not kernel.path.exists()
     assert keeper.check(0.0) is None
     assert kernel.kept() == {"boot-1": {"gave_up": True} if hold_ends else {"offset_ms": BOOTED_MS}}
     before = kernel.path.stat().st_mtime_ns

@@ -35,7 +35,7 @@ def test_all_is_well() -> None:
             "Kafka does not answer, last acknowledged 3 h ago",
         ),
         ({"confirmed_ago_s": None}, "last acknowledged never"),
-        ({"uplink": "draining", "confirmed_ago_s": 90.0}, "draining, last acknowledged 2 min ago"),
+        ({"uplink": "draining", "confirmed_ago_s": 90.0}, "draining, last acknowledged 90 s ago"),
         ({"confirmed_ago_s": 200_000.0}, "acknowledged 2 d ago"),
         ({"outbox_records": 12_345, "outbox_share": 0.614}, "outbox 12,345 records, 61% full"),
         ({"outbox_problem": "database or disk is full"}, "; the disk fails: outbox in memory"),

@@ -1,0 +1,65 @@
+"""A file is replaced whole or not at all, for its owner."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.system.atomic_file import (
+    Ownership,
+    make_directory,
+    ownership_of,
+    ownership_within,
+    replacing,
+    write_atomic,
+)
+
+
+def test_the_new_content_takes_the_place_of_the_old(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, "old")
+    write_atomic(path, b"n\xe9w", Ownership(os.geteuid(), os.getegid(), 0o600))
+    assert path.read_bytes() == b"n\xe9w"
+    assert ownership_of(path) == Ownership(os.geteuid(), os.getegid(), 0o600)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("failing", [OSError("no room"), KeyboardInterrupt()])
+def test_what_fails_changes_nothing(tmp_path: Path, failing: BaseException) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, "old")
+
+    def fail() -> None:
+        with replacing(path) as file:
+            file.write(b"new")
+            # In the same directory: a rename over file systems isn't atomic.
+            assert Path(file.name).parent == tmp_path
+            raise failing
+
+    with pytest.raises(type(failing)):
+        fail()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_content_is_on_the_disk_before_it_has_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synced = tmp_path / "file", []
+    write_atomic(path, "old")
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append((descriptor, path.read_text())))
+    write_atomic(path, "new")
+    # The file under its temporary name, then the directory.
+    assert [content for _, content in synced] == ["old", "new"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_what_root_writes_belongs_to_the_directorys_owner(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65534, 65534)
+    make_directory(tmp_path / "spool")
+    make_directory(tmp_path / "spool")
+    write_atomic(tmp_path / "spool" / "event", "x", ownership_within(tmp_path / "spool"))
+    assert ownership_of(tmp_path / "spool") == Ownership(65534, 65534, 0o750)
+    assert ownership_of(tmp_path / "spool" / "event") == Ownership(65534, 65534, 0o640)
