@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cloud.wire.number_set import NumberSet
 from cloud.wire.run_records import RunRecord, Unfinished
 from cloud.wire.schema import InvalidReading, Reading, parse_dead_letter, parse_reading
 from cloud.wire.seq_accounting import GOING_ON as GOING_ON
 from cloud.wire.seq_accounting import Found as Found
 from cloud.wire.seq_accounting import current_run, held_of_runs, in_order, named_runs, run_balance
-from cloud.wire.seq_set import Seqs
 
 NO_RECORD: Final = "no record"
 """State of a run that has readings and no run record: a device's that counts by itself, say."""
@@ -216,7 +216,7 @@ class Books:
             sum(len(each.settled) for each in balances.values()),
         )
 
-    def _expired(self, channel: str, kafka: Seqs, issued: int) -> int:
+    def _expired(self, channel: str, kafka: NumberSet, issued: int) -> int:
         """Up to which seq of a channel Kafka may have deleted what it had: below the oldest it still has."""
         topics = self._topics.get(channel.partition(".")[2], self._truncated)
         if not topics & self._truncated:

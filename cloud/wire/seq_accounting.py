@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from cloud.wire.number_set import NumberSet
 from cloud.wire.run_records import RunRecord
-from cloud.wire.seq_set import Seqs
 
 GOING_ON: Final = ("running", "ended")
 """States of a run that may still issue readings."""
@@ -25,17 +25,17 @@ Known = Mapping[str, tuple[RunRecord, int]]
 """Each run's record, and when it was told (Kafka's time, of any unit)."""
 
 
-def _channels() -> defaultdict[str, Seqs]:
-    return defaultdict(Seqs)
+def _channels() -> defaultdict[str, NumberSet]:
+    return defaultdict(NumberSet)
 
 
 @dataclass
 class Found:
     """What was found of one run, as sets of seq by channel."""
 
-    kafka: defaultdict[str, Seqs] = field(default_factory=_channels)
-    dead_letters: defaultdict[str, Seqs] = field(default_factory=_channels)
-    announced: defaultdict[str, Seqs] = field(default_factory=_channels)
+    kafka: defaultdict[str, NumberSet] = field(default_factory=_channels)
+    dead_letters: defaultdict[str, NumberSet] = field(default_factory=_channels)
+    announced: defaultdict[str, NumberSet] = field(default_factory=_channels)
     repeats: int = 0
     replayed: int = 0
 
@@ -66,10 +66,10 @@ class ChannelBalance:
     expired: int
     never_sampled: int
     issuing: int
-    settled: Seqs
+    settled: NumberSet
 
 
-def nothing_expired(channel: str, kafka: Seqs, issued: int) -> int:
+def nothing_expired(channel: str, kafka: NumberSet, issued: int) -> int:
     """Where nothing is ever deleted."""
     return 0
 
@@ -80,7 +80,7 @@ def run_balance(
     *,
     counted: bool,
     current: bool,
-    expired: Callable[[str, Seqs, int], int] = nothing_expired,
+    expired: Callable[[str, NumberSet, int], int] = nothing_expired,
 ) -> dict[str, ChannelBalance]:
     """What became of one run's readings, by channel.
 
@@ -90,18 +90,18 @@ def run_balance(
     last_seq = record.last_seq if record else {}
     balances = {}
     for channel in {*last_seq, *found.channels()}:
-        kafka, seen = found.kafka.get(channel, Seqs()), Seqs()
+        kafka, seen = found.kafka.get(channel, NumberSet()), NumberSet()
         seen.update(kafka)
-        letters = len(found.dead_letters.get(channel, Seqs()).without(seen))
-        seen.update(found.dead_letters.get(channel, Seqs()))
-        dropped = len(found.announced.get(channel, Seqs()).without(seen))
-        seen.update(found.announced.get(channel, Seqs()))
+        letters = len(found.dead_letters.get(channel, NumberSet()).without(seen))
+        seen.update(found.dead_letters.get(channel, NumberSet()))
+        dropped = len(found.announced.get(channel, NumberSet()).without(seen))
+        seen.update(found.announced.get(channel, NumberSet()))
         told = last_seq.get(channel, 0)
         # Only a run that has stopped has said its last word; the others may have gone on.
         stopped = record is not None and record.state == "stopped"
         issued = told if stopped else max(told, found.highest(channel))
         gone = expired(channel, kafka, issued)
-        issuing, settled = 0, Seqs()
+        issuing, settled = 0, NumberSet()
         if counted:
             going_on = current and record is not None and record.state in GOING_ON
             late = _begin_of_tail(seen, told, issued) if going_on else issued + 1
@@ -113,7 +113,7 @@ def run_balance(
             dead_letters=letters,
             dropped=dropped,
             expired=len(seen.missing(1, gone)) if counted else 0,
-            never_sampled=len(seen.without(_upto(issued))) if counted else 0,
+            never_sampled=len(seen.without(NumberSet([(1, issued)]))) if counted else 0,
             issuing=issuing,
             settled=settled,
         )
@@ -205,13 +205,7 @@ def in_order(runs: Collection[str], known: Known) -> list[str]:
     return list(order)
 
 
-def _upto(last: int) -> Seqs:
-    whole = Seqs()
-    whole.add(1, last)
-    return whole
-
-
-def _begin_of_tail(seen: Seqs, told: int, issued: int) -> int:
+def _begin_of_tail(seen: NumberSet, told: int, issued: int) -> int:
     """From which seq on a running channel's readings may be newer than what its last record knew of.
 
     The last of what had been told may have been on their way from the sampler to the ledger, uncounted.

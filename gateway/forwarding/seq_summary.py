@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from buffer.drops import Drop
+from cloud.wire.number_set import NumberSet
 from cloud.wire.schema import InvalidReading, parse_reading
 from gateway.ports import Record
 
@@ -30,37 +32,17 @@ class Range:
     last: int
 
 
-def spans(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The runs of consecutive numbers, in order."""
-    first = last = None
-    for number in sorted(set(numbers)):
-        if first is None or last is None:
-            first = last = number
-        elif number == last + 1:
-            last = number
-        else:
-            yield first, last
-            first = last = number
-    if first is not None and last is not None:
-        yield first, last
-
-
 def summarise(records: Iterable[Record]) -> bytes:
     """The summary of a block; records that are no readings (dead letters, run records) are not in it."""
-    seqs: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
+    seqs: defaultdict[tuple[str, str, str], NumberSet] = defaultdict(NumberSet)
     for record in records:
         try:
             # One that waits for the clock may be of 1970; it is a reading all the same.
             reading = parse_reading(record.value, unrepaired=True)
         except InvalidReading:
             continue
-        seqs[reading.gateway, reading.run, reading.channel].append(reading.seq)
-    return _packed(
-        [
-            [*key, *(number for span in spans(numbers) for number in span)]
-            for key, numbers in sorted(seqs.items())
-        ]
-    )
+        seqs[reading.gateway, reading.run, reading.channel].add(reading.seq)
+    return _packed(seqs)
 
 
 def joined(drops: Iterable[Drop]) -> Iterator[Drop]:
@@ -80,22 +62,16 @@ def _join(drops: list[Drop]) -> Drop:
         return drops[0]
     counts = [drop.count for drop in drops]
     known = [count for count in counts if count is not None]
-    numbers: defaultdict[tuple[str, str, str], list[tuple[int, int]]] = defaultdict(list)
+    seqs: defaultdict[tuple[str, str, str], NumberSet] = defaultdict(NumberSet)
     for drop in drops:
         for lost in ranges(drop.summary):
-            of_channel = numbers[lost.gateway, lost.run, lost.channel]
-            if of_channel and of_channel[-1][1] + 1 == lost.first:
-                of_channel[-1] = (of_channel[-1][0], lost.last)
-            else:
-                of_channel.append((lost.first, lost.last))
-    rows: list[list[str | int]] = [
-        [*key, *(end for span in of for end in span)] for key, of in sorted(numbers.items())
-    ]
+            seqs[lost.gateway, lost.run, lost.channel].add(lost.first, lost.last)
     count = sum(known) if len(known) == len(counts) else None
-    return Drop(drops[0].reason, drops[0].first, drops[-1].last, count, _packed(rows))
+    return Drop(drops[0].reason, drops[0].first, drops[-1].last, count, _packed(seqs))
 
 
-def _packed(rows: Sequence[Sequence[str | int]]) -> bytes:
+def _packed(seqs: Mapping[tuple[str, str, str], NumberSet]) -> bytes:
+    rows = [[*key, *chain.from_iterable(numbers.spans())] for key, numbers in sorted(seqs.items())]
     return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 6)
 
 

@@ -7,20 +7,20 @@ never used again, so a number that is not there is passed over as well.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
+from cloud.wire.number_set import NumberSet
+
 # Where rows that wait and others take turns a hundred thousand times, the rest is read again at each pass.
-_MAX_SPANS: Final = 100_000
+_MAX_GAPS: Final = 100_000
 
 
 class SkippedRows:
-    """Spans of numbers to pass over, and whether a pass has found anything else. Pure bookkeeping."""
+    """The numbers to pass over, and whether a pass has found anything else. Pure bookkeeping."""
 
     def __init__(self) -> None:
-        self._firsts: list[int] = []
-        self._lasts: list[int] = []
+        self._numbers = NumberSet()
         self._others_seen = False
         self._after = 0
         self.only = False
@@ -30,8 +30,7 @@ class SkippedRows:
 
     def begin(self, after: int) -> int:
         """Where a fetch that is to bring the rows after a number may begin: so many later."""
-        at = bisect_right(self._firsts, after + 1) - 1
-        self._after = max(after, self._lasts[at]) if at >= 0 else after
+        self._after = self._numbers.end_of(after + 1)
         return self._after
 
     def fetched(self, numbers: Sequence[int]) -> None:
@@ -60,7 +59,7 @@ class SkippedRows:
         if waits:
             self.held(number)
             return
-        if self._is_passed_over(number):
+        if number in self._numbers:
             # It was taken for one that is not there: look at everything again.
             self.release()
         self.other()
@@ -78,27 +77,14 @@ class SkippedRows:
 
     def release(self) -> None:
         """Nothing waits any longer, as far as is known."""
-        self._firsts.clear()
-        self._lasts.clear()
+        self._numbers = NumberSet()
         self._others_seen, self.only, self.count = True, False, 0
 
-    def _is_passed_over(self, number: int) -> bool:
-        at = bisect_right(self._firsts, number) - 1
-        return at >= 0 and number <= self._lasts[at]
-
     def _pass_over(self, first: int, last: int) -> bool:
-        """Add a span; False where it is empty or known already."""
-        if first > last:
+        """Add a stretch of numbers; False where it is empty or known already."""
+        if first > last or self._numbers.end_of(first) >= last:
             return False
-        # The spans from ``low`` up to ``high`` touch the new one.
-        low = bisect_right(self._lasts, first - 2)
-        high = bisect_right(self._firsts, last + 1)
-        if low < high:
-            if self._firsts[low] <= first and last <= self._lasts[low]:
-                return False
-            first, last = min(first, self._firsts[low]), max(last, self._lasts[high - 1])
-        elif len(self._firsts) >= _MAX_SPANS:
+        if self._numbers.gaps >= _MAX_GAPS and not self._numbers.overlaps(first - 1, last + 1):
             return False
-        self._firsts[low:high] = [first]
-        self._lasts[low:high] = [last]
+        self._numbers.add(first, last)
         return True

@@ -17,9 +17,9 @@ from typing import Any, Final, Literal
 
 from buffer.drops import Drop
 from cloud.wire.fields import InvalidFields, load_object, to_json
+from cloud.wire.number_set import NumberSet
 from cloud.wire.run_records import DroppedFields
 from cloud.wire.schema import EVENTS_TOPIC, MAX_PAYLOAD_BYTES, RUN_ID, RUNS_TOPIC, VERSION
-from cloud.wire.seq_set import Seqs
 from gateway.clock.hold import Released, Verdict
 from gateway.forwarding.seq_summary import Range, ranges
 from gateway.ports import Record
@@ -41,7 +41,7 @@ class _Dropped:
     def __init__(self) -> None:
         self._count = 0
         self._unknown = False
-        self._seqs: defaultdict[tuple[str, str, str], Seqs] = defaultdict(Seqs)
+        self._seqs: defaultdict[tuple[str, str, str], NumberSet] = defaultdict(NumberSet)
 
     def add(self, count: int | None, lost: Iterable[Range]) -> None:
         self._count += count or 0

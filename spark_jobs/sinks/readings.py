@@ -152,7 +152,7 @@ class IngestSink:
 
     def remembered(self) -> int:
         """How many ranges of seqs are in memory."""
-        return len(self._seen)
+        return sum(1 for _ in self._seen.ranges())
 
     def flush(self) -> None:
         """Stores the seen ranges that are not stored yet."""
@@ -160,7 +160,7 @@ class IngestSink:
         if not self._unstored:
             return
         compact = self._stores % _COMPACT_EVERY == _COMPACT_EVERY - 1
-        rows = _local_seen(self._spark, self._seen if compact else self._unstored, self._covered)
+        rows = _local_seen(self._spark, self._seen.ranges() if compact else self._unstored, self._covered)
         write(rows, self._seen_table, mode="overwrite" if compact else "append")
         self._stores += 1
         self._unstored = []
@@ -170,19 +170,18 @@ class IngestSink:
         self._take_up(latest_version(self._spark, self._readings))
         ranges, twice = found.contents.ranges, found.contents.twice
         repeating = [
-            (key, self._seen.of(key))
-            for key in ranges.identities()
-            if key in twice or any(self._seen.overlaps(key, *span) for span in ranges.of(key))
+            (key, tuple(self._seen[key].spans()))
+            for key, seqs in ranges.items()
+            if key in twice or any(self._seen[key].overlaps(*span) for span in seqs.spans())
         ]
         added: list[tuple[Identity, Range]] = []
         new_rows = 0
-        for key in ranges.identities():
-            before = self._seen.count(key)
-            for span in ranges.of(key):
-                self._seen.add(key, *span)
-            if grown := self._seen.count(key) - before:
+        for key, seqs in ranges.items():
+            before = len(self._seen[key])
+            self._seen[key].update(seqs)
+            if grown := len(self._seen[key]) - before:
                 new_rows += grown
-                added += [(key, span) for span in ranges.of(key)]
+                added += [(key, span) for span in seqs.spans()]
         if new_rows:
             fresh = found.readings_frame()
             if repeating:
@@ -201,7 +200,7 @@ class IngestSink:
         """Takes up the ranges as stored; gives the version of ``readings`` that they are complete for."""
         covered = -1
         for row in self._spark.read.format("delta").load(self._seen_table).toLocalIterator():
-            self._seen.add((row.gateway, row.channel, row.run), row.first_seq, row.last_seq)
+            self._seen[row.gateway, row.channel, row.run].add(row.first_seq, row.last_seq)
             covered = max(covered, row.readings_version)
         return covered
 
@@ -221,7 +220,7 @@ class IngestSink:
         else:
             found = _ranges_in(self._spark.read.format("delta").load(self._readings))
         for key, span in found:
-            self._seen.add(key, *span)
+            self._seen[key].add(*span)
         self._unstored += found
         self._covered = version
 

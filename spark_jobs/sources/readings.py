@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from cloud.wire.number_set import NumberSet
 from spark_jobs.intervals import SECOND_US, Interval
 from spark_jobs.schemas import READINGS
 from spark_jobs.settings import Settings
@@ -21,19 +22,6 @@ _MAX_SPANS: Final = 32
 """Above so many separate stretches of time the files are pruned by date alone."""
 _MAX_GATEWAYS: Final = 64
 _READING: Final = ("gateway", "channel", "quantity", "unit", "time", "period_ms", "value", "quality")
-
-
-def _spans(starts_us: Iterable[int], length_us: int) -> Iterator[tuple[int, int]]:
-    """The stretches of time the intervals make up: first and end in microseconds, ascending."""
-    first = end = None
-    for start_us in sorted(set(starts_us)):
-        if start_us != end:
-            if first is not None and end is not None:
-                yield first, end
-            first = start_us
-        end = start_us + length_us
-    if first is not None and end is not None:
-        yield first, end
 
 
 def _moment(micros: int) -> datetime:
@@ -74,14 +62,17 @@ def readings_in(
 
     Reads the dates they lie in, within them only files that can hold their times.
     """
-    spans = list(_spans((start_us for _, start_us in wanted), settings.interval_s * SECOND_US))
+    length_us = settings.interval_s * SECOND_US
+    spans = NumberSet((start_us, start_us + length_us - 1) for _, start_us in wanted)
     time = F.col("time")
     readings = spark.read.format("delta").load(settings.table(READINGS.name))
     readings = readings.where(
         F.col("date").isin(sorted({_moment(start_us).date() for _, start_us in wanted}))
     )
-    if len(spans) <= _MAX_SPANS:
-        inside: list[Column] = [(time >= _moment(first)) & (time < _moment(end)) for first, end in spans]
+    if spans.gaps < _MAX_SPANS:
+        inside: list[Column] = [
+            (time >= _moment(first)) & (time < _moment(last + 1)) for first, last in spans.spans()
+        ]
         readings = readings.where(reduce(or_, inside))
     gateways = {channel[0] for channel, _ in wanted}
     if len(gateways) <= _MAX_GATEWAYS:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cloud.wire.number_set import NumberSet
 from spark_jobs.intervals import SECOND_US, Channel
 
 FOREVER_US: Final = 1 << 62
@@ -43,26 +44,20 @@ def whole_intervals(span: Span, interval_s: int) -> Span:
 
 def union(spans: Iterable[Span]) -> tuple[Span, ...]:
     """The same times as disjoint, ascending spans; those that touch are joined."""
-    joined: list[Span] = []
-    for begin_us, end_us in sorted(spans):
-        if joined and begin_us <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], end_us)
-        elif begin_us < end_us:
-            joined.append((begin_us, end_us))
-    return tuple(joined)
+    return _spans(_numbers(spans))
 
 
-def without(spans: Sequence[Span], others: Sequence[Span]) -> tuple[Span, ...]:
-    """The times in ``spans`` and not in ``others``; both disjoint and ascending."""
-    left = list(spans)
-    for begin_us, end_us in others:
-        left = [
-            piece
-            for first, last in left
-            for piece in ((first, min(last, begin_us)), (max(first, end_us), last))
-            if piece[0] < piece[1]
-        ]
-    return tuple(left)
+def without(spans: Iterable[Span], others: Iterable[Span]) -> tuple[Span, ...]:
+    """The times in ``spans`` and not in ``others``."""
+    return _spans(_numbers(spans).without(_numbers(others)))
+
+
+def _numbers(spans: Iterable[Span]) -> NumberSet:
+    return NumberSet((begin_us, end_us - 1) for begin_us, end_us in spans)
+
+
+def _spans(numbers: NumberSet) -> tuple[Span, ...]:
+    return tuple((first, last + 1) for first, last in numbers.spans())
 
 
 def configured(records: Iterable[Mapping[str, Any]]) -> dict[Channel, Configured]:

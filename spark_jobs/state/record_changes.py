@@ -5,10 +5,11 @@ Pure. Times are microseconds since the epoch; what isn't known is before, or aft
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
+
+from cloud.wire.number_set import NumberSet
 
 _FIRST_US, _LAST_US = -(1 << 62), 1 << 62
 
@@ -39,23 +40,21 @@ def touched_spans(changes: Iterable[RecordChange]) -> Iterator[tuple[str, Span]]
         # The feed may tell several changes of a record at once: only the first state and the last count.
         in_order = sorted(of_key, key=lambda change: (change.version, change.kind not in BEFORE))
         first, last = in_order[0], in_order[-1]
-        before = _spans(first.periods) if first.kind in BEFORE else []
-        after = _spans(last.periods) if last.kind not in BEFORE else []
-        same_use = first.use == last.use
-        for span in _covered(before, after, same_use=same_use):
-            yield key[0], span
+        before = _times(first.periods if first.kind in BEFORE else ())
+        after = _times(last.periods if last.kind not in BEFORE else ())
+        for begin, end in _touched(before, after, same_use=first.use == last.use).spans():
+            yield key[0], (begin, end + 1)
 
 
-def _spans(periods: Iterable[tuple[int | None, int | None]]) -> list[Span]:
-    return [
-        (_FIRST_US if begin is None else begin, _LAST_US if end is None else end) for begin, end in periods
-    ]
+def _times(periods: Iterable[tuple[int | None, int | None]]) -> NumberSet:
+    return NumberSet(
+        (_FIRST_US if begin is None else begin, (_LAST_US if end is None else end) - 1)
+        for begin, end in periods
+    )
 
 
-def _covered(before: Sequence[Span], after: Sequence[Span], *, same_use: bool) -> Iterator[Span]:
+def _touched(before: NumberSet, after: NumberSet, *, same_use: bool) -> NumberSet:
     """What only one of them covers, or, where the use has changed, either."""
-    edges = sorted({edge for span in (*before, *after) for edge in span})
-    for begin, end in pairwise(edges):
-        was, is_now = (any(b <= begin and end <= e for b, e in spans) for spans in (before, after))
-        if was != is_now or (was and not same_use):
-            yield begin, end
+    touched = before.without(after) if same_use else before
+    touched.update(after.without(before) if same_use else after)
+    return touched

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from cloud.kafka.topic_scan import read_books
+from cloud.wire.number_set import NumberSet
 from cloud.wire.schema import Reading
-from cloud.wire.seq_set import Seqs
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import QUANTITIES, Identity, Kafka
 from tests.faults.reckoning import Reckoning, readings_in
@@ -150,7 +150,7 @@ class Mast(GatewayProcess):
         )
 
 
-def _identities(gateway: str, run: str, places: Mapping[str, Seqs]) -> Iterator[Identity]:
+def _identities(gateway: str, run: str, places: Mapping[str, NumberSet]) -> Iterator[Identity]:
     return ((gateway, channel, run, seq) for channel, seqs in places.items() for seq in seqs)
 
 

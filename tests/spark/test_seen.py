@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.state.seen import Contents, SeenRanges
+from spark_jobs.state.seen import Contents
 from spark_jobs.transforms.packing import IdentityNumbers
 
 KEY = ("g", "c.wind_speed", "r")
@@ -60,28 +60,6 @@ def test_tasks_together_tell_what_stands_there_twice(tasks: list[list[Row]]) -> 
     every = [row for rows in tasks for row in rows]
     assert contents.rows == len(every)
     assert contents.twice == {row[:3] for row in every if every.count(row) > 1}
-    for key in contents.ranges.identities():
-        assert list(contents.ranges.of(key)) == ranges_of(row[3] for row in every if row[:3] == key)
-
-
-@given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 12)), max_size=30), st.integers(0, 70))
-def test_seen_ranges_are_a_set_of_numbers(spans: list[tuple[int, int]], probe: int) -> None:
-    seen, model = SeenRanges(), set[int]()
-    for first, length in spans:
-        assert seen.overlaps(KEY, first, first + length) == bool(
-            model & set(range(first, first + length + 1))
-        )
-        seen.add(KEY, first, first + length)
-        model |= set(range(first, first + length + 1))
-        assert list(seen.of(KEY)) == ranges_of(model)
-        assert seen.count(KEY) == len(model)
-    assert seen.overlaps(KEY, probe, probe) == (probe in model)
-    assert [span for _, span in seen] == list(seen.of(KEY))
-
-
-def test_channels_and_runs_are_apart() -> None:
-    seen = SeenRanges()
-    seen.add(KEY, 1, 10)
-    assert not seen.overlaps(("g", "c.wind_speed", "other"), 1, 10)
-    assert not seen.overlaps(("other", "c.wind_speed", "r"), 1, 10)
-    assert seen.of(("g", "x.wind_speed", "r")) == ()
+    for key, seqs in contents.ranges.items():
+        assert list(seqs.spans()) == ranges_of(row[3] for row in every if row[:3] == key)
+    assert {key for key, _ in contents.ranges.ranges()} == {row[:3] for row in every}

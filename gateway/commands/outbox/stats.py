@@ -14,8 +14,8 @@ from rich.table import Table
 from buffer.blocks import Block
 from buffer.files import free_bytes
 from buffer.reader import Files, OutboxReader, files_of, user_of
+from cloud.wire.number_set import NumberSet
 from cloud.wire.schema import InvalidReading, format_time, parse_reading
-from cloud.wire.seq_set import Seqs
 from gateway.commands.arguments import OK
 from gateway.commands.progress import Progress
 from gateway.config import Config
@@ -58,7 +58,7 @@ def collect(config: Config, progress: Progress) -> Stats:
     with OutboxReader(path) as reader:
         records = blocks = 0
         first: Block | None = None
-        seqs: defaultdict[tuple[str, str, str], Seqs] = defaultdict(Seqs)
+        seqs: defaultdict[tuple[str, str, str], NumberSet] = defaultdict(NumberSet)
         for block in reader.blocks():
             first = first or block
             blocks += 1

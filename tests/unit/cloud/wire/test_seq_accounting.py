@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloud.wire.number_set import NumberSet
 from cloud.wire.seq_accounting import ChannelBalance, held_of_channels
-from cloud.wire.seq_set import Seqs
 
 
 def missing(issued: int, *spans: tuple[int, int]) -> ChannelBalance:
-    settled = Seqs()
+    settled = NumberSet()
     for first, last in spans:
         settled.add(first, last)
     return ChannelBalance(issued, 0, 0, 0, 0, 0, 0, settled)

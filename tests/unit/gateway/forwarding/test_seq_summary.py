@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 from hypothesis import given
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from buffer.drops import Drop
 from cloud.wire.schema import encode_reading
-from gateway.forwarding.seq_summary import Range, joined, ranges, spans, summarise
+from gateway.forwarding.seq_summary import Range, joined, ranges, summarise
 from gateway.ports import Record
 from tests.unit.cloud.wire.test_schema import READING
 
@@ -42,13 +41,6 @@ def test_readings_of_a_clock_that_stands_in_1970_are_in_the_summary() -> None:
 @given(st.binary(max_size=60))
 def test_a_damaged_summary_says_nothing(damaged: bytes) -> None:
     assert all(isinstance(found, Range) for found in ranges(damaged))
-
-
-@given(st.sets(st.integers(1, 60)))
-def test_spans_hold_exactly_the_numbers(numbers: set[int]) -> None:
-    found = list(spans(numbers))
-    assert {number for first, last in found for number in range(first, last + 1)} == numbers
-    assert all(later[0] > earlier[1] + 1 for earlier, later in itertools.pairwise(found))
 
 
 def test_neighbouring_drops_of_one_reason_are_announced_as_one() -> None:

@@ -1,17 +1,24 @@
-"""A set of sequence numbers, kept as intervals: a year of one channel without a gap takes two numbers."""
+"""A set of whole numbers, kept as intervals: a year of one channel's seqs without a gap takes two numbers."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+Interval = tuple[int, int]
+"""First and last number, both included."""
 
 
-class Seqs:
-    """Whole numbers from 1. Memory grows with the gaps, not with the numbers."""
+class NumberSet:
+    """Whole numbers. Memory grows with the gaps, not with the numbers."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_firsts", "_lasts")
+
+    def __init__(self, intervals: Iterable[Interval] = ()) -> None:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
+        for first, last in intervals:
+            self.add(first, last)
 
     def __len__(self) -> int:
         return sum(self._lasts) - sum(self._firsts) + len(self._firsts)
@@ -21,8 +28,7 @@ class Seqs:
             yield from range(first, last + 1)
 
     def __contains__(self, number: int) -> bool:
-        at = bisect_right(self._firsts, number) - 1
-        return at >= 0 and number <= self._lasts[at]
+        return self.overlaps(number, number)
 
     @property
     def highest(self) -> int:
@@ -34,9 +40,24 @@ class Seqs:
         """The smallest number."""
         return self._firsts[0] if self._firsts else None
 
-    def spans(self) -> Iterator[tuple[int, int]]:
-        """The intervals in order, both ends included."""
+    @property
+    def gaps(self) -> int:
+        """How many stretches of numbers between the lowest and the highest are not here."""
+        return max(len(self._firsts) - 1, 0)
+
+    def spans(self) -> Iterator[Interval]:
+        """The intervals in order; they neither overlap nor touch."""
         yield from zip(self._firsts, self._lasts, strict=True)
+
+    def overlaps(self, first: int, last: int) -> bool:
+        """Whether any of ``first`` to ``last`` (both included) is here."""
+        at = bisect_right(self._firsts, last) - 1
+        return at >= 0 and first <= self._lasts[at]
+
+    def end_of(self, number: int) -> int:
+        """The last number of the interval that ``number`` is in; the number before it where it isn't here."""
+        at = bisect_right(self._firsts, number) - 1
+        return max(number - 1, self._lasts[at]) if at >= 0 else number - 1
 
     def add(self, first: int, last: int | None = None) -> None:
         """Add ``first`` to ``last`` (both included), or one number; an empty range adds nothing."""
@@ -52,14 +73,14 @@ class Seqs:
         self._firsts[begin:end] = [first]
         self._lasts[begin:end] = [last]
 
-    def update(self, others: Seqs) -> None:
+    def update(self, others: NumberSet) -> None:
         """Add all of ``others``."""
         for first, last in others.spans():
             self.add(first, last)
 
-    def missing(self, first: int, last: int) -> Seqs:
+    def missing(self, first: int, last: int) -> NumberSet:
         """The numbers from ``first`` to ``last`` (both included) that are not here."""
-        gaps = Seqs()
+        gaps = NumberSet()
         at = first
         for begin, end in self.spans():
             if end < at:
@@ -71,9 +92,9 @@ class Seqs:
         gaps.add(at, last)
         return gaps
 
-    def without(self, others: Seqs) -> Seqs:
+    def without(self, others: NumberSet) -> NumberSet:
         """The numbers here that are not in ``others``."""
-        rest = Seqs()
+        rest = NumberSet()
         for first, last in self.spans():
             rest.update(others.missing(first, last))
         return rest

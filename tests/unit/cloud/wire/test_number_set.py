@@ -5,16 +5,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.wire.seq_set import Seqs
+from cloud.wire.number_set import NumberSet
 
 spans = st.lists(st.tuples(st.integers(1, 60), st.integers(-2, 12)).map(lambda pair: (pair[0], sum(pair))))
 
 
-def filled(ranges: list[tuple[int, int]]) -> Seqs:
-    seqs = Seqs()
-    for first, last in ranges:
-        seqs.add(first, last)
-    return seqs
+def filled(ranges: list[tuple[int, int]]) -> NumberSet:
+    return NumberSet(ranges)
 
 
 def numbers(ranges: list[tuple[int, int]]) -> set[int]:
@@ -31,6 +28,11 @@ def test_is_a_set(ranges: list[tuple[int, int]], others: list[tuple[int, int]]) 
     assert [number for number in range(80) if number in seqs] == sorted(model)
     assert set(seqs.missing(5, 40)) == set(range(5, 41)) - model
     assert set(seqs.without(filled(others))) == model - numbers(others)
+    for first, last in filled(others).spans():
+        assert seqs.overlaps(first, last) == bool(model & set(range(first, last + 1)))
+    for number in range(80):
+        beyond = next(after for after in range(number, 200) if after not in model)
+        assert seqs.end_of(number) == beyond - 1
     seqs.update(filled(others))
     assert set(seqs) == model | numbers(others)
 
@@ -39,10 +41,11 @@ def test_is_a_set(ranges: list[tuple[int, int]], others: list[tuple[int, int]]) 
 def test_intervals_neither_touch_nor_overlap(ranges: list[tuple[int, int]]) -> None:
     kept = list(filled(ranges).spans())
     assert all(before[1] + 1 < after[0] for before, after in pairwise(kept))
+    assert filled(ranges).gaps == max(len(kept) - 1, 0)
 
 
 def test_a_year_without_a_gap_is_one_interval() -> None:
-    seqs = Seqs()
+    seqs = NumberSet()
     for number in range(1, 10_001):
         seqs.add(number)
     seqs.add(10_001, 31_536_000)
