@@ -1,9 +1,9 @@
-"""Which calibration was in force when, on each channel: kept beside the outbox, told in ``gateway.channels``.
+"""The calibrations of each channel over time: kept beside the outbox, published in ``gateway.channels``.
 
-A record is known by gateway, channel and ``cal``. It ends where the config no longer has it (another
-calibration, a sensor that is gone) and goes on, with one more period, where it comes back. The file is
-written only when something changes, before that is told; a start tells all of it, so that a topic that was
-lost is right again. Owned by the main thread.
+A record is identified by gateway, channel and ``cal``. It ends where the config no longer has it (another
+calibration, a sensor that is gone) and continues, with one more period, where it comes back. The file is
+written only when something changes, before that is published; a start publishes all of it, so that a topic
+that was lost is complete again. Owned by the main thread.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from gateway.system.atomic_file import write_atomic
 log = logging.getLogger(__name__)
 
 MAX_PERIODS: Final = 100
-"""Of more than that the first and the newest are told."""
+"""Of more than that the first and the newest are published."""
 MAX_ENDED: Final = 50
-"""Ended records of a channel that the gateway remembers; Kafka has them all."""
+"""Ended records of a channel that the gateway keeps; Kafka has them all."""
 _SAVE_AGAIN_S: Final = 10.0
 _LONGEST_UP_MS: Final = 100 * 366 * 86_400_000
 
@@ -63,7 +63,7 @@ def channel_records(config: Config) -> list[ChannelRecord]:
 
 
 class UnreadableHistory(Exception):
-    """The file is there and can't be read; the message says why."""
+    """The file is there and can't be read; the message has the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +98,10 @@ def kafka_record(record: ChannelRecord) -> Record:
 
 
 class CalibrationHistory:
-    """The records of this gateway, and what has changed since they were last told.
+    """The records of this gateway, and which have changed since they were last published.
 
-    ``announce`` takes what is told; ``boot`` is the kernel's id of this boot. A file that can't be read is
-    set aside, one that can't be written is tried again: neither is a reason not to sample.
+    ``announce`` publishes one; ``boot`` is the kernel's id of this boot. A file that can't be read is set
+    aside, one that can't be written is tried again: sampling continues.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class CalibrationHistory:
         self._monotonic = monotonic
         state = self._opened()
         self._records = {_key(record): record for record in state.records}
-        # What waits since an earlier boot waits in vain: nobody knows when that was.
+        # Those of an earlier boot stay undated: its time is unknown.
         self._undated = [each for each in state.undated if each.boot == boot and each.key in self._records]
         self._changed: dict[_Key, None] = {}
         self._unsaved = False
@@ -129,17 +129,17 @@ class CalibrationHistory:
 
     @property
     def records(self) -> tuple[ChannelRecord, ...]:
-        """All that are known, in the order of their last change."""
+        """All records, in the order of their last change."""
         return tuple(self._records.values())
 
     def begin(self, configured: Iterable[ChannelRecord]) -> None:
-        """Take over what is configured at a start, and tell the whole history."""
+        """Apply the configuration at a start, and publish the whole history."""
         self.adopt(configured)
         self._changed = dict.fromkeys((*self._changed, *self._records))
         self.tell()
 
     def adopt(self, configured: Iterable[ChannelRecord]) -> None:
-        """From now on these are in force and no others. Told, and kept, with the next ``tell``."""
+        """Put these in force and end the others; saved and published with the next ``tell``."""
         wanted = {_key(record): record for record in configured}
         for key, record in list(self._records.items()):
             if record.in_force and key not in wanted:
@@ -149,7 +149,7 @@ class CalibrationHistory:
             if known is None:
                 self._put(self._dated(replace(record, periods=(Period(None),))))
                 continue
-            # What isn't part of the name is the latest.
+            # Fields that aren't part of the name are updated.
             latest = replace(
                 record,
                 revision=known.revision,
@@ -166,7 +166,7 @@ class CalibrationHistory:
         self._forget_oldest()
 
     def tell(self) -> None:
-        """Keep what has changed, then announce it."""
+        """Save what has changed, then publish it."""
         changed = [self._records[key] for key in self._changed if key in self._records]
         if self._unsaved:
             self._save()
@@ -189,7 +189,7 @@ class CalibrationHistory:
     def _put(self, record: ChannelRecord) -> None:
         key = _key(record)
         known = self._records.pop(key, None)
-        # Grows also where the history was lost: what is told now counts more than what was told then.
+        # Grows also where the history was lost: the newest publication counts.
         revision = max(1 if known is None else known.revision + 1, int(self._wall_s()))
         self._records[key] = replace(record, revision=revision)
         self._changed.pop(key, None)
@@ -216,7 +216,7 @@ class CalibrationHistory:
         return replace(record, periods=tuple(periods))
 
     def _date_all(self) -> None:
-        """The clock is set: what has happened since boot has a time now."""
+        """The clock is set: date what has happened since boot."""
         offset_ms = self._clock.offset_ns() // 1_000_000
         waiting, self._undated = self._undated, []
         for each in waiting:
@@ -295,22 +295,22 @@ def _read(path: Path) -> _State:
     return _State(records, undated)
 
 
-def _settings(said: Mapping[str, Any]) -> Mapping[str, Setting]:
-    """What a sensor says, as a record can have it: a driver may be anybody's."""
-    told: dict[str, Setting] = {}
-    for name, value in list(said.items())[:MAX_SETTINGS]:
+def _settings(description: Mapping[str, Any]) -> Mapping[str, Setting]:
+    """A driver's description, bounded for a record: the driver may be a third party's."""
+    settings: dict[str, Setting] = {}
+    for name, value in list(description.items())[:MAX_SETTINGS]:
         number = isinstance(value, bool | int) or (isinstance(value, float) and value - value == 0)
         text = value if isinstance(value, str) else str(value)
-        told[_printable(str(name))] = value if number else _printable(text)
-    return told
+        settings[_printable(str(name))] = value if number else _printable(text)
+    return settings
 
 
 def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text[:MAX_LABEL])
 
 
-def _compare_serials(record: ChannelRecord, said: Mapping[str, Setting]) -> None:
-    serial = said.get("serial")
+def _compare_serials(record: ChannelRecord, reported: Mapping[str, Setting]) -> None:
+    serial = reported.get("serial")
     if record.serial is not None and serial is not None and str(serial) != record.serial:
         log.warning(
             "event=sensor.other_serial sensor=%s configured=%s said=%s", record.sensor, record.serial, serial

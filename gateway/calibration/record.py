@@ -1,8 +1,8 @@
 """A channel's calibration as the config has it: its record, its name and its expiry. Pure.
 
-The name (``cal``) is a digest of what determines a value and its uncertainty, as the config says it. What
-the program itself assumes where the config says nothing is not in it (an option's default, a datasheet's
-range), so another version of the daemon gives the same name; slope and offset always are, given or not.
+The name (``cal``) is a digest of what determines a value and its uncertainty, as configured. The program's
+own assumptions (an option's default, a datasheet's range) are not in it, so another version of the daemon
+derives the same name; slope and offset always are, configured or not.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
 def configured(gateway: str, sensor: SensorConfig, channels: Iterable[Channel]) -> tuple[ChannelRecord, ...]:
-    """The record of each of a sensor's channels, in force since nobody knows when."""
+    """The record of each of a sensor's channels, in force since an unknown time."""
     return tuple(_record(gateway, sensor, channel) for channel in channels)
 
 
 def expiry_reasons(record: ChannelRecord, time_us: int, *, known: bool) -> tuple[str, ...]:
     """Why a reading of this time is suspect: the day its calibration expires is over, in UTC.
 
-    ``known`` is False while the clock was never set: then nobody can tell, and CLOCK_UNSYNCED says so.
+    ``known`` is False while the clock was never set: then the reading has CLOCK_UNSYNCED instead.
     """
     if known and record.expires is not None and has_expired(record.expires, time_us):
         return (CALIBRATION_EXPIRED,)
@@ -47,18 +47,18 @@ def expiry_reasons(record: ChannelRecord, time_us: int, *, known: bool) -> tuple
 
 
 def in_range(channel: Channel, record: ChannelRecord) -> Channel:
-    """The channel with the range its record says, which may be narrower or wider than the datasheet's."""
+    """The channel with its record's range, which may be narrower or wider than the datasheet's."""
     lower, upper = record.range
     return replace(channel, lower=lower, upper=upper)
 
 
-def unjudged_expiry(record: ChannelRecord) -> dict[str, str] | None:
-    """What a reading of unknown time carries along, so that it can be judged once its time is known."""
+def expiry_field(record: ChannelRecord) -> dict[str, str] | None:
+    """The extra field of a reading of unknown time, for its expiry once the time is known."""
     return None if record.expires is None else {EXPIRES: record.expires.isoformat()}
 
 
-def judge_expiry(extra: Mapping[str, Any] | None, time_us: int) -> tuple[str, ...]:
-    """The reasons of a reading whose time has become known, by what it has carried along."""
+def field_expiry_reasons(extra: Mapping[str, Any] | None, time_us: int) -> tuple[str, ...]:
+    """The reasons of a reading whose time has become known, by that extra field."""
     try:
         expires = date.fromisoformat((extra or {})[EXPIRES])
     except (KeyError, TypeError, ValueError):
@@ -119,7 +119,7 @@ def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelReco
         gateway=gateway,
         sensor=sensor.name,
         quantity=channel.quantity,
-        # Only what is said: a key that comes with a later version changes no name.
+        # Configured keys only: a key of a later version changes no name.
         cal=calibration_id({name: value for name, value in determining.items() if value not in (None, {})}),
         revision=1,
         in_force=True,
@@ -163,7 +163,7 @@ def _options(options: Any) -> Iterator[tuple[str, Any, bool]]:
 
 
 def _setting(value: Any) -> Setting:
-    """An option as the record tells it. Whole numbers and others are the same: 1 is 1.0."""
+    """An option as the record has it. Whole numbers and others are the same: 1 is 1.0."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int | float):
@@ -172,7 +172,7 @@ def _setting(value: Any) -> Setting:
 
 
 def _label(text: str) -> str:
-    """A text that a record can have; what is too long or can't be printed is told from others by a digest."""
+    """A text that a record can have; one that is too long or can't be printed becomes a digest."""
     if len(text) <= MAX_LABEL and text.isprintable():
         return text
     return f"sha256:{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:16]}"

@@ -1,1 +1,1 @@
-"""Whether the machine's clock can be trusted, and the repair of times stamped before it could."""
+"""The machine's clock, its synchronisation, and the repair of times stamped before it."""

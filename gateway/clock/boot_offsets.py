@@ -1,10 +1,10 @@
-"""What is known of the time of this boot and of earlier ones, kept beside the outbox.
+"""The boot offsets of this boot and earlier ones, in a file beside the outbox.
 
-A boot's anchor is its wall time at boot, noted when its clock was first seen synchronised, or given by
-somebody who stands at the mast. By it readings
-held by an earlier run, or in an earlier boot, are repaired with the very time their copies got. Written once
-when a boot's clock is found synchronised, and once where the gateway gives up waiting for that; where the
-disk refuses, again until it doesn't: without it held rows would lose their time at the next reboot.
+A boot offset is the wall time at boot, measured when the clock was first found synchronised, or entered by
+hand. Readings held by an earlier run, or in an earlier boot, are repaired with it, to the same time as their
+copies. Written once when a boot's clock is found synchronised, and once where the gateway stops waiting for
+that; where the disk refuses, again until it doesn't: without it held rows would lose their time at the next
+reboot.
 """
 
 from __future__ import annotations
@@ -26,61 +26,61 @@ _LATEST_MS: Final = 4_102_444_800_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Boot:
     offset_ms: int | None = None
     gave_up: bool = False
     given: bool = False
 
 
 class BootOffsets:
-    """One thread uses it. A file that can't be read or written is logged: sampling goes on."""
+    """One thread uses it. A file that can't be read or written is logged; sampling continues."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._boots = _read(path)
         self.unsaved = False
-        """Whether the file lacks something: the disk refused it."""
+        """Whether the disk refused the last write."""
 
     def offset_ms(self, boot: str) -> int | None:
-        """A boot's anchor, ms since the epoch; None where its clock was never seen to be right."""
-        return self._boots.get(boot, _Known()).offset_ms
+        """A boot's offset, ms since the epoch; None where its clock was never found synchronised."""
+        return self._boots.get(boot, _Boot()).offset_ms
 
     def gave_up(self, boot: str) -> bool:
-        """Whether readings of a boot have left as they stand: then all of them do."""
-        return self._boots.get(boot, _Known()).gave_up
+        """Whether readings of a boot were sent unsynced: then all of them are."""
+        return self._boots.get(boot, _Boot()).gave_up
 
     def given(self, boot: str) -> bool:
-        """Whether a boot's anchor is a person's word; its clock was not seen to be right then, nor since."""
-        return self._boots.get(boot, _Known()).given
+        """Whether a boot's offset was entered by hand; its clock has not been found synchronised."""
+        return self._boots.get(boot, _Boot()).given
 
     @property
     def latest_seen_ms(self) -> int:
-        """The latest anchor of those that nobody gave, 0 without any: it isn't earlier than that now."""
+        """The latest measured offset, 0 without any: now can't be earlier."""
         seen = (known.offset_ms for known in self._boots.values() if not known.given)
         return max((offset_ms for offset_ms in seen if offset_ms is not None), default=0)
 
     @property
     def verdicts(self) -> dict[str, int | None]:
-        """By boot: the wall time at its beginning (ms since the epoch), None where nobody waits for it."""
+        """By boot its offset (ms since the epoch), None where its readings are sent unsynced."""
         return {boot: None if known.gave_up else known.offset_ms for boot, known in self._boots.items()}
 
-    def anchor(self, boot: str, offset_ms: int) -> None:
-        """A boot's clock is right. The first anchor stands, a given one too: readings have left by it."""
+    def measured(self, boot: str, offset_ms: int) -> None:
+        """Store a synchronised clock's offset. The first one stays, an entered one too: readings have it."""
         first = self.offset_ms(boot)
         if first is None or self.given(boot):
-            self._put(boot, _Known(offset_ms if first is None else first, self.gave_up(boot)))
+            self._put(boot, _Boot(offset_ms if first is None else first, self.gave_up(boot)))
 
-    def give(self, boot: str, offset_ms: int) -> None:
-        """Somebody says what time it is, where no anchor is known. Raises ValueError for an odd time."""
+    def enter(self, boot: str, offset_ms: int) -> None:
+        """Store an offset entered by hand. Raises ValueError outside the years 2000 to 2099."""
         if not _EARLIEST_MS <= offset_ms <= _LATEST_MS:
             raise ValueError("that is no time of this century")
-        self._put(boot, _Known(offset_ms, given=True))
+        self._put(boot, _Boot(offset_ms, given=True))
 
     def give_up(self, boot: str) -> None:
-        """From now on a boot's readings leave as they stand, even if the clock is set one day."""
-        self._put(boot, _Known(self.offset_ms(boot), gave_up=True))
+        """Send a boot's readings unsynced from now on, even if the clock is set later."""
+        self._put(boot, _Boot(self.offset_ms(boot), gave_up=True))
 
-    def _put(self, boot: str, known: _Known) -> None:
+    def _put(self, boot: str, known: _Boot) -> None:
         self._boots.pop(boot, None)
         self._boots[boot] = known
         for oldest in list(self._boots)[:-_BOOTS]:
@@ -88,7 +88,7 @@ class BootOffsets:
         self.save()
 
     def save(self) -> None:
-        """Write the file; ``unsaved`` tells where that failed."""
+        """Write the file; sets ``unsaved``."""
         fields = {boot: _fields(known) for boot, known in self._boots.items()}
         try:
             write_atomic(self._path, json.dumps({"boots": fields}))
@@ -100,13 +100,13 @@ class BootOffsets:
             self.unsaved = False
 
 
-def _fields(known: _Known) -> dict[str, Any]:
-    told: dict[str, Any] = {} if known.offset_ms is None else {"offset_ms": known.offset_ms}
+def _fields(known: _Boot) -> dict[str, Any]:
+    fields: dict[str, Any] = {} if known.offset_ms is None else {"offset_ms": known.offset_ms}
     marks = {"gave_up": known.gave_up, "given": known.given}
-    return {**told, **{name: True for name, mark in marks.items() if mark}}
+    return {**fields, **{name: True for name, mark in marks.items() if mark}}
 
 
-def _read(path: Path) -> dict[str, _Known]:
+def _read(path: Path) -> dict[str, _Boot]:
     try:
         boots = json.loads(path.read_text())["boots"]
         return {boot: _known(fields) for boot, fields in boots.items()}
@@ -117,8 +117,8 @@ def _read(path: Path) -> dict[str, _Known]:
         return {}
 
 
-def _known(fields: dict[str, Any]) -> _Known:
+def _known(fields: dict[str, Any]) -> _Boot:
     offset_ms = fields.get("offset_ms")
     if offset_ms is not None and not (type(offset_ms) is int and _EARLIEST_MS <= offset_ms <= _LATEST_MS):
         raise ValueError(f"no time of a boot: {offset_ms!r}")
-    return _Known(offset_ms, fields.get("gave_up") is True, fields.get("given") is True)
+    return _Boot(offset_ms, fields.get("gave_up") is True, fields.get("given") is True)

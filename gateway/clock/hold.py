@@ -1,7 +1,7 @@
-"""Which records wait for the clock, and what leaves of them once their boot's time is known or given up.
+"""Holds records until their boot's time is decided, and repairs or unmarks them then.
 
-A boot has one verdict, for good: the wall time at its beginning, or that it is unknown. This boot's is open
-until the clock is synchronised or the hold ends; a boot that is over without one is unknown.
+A boot's time is decided once: its wall time at boot, or unknown. This boot's is open until the clock is
+synchronised or the hold ends; an earlier boot without one is unknown.
 
 Owned by the forwarder's thread, but for ``news``.
 """
@@ -17,13 +17,13 @@ from cloud.wire.schema import InvalidReading, parse_reading
 from gateway.clock.repair import boot_of, repaired, unmarked
 from gateway.ports import Record
 
-# A forger's boots have no end.
+# Forged records may name any number of boots.
 _MOST_BOOTS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A boot's wall time at its beginning, ms since the epoch; None: nobody knows it."""
+    """The wall time at a boot, ms since the epoch; None where it is unknown for good."""
 
     boot: str
     offset_ms: int | None
@@ -31,19 +31,19 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Records of a boot have begun to leave by its verdict; ``first`` is ``run channel seq`` of the first."""
+    """The first record of a boot was released; ``first`` is its ``run channel seq``."""
 
     verdict: Verdict
     first: str
 
 
 class ClockHold:
-    """``boot`` is this boot's id, ``verdicts`` what is known of it and of earlier ones."""
+    """``boot`` is this boot's id, ``verdicts`` the times decided, by boot."""
 
     def __init__(self, boot: str = "", verdicts: Mapping[str, int | None] | None = None) -> None:
         self._boot = boot
         self._verdicts = dict(verdicts or {})
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.news: SimpleQueue[Released] = SimpleQueue()
         """One for each boot; any thread may take it."""
         self.repaired = 0
@@ -51,25 +51,25 @@ class ClockHold:
 
     @property
     def active(self) -> bool:
-        """Whether this boot's verdict is open."""
+        """Whether this boot's time is undecided."""
         return self._boot != "" and self._boot not in self._verdicts
 
     def judge(self, verdict: Verdict) -> None:
-        """A boot's time is known, or nobody waits for it any longer. The first verdict stands."""
+        """Decide a boot's time; the first decision stays."""
         self._verdicts.setdefault(verdict.boot, verdict.offset_ms)
 
     def holds(self, record: Record) -> bool:
-        """Whether a record must not leave yet."""
+        """Whether a record must wait."""
         return self.active and boot_of(record) == self._boot
 
     def release(self, record: Record) -> Record:
-        """The record as it leaves: the same object where its time is its own."""
+        """The record to send: the same object where it never waited for a time."""
         boot = boot_of(record)
         if boot is None:
             return record
         offset_ms = self._verdicts.get(boot)
-        if boot not in self._told and len(self._told) < _MOST_BOOTS:
-            self._told.add(boot)
+        if boot not in self._reported and len(self._reported) < _MOST_BOOTS:
+            self._reported.add(boot)
             self.news.put(Released(Verdict(boot, offset_ms), _identity(record)))
         if offset_ms is None:
             self.unsynced += 1

@@ -1,7 +1,7 @@
-"""Readings of a clock that was not set: how they are marked, and what leaves of them in the end. Pure.
+"""Readings of a clock that was not set: marking them, and repairing or unmarking them later. Pure.
 
-Both ways out depend on nothing but the record's own bytes and the boot's verdict, so that a second copy of a
-reading (from the broker, or fetched again after a crash) leaves with the same bytes as the first.
+The result depends only on the record's own bytes and the boot's time, so that a second copy of a reading
+(from the broker, or read again after a crash) is sent with the same bytes as the first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cloud.wire.schema import (
     encode_reading,
     parse_reading,
 )
-from gateway.calibration.record import EXPIRES, judge_expiry
+from gateway.calibration.record import EXPIRES, field_expiry_reasons
 from gateway.ports import Record
 from gateway.quality.flags import worst_flag
 
@@ -33,7 +33,7 @@ _UNTESTED: Final = b" untested"
 def mark(reading: Reading, *, tested: bool = True) -> tuple[tuple[str, bytes], ...]:
     """The header of a reading that has to wait for its time; none for any other.
 
-    ``tested``: its value has been compared with a range, so it is good if nothing is said against it.
+    ``tested``: its value has been compared with a range, so it is good if it has no other reason.
     """
     if reading.clock != UNSYNCED or reading.boot is None or reading.mono_ms is None:
         return ()
@@ -41,7 +41,7 @@ def mark(reading: Reading, *, tested: bool = True) -> tuple[tuple[str, bytes], .
 
 
 def boot_of(record: Record) -> str | None:
-    """The boot whose time a record has to wait for; None where it is a record like any other."""
+    """The boot whose time a record waits for; None where it needs none."""
     for name, value in record.headers:
         if name == UNREPAIRED:
             return value.removesuffix(_UNTESTED).decode(errors="replace")
@@ -49,15 +49,15 @@ def boot_of(record: Record) -> str | None:
 
 
 def unmarked(record: Record) -> Record:
-    """The record as it stands: nobody will ever know its time."""
+    """The record without the mark: its time stays unknown."""
     return replace(record, headers=tuple(header for header in record.headers if header[0] != UNREPAIRED))
 
 
 def repaired(record: Record, offset_ms: int) -> Record:
     """The record with its time, by the wall time at boot (ms since the epoch).
 
-    Its header ``received-at``, which is by the clock as it was, goes. A record that doesn't say when it was,
-    or a moment that no calendar has, stays as it stands.
+    Its header ``received-at``, by the clock as it was, is removed. A record without a time since boot, or
+    with a time that no calendar has, is only unmarked.
     """
     try:
         reading = parse_reading(record.value, unrepaired=True)
@@ -66,7 +66,7 @@ def repaired(record: Record, offset_ms: int) -> Record:
         time_us = (reading.mono_ms + offset_ms) * 1000
         reasons = tuple(reason for reason in reading.reasons if reason != CLOCK_UNSYNCED)
         if reading.value is not None:
-            reasons = tuple(dict.fromkeys((*reasons, *judge_expiry(reading.extra, time_us))))
+            reasons = tuple(dict.fromkeys((*reasons, *field_expiry_reasons(reading.extra, time_us))))
         extra = {name: field for name, field in (reading.extra or {}).items() if name != EXPIRES}
         value = encode_reading(
             replace(
@@ -87,11 +87,11 @@ def repaired(record: Record, offset_ms: int) -> Record:
 
 
 def _quality(reading: Reading, reasons: tuple[str, ...], record: Record) -> int:
-    """The flag that the reading would have had at once with a clock that was right."""
+    """The flag that the reading would have had with a synchronised clock."""
     if reading.value is None:
         return MISSING
     if reasons:
-        # OVER_RANGE is the sensor's range (fail) or the site's (suspect): the reading says which.
+        # OVER_RANGE is the sensor's range (fail) or the site's (suspect): the reading's flag decides.
         return min(reading.quality, worst_flag(reasons))
     untested = any(name == UNREPAIRED and value.endswith(_UNTESTED) for name, value in record.headers)
     return NOT_EVALUATED if untested else GOOD

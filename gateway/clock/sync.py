@@ -1,4 +1,4 @@
-"""Watches the machine's clock and says when readings need wait for it no longer. Owned by the main loop."""
+"""Watches the machine's clock and decides the boot time of held readings. Owned by the main loop."""
 
 from __future__ import annotations
 
@@ -17,111 +17,111 @@ _SAVE_AGAIN_S: Final = 10.0
 
 
 def open_clock(config: Config, machine: Machine) -> tuple[SystemClock, ClockSync]:
-    """The machine's clock, and who watches it; what was known of this boot and earlier ones is read."""
-    anchors = BootOffsets(config.outbox.path.with_name(config.outbox.path.name + ".clock"))
-    seen = anchors.offset_ms(machine.boot) is not None and not anchors.given(machine.boot)
+    """The machine's clock and its ClockSync, with the boot offsets of earlier runs."""
+    offsets = BootOffsets(config.outbox.path.with_name(config.outbox.path.name + ".clock"))
+    seen = offsets.offset_ms(machine.boot) is not None and not offsets.given(machine.boot)
     clock = machine.clock(config.clock.trust, known_synced=seen)
-    return clock, ClockSync(clock, machine.boot, anchors, config.clock.hold_s, config.clock.trust)
+    return clock, ClockSync(clock, machine.boot, offsets, config.clock.hold_s, config.clock.trust)
 
 
 class ClockSync:
-    """``hold_s`` is how long readings wait while Kafka could have them.
+    """``hold_s`` is how long readings wait while Kafka is reachable.
 
-    ``trust`` "always" takes the clock as it stands: nothing is written then.
+    With ``trust`` "always" the clock counts as synchronised, and nothing is written.
     """
 
     def __init__(
         self,
         clock: SystemClock,
         boot: str,
-        anchors: BootOffsets,
+        offsets: BootOffsets,
         hold_s: float,
         trust: Literal["kernel", "always"],
     ) -> None:
         self._clock = clock
         self._boot = boot
-        self._anchors = anchors
+        self._offsets = offsets
         self._hold_s = hold_s
         self._trusted = trust == "always"
         self._settled = False
         self._save_at_s = float("-inf")
         self._first_offset_ms = self._offset_ms()
-        self._verdicts = anchors.verdicts
+        self._verdicts = offsets.verdicts
         first = self.check(reachable_s=0.0)
         if first is not None:
             self._verdicts.setdefault(first.boot, first.offset_ms)
 
     def holdback(self) -> ClockHold:
-        """What decides which records wait, by what is known now."""
+        """The hold of records that wait for the clock."""
         return ClockHold(self._boot, self._verdicts)
 
     @property
     def may_be_given(self) -> bool:
-        """Whether somebody's word would set this boot's time; any thread may ask."""
+        """Whether this boot's time may be entered by hand. Any thread."""
         return self._refusal() is None
 
     @property
     def given(self) -> bool:
-        """Whether this boot's time is somebody's word."""
-        return self._anchors.given(self._boot)
+        """Whether this boot's time was entered by hand."""
+        return self._offsets.given(self._boot)
 
     def give(self, offset_ms: int) -> Verdict:
-        """Take somebody's word for the wall time at boot, ms since the epoch: the verdict on this boot.
+        """Enter the wall time at boot, ms since the epoch, by hand.
 
-        The system's clock stays as it is, and so does ``synced``: readings go on being marked, and leave with
-        the given time, until the clock is set. Raises ValueError with the reason where it isn't taken.
+        The system's clock stays as it is, and so does ``synced``: readings are marked as before, and sent
+        with the entered time, until the clock is set. Raises ValueError with the reason for a refusal.
         """
         refusal = self._refusal()
         if refusal is not None:
             raise ValueError(refusal)
-        if offset_ms <= self._anchors.latest_seen_ms:
+        if offset_ms <= self._offsets.latest_seen_ms:
             raise ValueError("that is before an earlier start of this machine, when its clock was right")
-        self._anchors.give(self._boot, offset_ms)
+        self._offsets.enter(self._boot, offset_ms)
         log.warning("event=clock.given boot=%s offset_ms=%d", self._boot, offset_ms)
         return Verdict(self._boot, offset_ms)
 
     def _refusal(self) -> str | None:
         if self._trusted or self._clock.synced:
             return "the clock is set already"
-        if self._anchors.gave_up(self._boot):
+        if self._offsets.gave_up(self._boot):
             return (
                 "readings have begun to leave without a time, and all until the next reboot do (clock.hold_s)"
             )
-        if self._anchors.offset_ms(self._boot) is not None:
+        if self._offsets.offset_ms(self._boot) is not None:
             return "the time was given already, and readings have left with it"
         return None
 
     def check(self, reachable_s: float) -> Verdict | None:
-        """The verdict on this boot, once, when there is one. ``reachable_s``: how long Kafka has answered."""
-        self._save_what_was_refused()
+        """The time of this boot, once, when it is decided. ``reachable_s``: how long Kafka has answered."""
+        self._save_again()
         if self._settled:
             return None
-        gave_up = self._anchors.gave_up(self._boot)
+        gave_up = self._offsets.gave_up(self._boot)
         if self._clock.synced:
             self._settled = True
             offset_ms = self._offset_ms()
             if not self._trusted:
-                # Before anything leaves by it: after a crash the rest must leave by the same.
-                self._anchors.anchor(self._boot, offset_ms)
-                offset_ms = self._anchors.offset_ms(self._boot) or offset_ms
+                # Before the first reading is sent with it: after a crash the rest must have the same.
+                self._offsets.measured(self._boot, offset_ms)
+                offset_ms = self._offsets.offset_ms(self._boot) or offset_ms
             log.info(
                 "event=clock.synchronised boot=%s set_by_s=%.3f",
                 self._boot,
                 (offset_ms - self._first_offset_ms) / 1000,
             )
             return None if gave_up else Verdict(self._boot, offset_ms)
-        known = self._anchors.offset_ms(self._boot) is not None
+        known = self._offsets.offset_ms(self._boot) is not None
         if not (gave_up or known) and reachable_s >= self._hold_s and reachable_s > 0:
-            self._anchors.give_up(self._boot)
+            self._offsets.give_up(self._boot)
             log.warning("event=clock.hold_ended boot=%s reachable_s=%.0f", self._boot, reachable_s)
             return Verdict(self._boot, None)
         return None
 
-    def _save_what_was_refused(self) -> None:
+    def _save_again(self) -> None:
         now_s = self._clock.monotonic()
-        if self._anchors.unsaved and now_s >= self._save_at_s:
+        if self._offsets.unsaved and now_s >= self._save_at_s:
             self._save_at_s = now_s + _SAVE_AGAIN_S
-            self._anchors.save()
+            self._offsets.save()
 
     def _offset_ms(self) -> int:
         return round(self._clock.offset_ns() / _NS_PER_MS)

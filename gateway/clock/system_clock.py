@@ -39,14 +39,14 @@ class _Timex(ctypes.Structure):
 
 
 def kernel_synchronised() -> bool:
-    """Whether the kernel says its clock is synchronised (adjtimex(2), STA_UNSYNC)."""
+    """The kernel's synchronisation flag (adjtimex(2), STA_UNSYNC)."""
     timex = _Timex()
     state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
     return 0 <= state != _TIME_ERROR and not timex.status & _STA_UNSYNC
 
 
 def since_boot_ns() -> int:
-    """Nanoseconds since boot, time spent suspended included; setting the clock doesn't touch it."""
+    """Nanoseconds since boot, time suspended included; setting the clock doesn't change it."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
@@ -57,7 +57,7 @@ def clock_was_set(before_ns: int, now_ns: int, elapsed_ns: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a daemon asks the machine about time: which boot this is, and the kernel's clocks."""
+    """The machine's boot id and the kernel's clocks."""
 
     boot: str = field(default_factory=boot_id)
     synchronised: Callable[[], bool] = kernel_synchronised
@@ -152,7 +152,7 @@ class SystemClock:
         return False
 
     def wake(self) -> None:
-        """Nothing to do: no wait is longer than a second before it looks again."""
+        """Nothing to do: every wait checks once a second."""
 
     def stop(self) -> None:
         """Wake every waiter."""

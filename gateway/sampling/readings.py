@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from cloud.wire.schema import CLOCK_UNSYNCED, MISSING, SUSPECT, SYNCED, UNSYNCED, Reading
 from drivers.interface import Channel, Measurement
-from gateway.calibration.record import configured, expiry_reasons, in_range, unjudged_expiry
+from gateway.calibration.record import configured, expiry_field, expiry_reasons, in_range
 from gateway.config import QualityRules, SensorConfig
 from gateway.ports import Driver
 from gateway.quality.qartod import QartodTests
@@ -78,5 +78,5 @@ class ReadingFactory:
             altitude_m=altitude_m,
             boot=None if period.synced else context.boot,
             mono_ms=None if period.synced else period.mono_ms,
-            extra=None if period.synced else unjudged_expiry(calibration),
+            extra=None if period.synced else expiry_field(calibration),
         )

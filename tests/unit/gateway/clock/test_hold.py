@@ -318,4 +318,4 @@ def test_whatever_happens_each_reading_leaves_with_one_time(steps: list[str]) ->
     copies: dict[object, set[tuple[int, str]]] = {}
     for each in found:
         copies.setdefault(each.identity, set()).add((each.time_us, each.clock))
-    assert all(len(told) == 1 for told in copies.values()), copies
+    assert all(len(each) == 1 for each in copies.values()), copies

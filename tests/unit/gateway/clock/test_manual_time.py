@@ -19,7 +19,7 @@ BOOTED_MS = 1_795_246_000_000
 
 
 class Taker(threading.Thread):
-    """The main loop: takes what waits until it is told to stop, and answers as it is told."""
+    """The main loop: takes offers until it is stopped, and answers as set."""
 
     def __init__(self, gifts: ManualTime, refusal: str | None = None) -> None:
         super().__init__(daemon=True)

@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_written_is_no_reason_either(tmp_path: Path) -> No
 def test_the_newest_boots_are_kept(kernel: Kernel) -> None:
     boots = {f"boot-{number}": {"offset_ms": BOOTED_MS + number} for number in range(256)}
     kernel.path.write_text(json.dumps({"boots": boots}))
-    BootOffsets(kernel.path).anchor("boot-256", BOOTED_MS)
+    BootOffsets(kernel.path).measured("boot-256", BOOTED_MS)
     assert list(BootOffsets(kernel.path).verdicts) == [f"boot-{number}" for number in range(1, 257)]
 
 
@@ -144,7 +144,7 @@ def test_a_given_time_is_the_verdict_and_no_synchronisation(kernel: Kernel) -> N
     assert keeper.give(BOOTED_MS) == Verdict("boot-1", BOOTED_MS)
     assert (keeper.may_be_given, keeper.given) == (False, True)
     assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS, "given": True}}
-    # Nobody gives up what is known, and the kernel's clock is as wrong as before.
+    # A known time isn't given up, and the kernel's clock is as wrong as before.
     assert keeper.check(1e9) is None
     with pytest.raises(ValueError, match="given already"):
         keeper.give(BOOTED_MS + 1)

@@ -29,7 +29,7 @@ def test_stop_wakes_whoever_waits() -> None:
 
 
 class Kernel:
-    """The kernel's clocks, and somebody who sets them at the ``set_at``-th look at the wall clock."""
+    """The kernel's clocks, set at the ``set_at``-th read of the wall clock."""
 
     def __init__(self, by_ns: int = 0, set_at: int = 1_000_000) -> None:
         self.by_ns = by_ns
