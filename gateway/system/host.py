@@ -1,4 +1,4 @@
-"""How the machine is: disk, processor temperature, load, uptime. Read from the kernel when asked."""
+"""State of the machine, read from the kernel: disk, processor temperature, load, uptime."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """Null is what this machine doesn't tell. Temperature in Cel, load over one minute, uptime in seconds."""
+    """None is what this machine doesn't have. Temperature in Cel, load over one minute, uptime in seconds."""
 
     version: str
     python: str
@@ -51,7 +51,7 @@ def installed_version(package: str = "fieldgate") -> str | None:
 
 @cache
 def system(root: Path = Path("/")) -> str:
-    """Which Linux this is, and its kernel (os-release(5))."""
+    """Name of the Linux distribution, and the kernel's release (os-release(5))."""
     release = f"Linux {platform.release()}"
     try:
         lines = (root / "etc/os-release").read_text().splitlines()
@@ -62,7 +62,7 @@ def system(root: Path = Path("/")) -> str:
 
 
 def vitals(outbox: Path, root: Path = Path("/")) -> Vitals:
-    """As things are now; ``outbox`` says which disk is meant, ``root`` where ``/sys`` and ``/proc`` are."""
+    """As measured now. The disk is that of ``outbox``; ``root`` is where ``/sys`` and ``/proc`` are."""
     celsius = _number(root / "sys/class/thermal/thermal_zone0/temp")
     return Vitals(
         version=installed_version() or "unknown",
@@ -76,7 +76,7 @@ def vitals(outbox: Path, root: Path = Path("/")) -> Vitals:
 
 
 def _number(path: Path) -> float | None:
-    """The first word of a file of the kernel's."""
+    """The first number of a kernel file, None where it has none."""
     try:
         return float(path.read_text().split(maxsplit=1)[0])
     except (OSError, ValueError, IndexError):

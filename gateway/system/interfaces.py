@@ -1,4 +1,4 @@
-"""Which addresses of this machine a phone beside it may reach."""
+"""Network addresses of this machine that a phone beside it may reach."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIOCGIFADDR: Final = 0x8915
 _IFF_UP: Final = 0x1
 _IFF_POINTOPOINT: Final = 0x10
 _IFREQ: Final = struct.Struct("16s24s")
-# What people meet in the field: the Pi's Wi-Fi, a cable, a cable over USB. Then anything else.
+# The usual ones in the field: the Pi's Wi-Fi, a cable, a cable over USB. Then any other.
 _PREFERRED: Final = ("wl", "en", "eth", "usb")
 _VIRTUAL: Final = ("docker", "veth", "br-", "virbr", "tun", "tap", "wg", "zt", "tailscale", "vnet")
 
@@ -32,11 +32,11 @@ class Interface:
 def interfaces() -> list[Interface]:
     """Those of this machine that are up and have an address, as the kernel lists them (netdevice(7))."""
     found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for _, name in socket.if_nameindex():
             try:
-                flags = struct.unpack("h", _ask(asking, _SIOCGIFFLAGS, name)[:2])[0]
-                address = str(IPv4Address(_ask(asking, _SIOCGIFADDR, name)[4:8]))
+                flags = struct.unpack("h", _ioctl(control, _SIOCGIFFLAGS, name)[:2])[0]
+                address = str(IPv4Address(_ioctl(control, _SIOCGIFADDR, name)[4:8]))
             except OSError:
                 # It has no IPv4 address.
                 continue
@@ -46,10 +46,9 @@ def interfaces() -> list[Interface]:
 
 
 def reachable(among: list[Interface]) -> list[Interface]:
-    """Those a phone may be on the same network with, the likeliest first.
+    """Those that may share a network with a phone, the likeliest first.
 
-    Not the loopback, and not a modem's side: that is the internet, and a page with a token of its own
-    doesn't belong there.
+    Neither the loopback nor a modem's side, which is the internet.
     """
     near = [
         each
@@ -65,7 +64,7 @@ def _rank(name: str) -> int:
     return next((at for at, start in enumerate(_PREFERRED) if name.startswith(start)), len(_PREFERRED))
 
 
-def _ask(asking: socket.socket, request: int, name: str) -> bytes:
-    answer = fcntl.ioctl(asking, request, _IFREQ.pack(name.encode(), b""))
+def _ioctl(control: socket.socket, request: int, name: str) -> bytes:
+    answer = fcntl.ioctl(control, request, _IFREQ.pack(name.encode(), b""))
     content: bytes = _IFREQ.unpack(answer)[1]
     return content

@@ -1,14 +1,14 @@
-"""Pings systemd's watchdog for as long as each part of the daemon shows that it gets on.
+"""Pings systemd's watchdog while every part of the daemon makes progress.
 
-A ping that only a timer sends proves the timer. Here each part shows a mark that changes with its work; one
-whose mark stays the same for too long while it has something to do is stuck, and the pings end. What waits
-for others doesn't count: a driver that hangs (the supervisor replaces its thread), an uplink that is slow or
+A ping from a timer proves the timer alone. Here each part shows a mark that changes with its work; a part
+whose mark stays the same for too long while it has work is stuck, and the pings end. Waiting for others
+doesn't count: a driver that hangs (the supervisor replaces its thread), an uplink that is slow or
 away (records come back undelivered, which is progress), a disk that takes its time. A thread that sleeps in
 the kernel uninterruptibly, as in an fsync that a card doesn't answer, is never held against its part: no
 signal would end it, so no restart would mend it, and the other parts work meanwhile.
 
-The looking is done by a thread of its own, so that one fsync of the main loop stops nothing. It counts the
-time that it has seen itself: a process that was starved or suspended isn't stuck for that.
+The checks have a thread of their own, so that an fsync of the main loop stops nothing. They count the time
+they observed themselves: a process that was starved or suspended isn't stuck for that.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from gateway.system.systemd import notify
 log = logging.getLogger(__name__)
 
 DEFAULT_PERIOD_S: Final = 60.0
-"""Where systemd names none: nobody acts on it then, but the log and the status tell."""
+"""Where systemd sets none: then a stuck part is only in the log and the status."""
 
 _LOOKS_PER_PERIOD: Final = 60
 _PINGS_PER_PERIOD: Final = 6
-# What a starved or suspended process can't have seen isn't held against a part.
+# Time in which a starved or suspended process observed nothing doesn't count.
 _LONGEST_LOOK: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a part shows of itself: ``mark`` is another one once it has got on, None with nothing to do.
+    """Progress of a part: ``mark`` changes with each step, None without work.
 
     The mark may stay the same for ``periods`` of the watchdog and ``plus_s`` seconds. ``thread`` is the
     kernel's id of the thread that does the work.
@@ -51,7 +51,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A part that has something to do and hasn't got on for so long."""
+    """A part that has work and made no progress for so long."""
 
     part: str
     for_s: float
@@ -68,7 +68,7 @@ def sleeps_in_kernel(thread: int, root: Path = Path("/")) -> bool:
 
 
 class Watch:
-    """Who is stuck. One thread looks, every ``period_s / 60`` or so; ``shown`` must not block for long."""
+    """Finds stuck parts. One thread checks, every ``period_s / 60``; ``shown`` must not block for long."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Watch:
 
 
 class Watchdog:
-    """The thread that looks and pings; started when the daemon is ready."""
+    """The thread that checks and pings; started when the daemon is ready."""
 
     def __init__(self, watch: Watch, tell: Callable[[str], None] = notify) -> None:
         self._watch = watch
@@ -122,7 +122,7 @@ class Watchdog:
         """The parts that are stuck; any thread may read it."""
 
     def start(self) -> None:
-        """Look and ping from now on."""
+        """Begin to check and ping."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -139,7 +139,7 @@ class Watchdog:
             self._say(found)
             if not found and looks % (_LOOKS_PER_PERIOD // _PINGS_PER_PERIOD) == 0:
                 self._tell("WATCHDOG=1")
-            # The first good look after a bad one pings at once.
+            # The first good check after a bad one pings at once.
             looks = 0 if found else looks + 1
 
     def _say(self, found: list[Stuck]) -> None:
