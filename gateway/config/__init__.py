@@ -6,38 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gateway.config.model import (
-    BoardConfig,
-    ClockConfig,
-    Config,
-    ForwardConfig,
-    GatewayConfig,
-    KafkaConfig,
-    MqttConfig,
-    OutboxConfig,
-    SensorConfig,
-    StatusConfig,
-    UplinkConfig,
-)
+from gateway.config.model import Config, ForwardConfig, SensorConfig, StatusConfig
 from gateway.config.problems import ConfigError, KeyPath, Problem
 from gateway.config.quality_rules import BIN_S, QualityRules
 
 __all__ = [
     "BIN_S",
-    "BoardConfig",
-    "ClockConfig",
     "Config",
     "ConfigError",
     "ForwardConfig",
-    "GatewayConfig",
-    "KafkaConfig",
-    "MqttConfig",
-    "OutboxConfig",
     "Problem",
     "QualityRules",
     "SensorConfig",
     "StatusConfig",
-    "UplinkConfig",
     "check",
     "load",
     "located",

@@ -234,23 +234,23 @@ def check_datasheet(source: Source, sensors: Sequence[tuple[KeyPath, SensorConfi
 
 
 def _check_accuracy(source: Source, path: KeyPath, sensor: SensorConfig, channel: Channel) -> None:
-    said = accuracy_of(sensor, channel.quantity)
-    if channel.accuracy is None or said is None or _widest(said, channel) >= channel.accuracy:
+    given = accuracy_of(sensor, channel.quantity)
+    if channel.accuracy is None or given is None or _widest(given, channel) >= channel.accuracy:
         return
     source.warn(
         _key(path, "accuracy", sensor.accuracy, channel),
-        f"±{_widest(said, channel):g} {channel.unit} is better than the datasheet's ±{channel.accuracy:g}:"
+        f"±{_widest(given, channel):g} {channel.unit} is better than the datasheet's ±{channel.accuracy:g}:"
         " name lab or certificate if this one was measured",
     )
 
 
 def _check_range(source: Source, path: KeyPath, sensor: SensorConfig, channel: Channel) -> None:
-    said = range_of(sensor, channel.quantity)
-    if said is None or (said[0] >= channel.lower and said[1] <= channel.upper):
+    given = range_of(sensor, channel.quantity)
+    if given is None or (given[0] >= channel.lower and given[1] <= channel.upper):
         return
     source.warn(
         _key(path, "range", sensor.range, channel),
-        f"{said[0]:g} to {said[1]:g} {channel.unit} is wider than the sensor's own range,"
+        f"{given[0]:g} to {given[1]:g} {channel.unit} is wider than the sensor's own range,"
         f" {channel.lower:g} to {channel.upper:g}",
     )
 

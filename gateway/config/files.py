@@ -1,8 +1,7 @@
-"""Why a config file, or one that it names, can't be read, in words that say whose move it is."""
+"""Why a config file, or one that it names, can't be read, and what to do about it."""
 
 from __future__ import annotations
 
-import grp
 import os
 import pwd
 from pathlib import Path
@@ -12,7 +11,7 @@ _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> str:
-    """What to say of a file that can't be opened."""
+    """Why a file can't be opened."""
     if isinstance(error, FileNotFoundError):
         if not path.parent.is_dir():
             return f"there is no such file, nor a directory {path.parent}"
@@ -20,7 +19,7 @@ def unreadable(path: Path, error: OSError | ValueError) -> str:
     if isinstance(error, IsADirectoryError):
         return f"is a directory: name the file in it, such as {path / 'gateway.toml'}"
     if isinstance(error, PermissionError):
-        return f"can't be read by {_user(os.geteuid())}{_rights(path)}"
+        return f"can't be read by user {_user()}{_rights(path)}"
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"can't be read: {reason}"
 
@@ -39,29 +38,22 @@ def no_text(content: bytes) -> str | None:
 
 
 def _rights(path: Path) -> str:
-    """Whose the file is; or the first directory on the way that bars it."""
+    """The owner of the file; or of the first directory on the way that bars it."""
     for each in (*reversed(path.absolute().parents), path):
         try:
-            found = each.stat()
-        except OSError:
+            mode = each.stat().st_mode
+            if os.access(each, os.R_OK if each == path else os.X_OK, effective_ids=True):
+                continue
+            owner = f"user {each.owner()}, group {each.group()}, mode {mode & 0o777:04o}"
+        except (OSError, KeyError):
             return ""
-        barred = not os.access(each, os.R_OK if each == path else os.X_OK, effective_ids=True)
-        if barred:
-            owner = f"{_user(found.st_uid)}, group {_group(found.st_gid)}, mode {found.st_mode & 0o777:04o}"
-            which = "it belongs to" if each == path else f"the directory {each} belongs to"
-            return f": {which} {owner}; become a member of the group, or use sudo"
+        which = "it belongs to" if each == path else f"the directory {each} belongs to"
+        return f": {which} {owner}; become a member of the group, or use sudo"
     return ""
 
 
-def _user(uid: int) -> str:
+def _user() -> str:
     try:
-        return f"user {pwd.getpwuid(uid).pw_name}"
+        return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
-        return f"user {uid}"
-
-
-def _group(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return f"{gid}"
+        return str(os.geteuid())

@@ -95,7 +95,7 @@ def _read(source: Source, path: KeyPath, raw: Mapping[str, Any]) -> ForwardConfi
 
 
 def _check(source: Source, path: KeyPath, forward: ForwardConfig) -> None:
-    """What keys of a table say of one another."""
+    """Keys of a table compared with one another."""
     if forward.readings is not None:
         _check_readings(source, (*path, "readings"), forward, forward.readings)
     elif forward.payload in ("number", "json"):

@@ -21,7 +21,6 @@ from gateway.config.model import (
     MqttConfig,
     OutboxConfig,
     StatusConfig,
-    StatusKeys,
     UplinkConfig,
 )
 from gateway.config.problems import KeyPath, Problem
@@ -81,7 +80,7 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
     kafka_config = _section(source, "kafka", KafkaConfig, kafka.prepare)
     uplink = _section(source, "uplink", UplinkConfig, _check_uplink)
     outbox = _section(source, "outbox", OutboxConfig)
-    status = _section(source, "status", StatusKeys, _read_token)
+    status = _section(source, "status", StatusConfig, _read_token)
     board = read_board(source)
     on_pi = board is not None and board.kind == "raspberry-pi"
     trust = "kernel" if on_pi else "always"
@@ -101,10 +100,11 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
         return None
     if not fitted and not forwards and not source.errors():
         source.warn(("sensor",), "there is no [[sensor]] and no [[forward]]: nothing will be sent")
-    page = _status(source, status)
     _check_place(source, base_dir / outbox.path, outbox.path)
     outbox = dataclasses.replace(outbox, path=base_dir / outbox.path)
-    return Config(base_dir, gateway, mqtt, kafka_config, uplink, outbox, clock, page, board, fitted, forwards)
+    return Config(
+        base_dir, gateway, mqtt, kafka_config, uplink, outbox, clock, status, board, fitted, forwards
+    )
 
 
 def _section(source: Source, name: str, kind: type[_T], prepare: _Prepare | None = None) -> _T | None:
@@ -173,18 +173,13 @@ def _read_token(source: Source, raw: dict[str, Any]) -> None:
     token = "token" in raw
     resolve(source, ("status", "token"), raw)
     try:
-        host = host_and_port(raw.get("listen", StatusKeys().listen))[0]
+        host = host_and_port(raw.get("listen", StatusConfig().listen))[0]
     except (AttributeError, ValueError):
         return
     if not token and not _is_loopback(host):
         source.warn(
             ("status", "listen"), "other machines see nothing of it without status.token, but for /healthz"
         )
-
-
-def _status(source: Source, keys: StatusKeys) -> StatusConfig:
-    host, port = host_and_port(keys.listen) if keys.listen else ("", 0)
-    return StatusConfig(host, port, keys.token)
 
 
 def _is_loopback(host: str) -> bool:

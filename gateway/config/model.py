@@ -8,17 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
-from pydantic import WithJsonSchema
 
 from drivers.option_docs import Meaning
 from gateway.config import values
 from gateway.config.quality_rules import QualityRules
-from gateway.config.values import checked, read_by
+from gateway.config.values import (
+    Bytes,
+    Day,
+    GatewayId,
+    JsonPath,
+    Label,
+    NotEmpty,
+    Properties,
+    Secret,
+    SensorName,
+    Token,
+    TopicRoot,
+    checked,
+    read_by,
+)
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -28,50 +40,13 @@ DEFAULT_OUTBOX: Final = Path("/var/lib/fieldgate/outbox.db")
 
 Port = Annotated[int, Ge(1), Le(65535)]
 
-_REFERENCE: Final = {
-    "type": "object",
-    "properties": {
-        "credential": {"type": "string", "description": "its name in LoadCredential= of the service"},
-        "file": {"type": "string", "description": "the file that holds it"},
-    },
-    "minProperties": 1,
-    "maxProperties": 1,
-    "additionalProperties": False,
-}
-_SECRET: Final = WithJsonSchema({"anyOf": [{"type": "string"}, _REFERENCE]})
-"""In the file a secret may be named; ``secrets.py`` reads it before the section is validated."""
-_PROPERTIES: Final = WithJsonSchema(
-    {
-        "type": "object",
-        "additionalProperties": {
-            "anyOf": [
-                {"type": ["string", "number", "boolean"]},
-                {"type": "object", "description": "a dotted key; or { credential = … } or { file = … }"},
-            ]
-        },
-    }
-)
-_SIZE: Final = WithJsonSchema(
-    {
-        "anyOf": [
-            {"type": "integer", "minimum": 0},
-            {"type": "string", "pattern": r"^\s*\d{1,15}(\.\d{1,9})?\s*([kKmMgGtT][iI]?)?[bB]?\s*$"},
-        ]
-    }
-)
-_Label = Annotated[str, checked(values.label)]
-_Day = Annotated[date, checked(values.day)]
-
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
     """Who and where this gateway is; degrees (WGS 84) and metres above sea level."""
 
     id: Annotated[
-        str,
-        checked(values.gateway_id),
-        WithJsonSchema({"type": "string", "pattern": "^[a-z0-9-]{1,63}$"}),
-        Meaning("who this gateway is, in every topic and table: small letters, digits, hyphens"),
+        GatewayId, Meaning("who this gateway is, in every topic and table: small letters, digits, hyphens")
     ]
     latitude: Annotated[
         Annotated[float, Ge(-90), Le(90)] | None,
@@ -90,28 +65,22 @@ class GatewayConfig:
 class MqttConfig:
     """The local broker. Topics are ``{topic_root}/{gateway}/{sensor}/{quantity}``."""
 
-    host: Annotated[str, checked(values.not_empty), Meaning("the local Mosquitto: name or address")] = (
-        "127.0.0.1"
-    )
+    host: Annotated[NotEmpty, Meaning("the local Mosquitto: name or address")] = "127.0.0.1"
     port: Annotated[Port, Meaning("Mosquitto's port")] = 1883
-    topic_root: Annotated[
-        str, checked(values.topic_root), Meaning("the first levels of the gateway's own topics")
-    ] = "fieldgate"
+    topic_root: Annotated[TopicRoot, Meaning("the first levels of the gateway's own topics")] = "fieldgate"
     keepalive_s: Annotated[
         int, Ge(5), Le(65535), Meaning("after how long a silence the connection counts as lost", "s")
     ] = 30
     username: Annotated[str | None, Meaning("the gateway's user name, where Mosquitto requires one")] = None
     password: Annotated[
-        str | None,
-        _SECRET,
-        Meaning('better { credential = "name" } or { file = "…" } than the password itself'),
+        Secret | None, Meaning('better { credential = "name" } or { file = "…" } than the password itself')
     ] = field(default=None, repr=False)
     home_assistant: Annotated[bool, Meaning("announce each channel to Home Assistant (MQTT discovery)")] = (
         False
     )
-    home_assistant_prefix: Annotated[
-        str, checked(values.topic_root), Meaning("Home Assistant's discovery prefix")
-    ] = "homeassistant"
+    home_assistant_prefix: Annotated[TopicRoot, Meaning("Home Assistant's discovery prefix")] = (
+        "homeassistant"
+    )
 
     @property
     def login(self) -> tuple[str, str | None] | None:
@@ -134,9 +103,9 @@ class KafkaConfig:
     format: Annotated[Literal["json"], read_by(values.kafka_format), Meaning("how readings are written")] = (
         "json"
     )
-    properties: Annotated[
-        Mapping[str, str], _PROPERTIES, Meaning("librdkafka's own properties, such as security.protocol")
-    ] = field(default_factory=dict, repr=False)
+    properties: Annotated[Properties, Meaning("librdkafka's own properties, such as security.protocol")] = (
+        field(default_factory=dict, repr=False)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,20 +140,10 @@ class OutboxConfig:
         Path, read_by(values.not_empty), Meaning("a relative path starts at this file's directory")
     ] = DEFAULT_OUTBOX
     max_bytes: Annotated[
-        int,
-        Ge(16 * MIB),
-        Le(1 << 50),
-        read_by(values.size),
-        _SIZE,
-        Meaning('everything the outbox may take, such as "1GiB"', "bytes"),
+        Bytes, Ge(16 * MIB), Meaning('everything the outbox may take, such as "1GiB"', "bytes")
     ] = GIB
     min_free_disk: Annotated[
-        int,
-        Ge(0),
-        Le(1 << 50),
-        read_by(values.size),
-        _SIZE,
-        Meaning('what it leaves free on the disk, such as "512MiB"', "bytes"),
+        Bytes, Ge(0), Meaning('what it leaves free on the disk, such as "512MiB"', "bytes")
     ] = 512 * MIB
     commit_interval_s: Annotated[
         float,
@@ -203,7 +162,7 @@ class ClockConfig:
 
     trust: Annotated[
         Literal["kernel", "always"],
-        Meaning("kernel: time counts once the kernel says that it is synchronised"),
+        Meaning("kernel: once the kernel reports that it is synchronised"),
     ] = "always"
     hold_s: Annotated[
         float,
@@ -215,47 +174,29 @@ class ClockConfig:
 
 @dataclass(frozen=True, slots=True)
 class StatusConfig:
-    """Where the status page listens; ``enabled`` is False where ``listen`` is empty.
-
-    ``token`` is what connections from other machines need; None lets none of them in.
-    """
-
-    host: str = "127.0.0.1"
-    port: Annotated[int, Ge(0), Le(65535)] = 8321
-    token: str | None = field(default=None, repr=False)
-
-    @property
-    def enabled(self) -> bool:
-        """False: no status page."""
-        return self.host != ""
-
-    @property
-    def listen(self) -> str:
-        """``host:port``, or empty."""
-        if not self.enabled:
-            return ""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True)
-class StatusKeys:
-    """The ``[status]`` section as it is written; it becomes a StatusConfig."""
+    """Where the status page listens, and the token for other machines; None: they are refused."""
 
     listen: Annotated[
         str, checked(values.listen), Meaning('host:port of the status page; "" switches it off')
     ] = "127.0.0.1:8321"
     token: Annotated[
-        Annotated[str, checked(values.token)] | None,
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    {"type": "string", "pattern": f"^[A-Za-z0-9_-]{{{values.SHORTEST_TOKEN},}}$"},
-                    _REFERENCE,
-                ]
-            }
-        ),
-        Meaning("what other machines need to see it; { credential = … } or { file = … }"),
+        Token | None, Meaning("what other machines need to see it; { credential = … } or { file = … }")
     ] = field(default=None, repr=False)
+
+    @property
+    def enabled(self) -> bool:
+        """False: no status page."""
+        return self.listen != ""
+
+    @property
+    def host(self) -> str:
+        """The address it listens at; empty where there is no page."""
+        return values.host_and_port(self.listen)[0] if self.enabled else ""
+
+    @property
+    def port(self) -> int:
+        """The port it listens at; 0 picks a free one."""
+        return values.host_and_port(self.listen)[1] if self.enabled else 0
 
 
 SECTIONS: Final[Mapping[str, type[Any]]] = {
@@ -265,7 +206,7 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
     "uplink": UplinkConfig,
     "outbox": OutboxConfig,
     "clock": ClockConfig,
-    "status": StatusKeys,
+    "status": StatusConfig,
 }
 """The sections whose keys don't depend on a driver or a board."""
 
@@ -282,12 +223,7 @@ class BoardConfig:
 class SensorCommon:
     """What every sensor has, whatever its driver. Height in m above ground, boom in degrees from north."""
 
-    name: Annotated[
-        str,
-        checked(values.sensor_name),
-        WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}),
-        Meaning("unique; its channels are called name.quantity"),
-    ]
+    name: Annotated[SensorName, Meaning("unique; its channels are called name.quantity")]
     driver: Annotated[str, Meaning("what kind of sensor it is")]
     interval_s: Annotated[
         float,
@@ -302,14 +238,14 @@ class SensorCommon:
     boom_deg: Annotated[
         Annotated[float, Ge(0), Le(360)] | None, Meaning("where the boom points", "degrees from north")
     ] = None
-    model: Annotated[_Label | None, Meaning("as on the type plate")] = None
-    serial: Annotated[_Label | None, Meaning("as on the type plate")] = None
+    model: Annotated[Label | None, Meaning("as on the type plate")] = None
+    serial: Annotated[Label | None, Meaning("as on the type plate")] = None
     pair: Annotated[str | None, Meaning("the name of its redundant twin")] = None
-    lab: Annotated[_Label | None, Meaning("who calibrated it")] = None
-    calibrated: Annotated[_Day | None, Meaning("when it was calibrated, as in 2026-03-12")] = None
-    certificate: Annotated[_Label | None, Meaning("the certificate's number")] = None
+    lab: Annotated[Label | None, Meaning("who calibrated it")] = None
+    calibrated: Annotated[Day | None, Meaning("when it was calibrated, as in 2026-03-12")] = None
+    certificate: Annotated[Label | None, Meaning("the certificate's number")] = None
     expires: Annotated[
-        _Day | None, Meaning("the calibration's last day; later readings are flagged suspect")
+        Day | None, Meaning("the calibration's last day; later readings are flagged suspect")
     ] = None
     recalibrate_months: Annotated[
         Annotated[int, Ge(1), Le(120)] | None,
@@ -350,11 +286,7 @@ class DropIf:
 Quantity = Annotated[
     str, checked(values.quantity), Meaning("what is measured: temperature, wind_speed and so on")
 ]
-JsonPath = Annotated[
-    str,
-    checked(values.json_path),
-    Meaning("where the number stands: keys and positions with dots between"),
-]
+_Path = Annotated[JsonPath, Meaning("where the number stands: keys and positions with dots between")]
 _Unit = Annotated[str | None, Meaning("the quantity's, to state it only; scale and offset convert")]
 _Scale = Annotated[float, checked(values.not_zero), Meaning("value = scale · number + offset")]
 _Offset = Annotated[float, Meaning("value = scale · number + offset", _IN_UNIT)]
@@ -373,7 +305,7 @@ class ForwardReading:
     """One of several readings that a ``json`` message makes; ``channel`` where it is not the forward's."""
 
     quantity: Quantity
-    path: JsonPath
+    path: _Path
     unit: _Unit = None
     channel: _Channel = None
     scale: _Scale = 1.0
@@ -404,10 +336,8 @@ class ForwardConfig:
     )
     quantity: Quantity | None = None
     unit: _Unit = None
-    path: JsonPath | None = None
-    time_path: Annotated[
-        Annotated[str, checked(values.json_path)] | None, Meaning("json: where the time stands")
-    ] = None
+    path: _Path | None = None
+    time_path: Annotated[JsonPath | None, Meaning("json: where the time stands")] = None
     channel: _Channel = None
     period_s: Annotated[
         float,

@@ -127,7 +127,7 @@ def _read_table(source: Source, path: KeyPath, table: object) -> QualityOptions 
 def _check(
     source: Source, path: KeyPath, options: QualityOptions, quantity: str, found: QualityRules
 ) -> None:
-    """What keys say of one another: ends the wrong way round, a test switched off and set at once."""
+    """Keys compared with one another: ends the wrong way round, a test switched off and set at once."""
     if options.site_range is not None and options.site_range[0] >= options.site_range[1]:
         lower, upper = options.site_range
         source.error((*path, "site_range"), f"the upper end must be above {lower:g}, not {upper:g}")

@@ -93,11 +93,8 @@ def config_schema(drivers: Iterable[str]) -> Json:
     ]
     config = dataclasses.make_dataclass("Config", [("gateway", tables["gateway"]), *optional])
     schema = TypeAdapter(config).json_schema(schema_generator=_EditorSchema)
-    return {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "fieldgate's gateway.toml",
-        **schema,
-    }
+    about = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "fieldgate's gateway.toml"}
+    return {**about, **{key: value for key, value in schema.items() if key != "title"}}
 
 
 def _one_of(tables: Iterable[type[Any]], key: str) -> Any:

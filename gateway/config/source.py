@@ -1,4 +1,4 @@
-"""A config file and its overrides, merged into one raw table that still knows where each value came from."""
+"""A config file and its overrides, merged into one raw table; where each value came from."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _ABOUT: Final = {
     "kafka": "Where readings go.",
     "uplink": "How they get there: at once, or stored and in batches where megabytes cost.",
     "outbox": "Where readings wait on the disk while Kafka can't be reached.",
-    "clock": "Whose word the time is.",
+    "clock": "When the clock counts as synchronised.",
     "status": "The status page.",
     "board": "What the sensors are wired to.",
 }
@@ -201,7 +201,7 @@ def figure(name: str, limit: Any) -> str:
 
 
 def _needs_position(sensor: Wanted) -> bool:
-    """Whether a driver refuses a gateway that doesn't say where it is."""
+    """Whether a driver refuses a gateway without a position."""
     known = driver_type(sensor.driver)
     if any(key.required for key in keys_of(known.options)) or {"latitude", "longitude"} <= set(sensor.given):
         return False

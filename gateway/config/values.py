@@ -7,12 +7,13 @@ annotations, so that they are checked with types and bounds.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+from annotated_types import Le
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo, WithJsonSchema
 
 from cloud.wire.schema import UNITS
 from gateway.config.problems import nearest, quote
@@ -296,3 +297,64 @@ def _topic(text: str) -> None:
 
 def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535
+
+
+GatewayId = Annotated[
+    str, checked(gateway_id), WithJsonSchema({"type": "string", "pattern": "^[a-z0-9-]{1,63}$"})
+]
+SensorName = Annotated[
+    str, checked(sensor_name), WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"})
+]
+NotEmpty = Annotated[str, checked(not_empty)]
+Label = Annotated[str, checked(label)]
+Day = Annotated[date, checked(day)]
+TopicRoot = Annotated[str, checked(topic_root)]
+JsonPath = Annotated[str, checked(json_path)]
+MIB: Final = 1 << 20
+Bytes = Annotated[
+    int,
+    Le(1 << 50),
+    read_by(size),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": r"^\s*\d{1,15}(\.\d{1,9})?\s*([kKmMgGtT][iI]?)?[bB]?\s*$"},
+            ]
+        }
+    ),
+]
+_REFERENCE: Final = {
+    "type": "object",
+    "properties": {
+        "credential": {"type": "string", "description": "its name in LoadCredential= of the service"},
+        "file": {"type": "string", "description": "the file that holds it"},
+    },
+    "minProperties": 1,
+    "maxProperties": 1,
+    "additionalProperties": False,
+}
+Secret = Annotated[str, WithJsonSchema({"anyOf": [{"type": "string"}, _REFERENCE]})]
+"""In the file a secret may be named; ``secrets.py`` reads it before the section is validated."""
+Token = Annotated[
+    str,
+    checked(token),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "pattern": f"^[A-Za-z0-9_-]{{{SHORTEST_TOKEN},}}$"}, _REFERENCE]}
+    ),
+]
+Properties = Annotated[
+    Mapping[str, str],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {
+                "anyOf": [
+                    {"type": ["string", "number", "boolean"]},
+                    {"type": "object", "description": "a dotted key; or { credential = … } or { file = … }"},
+                ]
+            },
+        }
+    ),
+]
+"""librdkafka's properties, which ``kafka.py`` flattens before the section is validated."""

@@ -1,4 +1,4 @@
-"""What sensors must not share: pins, converter inputs, bus addresses; and who is whose twin."""
+"""What sensors must not share: pins, converter inputs, bus addresses; and which are twins."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ def check_twins(source: Source, sensors: Fitted) -> None:
                 f" {sensor.interval_s:g}: beyond {BIN_S:g} s only equal intervals are compared",
             )
         elif twin.pair != sensor.name or positions[sensor.name] < positions[twin.name]:
-            # What both have in common is told once.
+            # What concerns both is reported once.
             _check_twin(source, path, sensor, twin)
 
 
 def check_needs(source: Source, sensors: Fitted, names: Collection[str]) -> None:
-    """A sensor that is to be told another's readings names one that measures them."""
+    """A sensor that is compensated by another's readings names one that measures them."""
     measured = {
         sensor.name: [channel.quantity for channel in driver_type(sensor.driver).channels_of(sensor.options)]
         for _, sensor in sensors
@@ -120,12 +120,12 @@ def check_wiring(source: Source, sensors: Fitted) -> None:
         claims = [
             claim for claim in driver_type(sensor.driver).claims(sensor.options) if claim.key != ("pin",)
         ]
-        told: set[tuple[str, ...]] = set()
+        reported: set[tuple[str, ...]] = set()
         for claim in claims:
             owners = taken.setdefault(claim.part, [])
             other = next((owner for owner in owners if claim.clashes(owner[0])), None)
-            if other is not None and claim.key not in told:
-                told.add(claim.key)
+            if other is not None and claim.key not in reported:
+                reported.add(claim.key)
                 source.error(
                     (*path, *claim.key), f"{claim.part} is {_owner(*other[1:])} already: each needs its own"
                 )

@@ -42,7 +42,7 @@ class StatusPage:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
         self._server: StatusServer | None = None
-        self._address = StatusConfig("", 0)
+        self._address = StatusConfig("")
         self.phone = PhoneDoor(answers)
 
     @property

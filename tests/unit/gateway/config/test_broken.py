@@ -330,3 +330,20 @@ def test_byte_order_mark_and_windows_line_ends_are_fine(tmp_path: Path) -> None:
     assert [(problem.line, problem.key) for problem in problems if problem.severity == "error"] == [
         (3, "gateway.latitud")
     ]
+
+
+def test_an_unknown_key_and_a_refused_value_hide_nothing_else_in_their_table(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(
+        '[gateway]\nid = "Mast"\nlatitud = 1\nelevation_m = 2100\n[[forward]]\nfilter = "a/+b"\n'
+        'payload = "number"\nquantity = "temprature"\nmin = 2\nmax = 1\nchanel = "x"\nchannel = "{1}"\n'
+    )
+    assert [(problem.line, problem.key) for problem in check(path)[1]] == [
+        (2, "gateway.id"),
+        (3, "gateway.latitud"),
+        (6, "forward[1].filter"),
+        (8, "forward[1].quantity"),
+        (10, "forward[1].max"),
+        (11, "forward[1].chanel"),
+        (12, "forward[1].channel"),
+    ]

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import pytest
 from annotated_types import Ge
 
+from drivers.ads1115 import AdcOptions
 from drivers.boards.registry import BOARDS
-from drivers.boards.replay import ReplayColumn
+from drivers.boards.replay import ReplayColumn, ReplayOptions
 from drivers.emulation.faults import Fault
 from drivers.option_docs import BcmPin, Meaning
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
-from gateway.config.keys import REQUIRED, keys_of
+from gateway.config.keys import REQUIRED, field_names, flat, keys_of, table_at
 from gateway.config.quality_rules import QualityOptions
 
 SECTIONS: list[type[Any]] = [
@@ -24,7 +25,7 @@ SECTIONS: list[type[Any]] = [
     model.UplinkConfig,
     model.OutboxConfig,
     model.ClockConfig,
-    model.StatusKeys,
+    model.StatusConfig,
     model.SensorCommon,
     model.ForwardConfig,
     model.ForwardReading,
@@ -63,3 +64,20 @@ def test_a_key_is_read_off_its_annotation() -> None:
     assert (height.default, height.required, height.meaning) == (None, False, Meaning("of it", "m"))
     assert own.meaning == Meaning("nearer")
     assert inner.meaning == pin.meaning is not None
+
+
+def test_a_flat_table_has_the_keys_of_several_dataclasses() -> None:
+    table = flat("table", _Example, ReplayColumn, only={"pin", "own", "scale"}, own="only this")
+    assert field_names(table) == ("pin", "own", "scale")
+    pin, own, scale = keys_of(table)
+    assert (pin.hint, pin.required, scale.default) == (keys_of(_Example)[0].hint, True, 1.0)
+    assert (own.default, table(pin=4).own) == ("only this", "only this")
+
+
+def test_the_dataclass_of_the_table_at_a_path() -> None:
+    options = driver_type("bp20").options
+    assert table_at(options, ()) is options
+    assert table_at(options, ("adc",)) is AdcOptions
+    assert table_at(ReplayOptions, ("columns", "cup")) is ReplayColumn
+    assert table_at(model.ForwardConfig, ("readings", 2, "drop_if")) is model.DropIf
+    assert table_at(model.SensorCommon, ("accuracy", "wind_speed")) is None

@@ -128,7 +128,7 @@ def test_a_file_that_may_not_be_read_says_whose_it_is(open_directory: Path) -> N
     path.write_text(GATEWAY)
     path.chmod(0o640)
     script = (
-        "import os, pathlib; from gateway.config import check, loading\n"
+        "import grp, os, pathlib, pwd; from gateway.config import check, loading\n"
         "os.setegid(65534); os.seteuid(65534)\n"
         f"print(check(pathlib.Path({str(path)!r}))[1][0].message)"
     )

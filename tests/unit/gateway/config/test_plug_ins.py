@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,17 @@ def test_its_keys_are_checked_like_a_built_in_drivers(packages: Packages, path: 
         'gateway.toml:7: sensor["shed"].levl: is not a known key of acme-thermometer (did you mean "level"?)',
         'gateway.toml:8: sensor["shed"].interval_s: must be at least 1 s for acme-thermometer, not 0.5',
     ]
+
+
+def test_its_options_may_check_themselves(packages: Packages, path: Path) -> None:
+    own = "    def __post_init__(self) -> None:\n        if self.level > 3: raise ValueError('is too high')\n"
+    found = re.search(r"^    level: .*\n", DRIVER, re.MULTILINE)
+    assert found is not None
+    packages.install("acme-drivers", "acme-thermometer = acme", acme=DRIVER.replace(found[0], found[0] + own))
+    path.write_text(MAST + "level = 4.5\n")
+    assert problems(path) == ['gateway.toml:3: sensor["shed"]: is too high']
+    path.write_text(MAST + "level = 2.5\n")
+    assert problems(path) == []
 
 
 def test_a_board_that_is_none_needs_an_emulation(packages: Packages, path: Path) -> None:

@@ -306,7 +306,7 @@ def test_opening_again_makes_a_new_token_and_ends_the_old_one(clock: ByHand) -> 
 
 def test_a_taken_port_is_passed_over(free_port: int) -> None:
     page = StatusPage(Answers(lambda: {"channels": {}}))
-    page.listen(StatusConfig("127.0.0.1", free_port))
+    page.listen(StatusConfig(f"127.0.0.1:{free_port}"))
     try:
         opened = page.phone.open("127.0.0.1", page.port, 1.0)
         assert opened.url != f"http://127.0.0.1:{free_port}/"
