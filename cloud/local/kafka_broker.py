@@ -14,19 +14,17 @@ import subprocess
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from cloud.errors import CloudError
 from cloud.local import class_archive
-from cloud.local.process import Child, free_port, last_lines, listening, wait_for
+from cloud.local.process import Child, free_port
+from cloud.local.server import LocalServer
 
 _JARS_VARIABLE: Final = "FIELDGATE_JARS"
-_KILL_TIMEOUT_S: Final = 2.0
-_STOP_TIMEOUT_S: Final = 15.0
 _FORMAT_TIMEOUT_S: Final = 60.0
 _ANSWER_TIMEOUT_S: Final = 2.0
 
@@ -87,12 +85,16 @@ def jar_directory(name: str) -> Path:
     return directory
 
 
-class LocalBroker:
-    """One broker process. ``start`` may be called again after ``stop`` or a crash: ports and data stay.
+class LocalBroker(LocalServer):
+    """One broker process; topics and their records stay across a restart.
 
-    Start it from a thread that lives as long as the broker should (see ``cloud.child``). ``java_options``
-    take the place of those that make Java start quicker.
+    ``java_options`` take the place of those that make Java start quicker.
     """
+
+    name = "Kafka"
+    error = BrokerError
+    start_timeout_s = 60.0
+    stop_timeout_s = 15.0
 
     def __init__(
         self,
@@ -103,49 +105,18 @@ class LocalBroker:
         heap_mb: int = 512,
         java_options: Sequence[str] | None = None,
     ) -> None:
-        self.directory = directory.absolute()
-        self.port = port or free_port()
+        super().__init__(directory, port, "kafka.log")
         self.controller_port = controller_port or free_port()
-        self.log = self.directory / "kafka.log"
         self._heap_mb = heap_mb
         self._java_options = java_options
-        self._child: Child | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """What clients connect to."""
         return f"127.0.0.1:{self.port}"
 
-    @property
-    def pid(self) -> int | None:
-        """The broker's process id, None before the first start."""
-        return None if self._child is None else self._child.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while the process runs or before the first start."""
-        return None if self._child is None else self._child.exit_code
-
-    def start(self, timeout_s: float = 60.0) -> None:
-        """Start and wait until the broker answers. Raises BrokerError, with the end of its log."""
-        self.launch()
-        wait_for(lambda: self.exit_code is not None or self.answers(), timeout_s)
-        if self.exit_code is not None or not self.answers():
-            why = (
-                f"ended with {self.exit_code}"
-                if self.exit_code is not None
-                else f"not up after {timeout_s:g} s"
-            )
-            self.stop()
-            raise BrokerError(f"Kafka {why}; the end of {self.log}:\n{last_lines(self.log)}")
-
-    def launch(self) -> None:
-        """Start the process, formatting new storage first, without waiting for it to answer."""
-        if self._child is not None and self._child.exit_code is None:
-            return
-        self.stop()
-        if listening(self.port):
-            raise BrokerError(f"something else listens on 127.0.0.1:{self.port} already")
+    def _spawn(self) -> Child:
+        """Start the process, formatting new storage first."""
         if shutil.which("java") is None:
             raise BrokerError("java is not installed: run `make setup`")
         jars = jar_directory("kafka")
@@ -156,38 +127,17 @@ class LocalBroker:
         heap = f"-Xmx{self._heap_mb}m"
         options = class_archive.using(jars) if self._java_options is None else self._java_options
         command = self._java(classpath, heap, "-XX:+UseSerialGC", *options, "kafka.Kafka", str(properties))
-        self._child = Child(command, self.log, parent_death_signal=signal.SIGKILL)
+        return Child(command, self.log, parent_death_signal=signal.SIGKILL)
 
     def answers(self) -> bool:
         """True when the broker gives its metadata to a client."""
-        if not listening(self.port):
+        if not super().answers():
             return False
         client = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         try:
             return bool(client.list_topics(timeout=_ANSWER_TIMEOUT_S).brokers)
         except KafkaException:
             return False
-
-    def stop(self, timeout_s: float = _STOP_TIMEOUT_S) -> None:
-        """SIGTERM, and SIGKILL past the timeout; safe to call twice."""
-        if self._child is not None:
-            self._child.stop(timeout_s)
-
-    def kill(self) -> None:
-        """SIGKILL, and wait until it is gone: then ``start`` starts a new one."""
-        if self._child is not None:
-            self._child.kill()
-            # Polled, not waited for: a second Ctrl-C calls this from a signal handler.
-            wait_for(lambda: self.exit_code is not None, _KILL_TIMEOUT_S, poll_s=0.005)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _configure(self) -> Path:
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -6,10 +6,10 @@ import os
 import shutil
 import signal
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
-from cloud.local.process import Child, free_port, last_lines, listening, wait_for
+from cloud.local.process import Child
+from cloud.local.server import LocalServer
 from gateway.commands.demo.errors import DemoError
 
 _CONFIGURATION: Final = """\
@@ -32,8 +32,6 @@ _AS_ROOT: Final = """\
 user root
 """
 
-_KILL_TIMEOUT_S: Final = 2.0
-
 
 class MosquittoError(DemoError):
     """The private Mosquitto can't be started; the message says what to do."""
@@ -48,51 +46,23 @@ def _program() -> str:
     return program
 
 
-class LocalMosquitto:
-    """One Mosquitto process; it remembers nothing across a restart, the port stays.
+class LocalMosquitto(LocalServer):
+    """One Mosquitto process; sessions and retained messages are gone after a restart.
 
     ``settings`` are further lines of its configuration file; the last of a key counts.
     """
 
-    host: Final = "127.0.0.1"
+    name = "Mosquitto"
+    error = MosquittoError
+    start_timeout_s = 10.0
+    stop_timeout_s = 5.0
+    poll_s = 0.01
 
     def __init__(self, directory: Path, *, port: int | None = None, settings: str = "") -> None:
-        self.directory = directory.absolute()
-        self.port = port or free_port()
+        super().__init__(directory, port, "mosquitto.log")
         self._settings = settings
-        self.log = self.directory / "mosquitto.log"
-        self._child: Child | None = None
 
-    @property
-    def pid(self) -> int | None:
-        """The process id, None before the first start."""
-        return None if self._child is None else self._child.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while the process runs or before the first start."""
-        return None if self._child is None else self._child.exit_code
-
-    def start(self, timeout_s: float = 10.0) -> None:
-        """Start and wait until it listens. Raises MosquittoError, with the end of its log."""
-        self.launch()
-        wait_for(lambda: self.exit_code is not None or self.answers(), timeout_s, poll_s=0.01)
-        if self.exit_code is not None or not self.answers():
-            why = (
-                f"ended with {self.exit_code}"
-                if self.exit_code is not None
-                else f"not up after {timeout_s:g} s"
-            )
-            self.stop()
-            raise MosquittoError(f"Mosquitto {why}; the end of {self.log}:\n{last_lines(self.log)}")
-
-    def launch(self) -> None:
-        """Start the process without waiting for it to listen."""
-        if self._child is not None and self._child.exit_code is None:
-            return
-        self.stop()
-        if self.answers():
-            raise MosquittoError(f"something else listens on {self.host}:{self.port} already")
+    def _spawn(self) -> Child:
         program = _program()
         self.directory.mkdir(parents=True, exist_ok=True)
         configuration = self.directory / "mosquitto.conf"
@@ -101,34 +71,4 @@ class LocalMosquitto:
                 port=self.port, user=_AS_ROOT if os.geteuid() == 0 else "", settings=self._settings
             )
         )
-        self._child = Child((program, "-c", str(configuration)), self.log, parent_death_signal=signal.SIGKILL)
-
-    def answers(self) -> bool:
-        """True when it accepts connections."""
-        return listening(self.port)
-
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """SIGTERM, and SIGKILL past the timeout; safe to call twice."""
-        if self._child is not None:
-            self._child.stop(timeout_s)
-
-    def restart(self, timeout_s: float = 10.0) -> None:
-        """Stop and start on the same port: sessions and retained messages are gone."""
-        self.stop()
-        self.start(timeout_s)
-
-    def kill(self) -> None:
-        """SIGKILL, and wait until it is gone: then nobody listens, and ``start`` starts a new one."""
-        if self._child is not None:
-            self._child.kill()
-            # Polled, not waited for: a second Ctrl-C calls this from a signal handler.
-            wait_for(lambda: self.exit_code is not None, _KILL_TIMEOUT_S, poll_s=0.005)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        return Child((program, "-c", str(configuration)), self.log, parent_death_signal=signal.SIGKILL)
