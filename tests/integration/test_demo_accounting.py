@@ -11,13 +11,13 @@ import pytest
 from deltalake import write_deltalake
 
 from buffer.sqlite_outbox import SqliteOutbox
+from cloud.wire.run_records import RunRecord
 from cloud.wire.schema import Reading, encode_reading
 from gateway.commands.demo.accounting import Lake, TableCounts, in_outbox, sampled
-from gateway.commands.demo.run_records import RunRecord
 from gateway.forwarding.record_codec import to_bytes
 from gateway.ports import Record
 
-RUN = RunRecord("r1", "stopped", {"a.x": 5, "b.y": 3}, 0, 0)
+RUN = RunRecord("mast", "r1", "stopped", {"a.x": 5, "b.y": 3}, 0, 0)
 ALL = [("mast", "a.x", "r1", seq) for seq in range(1, 6)] + [
     ("mast", "b.y", "r1", seq) for seq in range(1, 4)
 ]
@@ -132,8 +132,8 @@ def test_statistics_cover_what_is_synced(lake: Lake, root: Path) -> None:
 
 
 def test_a_killed_runs_record_is_behind_its_readings(lake: Lake, root: Path) -> None:
-    killed = RunRecord("r1", "running", {"a.x": 3}, 0, 0)
+    killed = RunRecord("mast", "r1", "running", {"a.x": 3}, 0, 0)
     write_readings(root, ALL)
     (further,) = lake.furthest([killed])
     assert further.last_seq == {"a.x": 5, "b.y": 3}
-    assert lake.furthest([RunRecord("r1", "stopped", {"a.x": 3}, 0, 0)])[0].last_seq == {"a.x": 3}
+    assert lake.furthest([RunRecord("mast", "r1", "stopped", {"a.x": 3}, 0, 0)])[0].last_seq == {"a.x": 3}

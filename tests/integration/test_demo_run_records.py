@@ -10,8 +10,9 @@ import pytest
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
+from cloud.wire.run_records import RunRecord
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.commands.demo.run_records import RunRecord, RunRecords
+from gateway.commands.demo.run_records import RunRecords
 from tests.support.servers import eventually
 
 TOPIC = "fieldgate/mast/run"
@@ -25,6 +26,8 @@ def record(run: str, seq: int, state: str = "running") -> bytes:
             "gateway": "mast",
             "run": run,
             "started": "2026-11-21T07:35:00.000Z",
+            "dropped": [{"reason": "X", "count": 1, "ranges": ["r0 cup.wind_speed 1-2"]}],
+            "unfinished": [{"run": "r0", "end": "reset", "lost_at_most_s": 2.0}],
             "state": state,
             "last_seq": {"cup.wind_speed": seq},
             "in_flight": 2,
@@ -66,8 +69,8 @@ def test_the_latest_of_each_run_is_kept(mosquitto: LocalMosquitto, gateway: Clie
             tell(gateway, nonsense)
         tell(gateway, record("r2", 3, "stopped"))
         expected = {
-            "r1": RunRecord("r1", "running", {"cup.wind_speed": 9}, 2, 1),
-            "r2": RunRecord("r2", "stopped", {"cup.wind_speed": 3}, 2, 1),
+            "r1": RunRecord.from_json(record("r1", 9)),
+            "r2": RunRecord.from_json(record("r2", 3, "stopped")),
         }
         eventually(records.all, until=lambda found: found == expected)
         assert records.current == expected["r2"]

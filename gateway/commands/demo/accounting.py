@@ -6,7 +6,6 @@ seq per channel names all of them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +16,14 @@ from deltalake import DeltaTable
 
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.lake.tables import LakeError, open_lake, table_locations
-from cloud.wire.schema import DEAD_LETTER_TOPIC, READING_TOPIC_PREFIX, InvalidReading, parse_reading
-from gateway.commands.demo.run_records import RunRecord
+from cloud.wire.run_records import RunRecord
+from cloud.wire.schema import (
+    DEAD_LETTER_TOPIC,
+    READING_TOPIC_PREFIX,
+    InvalidReading,
+    claimed_identity,
+    parse_reading,
+)
 from gateway.forwarding.record_codec import from_bytes
 
 Identity = tuple[str, str, int]
@@ -218,13 +223,5 @@ def _row(connection: duckdb.DuckDBPyConnection, query: str, *values: object) -> 
 
 
 def _identity(payload: bytes | None, gateway: str) -> Identity | None:
-    try:
-        fields: Mapping[str, Any] = json.loads(payload or b"")
-        channel, run, seq = fields["channel"], fields["run"], fields["seq"]
-        if fields["gateway"] != gateway:
-            return None
-        if isinstance(channel, str) and isinstance(run, str) and type(seq) is int:
-            return channel, run, seq
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    return None
+    claimed = claimed_identity(payload or b"")
+    return claimed[1:] if claimed is not None and claimed[0] == gateway else None

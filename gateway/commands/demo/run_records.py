@@ -6,48 +6,23 @@ runs of a demo that is resumed are known too.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
+import msgspec
 from paho.mqtt.client import Client, ConnectFlags, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from cloud.wire.fields import UNDECODABLE
+from cloud.wire.run_records import RunRecord
 from gateway.system.atomic_file import write_atomic
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """The last word of one run: the highest seq of each channel, and what was not in Kafka yet."""
-
-    run: str
-    state: str
-    last_seq: Mapping[str, int]
-    in_flight: int
-    outbox_records: int
-
-    @classmethod
-    def from_json(cls, payload: bytes | str) -> Self:
-        """The record in a message. Raises ValueError."""
-        try:
-            fields = json.loads(payload)
-            return cls(
-                run=str(fields["run"]),
-                state=str(fields["state"]),
-                last_seq={str(channel): int(seq) for channel, seq in fields["last_seq"].items()},
-                in_flight=int(fields["in_flight"]),
-                outbox_records=int(fields["outbox_records"]),
-            )
-        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise ValueError(f"not a run record: {type(error).__name__} {error}") from error
 
 
 class RunRecords:
@@ -106,11 +81,13 @@ class RunRecords:
 
 def _load(file: Path) -> dict[str, RunRecord]:
     try:
-        stored = json.loads(file.read_text())
+        return {record.run: record for record in msgspec.json.decode(file.read_bytes(), type=list[RunRecord])}
     except FileNotFoundError:
         return {}
-    return {fields["run"]: RunRecord(**fields) for fields in stored}
+    except UNDECODABLE as error:
+        log.warning("event=demo.runs_unreadable path=%s error=%s", file, error)
+        return {}
 
 
 def _store(file: Path, records: Mapping[str, RunRecord]) -> None:
-    write_atomic(file, json.dumps([asdict(record) for record in records.values()]))
+    write_atomic(file, msgspec.json.encode(list(records.values())).decode())
