@@ -21,6 +21,7 @@ from gateway.forwarding.skipped_rows import SkippedRows
 from gateway.forwarding.spill import Batches
 from gateway.mqtt.intake import Intake
 from gateway.ports import Record, Sink, Undelivered
+from gateway.system.backoff import Backoff
 
 REPLAYED: Final = ("replayed", b"1")
 _RETRY_S: Final = 0.25
@@ -80,7 +81,7 @@ class Backlog:
         self._outcomes_told = False
         self._not_before_s = float("-inf")
         self._freed = 0
-        self._remove_pause_s = REMOVE_AGAIN_S
+        self._remove_backoff = Backoff(REMOVE_AGAIN_S, _LONGEST_REMOVE_PAUSE_S)
         self._remove_again_s = float("-inf")
         self.drained = 0
         self.dead_letters = 0
@@ -210,9 +211,8 @@ class Backlog:
     def not_removed(self, rows: tuple[int, ...], now_s: float) -> float:
         """The disk refused to forget rows; how long until it is asked again, longer each time."""
         if now_s > self._remove_again_s + _LONGEST_REMOVE_PAUSE_S:
-            self._remove_pause_s = REMOVE_AGAIN_S
-        pause_s = self._remove_pause_s
-        self._remove_pause_s = min(2 * pause_s, _LONGEST_REMOVE_PAUSE_S)
+            self._remove_backoff.reset()
+        pause_s = self._remove_backoff.next()
         self._remove_again_s = now_s + pause_s
         self._drain.not_removed(rows, self._remove_again_s)
         return pause_s

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.forwarding.ledger import Entry
+from gateway.system.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ _LONGEST_PAUSE_S: Final = 60.0
 
 @dataclass(slots=True)
 class _Parked:
-    pause_s: float
+    backoff: Backoff
     again_s: float
     probing: bool = False
 
@@ -64,8 +65,9 @@ class TopicBackoff:
         if known is not None and not known.probing:
             # It was under way already when the first one failed: that says nothing new.
             return
-        pause_s = _FIRST_PAUSE_S if known is None else min(2 * known.pause_s, _LONGEST_PAUSE_S)
-        self._parked[topic] = _Parked(pause_s, now_s + pause_s)
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S) if known is None else known.backoff
+        pause_s = backoff.next()
+        self._parked[topic] = _Parked(backoff, now_s + pause_s)
         level = logging.WARNING if known is None else logging.DEBUG
         log.log(level, "event=topic.parked topic=%s again_in_s=%g error=%s", topic, pause_s, problem)
 

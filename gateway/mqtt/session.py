@@ -22,6 +22,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from gateway.mqtt.broker_drops import TOPIC as DROPS_TOPIC
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.ports import Ack
+from gateway.system.backoff import Backoff
 from gateway.system.watchdog import Shown
 
 log = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class MqttSession:
         self._stopping = threading.Event()
         self._may_connect = threading.Event()
         self._may_connect.set()
-        self._retry_s = _FIRST_RETRY_S
+        self._backoff = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S)
         self._tries = 0
         self._greeting: tuple[str, bytes] | None = None
         self._greeting_lock = threading.Lock()
@@ -236,16 +237,15 @@ class MqttSession:
             except (OSError, UnicodeError) as error:
                 self._short_lived = 0
                 # UnicodeError: a host name that the resolver's encoding refuses.
-                level = logging.WARNING if self._retry_s == _FIRST_RETRY_S else logging.DEBUG
+                level = logging.WARNING if self._backoff.delay_s == _FIRST_RETRY_S else logging.DEBUG
                 log.log(level, "event=mqtt.unreachable address=%s:%d error=%s", host, port, error)
             self.ready.clear()
             self._connected = False
             if time.monotonic() - self._connected_at_s > _PROVEN_S:
                 # A short-lived connection is no reason to hurry: two daemons with one id would throw each
                 # other out many times a second.
-                self._retry_s = _FIRST_RETRY_S
-            self._stopping.wait(self._retry_s)
-            self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
+                self._backoff.reset()
+            self._stopping.wait(self._backoff.next())
 
     def _on_connect(
         self,
@@ -331,7 +331,7 @@ class MqttSession:
         self._connected = False
         if reason.value == _SESSION_TAKEN_OVER:
             log.error("event=mqtt.session_taken_over remedy=is_a_second_daemon_running_with_this_gateway_id")
-            self._retry_s = _LONGEST_RETRY_S
+            self._backoff.delay_s = _LONGEST_RETRY_S
         elif not self._stopping.is_set():
             log.warning("event=mqtt.disconnected reason=%s", reason)
             if reason.is_failure:
@@ -344,7 +344,7 @@ class MqttSession:
         if time.monotonic() - self._connected_at_s > _SHORT_S:
             self._short_lived = 0
         if self._short_lived >= _SUSPICIOUS:
-            self._retry_s = _LONGEST_RETRY_S
+            self._backoff.delay_s = _LONGEST_RETRY_S
         if self._short_lived == _SUSPICIOUS:
             log.error(
                 "event=mqtt.session_taken_over certain=no connections=%d"

@@ -22,6 +22,7 @@ from gateway.config import QualityRules, SensorConfig
 from gateway.ports import Clock
 from gateway.sampling.call_timeout import Call
 from gateway.sampling.sampler import Sampler
+from gateway.system.backoff import Backoff
 from gateway.system.watchdog import Shown
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class _Supervised:
         self._clock = clock
         self._thread: threading.Thread | None = None
         self._failed = False
-        self._pause_s = _FIRST_PAUSE_S
+        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._again_s = 0.0
         self._lock = threading.Lock()
         self._handover: _Handover | None = None
@@ -174,9 +175,9 @@ class _Supervised:
         try:
             self.sampler.run()
         except Exception:
-            log.exception("event=sampler.died sensor=%s again_in_s=%g", self.name, self._pause_s)
-            self._again_s = time.monotonic() + self._pause_s
-            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            pause_s = self._backoff.next()
+            log.exception("event=sampler.died sensor=%s again_in_s=%g", self.name, pause_s)
+            self._again_s = time.monotonic() + pause_s
             self._failed = True
         finally:
             with self._lock:
