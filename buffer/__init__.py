@@ -2,7 +2,6 @@
 
     tiered_outbox   what the gateway uses: on the disk, and in memory while that can't be used
     sqlite_outbox   the outbox on the disk: its lock, opening, what to do about damage
-    memory_outbox   one without a disk, for tests
     reader          an outbox that another program may be using, read only
     disk_blocks     the blocks in the file: storing, dropping, reading, removing
     memory_blocks   blocks in memory

@@ -136,9 +136,11 @@ class OutboxReader:
         for block in self.blocks():
             yield from self.records_of(block)
 
-    def blocks(self) -> Iterator[Block]:
-        """The blocks with sound heads, oldest first. Raises OutboxCorrupt where they are out of order."""
-        after = 0
+    def blocks(self, after: int = 0) -> Iterator[Block]:
+        """The blocks with sound heads that begin after a record, oldest first.
+
+        Raises OutboxCorrupt where they are out of order.
+        """
         while taken := self._snapshot(after):
             for block in taken:
                 if block.first <= after:

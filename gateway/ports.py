@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 from buffer.drops import InMemory
 from drivers.interface import Clock, Driver
 
-__all__ = ["Ack", "Clock", "Done", "Driver", "Outbox", "Record", "Sink", "Undelivered"]
+__all__ = [
+    "Ack",
+    "Broker",
+    "Clock",
+    "Done",
+    "Driver",
+    "Outbox",
+    "OwnTopics",
+    "Receiver",
+    "Record",
+    "Sink",
+    "Snapshot",
+    "Undelivered",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +108,10 @@ Done = Callable[[Undelivered | None], None]
 class Sink(Protocol):
     """Where records go. ``send`` never blocks; its outcome comes from a thread of the sink's own."""
 
+    @property
+    def delivery_timeout_s(self) -> float:
+        """After how long a record is given up, in seconds."""
+
     def send(self, record: Record, done: Done) -> bool:
         """Hand over a record; False when the sink's queue is full, and then ``done`` is not called."""
 
@@ -103,3 +120,73 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Give up what is open and end."""
+
+
+class Broker(Protocol):
+    """The local broker's session, as the forwarder uses it. Neither call blocks."""
+
+    def acknowledge(self, ack: Ack) -> None:
+        """Send a PUBACK."""
+
+    def resume(self) -> None:
+        """Take messages again, after memory was full."""
+
+
+class Receiver(Protocol):
+    """Where the broker's messages go. The session's network thread calls; it must not block."""
+
+    def arrived(self, topic: str, payload: bytes, ack: Ack | None, *, retained: bool, repeated: bool) -> bool:
+        """Take a message; True where the broker must keep the next ones until ``Broker.resume``.
+
+        ``ack`` is the PUBACK it needs, None at QoS 0. ``retained`` where the broker kept it for new
+        subscribers, ``repeated`` where it is sent again.
+        """
+
+    def session_lost(self) -> None:
+        """The broker has forgotten the session: its message ids begin again."""
+
+
+class OwnTopics(Protocol):
+    """Topics whose retained messages are wanted at every connect: an earlier run's last ones."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics."""
+
+    def arrived(self, topic: str, payload: bytes) -> bool:
+        """Take a message; True where the session's greeting is to be published again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The gateway at one turn of the main loop, taken by its thread; times are monotonic seconds."""
+
+    at_s: float
+    ended: bool
+    """Whether every sampler has come to its end."""
+    synced: bool
+    """Whether the readings' clock is right."""
+    uplink: str
+    """The forwarder's word: healthy, draining, spilling, metered."""
+    reachable_s: float
+    """How long Kafka has answered, by its delivery reports."""
+    outbox_problem: str | None
+    """Why the outbox keeps records in memory; None while they go to its disk."""
+    mqtt_connected: bool
+    """Whether the session is connected and subscribed."""
+    stuck: tuple[str, ...]
+    """The parts that the watchdog finds stuck."""
+    descriptions: Mapping[str, Mapping[str, str | float | bool]]
+    """By sensor: serial number, self-calibration and the like, as the sensor gave them at its start."""
+    counts: Mapping[str, Any]
+    """What changes in the record of a run."""
+
+    @property
+    def state(self) -> Literal["running", "ended"]:
+        """The run's, as its record has it."""
+        return "ended" if self.ended else "running"
+
+    @property
+    def stores(self) -> bool:
+        """Whether what is announced becomes durable: the disk works, and no part is stuck."""
+        return self.outbox_problem is None and not self.stuck

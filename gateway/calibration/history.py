@@ -31,7 +31,7 @@ from cloud.wire.schema import VERSION
 from drivers.registry import driver_type
 from gateway.calibration.record import configured
 from gateway.config import Config
-from gateway.ports import Clock, Record
+from gateway.ports import Clock, Record, Snapshot
 from gateway.system.atomic_file import write_atomic
 
 log = logging.getLogger(__name__)
@@ -174,10 +174,10 @@ class CalibrationHistory:
         for record in changed:
             self._announce(kafka_record(record))
 
-    def check(self, said: Mapping[str, Mapping[str, Any]]) -> None:
-        """Every now and then: what sensors, by name, said of themselves; what waited for clock or disk."""
+    def tick(self, snapshot: Snapshot) -> None:
+        """Take what sensors said of themselves, and what waited for clock or disk."""
         for record in self.records:
-            told = said.get(record.sensor)
+            told = snapshot.descriptions.get(record.sensor)
             if told and record.in_force and (latest := _settings(told)) != record.said:
                 self._put(replace(record, said=latest))
                 _compare_serials(record, latest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gateway.commands.arguments import add_config, add_overrides, positive
-from gateway.daemon import daemon
+from gateway.daemon.run import run as run_daemon
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,4 +19,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the daemon until it is stopped; its exit code."""
-    return daemon.run(arguments.config, dict(arguments.overrides), arguments.seconds)
+    return run_daemon(arguments.config, dict(arguments.overrides), arguments.seconds)

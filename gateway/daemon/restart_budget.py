@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 EXIT_CODE: Final = 75
 """EX_TEMPFAIL of sysexits.h: nothing is lost, start me again."""
 
+HUNG_DRIVERS: Final = "HUNG_DRIVERS"
+"""Why a run stopped itself; a run record and an event say so."""
+
 _HOUR_NS: Final = 3600 * 10**9
 _LONGEST_H: Final = 24
 

@@ -1,179 +1,139 @@
-"""What the daemon says of itself when it is asked: its status, the counts of its run's record, a line."""
+"""What the daemon reports of itself: to its parts each turn, in its run's record, as JSON, in one line."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Collection
 from typing import Any, Final
 
 from cloud.wire.schema import SYNCED, UNSYNCED, format_time
-from gateway.clock.hold import ClockHold
-from gateway.clock.sync import ClockSync
-from gateway.daemon.reload import Reloading, Running
-from gateway.daemon.restart_budget import RestartBudget
-from gateway.forwarding.forecast import Forecast
-from gateway.mqtt.broker_drops import BrokerDrops
-from gateway.ports import Clock
-from gateway.reporting.run_ledger import RunLedger
+from gateway.daemon.gateway import Gateway
+from gateway.ports import Snapshot
 from gateway.system.host import vitals
 from gateway.system.times import duration_text
-from gateway.system.watchdog import Watchdog
 
 _MOST_NAMED: Final = 3
 
 
-class Life:
-    """How far a run is. The main thread writes, but for ``stop``, which ends it; any thread may read.
-
-    ``stop_reason`` is why it ended itself, None where it was told to. Times are monotonic, in seconds.
-    """
-
-    def __init__(self) -> None:
-        self.stop = threading.Event()
-        self.stop_reason: str | None = None
-        self.started_s = self.turned_s = time.monotonic()
-        self.turns = 0
-
-    def turn(self) -> float:
-        """The main loop has come round; when."""
-        self.turned_s = time.monotonic()
-        self.turns += 1
-        return self.turned_s
+def take_snapshot(gateway: Gateway) -> Snapshot:
+    """As the parts are now. The main thread calls."""
+    return Snapshot(
+        at_s=time.monotonic(),
+        ended=gateway.samplers.ended,
+        synced=gateway.clock.synced,
+        uplink=gateway.forwarder.uplink,
+        reachable_s=gateway.forwarder.reachable_s,
+        outbox_problem=gateway.forwarder.outbox_in_memory.problem,
+        mqtt_connected=gateway.session.ready.is_set(),
+        stuck=gateway.watchdog.stuck,
+        descriptions=gateway.samplers.descriptions,
+        counts=run_counts(gateway),
+    )
 
 
-class DaemonStatus:
-    """Reads a daemon's parts and changes none. Any thread may ask."""
-
-    def __init__(
-        self,
-        run: str,
-        life: Life,
-        running: Running,
-        reloading: Reloading,
-        clock: Clock,
-        timekeeper: ClockSync,
-        holdback: ClockHold,
-        runs: RunLedger,
-        broker_drops: BrokerDrops,
-        hang_restarts: RestartBudget,
-        watchdog: Watchdog,
-    ) -> None:
-        self._run = run
-        self._life = life
-        self._running = running
-        self._reloading = reloading
-        self._clock = clock
-        self._timekeeper = timekeeper
-        self._holdback = holdback
-        self._runs = runs
-        self._broker_drops = broker_drops
-        self._hang_restarts = hang_restarts
-        self._watchdog = watchdog
-        self._forecast = Forecast()
-
-    def counts(self) -> dict[str, Any]:
-        """What changes in a run's record."""
-        running = self._running
-        return {
-            "last_seq": running.mast.sequences.snapshot(),
-            "last_raw_seq": running.intake.last_raw_seq,
-            "ignored": running.intake.ignored,
-            "broker_dropped": self._broker_drops.count,
-            "broker_counter": self._broker_drops.counter,
-            "in_flight": running.forwarder.in_flight,
-            "outbox_records": running.forwarder.outbox_records,
-            "outbox_memory_records": running.forwarder.outbox_in_memory.records,
-            "clock": SYNCED if self._clock.synced else UNSYNCED,
-            "held": running.forwarder.held_rows,
-            "repaired": self._holdback.repaired,
-            "unsynced": self._holdback.unsynced,
-            "samplers_abandoned": running.supervisor.abandoned,
-            **({"stop_reason": self._life.stop_reason} if self._life.stop_reason else {}),
-        }
-
-    def status(self) -> dict[str, Any]:
-        """Everything, as ``/api/status`` tells it."""
-        running, config = self._running, self._reloading.config
-        stopping = self._life.stop.is_set()
-        forwarder, counters = running.forwarder, running.forwarder.counters
-        now_s, confirmed_ago_s = time.monotonic(), forwarder.confirmed_ago_s
-        return {
-            "gateway": config.gateway.id,
-            "run": self._run,
-            "state": "stopping" if stopping else "ended" if running.supervisor.ended else "sampling",
-            "now": format_time(self._clock.now_ns() // 1000),
-            "clock_given": self._timekeeper.given,
-            "clock_may_be_given": running.board.clock is None and self._timekeeper.may_be_given,
-            "own_time": running.board.clock is not None,
-            "uplink": forwarder.uplink,
-            "clock": SYNCED if self._clock.synced else UNSYNCED,
-            "held": forwarder.held_rows,
-            "repaired": self._holdback.repaired,
-            "unsynced": self._holdback.unsynced,
-            "config": self._reloading.state,
-            "mqtt_connected": running.link.ready.is_set(),
-            "sampled": sum(running.mast.sequences.snapshot().values()),
-            "received": counters.received,
-            "in_flight": forwarder.in_flight,
-            "confirmed": counters.confirmed,
-            "spilled": counters.stored,
-            "drained": forwarder.drained,
-            "dead_letters": counters.dead_letters,
-            "ignored": running.intake.ignored,
-            "broker_dropped": self._broker_drops.count,
-            "late_echoes": counters.late_echoes,
-            "sampler_restarts": running.supervisor.restarts,
-            "samplers_abandoned": running.supervisor.abandoned,
-            "troubles": running.supervisor.troubles,
-            "sensors_hung": running.supervisor.hung,
-            "hang_restart_wait_s": round(self._hang_restarts.wait_s()),
-            "sensor_retries": dict(running.mast.retries),
-            "parked_topics": forwarder.parked_topics,
-            "outbox_records": forwarder.outbox_records,
-            "outbox_bytes": forwarder.outbox_bytes,
-            "outbox_max_bytes": config.outbox.max_bytes,
-            "outbox_days_left": self._forecast.days_left(
-                config, forwarder.outbox_bytes, forwarder.outbox_records
-            ),
-            "dropped": self._runs.drop_counts(),
-            "outbox_memory_records": forwarder.outbox_in_memory.records,
-            "outbox_memory_bytes": forwarder.outbox_in_memory.size_bytes,
-            "outbox_problem": forwarder.outbox_in_memory.problem,
-            "kafka_confirmed_ago_s": None if confirmed_ago_s is None else round(confirmed_ago_s, 1),
-            "uptime_s": round(now_s - self._life.started_s),
-            "main_loop_ago_s": round(now_s - self._life.turned_s, 1),
-            "forwarder_stuck": any(part.startswith("forward") for part in self._watchdog.stuck),
-            "stuck": list(self._watchdog.stuck),
-            "machine": vitals(config.outbox.path).fields(),
-            "spinnable": sorted(running.supervisor.pulses()),
-            "channels": {
-                channel: {
-                    **last,
-                    "forwarded": counters.delivered[f"{config.gateway.id}/{channel}".encode()],
-                    "dropped": self._runs.dropped_of(channel),
-                }
-                for channel, last in running.last.snapshot().items()
-            },
-        }
-
-    def line(self) -> str:
-        """The line that ``systemctl status`` shows."""
-        running, forwarder = self._running, self._running.forwarder
-        return status_line(
-            channels=len(running.last.snapshot()),
-            silent=running.supervisor.troubles,
-            uplink=forwarder.uplink,
-            confirmed_ago_s=forwarder.confirmed_ago_s,
-            outbox_records=forwarder.outbox_records,
-            outbox_share=forwarder.outbox_bytes / self._reloading.config.outbox.max_bytes,
-            outbox_problem=forwarder.outbox_in_memory.problem,
-            synced=self._clock.synced,
-            mqtt_connected=running.link.ready.is_set(),
-        )
+def run_counts(gateway: Gateway) -> dict[str, Any]:
+    """What changes in a run's record."""
+    return {
+        "last_seq": gateway.context.sequences.snapshot(),
+        "last_raw_seq": gateway.intake.last_raw_seq,
+        "ignored": gateway.intake.ignored,
+        "broker_dropped": gateway.broker_drops.count,
+        "broker_counter": gateway.broker_drops.counter,
+        "in_flight": gateway.forwarder.in_flight,
+        "outbox_records": gateway.forwarder.outbox_records,
+        "outbox_memory_records": gateway.forwarder.outbox_in_memory.records,
+        "clock": SYNCED if gateway.clock.synced else UNSYNCED,
+        "held": gateway.forwarder.held_rows,
+        "repaired": gateway.hold.repaired,
+        "unsynced": gateway.hold.unsynced,
+        "samplers_abandoned": gateway.samplers.abandoned,
+        **({"stop_reason": gateway.life.stop_reason} if gateway.life.stop_reason else {}),
+    }
 
 
-def status_line(
+def status_of(gateway: Gateway) -> dict[str, Any]:
+    """Everything, as ``/api/status`` tells it."""
+    config = gateway.in_force.config
+    stopping = gateway.life.stop.is_set()
+    forwarder, counters = gateway.forwarder, gateway.forwarder.counters
+    now_s, confirmed_ago_s = time.monotonic(), forwarder.confirmed_ago_s
+    return {
+        "gateway": config.gateway.id,
+        "run": gateway.run,
+        "state": "stopping" if stopping else "ended" if gateway.samplers.ended else "sampling",
+        "now": format_time(gateway.clock.now_ns() // 1000),
+        "clock_given": gateway.sync.given,
+        "clock_may_be_given": gateway.board.clock is None and gateway.sync.may_be_given,
+        "own_time": gateway.board.clock is not None,
+        "uplink": forwarder.uplink,
+        "clock": SYNCED if gateway.clock.synced else UNSYNCED,
+        "held": forwarder.held_rows,
+        "repaired": gateway.hold.repaired,
+        "unsynced": gateway.hold.unsynced,
+        "config": gateway.in_force.state,
+        "mqtt_connected": gateway.session.ready.is_set(),
+        "sampled": sum(gateway.context.sequences.snapshot().values()),
+        "received": counters.received,
+        "in_flight": forwarder.in_flight,
+        "confirmed": counters.confirmed,
+        "spilled": counters.stored,
+        "drained": forwarder.drained,
+        "dead_letters": counters.dead_letters,
+        "ignored": gateway.intake.ignored,
+        "broker_dropped": gateway.broker_drops.count,
+        "late_echoes": counters.late_echoes,
+        "sampler_restarts": gateway.samplers.restarts,
+        "samplers_abandoned": gateway.samplers.abandoned,
+        "troubles": gateway.samplers.troubles,
+        "sensors_hung": gateway.samplers.hung,
+        "hang_restart_wait_s": round(gateway.restarts.wait_s()),
+        "sensor_retries": dict(gateway.context.retries),
+        "parked_topics": forwarder.parked_topics,
+        "outbox_records": forwarder.outbox_records,
+        "outbox_bytes": forwarder.outbox_bytes,
+        "outbox_max_bytes": config.outbox.max_bytes,
+        "outbox_days_left": gateway.forecast.days_left(
+            config, forwarder.outbox_bytes, forwarder.outbox_records
+        ),
+        "dropped": gateway.runs.drop_counts(),
+        "outbox_memory_records": forwarder.outbox_in_memory.records,
+        "outbox_memory_bytes": forwarder.outbox_in_memory.size_bytes,
+        "outbox_problem": forwarder.outbox_in_memory.problem,
+        "kafka_confirmed_ago_s": None if confirmed_ago_s is None else round(confirmed_ago_s, 1),
+        "uptime_s": round(now_s - gateway.life.started_s),
+        "main_loop_ago_s": round(now_s - gateway.life.turned_s, 1),
+        "forwarder_stuck": any(part.startswith("forward") for part in gateway.watchdog.stuck),
+        "stuck": list(gateway.watchdog.stuck),
+        "machine": vitals(config.outbox.path).fields(),
+        "spinnable": sorted(gateway.samplers.pulses()),
+        "channels": {
+            channel: {
+                **last,
+                "forwarded": counters.delivered[f"{config.gateway.id}/{channel}".encode()],
+                "dropped": gateway.runs.dropped_of(channel),
+            }
+            for channel, last in gateway.last.snapshot().items()
+        },
+    }
+
+
+def status_line(gateway: Gateway) -> str:
+    """The line that ``systemctl status`` shows."""
+    forwarder = gateway.forwarder
+    return line(
+        channels=len(gateway.last.snapshot()),
+        silent=gateway.samplers.troubles,
+        uplink=forwarder.uplink,
+        confirmed_ago_s=forwarder.confirmed_ago_s,
+        outbox_records=forwarder.outbox_records,
+        outbox_share=forwarder.outbox_bytes / gateway.in_force.config.outbox.max_bytes,
+        outbox_problem=forwarder.outbox_in_memory.problem,
+        synced=gateway.clock.synced,
+        mqtt_connected=gateway.session.ready.is_set(),
+    )
+
+
+def line(
     *,
     channels: int,
     silent: Collection[str],

@@ -14,21 +14,31 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Final, Literal
 
 from buffer.drops import InMemory, OnDrop, ignore
 from gateway.clock.hold import ClockHold, Verdict
 from gateway.forwarding.backlog import REMOVE_AGAIN_S, Backlog, OutcomesWait
 from gateway.forwarding.compacted_topics import CompactedTopics
-from gateway.forwarding.events import Announced, Arrived, Changed, Event, Outcome, Sampled, SessionLost, Stop
 from gateway.forwarding.heartbeat import ForwarderHeartbeat
+from gateway.forwarding.inbox import (
+    Announced,
+    Arrived,
+    Changed,
+    Event,
+    Inbox,
+    Outcome,
+    Sampled,
+    SessionLost,
+    Stop,
+    TakeNoMore,
+    bound_ledger,
+)
 from gateway.forwarding.kafka_health import KafkaHealth, TopicBackoff
 from gateway.forwarding.ledger import Counters, Ledger, Settled
 from gateway.forwarding.live import LiveSender
-from gateway.forwarding.memory_limit import MemoryBounds
 from gateway.forwarding.outbox_writer import (
-    Answer,
     Durable,
     Fetched,
     Kept,
@@ -41,7 +51,7 @@ from gateway.forwarding.outbox_writer import (
 from gateway.forwarding.reception import Reception
 from gateway.forwarding.spill import Batches, Pace, SpillTimer
 from gateway.mqtt.intake import Intake
-from gateway.ports import Ack, Record, Sink
+from gateway.ports import Broker, Record, Sink
 from gateway.system.watchdog import Shown
 
 log = logging.getLogger(__name__)
@@ -56,50 +66,40 @@ Uplink = Literal["healthy", "spilling", "draining", "metered"]
 
 
 class Forwarder:
-    """The thread that owns the ledger. ``acknowledge`` sends a PUBACK and must not block.
-
-    ``hold`` is told when memory is full and the broker must keep its messages, and when it may send again.
+    """The thread that owns the ledger.
 
     New messages go through ``live``, the outbox through ``backlog``: a long backlog delays nothing new.
-    ``batch_s`` makes it metered: seconds between two batches. What ``holdback`` holds goes no
-    further than the outbox until it is judged. ``on_drop`` is told, in the thread, what had to be given up.
-    ``longest_delivery_s`` is after how long a sink gives up a record.
+    ``broker`` is sent PUBACKs, and resumed when memory has room again. What ``holdback`` holds goes no
+    further than the outbox until it is judged. ``on_drop`` takes, in the thread, what had to be given up.
     """
 
     def __init__(
         self,
+        inbox: Inbox,
         intake: Intake,
         live: Sink,
         backlog: Sink,
-        writer: Callable[[Callable[[Answer], None]], OutboxWriter],
-        acknowledge: Callable[[Ack], None],
-        commit_interval_s: float,
-        monotonic: Callable[[], float] = time.monotonic,
-        hold: Callable[[bool], None] = lambda holding: None,
-        batch_s: float | None = None,
+        writer: OutboxWriter,
+        broker: Broker,
+        pace: Pace,
         holdback: ClockHold | None = None,
         on_drop: OnDrop = ignore,
-        longest_delivery_s: Callable[[], float] = lambda: 120.0,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._acknowledge = acknowledge
+        self.inbox = inbox
+        self._broker = broker
         self._monotonic = monotonic
-        self._events: SimpleQueue[Event] = SimpleQueue()
         self._ledger = Ledger()
         self._parking = TopicBackoff()
         self._watch = KafkaHealth(self._parking)
         self._revisions = CompactedTopics(intake.run)
-        self._memory = MemoryBounds(self._ledger, hold, on_drop)
+        self._on_drop = on_drop
         self.counters = Counters()
-        self._reception = Reception(intake, self._ledger, acknowledge, self.counters)
-        self._writer = writer(self._events.put)
+        self._reception = Reception(intake, self._ledger, broker, self.counters)
+        self._writer = writer
         self._holdback = holdback or ClockHold()
         self._overdue = SpillTimer(
-            Pace(commit_interval_s, batch_s),
-            self._ledger,
-            self._writer,
-            self._watch,
-            self._parking,
-            self._holdback,
+            pace, self._ledger, self._writer, self._watch, self._parking, self._holdback
         )
         self._backlog = Backlog(
             intake,
@@ -107,15 +107,15 @@ class Forwarder:
             self._writer,
             self._ledger,
             self._parking,
-            self._events.put,
-            Batches(batch_s),
+            inbox.put,
+            Batches(pace.batch_s),
             self._holdback,
             self._revisions,
         )
         self._delivery = LiveSender(
             intake,
             live,
-            self._events.put,
+            inbox.put,
             self._ledger,
             self._watch,
             self._parking,
@@ -127,6 +127,7 @@ class Forwarder:
             self.counters,
             monotonic,
         )
+        self._taking = True
         self._stopping_until_s: float | None = None
         self._ended = False
         self._progress = ForwarderHeartbeat(
@@ -134,63 +135,37 @@ class Forwarder:
             self._backlog,
             self._writer,
             self.counters,
-            lambda: self._overdue.pace.commit_interval_s,
-            lambda: (batch_s or 0.0) + longest_delivery_s(),
+            self._overdue,
+            backlog,
         )
         self._thread = threading.Thread(target=self._run, name="forwarder", daemon=True)
-
-    # Called from any thread.
-
-    def sampled(self, record: Record) -> None:
-        """Enter one of our own readings, before it is published; never waits."""
-        self._events.put(Sampled(record))
-
-    def judged(self, verdict: Verdict) -> None:
-        """What waited for the clock may leave: with its time, or without."""
-        self._events.put(verdict)
-
-    def announce(self, record: Record) -> None:
-        """Enter what the gateway has to say of itself; it is as durable as a reading."""
-        self._events.put(Announced(record))
-
-    def arrived(
-        self, topic: str, payload: bytes, ack: Ack | None, *, retained: bool = False, repeated: bool = False
-    ) -> None:
-        """Take a message that came from the broker.
-
-        ``retained`` where it was kept for new subscribers, ``repeated`` where it is sent again because the
-        connection broke before it was acknowledged.
-        """
-        self._memory.arrived(payload)
-        self._events.put(Arrived(topic, payload, ack, retained, repeated))
-
-    def session_lost(self) -> None:
-        """The broker has forgotten us: what it sends from now on is none of what it sent before."""
-        self._events.put(SessionLost())
-
-    def change(self, adopt: Callable[[], None], commit_interval_s: float) -> None:
-        """Adopt another config between two messages: those that have arrived are judged by the old one."""
-        self._events.put(Changed(adopt, commit_interval_s))
 
     def start(self) -> None:
         """Start the thread and the outbox writer's."""
         self._writer.start()
         self._thread.start()
 
-    def stop(self, grace_s: float, farewell: Callable[[], Record] | None = None) -> list[Record]:
+    def take_no_more(self) -> None:
+        """Accept no further message, from the return of this on; what has arrived before is entered."""
+        done = threading.Event()
+        self.inbox.put(TakeNoMore(done))
+        while self._thread.is_alive() and not done.wait(_LOOK_AGAIN_S):
+            pass
+
+    def stop(self, grace_s: float) -> list[Record]:
         """Store everything unconfirmed at once, give Kafka ``grace_s`` for what it holds, and end.
 
-        ``farewell`` makes the last record to announce, once no more messages are taken. What neither Kafka
-        nor the disk has taken by then is given back: it is lost, but for what the broker still keeps.
+        What neither Kafka nor the disk has taken by then is given back: it is lost, but for what the broker
+        still keeps.
         """
-        self._events.put(Stop(grace_s, farewell))
+        self.inbox.put(Stop(grace_s))
         self._thread.join()
         if not self._ended:
-            self._rescue(farewell if self._stopping_until_s is None else None)
+            self._rescue()
         self._writer.stop()
-        while not self._events.empty():
+        while not self.inbox.empty:
             # What came to the disk at the very end is stored, and its PUBACKs are due.
-            event = self._events.get()
+            event = self.inbox.take(0.0)
             if isinstance(event, Stored | Kept | Durable):
                 self._dispatch(event)
         return self._ledger.records()
@@ -258,16 +233,14 @@ class Forwarder:
         """Topics that take nothing for now; the operator's to mend."""
         return self._parking.topics
 
-    def _rescue(self, farewell: Callable[[], Record] | None) -> None:
+    def _rescue(self) -> None:
         """Have stored what a thread that died left, in the ledger and in its queue."""
-        while not self._events.empty():
-            event = self._events.get()
+        while not self.inbox.empty:
+            event = self.inbox.take(0.0)
             if isinstance(event, Sampled | Announced):
                 self._ledger.enter(event.record, self._monotonic(), own=isinstance(event, Sampled))
             elif isinstance(event, Stored | Kept | Durable):
                 self._dispatch(event)
-        if farewell is not None:
-            self._ledger.enter(farewell(), self._monotonic(), own=False)
         self._writer.store(self._ledger.take_for_storing(float("inf")))
 
     # The thread.
@@ -275,24 +248,26 @@ class Forwarder:
     def _run(self) -> None:
         while not self._finished():
             self._progress.turned()
+            self.inbox.ledger_bytes = self._ledger.open_bytes
             self._take_events()
             self._watch.judge(self._monotonic(), self._overdue.pace.verdict_s)
             self._overdue.store(self._monotonic(), stopping=self._stopping_until_s is not None)
-            self._settle(self._memory.bound_ledger())
+            self._settle(bound_ledger(self._ledger, self._on_drop))
             self._delivery.try_again()
             stopping, oldest = self._stopping_until_s is not None, self._writer.in_memory.oldest
             # What ends with this process goes to Kafka while there is time.
             unsaved_after = oldest - 1 if stopping and oldest is not None else None
             self._backlog.turn(self._monotonic(), fetch=not stopping, last_ones_after=unsaved_after)
-            self._memory.let_go()
+            if self.inbox.has_room_again():
+                self._broker.resume()
         self._ended = True
 
     def _take_events(self) -> None:
         """Wait for an event; take those behind it too, since looking around after each costs more than it."""
-        timeout_s: float | None = self._patience()
+        timeout_s = self._patience()
         try:
             for _ in range(_EVENTS_PER_TURN):
-                self._dispatch(self._events.get(timeout=timeout_s))
+                self._dispatch(self.inbox.take(timeout_s))
                 timeout_s = 0.0
         except Empty:
             return
@@ -306,10 +281,10 @@ class Forwarder:
                 self._revisions.entered(record)
                 self._delivery.send(self._ledger.enter(record, self._monotonic(), own=False))
             case Arrived():
-                self._memory.taken(event.payload)
-                live, stopping = not self._overdue.pace.metered, self._stopping_until_s is not None
-                for entry in self._reception.take(event, self._monotonic(), live=live, stopping=stopping):
+                live, now_s = not self._overdue.pace.metered, self._monotonic()
+                for entry in self._reception.take(event, now_s, live=live, stopping=not self._taking):
                     self._delivery.send(entry)
+                self.inbox.ledger_bytes = self._ledger.open_bytes
             case SessionLost():
                 self._reception.session_lost()
             case Outcome():
@@ -347,17 +322,19 @@ class Forwarder:
             case NotFetched(problem):
                 log.error("event=outbox.fetch_failed error=%s", problem)
                 self._backlog.not_fetched(self._monotonic())
-            case Changed(adopt, commit_interval_s):
-                adopt()
+            case Changed(apply, commit_interval_s):
+                apply()
                 self._overdue.change(commit_interval_s)
-            case Stop(grace_s, farewell):
+            case TakeNoMore(done):
+                self._taking = False
+                done.set()
+            case Stop(grace_s):
+                self._taking = False
                 self._stopping_until_s = self._monotonic() + grace_s
-                if farewell is not None:
-                    self._delivery.send(self._ledger.enter(farewell(), self._monotonic(), own=False))
 
     def _settle(self, settled: Settled) -> None:
         for ack in settled.acks:
-            self._acknowledge(ack)
+            self._broker.acknowledge(ack)
         self._backlog.remove(settled.rows)
 
     def _patience(self) -> float:

@@ -5,12 +5,14 @@ A bridge that is alive and no longer forwards is the worst failure of its kind: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Final
 
 from gateway.forwarding.backlog import Backlog
 from gateway.forwarding.ledger import Counters, Ledger
 from gateway.forwarding.outbox_writer import OutboxWriter
+from gateway.forwarding.spill import SpillTimer
+from gateway.ports import Sink
 from gateway.system.watchdog import Shown
 
 _TURN_PERIODS: Final = 0.25
@@ -20,8 +22,8 @@ _MOVE_PERIODS: Final = 1.0
 class ForwarderHeartbeat:
     """Marks that the forwarder's thread leaves each turn, for another thread to read.
 
-    ``commit_interval_s`` is how long a message may stay in the ledger; ``drain_s`` how long the backlog may
-    rest: until the next batch of a metered uplink, and until the sink gives a record up.
+    A message may stay in the ledger for a commit interval; the backlog may rest until the next batch of a
+    metered uplink, and until its sink gives a record up.
     """
 
     def __init__(
@@ -30,15 +32,15 @@ class ForwarderHeartbeat:
         backlog: Backlog,
         writer: OutboxWriter,
         counters: Counters,
-        commit_interval_s: Callable[[], float],
-        drain_s: Callable[[], float],
+        spill: SpillTimer,
+        sink: Sink,
     ) -> None:
         self._ledger = ledger
         self._backlog = backlog
         self._writer = writer
         self._counters = counters
-        self._commit_interval_s = commit_interval_s
-        self._drain_s = drain_s
+        self._spill = spill
+        self._sink = sink
         self._turns = 0
         self._refusals = 0
         self._oldest: Hashable | None = None
@@ -61,8 +63,10 @@ class ForwarderHeartbeat:
 
     def shown(self, thread: int | None) -> tuple[Shown, ...]:
         """For the watchdog, from any thread."""
+        pace = self._spill.pace
+        drain_s = (pace.batch_s or 0.0) + self._sink.delivery_timeout_s
         return (
             Shown("forwarder", self._turns, _TURN_PERIODS, thread=thread),
-            Shown("forwarding", self._oldest, _MOVE_PERIODS, self._commit_interval_s(), thread),
-            Shown("draining", self._moves, _MOVE_PERIODS, self._drain_s(), thread),
+            Shown("forwarding", self._oldest, _MOVE_PERIODS, pace.commit_interval_s, thread),
+            Shown("draining", self._moves, _MOVE_PERIODS, drain_s, thread),
         )

@@ -13,7 +13,7 @@ from typing import Final
 from gateway.clock.hold import ClockHold
 from gateway.forwarding.backlog import Backlog, RowOutcome
 from gateway.forwarding.compacted_topics import CompactedTopics
-from gateway.forwarding.events import Event, Outcome
+from gateway.forwarding.inbox import Event, Outcome
 from gateway.forwarding.kafka_health import KafkaHealth, TopicBackoff
 from gateway.forwarding.ledger import Counters, Entry, Ledger, Settled, Stage
 from gateway.forwarding.outbox_writer import OutboxWriter

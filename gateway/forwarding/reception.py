@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from gateway.forwarding.events import Arrived
+from gateway.forwarding.inbox import Arrived
 from gateway.forwarding.ledger import Counters, Entry, Ledger
 from gateway.mqtt.intake import Ignored, Intake, Refusal, Several
-from gateway.ports import Ack
+from gateway.ports import Ack, Broker
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +55,10 @@ class RedeliveryCache:
 class Reception:
     """Enters messages into the ledger, and acknowledges those that nobody has to wait for."""
 
-    def __init__(
-        self, intake: Intake, ledger: Ledger, acknowledge: Callable[[Ack], None], counters: Counters
-    ) -> None:
+    def __init__(self, intake: Intake, ledger: Ledger, broker: Broker, counters: Counters) -> None:
         self._intake = intake
         self._ledger = ledger
-        self._acknowledge = acknowledge
+        self._broker = broker
         self._counters = counters
         self._receipts = RedeliveryCache()
 
@@ -97,7 +95,7 @@ class Reception:
                 # An echo of a reading that is confirmed or stored already.
                 self._counters.late_echoes += 1
             if ack is not None:
-                self._acknowledge(ack)
+                self._broker.acknowledge(ack)
             return ()
         entries = []
         for part in accepted.parts if isinstance(accepted, Several) else (accepted,):
@@ -116,4 +114,4 @@ class Reception:
         for entry in still_open:
             self._ledger.owe(entry, ack)
         if not still_open:
-            self._acknowledge(ack)
+            self._broker.acknowledge(ack)

@@ -21,17 +21,18 @@ _STORE_ANYWAY: Final = 0.9
 _METERED_VERDICT_S: Final = 30.0
 
 
-def batch_s(config: Config) -> float | None:
-    """Seconds between two batches of a metered uplink; None for a live one."""
-    return config.uplink.batch_s if config.uplink.mode == "metered" else None
-
-
 @dataclass(frozen=True, slots=True)
 class Pace:
     """``batch_s`` is how often a metered uplink sends what is stored; None where readings go out live."""
 
     commit_interval_s: float
     batch_s: float | None = None
+
+    @classmethod
+    def of(cls, config: Config) -> Pace:
+        """The pace of a config."""
+        metered = config.uplink.mode == "metered"
+        return cls(config.outbox.commit_interval_s, config.uplink.batch_s if metered else None)
 
     @property
     def metered(self) -> bool:

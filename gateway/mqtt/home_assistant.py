@@ -16,7 +16,6 @@ import json
 import logging
 import math
 import re
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,7 @@ from typing import Any, Final
 from drivers.interface import Channel
 from drivers.registry import driver_type
 from gateway.config import Config, SensorConfig
+from gateway.ports import Snapshot
 from gateway.system.atomic_file import write_atomic
 
 log = logging.getLogger(__name__)
@@ -125,21 +125,16 @@ class Discovery:
     """Which messages stand on the broker, remembered beside the outbox: those of a channel that went go, too.
 
     Also of one that went while the daemon was stopped, or with the whole option. The file is written only
-    when the topics change. Owned by the main thread; ``keep`` publishes retained, now and at each connect,
-    ``connected`` says whether it can.
+    when the topics change. Owned by the main thread; ``keep`` publishes retained, now and at each connect.
     """
 
     def __init__(
         self,
         path: Path,
         keep: Callable[[Mapping[str, bytes]], None],
-        connected: Callable[[], bool],
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._keep = keep
-        self._connected = connected
-        self._monotonic = monotonic
         self._wanted: Mapping[str, bytes] = {}
         self._standing = self._read()
         self._since_s: float | None = None
@@ -152,16 +147,16 @@ class Discovery:
         self._since_s = None
         self._keep({**dict.fromkeys(self._standing, b""), **wanted})
 
-    def tend(self) -> None:
-        """Forget what has been removed; called each second or so."""
+    def tick(self, snapshot: Snapshot) -> None:
+        """Forget what has been removed."""
         if self._standing == set(self._wanted):
             return
-        if not self._connected():
+        if not snapshot.mqtt_connected:
             self._since_s = None
             return
         if self._since_s is None:
-            self._since_s = self._monotonic()
-        elif self._monotonic() - self._since_s >= _SETTLED_S:
+            self._since_s = snapshot.at_s
+        elif snapshot.at_s - self._since_s >= _SETTLED_S:
             self._remember(set(self._wanted))
             self._keep(self._wanted)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage, topic_matches_sub
@@ -19,9 +19,10 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from gateway.config.model import MqttConfig
 from gateway.mqtt.broker_drops import TOPIC as DROPS_TOPIC
 from gateway.mqtt.broker_drops import BrokerDrops
-from gateway.ports import Ack
+from gateway.ports import Ack, OwnTopics, Receiver
 from gateway.system.backoff import Backoff
 from gateway.system.watchdog import Shown
 
@@ -68,35 +69,29 @@ class _Turning(Client):
 class MqttSession:
     """One MQTT 5 session with manual acknowledgement; reconnects for ever.
 
-    ``own_topics`` are those whose retained values are wanted at every connect. ``arrived`` takes a message's
-    topic, payload, the PUBACK it needs (none at QoS 0), whether the broker had retained it, and whether it
-    is sent again. ``drops`` is told what the broker has dropped, where the broker tells that;
-    ``session_lost``, at a connect, that the broker doesn't know the session.
+    Messages go to ``receiver``, those of ``own`` topics to ``own``, called by the network thread. ``will``
+    (topic, payload) is what the broker publishes, retained, when this process can't. ``drops`` counts what
+    the broker has dropped, where it publishes that.
     """
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        config: MqttConfig,
         client_id: str,
         filters: Iterable[str],
-        own_topics: Iterable[str],
-        arrived: Callable[[str, bytes, Ack | None, bool, bool], None],
+        receiver: Receiver,
+        own: OwnTopics,
         will: tuple[str, bytes],
-        keepalive_s: int = 30,
         drops: BrokerDrops | None = None,
-        session_lost: Callable[[], None] = lambda: None,
-        login: tuple[str, str | None] | None = None,
     ) -> None:
-        self._address = (host, port, keepalive_s)
+        self._address = (config.host, config.port, config.keepalive_s)
         self._filters = tuple(filters)
         self._dropped: set[str] = set()
         self._subscribing = threading.Lock()
-        self._own_topics = tuple(own_topics)
+        self._own = own
         self._drops = drops
         self._drops_asked: int | None = None
-        self._arrived = arrived
-        self._session_lost = session_lost
+        self._receiver = receiver
         self._connection = 0
         # Messages in flight come right behind CONNACK: they may be acknowledged before we are subscribed.
         self._connected = False
@@ -119,8 +114,8 @@ class MqttSession:
             manual_ack=True,
         )
         client.connect_timeout = _CONNECT_TIMEOUT_S
-        if login is not None:
-            client.username_pw_set(*login)
+        if config.login is not None:
+            client.username_pw_set(*config.login)
         client.max_inflight_messages_set(_IN_FLIGHT)
         client.max_queued_messages_set(_QUEUED)
         client.will_set(will[0], will[1], qos=1, retain=True)
@@ -190,28 +185,26 @@ class MqttSession:
         """Whether the network thread runs."""
         return self._thread.is_alive()
 
-    def shown(self) -> Shown:
+    def shown(self) -> tuple[Shown, ...]:
         """For the watchdog: that the network thread comes round, connected or not."""
         turns = self._client.turns + self._tries
-        return Shown("mqtt", turns, _TURN_PERIODS, thread=self._thread.native_id)
+        return (Shown("mqtt", turns, _TURN_PERIODS, thread=self._thread.native_id),)
 
     def acknowledge(self, ack: Ack) -> None:
         """Send a PUBACK, unless its connection is gone."""
         if ack.connection == self._connection and self._connected:
             self._client.ack(ack.message_id, 1)
 
-    def hold(self, holding: bool) -> None:
-        """Stay away from the broker, which keeps QoS 1 messages for the session; or come back.
+    def hold(self) -> None:
+        """Stay away from the broker, which keeps QoS 1 messages for the session; doesn't wait."""
+        log.warning("event=mqtt.held reason=memory_full")
+        self._may_connect.clear()
+        self._client.disconnect()
 
-        Any thread may call this; it doesn't wait.
-        """
-        if holding:
-            log.warning("event=mqtt.held reason=memory_full")
-            self._may_connect.clear()
-            self._client.disconnect()
-        else:
-            log.warning("event=mqtt.resumed")
-            self._may_connect.set()
+    def resume(self) -> None:
+        """Connect again after ``hold``; doesn't wait."""
+        log.warning("event=mqtt.resumed")
+        self._may_connect.set()
 
     def stop(self, farewell: tuple[str, bytes] | None = None) -> None:
         """Publish a last retained message where there is one, disconnect and end."""
@@ -267,7 +260,7 @@ class MqttSession:
         if not flags.session_present:
             # The broker was restarted, which is no takeover.
             self._short_lived = 0
-            self._session_lost()
+            self._receiver.session_lost()
         # A retained value comes with a new subscription only, not at every reconnect. But the session
         # outlives a killed daemon, and what is on our own topics is what it left: that comes each time.
         always = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE)
@@ -276,7 +269,7 @@ class MqttSession:
             self._unsubscribe()
             client.subscribe(
                 [
-                    *((each, always) for each in self._own_topics),
+                    *((each, always) for each in self._own.names),
                     *((each, _once()) for each in self._filters),
                 ]
             )
@@ -357,5 +350,12 @@ class MqttSession:
             self._drops.told(bytes(message.payload))
             if self._drops_asked is not None:
                 return
+        topic, payload = message.topic, bytes(message.payload)
         ack = Ack(self._connection, message.mid) if message.qos else None
-        self._arrived(message.topic, bytes(message.payload), ack, message.retain, message.dup)
+        if topic in self._own.names:
+            if self._own.arrived(topic, payload):
+                self.greet_again()
+            if ack is not None:
+                self.acknowledge(ack)
+        elif self._receiver.arrived(topic, payload, ack, retained=message.retain, repeated=message.dup):
+            self.hold()

@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.ports import Record
+from gateway.ports import Record, Snapshot
 from gateway.system.atomic_file import make_directory, ownership_within, write_atomic
 from gateway.system.times import utc_text
 
@@ -63,8 +62,7 @@ def leave(outbox: Path, event: str, fields: Mapping[str, Any]) -> Path:
 class EventSpool:
     """Announces what was left. Owned by the main thread.
 
-    ``event`` makes the record of an event, ``announce`` takes it; ``durable`` says whether what was announced
-    a while ago can be believed to be safe: not while a disk fails or the forwarder is stuck.
+    ``event`` makes the record of an event, ``announce`` takes it.
     """
 
     def __init__(
@@ -72,29 +70,25 @@ class EventSpool:
         outbox: Path,
         event: Callable[..., Record],
         announce: Callable[[Record], None],
-        durable: Callable[[], bool],
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = notices_directory(outbox)
         self._event = event
         self._announce = announce
-        self._durable = durable
-        self._monotonic = monotonic
         self._told: dict[Path, float] = {}
         self._complained: set[Path] = set()
 
-    def check(self) -> None:
-        """Announce what is new, remove what is safe."""
+    def tick(self, snapshot: Snapshot) -> None:
+        """Announce what is new, remove what is safe: not while a disk fails or a part is stuck."""
         try:
             found = sorted(self._directory.glob("*.json"))
         except OSError as error:
             self._complain(self._directory, error)
             return
-        now_s = self._monotonic()
+        now_s = snapshot.at_s
         for path in found:
             if path not in self._told:
                 self._tell(path, now_s)
-        if self._told and self._durable():
+        if self._told and snapshot.stores:
             self._remove([path for path, told_s in self._told.items() if now_s >= told_s + _DURABLE_AFTER_S])
 
     def settle(self) -> None:

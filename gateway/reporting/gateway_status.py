@@ -22,7 +22,7 @@ from cloud.wire.status_records import (
     parse_status,
     status_key,
 )
-from gateway.ports import Record
+from gateway.ports import Record, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +30,9 @@ TELL_EVERY_S: Final = 10.0
 
 
 class GatewayStatus:
-    """The statuses of one run. The main thread tells; the broker's network thread asks about wills.
+    """The statuses of one run. The main thread makes them; the broker's network thread brings wills.
 
-    ``now_ns`` is this machine's time, nanoseconds since the epoch; ``synced`` tells whether the readings'
-    time is right, ``uplink`` how they leave, in the forwarder's word.
+    ``now_ns`` is this machine's time, nanoseconds since the epoch.
     """
 
     def __init__(
@@ -41,15 +40,11 @@ class GatewayStatus:
         gateway: str,
         run: str,
         now_ns: Callable[[], int],
-        synced: Callable[[], bool],
-        uplink: Callable[[], str],
         version: str | None,
     ) -> None:
         self._gateway = gateway
         self._run = run
         self._now_ns = now_ns
-        self._synced = synced
-        self._uplink = uplink
         self._version = version
         self._revision = 0
         self._told: tuple[str, str] | None = None
@@ -61,18 +56,18 @@ class GatewayStatus:
         """What the broker is to say when this run can't: written now, so it knows no time."""
         return encode_status(StatusRecord(self._gateway, OFFLINE, self._run, version=self._version))
 
-    def due(self, now_s: float) -> Record | None:
-        """What is to be told now (``now_s`` is monotonic): the first status, or one that changed."""
-        state = self._state()
-        if state == self._told or now_s < self._tell_at_s:
+    def due(self, snapshot: Snapshot) -> Record | None:
+        """The status to publish now: the first one, or one that changed."""
+        state = _clock_and_uplink(snapshot)
+        if state == self._told or snapshot.at_s < self._tell_at_s:
             return None
         self._told = state
-        self._tell_at_s = now_s + TELL_EVERY_S
+        self._tell_at_s = snapshot.at_s + TELL_EVERY_S
         return self._record(ONLINE, *state)
 
-    def farewell(self) -> Record:
+    def offline(self, snapshot: Snapshot) -> Record:
         """The last status of a run that ends itself."""
-        return self._record(OFFLINE, *self._state())
+        return self._record(OFFLINE, *_clock_and_uplink(snapshot))
 
     def left_by_another(self, payload: bytes) -> Record | None:
         """The last will of another run of this gateway, as it is; None for anything else on the topic.
@@ -92,9 +87,6 @@ class GatewayStatus:
         log.warning("event=status.will run=%s", status.run)
         return Record(STATUS_TOPIC, status_key(self._gateway), payload, ())
 
-    def _state(self) -> tuple[str, str]:
-        return SYNCED if self._synced() else UNSYNCED, self._uplink()
-
     def _record(self, state: str, clock: str, uplink: str) -> Record:
         self._revision += 1
         status = StatusRecord(
@@ -108,3 +100,7 @@ class GatewayStatus:
             revision=self._revision,
         )
         return Record(STATUS_TOPIC, status_key(self._gateway), encode_status(status), ())
+
+
+def _clock_and_uplink(snapshot: Snapshot) -> tuple[str, str]:
+    return SYNCED if snapshot.synced else UNSYNCED, snapshot.uplink

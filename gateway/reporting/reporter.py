@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from queue import SimpleQueue
-from typing import Final
+from typing import Any, Final
 
 from buffer.drops import NOT_STORED, Drop
 from gateway.clock.hold import ClockHold
 from gateway.clock.manual_time import ManualTime
 from gateway.clock.sync import ClockSync
-from gateway.forwarding.forwarder import Forwarder
+from gateway.forwarding.inbox import Inbox
 from gateway.forwarding.seq_summary import joined, summarise
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.session import MqttSession
 from gateway.mqtt.topics import Topics
-from gateway.ports import Record
+from gateway.ports import Record, Snapshot
 from gateway.reporting.gateway_status import GatewayStatus
-from gateway.reporting.run_ledger import ANNOUNCE_EVERY_S, RunLedger, State
+from gateway.reporting.run_ledger import ANNOUNCE_EVERY_S, RunLedger
 
 # In an outage each announcement is stored, too. At the outbox's cap one a second took the room of 19 % of the
 # readings (284,000 in 16 MiB, measured). The next run record, to the local broker too, has every drop.
@@ -45,138 +44,140 @@ class UnannouncedDrops:
 
 
 class Reporter:
-    """Owned by the main thread, but for ``left_by_another``. ``drops`` is filled by the outbox's threads."""
+    """Publishes what a run reports about itself. Owned by the main thread; ``drops`` come from others."""
 
     def __init__(
         self,
         runs: RunLedger,
         status: GatewayStatus,
         topics: Topics,
-        forwarder: Forwarder,
-        link: MqttSession,
+        inbox: Inbox,
+        session: MqttSession,
         drops: SimpleQueue[Drop],
         broker_drops: BrokerDrops,
     ) -> None:
         self._runs = runs
         self._status = status
         self._topics = topics
-        self._forwarder = forwarder
-        self._link = link
+        self._inbox = inbox
+        self._session = session
         self._drops = drops
         self._broker_drops = broker_drops
-        self._untold = UnannouncedDrops()
+        self._unannounced = UnannouncedDrops()
         self._disk_works = True
         self._record_at_s = float("-inf")
 
-    def begin_run(self) -> None:
+    def begin(self, snapshot: Snapshot) -> None:
         """The run's first record, to Kafka."""
-        self._record_at_s = time.monotonic() + ANNOUNCE_EVERY_S
-        self._forwarder.announce(self._runs.record("running"))
+        self._record_at_s = snapshot.at_s + ANNOUNCE_EVERY_S
+        self._inbox.announce(self._runs.record("running", snapshot.counts))
 
-    def tell_run(self, state: State, now_s: float) -> None:
-        """The run as it stands: to the local broker, and to Kafka once a minute (``now_s``: monotonic)."""
-        self._link.publish(self._topics.run, self._runs.payload(state), retain=True)
-        if now_s >= self._record_at_s and self._forwarder.uplink != "spilling":
-            # During an outage each would be stored, and the last of them tells everything.
-            self._record_at_s = now_s + ANNOUNCE_EVERY_S
-            self._forwarder.announce(self._runs.record(state))
+    def tick(self, snapshot: Snapshot) -> None:
+        """Report what has changed, and the run as it stands."""
+        self._report_disk(snapshot.outbox_problem)
+        self.report_status(snapshot)
+        self.report_drops(snapshot)
+        self._report_run(snapshot)
 
-    def tell_status(self) -> None:
+    def report_status(self, snapshot: Snapshot) -> None:
         """The gateway's status, where it has changed."""
-        status = self._status.due(time.monotonic())
+        status = self._status.due(snapshot)
         if status is not None:
-            self._link.greet(self._topics.status, status.value)
-            self._forwarder.announce(status)
+            self._session.greet(self._topics.status, status.value)
+            self._inbox.announce(status)
 
-    def tell_disk(self) -> None:
-        """That the outbox's disk fails, or works again."""
-        problem = self._forwarder.outbox_in_memory.problem
-        if (problem is None) != self._disk_works:
-            self._disk_works = problem is None
-            self._forwarder.announce(self._runs.disk(problem))
-
-    def tell_drops(self, *, at_once: bool = False) -> None:
-        """What the outbox and the local broker have dropped; not all the time while Kafka is away."""
-        found = self._waiting_drops()
+    def report_drops(self, snapshot: Snapshot, *, at_once: bool = False) -> None:
+        """What the outbox and the local broker have dropped; seldom while Kafka doesn't answer."""
+        found = self._new_drops()
         for drop in found:
             self._runs.note(drop)
-        self._untold.add(found)
-        stored = self._forwarder.uplink == "spilling"
-        drops = self._untold.due(time.monotonic(), stored=stored, at_once=at_once)
+        self._unannounced.add(found)
+        stored = snapshot.uplink == "spilling"
+        drops = self._unannounced.due(snapshot.at_s, stored=stored, at_once=at_once)
         for drop in drops:
-            self._forwarder.announce(self._runs.dropped(drop))
-        grown = self._broker_drops.due(time.monotonic(), at_once=at_once)
+            self._inbox.announce(self._runs.dropped(drop))
+        grown = self._broker_drops.due(snapshot.at_s, at_once=at_once)
         if grown is not None:
-            self._forwarder.announce(self._runs.broker_dropped(grown, self._broker_drops.count or 0))
+            self._inbox.announce(self._runs.broker_dropped(grown, self._broker_drops.count or 0))
         if drops:
-            self._forwarder.announce(self._runs.record("running"))
+            self._inbox.announce(self._runs.record("running", snapshot.counts))
 
-    def farewell(self) -> Record:
-        """The last status, on its way to Kafka; the local broker is told it when the link ends."""
-        farewell = self._status.farewell()
-        self._forwarder.announce(farewell)
-        return farewell
+    def report_offline(self, snapshot: Snapshot) -> Record:
+        """The last status, on its way to Kafka; the local broker gets it when the session ends."""
+        offline = self._status.offline(snapshot)
+        self._inbox.announce(offline)
+        return offline
+
+    def report_stopped(self, counts: Mapping[str, Any]) -> None:
+        """The run's last record, on its way to Kafka."""
+        self._inbox.announce(self._runs.record("stopped", counts))
 
     def note_lost(self, left: Iterable[Record]) -> int:
         """Note what neither Kafka nor the disk has taken at the very end; how many messages were lost so.
 
-        To the journal, and to the local broker with the run's last record: nobody else listens now.
+        It goes to the journal, and to the local broker with the run's last record: nothing else is open.
         """
         left = tuple(left)
         if left:
             self._drops.put(Drop(NOT_STORED, 0, 0, len(left), summarise(left)))
         lost = 0
-        for drop in self._waiting_drops():
+        for drop in self._new_drops():
             self._runs.note(drop)
             lost += (drop.count or 0) if drop.reason == NOT_STORED else 0
         return lost
 
-    def left_by_another(self, topic: str, payload: bytes) -> None:
-        """Pass on what another run has left on one of our own topics; the broker's network thread calls."""
-        if topic == self._topics.run:
-            self._broker_drops.left_by(payload)
-            last_word = self._runs.close_previous(payload)
-        else:
-            last_word = self._status.left_by_another(payload)
-            if last_word is not None:
-                self._link.greet_again()
-        if last_word is not None:
-            self._forwarder.announce(last_word)
+    def publish_stopped(self, counts: Mapping[str, Any]) -> None:
+        """The run's last record, retained on the local broker."""
+        self._session.publish(self._topics.run, self._runs.payload("stopped", counts), retain=True)
 
-    def _waiting_drops(self) -> list[Drop]:
+    def _report_disk(self, problem: str | None) -> None:
+        """That the outbox's disk fails, or works again."""
+        if (problem is None) != self._disk_works:
+            self._disk_works = problem is None
+            self._inbox.announce(self._runs.disk(problem))
+
+    def _report_run(self, snapshot: Snapshot) -> None:
+        """To the local broker each turn, to Kafka once a minute."""
+        self._session.publish(
+            self._topics.run, self._runs.payload(snapshot.state, snapshot.counts), retain=True
+        )
+        if snapshot.at_s >= self._record_at_s and snapshot.uplink != "spilling":
+            # During an outage each would be stored, and the last of them has everything.
+            self._record_at_s = snapshot.at_s + ANNOUNCE_EVERY_S
+            self._inbox.announce(self._runs.record(snapshot.state, snapshot.counts))
+
+    def _new_drops(self) -> list[Drop]:
         return list(joined(self._drops.get() for _ in range(self._drops.qsize())))
 
 
-class ClockVerdicts:
-    """From a phone's gift or the kernel's clock to the forwarder; what then leaves is announced."""
+class ClockUpdates:
+    """From the kernel's clock, or the time offered at the mast, to the forwarder; announces what then leaves.
+
+    Owned by the main thread.
+    """
 
     def __init__(
-        self,
-        gifts: ManualTime,
-        timekeeper: ClockSync,
-        holdback: ClockHold,
-        forwarder: Forwarder,
-        runs: RunLedger,
+        self, offers: ManualTime, sync: ClockSync, hold: ClockHold, inbox: Inbox, runs: RunLedger
     ) -> None:
-        self._gifts = gifts
-        self._timekeeper = timekeeper
-        self._holdback = holdback
-        self._forwarder = forwarder
+        self._offers = offers
+        self._sync = sync
+        self._hold = hold
+        self._inbox = inbox
         self._runs = runs
 
-    def check(self) -> None:
-        """Take what was given, look at the clock, and tell which readings have got their time."""
-        for gift in self._gifts.take():
+    def tick(self, snapshot: Snapshot) -> None:
+        """Take the times offered, check the clock, announce which readings have got their time."""
+        for offer in self._offers.take():
             try:
-                given = self._timekeeper.give(gift.offset_ms)
+                given = self._sync.give(offer.offset_ms)
             except ValueError as error:
-                gift.answer(str(error))
+                offer.answer(str(error))
                 continue
-            self._forwarder.judged(given)
-            self._forwarder.announce(self._runs.clock_given(given, gift.uncertain_ms))
-            gift.answer(None)
-        verdict = self._timekeeper.check(self._forwarder.reachable_s)
+            self._inbox.judged(given)
+            self._inbox.announce(self._runs.clock_given(given, offer.uncertain_ms))
+            offer.answer(None)
+        verdict = self._sync.check(snapshot.reachable_s)
         if verdict is not None:
-            self._forwarder.judged(verdict)
-        while not self._holdback.news.empty():
-            self._forwarder.announce(self._runs.released(self._holdback.news.get()))
+            self._inbox.judged(verdict)
+        while not self._hold.news.empty():
+            self._inbox.announce(self._runs.released(self._hold.news.get()))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 from buffer.drops import Drop
@@ -76,7 +76,7 @@ def _text(lost: Range, own: str) -> str:
 class RunLedger:
     """Makes the records of one run. Any thread may call it.
 
-    ``counts`` gives what changes: last_seq by channel, in_flight, outbox_records.
+    ``counts`` is what changes in a run's record: last_seq by channel, in_flight, outbox_records.
     """
 
     def __init__(
@@ -85,14 +85,12 @@ class RunLedger:
         run: str,
         boot: str,
         predecessors: Predecessors,
-        counts: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._gateway = gateway
         self._run = run
         self._boot = boot
         self._predecessors = predecessors
         self._started = now_text()
-        self._counts = counts
         self._dropped: dict[str, _Dropped] = {}
         self._revision = 0
         self._lock = threading.Lock()
@@ -180,7 +178,7 @@ class RunLedger:
             log.warning("event=clock.unsynced boot=%s first=%s", verdict.boot, released.first)
         return Record(EVENTS_TOPIC, self._gateway.encode(), to_json(event), ())
 
-    def payload(self, state: State) -> bytes:
+    def payload(self, state: State, counts: Mapping[str, Any]) -> bytes:
         """The run as it stands, JSON."""
         with self._lock:
             self._revision += 1
@@ -198,14 +196,14 @@ class RunLedger:
                 "started": self._started,
                 "state": state,
                 "revision": revision,
-                **self._counts(),
+                **counts,
                 "dropped": dropped,
             }
         )
 
-    def record(self, state: State) -> Record:
+    def record(self, state: State, counts: Mapping[str, Any]) -> Record:
         """The run as a Kafka record."""
-        return _record(self._gateway, self._run, self.payload(state))
+        return _record(self._gateway, self._run, self.payload(state, counts))
 
     def close_previous(self, payload: bytes) -> Record | None:
         """The closing record of another run whose last retained record says that it never ended itself."""

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from gateway.config import StatusConfig
+from gateway.ports import Snapshot
 from gateway.status.server import StatusServer
 from gateway.status.source import Answers
 from gateway.status.temporary_access import LONGEST_MINUTES, PhoneDoor
@@ -64,6 +65,10 @@ class StatusPage:
             raise
         self._stop()
         self._server, self._address = server, address
+
+    def tick(self, _snapshot: Snapshot) -> None:
+        """Close the door for a phone where its time is over."""
+        self.phone.check()
 
     def stop(self) -> None:
         """End and give the ports back."""

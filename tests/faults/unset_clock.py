@@ -22,7 +22,7 @@ from drivers.interface import Board, Clock, FittedSensor, Gpio, I2cBus, Iio, Lin
 from gateway.clock.system_clock import Machine, since_boot_ns
 from gateway.commands.arguments import override
 from gateway.config import Config, load
-from gateway.daemon.daemon import Daemon
+from gateway.daemon.build import build
 from gateway.sampling import sensors
 
 _STATE: Final = struct.Struct("<q?16s")
@@ -104,7 +104,7 @@ def main(state: Path, config: Path, overrides: Mapping[str, object]) -> int:
         return MachineTime(open_simulated(config))
 
     sensors.open_fitted_board = open_fitted_board
-    return Daemon(load(config, overrides), config, overrides, MachineFile(state).machine()).run(None)
+    return build(load(config, overrides), config, overrides, MachineFile(state).machine()).run(None)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from gateway.ports import Ack
 from tests.integration.test_mqtt_link import send
 from tests.integration.test_third_party import forwarding, readings, settled
 from tests.integration.test_third_party import send as send_all
+from tests.support.forwarding import session_with
 from tests.support.mast import records
 from tests.support.servers import eventually, unique_name
 
@@ -43,9 +44,7 @@ def counting(
         if ack is not None and acknowledging:
             link.acknowledge(ack)
 
-    link = MqttSession(
-        broker.host, broker.port, "link", [topics], ["own/run"], arrived, ("own/status", b""), drops=drops
-    )
+    link = session_with(broker.host, broker.port, arrived, filters=[topics], drops=drops)
     link.start()
     try:
         assert link.ready.wait(60)
@@ -61,10 +60,10 @@ def flood(broker: LocalMosquitto, first: int = 0) -> None:
 def test_what_is_missing_after_we_stayed_away_is_what_is_counted(tmp_path: Path) -> None:
     with LocalMosquitto(tmp_path, settings=SMALL) as broker, counting(broker) as (link, drops, found):
         eventually(lambda: drops.count, until=lambda count: count == 0)
-        link.hold(True)
+        link.hold()
         eventually(lambda: not link.ready.is_set())
         flood(broker)
-        link.hold(False)
+        link.resume()
         eventually(lambda: drops.count or 0, until=lambda count: count == FLOOD - len(found) > 0)
         # All that was kept has come: the next one comes behind it.
         send(broker, b"last")
@@ -152,9 +151,7 @@ def test_a_forwards_filter_that_is_refused_is_told_as_that_and_not_as_a_takeover
     (tmp_path / "dynamic.json").write_text(json.dumps(DYNAMIC))
     settings = f"plugin {PLUGIN}\nplugin_opt_config_file {tmp_path}/dynamic.json\n"
     with LocalMosquitto(tmp_path, settings=settings) as broker:
-        link = MqttSession(
-            broker.host, broker.port, "link", ["forbidden"], ["own/run"], lambda *_: None, ("own/status", b"")
-        )
+        link = session_with(broker.host, broker.port, filters=["forbidden"])
         link.start()
         try:
             eventually(lambda: caplog.text.count("event=mqtt.subscription_refused") >= 4)
@@ -181,7 +178,7 @@ def publish_expiring(broker: LocalMosquitto, payload: bytes, qos: int, expiry_s:
 def test_messages_without_a_promise_go_without_being_counted(tmp_path: Path) -> None:
     with LocalMosquitto(tmp_path, settings=SMALL) as broker:
         with counting(broker) as (link, _, _):
-            link.hold(True)
+            link.hold()
             eventually(lambda: not link.ready.is_set())
             publish_expiring(broker, b"at QoS 0", 0, 600)
             publish_expiring(broker, b"expires", 1, 1)

@@ -19,6 +19,7 @@ from paho.mqtt import subscribe
 from gateway.commands.demo.accounting import in_outbox
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import load
+from gateway.daemon.build import build
 from gateway.daemon.daemon import Daemon
 
 CONFIG = """
@@ -49,11 +50,11 @@ def broken_once(daemon: Daemon, call: Callable[..., Any]) -> Callable[..., Any]:
     """A call that raises once, when a few readings have been sampled."""
     raised = threading.Event()
 
-    def call_or_raise(*arguments: Any) -> Any:
-        if not raised.is_set() and daemon._sequences.last("cup.wind_speed") >= 20:
+    def call_or_raise(*arguments: Any, **named: Any) -> Any:
+        if not raised.is_set() and daemon.gateway.context.sequences.last("cup.wind_speed") >= 20:
             raised.set()
             raise ContractBroken
-        return call(*arguments)
+        return call(*arguments, **named)
 
     return call_or_raise
 
@@ -73,23 +74,25 @@ class BrokenProducer:
 
 
 def break_mqtt(daemon: Daemon) -> None:
-    daemon._link._arrived = broken_once(daemon, daemon._link._arrived)
+    inbox = daemon.gateway.inbox
+    inbox.arrived = broken_once(daemon, inbox.arrived)  # type: ignore[method-assign]
 
 
 def break_live(daemon: Daemon) -> None:
-    daemon._live._producer = BrokenProducer(daemon, daemon._live._producer)  # type: ignore[assignment]
+    daemon.gateway.kafka.live._producer = BrokenProducer(daemon, daemon.gateway.kafka.live._producer)  # type: ignore[assignment]
 
 
 def break_backlog(daemon: Daemon) -> None:
-    daemon._backlog._producer = BrokenProducer(daemon, daemon._backlog._producer)  # type: ignore[assignment]
+    daemon.gateway.kafka.backlog._producer = BrokenProducer(daemon, daemon.gateway.kafka.backlog._producer)  # type: ignore[assignment]
 
 
 def break_forwarder(daemon: Daemon) -> None:
-    daemon._forwarder._acknowledge = broken_once(daemon, daemon._forwarder._acknowledge)
+    forwarder = daemon.gateway.forwarder
+    forwarder._settle = broken_once(daemon, forwarder._settle)  # type: ignore[method-assign]
 
 
 def break_outbox_writer(daemon: Daemon) -> None:
-    outbox = daemon._forwarder._writer._outbox
+    outbox = daemon.gateway.forwarder._writer._outbox
     outbox.size_bytes = broken_once(daemon, outbox.size_bytes)  # type: ignore[method-assign]
 
 
@@ -129,10 +132,10 @@ def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
     path = tmp_path / "gateway.toml"
     path.write_text(CONFIG)
     overrides = {"mqtt.port": mosquitto.port, "kafka.bootstrap_servers": f"127.0.0.1:{free_port}"}
-    daemon = Daemon(load(path, overrides), path, overrides)
+    daemon = build(load(path, overrides), path, overrides)
     break_part(daemon)
     # Whoever doesn't notice would run for ever.
-    told_to_stop = threading.Timer(120, daemon._life.stop.set)
+    told_to_stop = threading.Timer(120, daemon.gateway.life.stop.set)
     told_to_stop.start()
     try:
         with caplog.at_level(logging.INFO):

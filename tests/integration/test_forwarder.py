@@ -17,12 +17,11 @@ from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.schema import Reading, encode_reading, parse_dead_letter, parse_reading
 from gateway.clock.system_clock import SystemClock
-from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.record_codec import from_bytes
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack
 from gateway.sequences import Sequences
+from tests.support.forwarding import Acks, make_forwarder
 from tests.support.servers import eventually
 
 COMMIT_INTERVAL_S = 0.4
@@ -40,20 +39,15 @@ class Station:
     """A forwarder with its surroundings; ``acks`` is what it acknowledged."""
 
     def __init__(self, bootstrap_servers: str, topic: str, outbox: Path, commit_interval_s: float) -> None:
-        self.acks: list[Ack] = []
+        self.acks = Acks()
         self.sequences = Sequences()
         self.intake = Intake("mast-07", "thisrun", self.sequences, topic, SystemClock("always"))
         self.live, self.backlog = (
             KafkaSink(bootstrap_servers, f"mast-07-{role}", {"delivery.timeout.ms": "8000"})
             for role in ("live", "backlog")
         )
-        self.forwarder = Forwarder(
-            self.intake,
-            self.live,
-            self.backlog,
-            lambda report: OutboxWriter(SqliteOutbox(outbox), report),
-            self.acks.append,
-            commit_interval_s,
+        self.forwarder = make_forwarder(
+            self.intake, self.live, self.backlog, SqliteOutbox(outbox), self.acks, commit_interval_s
         )
 
     def warm_up(self) -> None:
@@ -68,7 +62,7 @@ class Station:
 
     def receive(self, seqs: range) -> None:
         for seq in seqs:
-            self.forwarder.arrived("sensors/cup", encode_reading(reading(seq)), Ack(1, seq))
+            self.forwarder.inbox.arrived("sensors/cup", encode_reading(reading(seq)), Ack(1, seq))
 
 
 @contextmanager
@@ -132,14 +126,14 @@ def test_a_reading_that_never_comes_back_from_the_broker_goes_through_the_outbox
     with running(kafka.bootstrap_servers, topic, tmp_path / "outbox.db") as station:
         for seq in range(1, 6):
             station.sequences.draw("cup.wind_speed")
-            station.forwarder.sampled(
+            station.forwarder.inbox.sampled(
                 station.intake.own(reading(seq, gateway="mast-07", run="thisrun"), "fieldgate/mast-07/cup")
             )
         eventually(lambda: station.forwarder.drained, until=lambda drained: drained == 5)
         # The echoes come at last: acknowledged, and not sent again.
         for seq in range(1, 6):
             echo = encode_reading(reading(seq, gateway="mast-07", run="thisrun"))
-            station.forwarder.arrived("fieldgate/mast-07/cup", echo, Ack(1, seq))
+            station.forwarder.inbox.arrived("fieldgate/mast-07/cup", echo, Ack(1, seq))
         eventually(lambda: len(station.acks), until=lambda acks: acks == 5)
     found = records(kafka.bootstrap_servers, topic)
     assert seqs(found) == dict.fromkeys(range(1, 6), 1)
@@ -152,8 +146,8 @@ def test_what_is_refused_reaches_the_dead_letters(
     dead_letters = kafka_topic("dead-letter")
     monkeypatch.setattr("cloud.wire.schema.DEAD_LETTER_TOPIC", dead_letters)
     with running(kafka.bootstrap_servers, kafka_topic(), tmp_path / "outbox.db") as station:
-        station.forwarder.arrived("sensors/x", b"nonsense", Ack(1, 1))
-        station.forwarder.arrived("sensors/x", b"\x00" * 2_000_000, Ack(1, 2))
+        station.forwarder.inbox.arrived("sensors/x", b"nonsense", Ack(1, 1))
+        station.forwarder.inbox.arrived("sensors/x", b"\x00" * 2_000_000, Ack(1, 2))
         eventually(lambda: len(station.acks), until=lambda acks: acks == 2)
         station.deliver()
     letters = [

@@ -12,6 +12,7 @@ from paho.mqtt import publish
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.mqtt.session import MqttSession
 from gateway.ports import Ack
+from tests.support.forwarding import session_with
 from tests.support.servers import eventually
 
 
@@ -33,9 +34,7 @@ def session(broker: LocalMosquitto, *, at_once: bool = False) -> Iterator[tuple[
             link.acknowledge(ack)
         found.append(Message(payload, ack, repeated))
 
-    link = MqttSession(
-        broker.host, broker.port, "link", ["sensors/#"], ["own/run"], arrived, ("own/status", b"")
-    )
+    link = session_with(broker.host, broker.port, arrived)
     link.start()
     try:
         assert link.ready.wait(60)
@@ -103,11 +102,11 @@ def test_nothing_is_published_while_it_would_not_come_back(mosquitto: LocalMosqu
 
 def test_held_back_it_stays_away_and_the_broker_keeps_what_comes(mosquitto: LocalMosquitto) -> None:
     with session(mosquitto) as (link, found):
-        link.hold(True)
+        link.hold()
         eventually(lambda: not link.ready.is_set())
         send(mosquitto, b"kept")
         assert found == []
-        link.hold(False)
+        link.resume()
         assert [message.payload for message in received(found, 1)] == [b"kept"]
 
 

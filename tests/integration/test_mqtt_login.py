@@ -11,7 +11,7 @@ import pytest
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.commands.doctor.network import broker
 from gateway.config import load
-from gateway.mqtt.session import MqttSession
+from tests.support.forwarding import session_with
 
 
 @pytest.fixture
@@ -27,16 +27,7 @@ def guarded(tmp_path: Path) -> Iterator[LocalMosquitto]:
     ("login", "let_in"), [(("mast", "sesame"), True), (("mast", "simsalabim"), False), (None, False)]
 )
 def test_who_is_let_in(guarded: LocalMosquitto, login: tuple[str, str | None] | None, let_in: bool) -> None:
-    link = MqttSession(
-        guarded.host,
-        guarded.port,
-        "link",
-        ["sensors/#"],
-        ["own/run"],
-        lambda *_: None,
-        ("own/status", b""),
-        login=login,
-    )
+    link = session_with(guarded.host, guarded.port, login=login)
     link.start()
     try:
         assert link.ready.wait(60 if let_in else 0.5) == let_in

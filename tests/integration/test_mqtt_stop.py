@@ -10,11 +10,12 @@ from contextlib import closing
 import pytest
 
 from gateway.mqtt.session import STOP_TIMEOUT_S, MqttSession
+from tests.support.forwarding import session_with
 from tests.support.servers import eventually
 
 
 def link_to(host: str, port: int) -> MqttSession:
-    return MqttSession(host, port, "link", ["sensors/#"], ["own/run"], lambda *_: None, ("own/status", b""))
+    return session_with(host, port)
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_refused_dead_letters_wait_and_arrive_once_when_it_is_mended(
         forwarder = station.forwarder
         station.warm_up()
         for number, payload in enumerate(REFUSED):
-            forwarder.arrived("sensors/x", payload, Ack(1, 1000 + number))
+            forwarder.inbox.arrived("sensors/x", payload, Ack(1, 1000 + number))
         # PUBACKed because they are on disk.
         eventually(lambda: len(station.acks), until=lambda acks: acks == COUNT + 1)
         eventually(lambda: forwarder.parked_topics, until=lambda parked: parked == (letters,))

@@ -282,9 +282,9 @@ def test_a_raw_copy_of_our_own_reading_is_not_taken_for_its_echo(tmp_path: Path,
     with running(f"127.0.0.1:{free_port}", "mqtt.{quantity}", tmp_path / "outbox.db") as station:
         station.sequences.draw("cup.wind_speed")
         own = station.intake.own(reading(1, gateway="mast-07", run="thisrun"), "fieldgate/mast-07/cup")
-        station.forwarder.sampled(own)
-        station.forwarder.arrived("blobs", own.value, Ack(1, 1))
-        station.forwarder.arrived("fieldgate/mast-07/cup", own.value, Ack(1, 2))
+        station.forwarder.inbox.sampled(own)
+        station.forwarder.inbox.arrived("blobs", own.value, Ack(1, 1))
+        station.forwarder.inbox.arrived("fieldgate/mast-07/cup", own.value, Ack(1, 2))
         eventually(lambda: sorted(ack.message_id for ack in station.acks), until=lambda ids: ids == [1, 2])
         assert station.forwarder.outbox_records == 2
     assert station.intake.last_raw_seq == {"blobs.raw": 1}
@@ -293,14 +293,12 @@ def test_a_raw_copy_of_our_own_reading_is_not_taken_for_its_echo(tmp_path: Path,
 @pytest.mark.usefixtures("forwards")
 def test_after_the_last_word_no_message_is_taken_nor_acknowledged(tmp_path: Path, free_port: int) -> None:
     with running(f"127.0.0.1:{free_port}", "mqtt.{quantity}", tmp_path / "outbox.db") as station:
-        station.forwarder.arrived("number", b"400", Ack(1, 1))
+        station.forwarder.inbox.arrived("number", b"400", Ack(1, 1))
 
-        def farewell() -> Record:
-            station.forwarder.arrived("number", b"401", Ack(1, 2))
-            return Record(
-                "gateway.runs", b"mast-07/thisrun", json.dumps(station.sequences.snapshot()).encode(), ()
-            )
-
-        station.forwarder.stop(0.5, farewell)
+        station.forwarder.take_no_more()
+        station.forwarder.inbox.arrived("number", b"401", Ack(1, 2))
+        last = json.dumps(station.sequences.snapshot()).encode()
+        station.forwarder.inbox.announce(Record("gateway.runs", b"mast-07/thisrun", last, ()))
+        station.forwarder.stop(0.5)
         assert [ack.message_id for ack in station.acks] == [1]
         assert station.sequences.snapshot() == {"shed.co2": 1}

@@ -20,6 +20,7 @@ import pytest
 
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import load
+from gateway.daemon.build import build
 from gateway.daemon.daemon import Daemon
 from tests.support.servers import eventually
 
@@ -132,15 +133,15 @@ def mast(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mast]:
         listener.start()
         kafka = f"127.0.0.1:{silent.getsockname()[1]}"
         overrides = {"mqtt.port": mosquitto.port, "kafka.bootstrap_servers": kafka}
-        daemon = Daemon(load(path, overrides), path, overrides)
+        daemon = build(load(path, overrides), path, overrides)
         running = threading.Thread(target=daemon.run, args=(None,))
         running.start()
         try:
             eventually(systemd.pings, 20)
-            eventually(daemon._link.ready.is_set, 20)
+            eventually(daemon.gateway.session.ready.is_set, 20)
             yield Mast(daemon, systemd)
         finally:
-            daemon._life.stop.set()
+            daemon.gateway.life.stop.set()
             running.join()
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
                 last.sendto(b"", address)
@@ -157,27 +158,27 @@ def pings_go_on(mast: Mast) -> None:
 
 
 def wedge_forwarder(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon._forwarder._delivery, "try_again", gate)
+    return behind(daemon.gateway.forwarder._delivery, "try_again", gate)
 
 
 def wedge_writer(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon._forwarder._writer._outbox, "append", gate)
+    return behind(daemon.gateway.forwarder._writer._outbox, "append", gate)
 
 
 def wedge_sampler(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon._last, "note", gate)
+    return behind(daemon.gateway.last, "note", gate)
 
 
 def wedge_main_loop(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon._supervisor, "check", gate)
+    return behind(daemon.gateway.samplers, "check", gate)
 
 
 def wedge_network(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon._link, "_arrived", gate)
+    return behind(daemon.gateway.inbox, "arrived", gate)
 
 
 def wedge_poll(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon._live, "_serve_once", gate)
+    return behind(daemon.gateway.kafka.live, "_serve_once", gate)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +200,7 @@ def test_a_wedged_part_ends_the_pings(
     with wedge(mast.daemon, gate):
         try:
             eventually(lambda: gate.waiting, 20)
-            stuck = eventually(lambda: mast.daemon._watchdog.stuck, 20)
+            stuck = eventually(lambda: mast.daemon.gateway.watchdog.stuck, 20)
             # Nobody else is blamed: what waits for the wedged one has nothing to do, or goes on.
             assert all(each.startswith(part) for each in stuck), stuck
             since_s = time.monotonic()
@@ -215,11 +216,12 @@ def test_a_wedged_part_ends_the_pings(
 
 def test_a_forwarder_that_comes_round_and_forwards_nothing_ends_the_pings(mast: Mast) -> None:
     pings_go_on(mast)
-    overdue = mast.daemon._forwarder._overdue
+    watchdog = mast.daemon.gateway.watchdog
+    overdue = mast.daemon.gateway.forwarder._overdue
     store = overdue.store
     overdue.store = lambda now_s, *, stopping: None  # type: ignore[method-assign]
     try:
-        eventually(lambda: mast.daemon._watchdog.stuck, 20, until=lambda stuck: stuck == ("forwarding",))
+        eventually(lambda: watchdog.stuck, 20, until=lambda stuck: stuck == ("forwarding",))
     finally:
         overdue.store = store  # type: ignore[method-assign]
     pings_go_on(mast)
@@ -227,37 +229,45 @@ def test_a_forwarder_that_comes_round_and_forwards_nothing_ends_the_pings(mast: 
 
 def test_a_backlog_that_nobody_looks_at_ends_the_pings(mast: Mast) -> None:
     pings_go_on(mast)
-    backlog = mast.daemon._forwarder._backlog
+    watchdog = mast.daemon.gateway.watchdog
+    backlog = mast.daemon.gateway.forwarder._backlog
     turn = backlog.turn
     backlog.turn = lambda *_, **__: None  # type: ignore[method-assign]
     try:
-        eventually(lambda: mast.daemon._watchdog.stuck, 20, until=lambda stuck: stuck == ("draining",))
+        eventually(lambda: watchdog.stuck, 20, until=lambda stuck: stuck == ("draining",))
     finally:
         backlog.turn = turn  # type: ignore[method-assign]
     pings_go_on(mast)
 
 
 def test_neither_a_slow_fsync_nor_a_silent_uplink_ends_the_pings(mast: Mast) -> None:
-    since_s, stored = time.monotonic(), mast.daemon._forwarder.counters.stored
-    outbox = mast.daemon._forwarder._writer._outbox
+    forwarder = mast.daemon.gateway.forwarder
+    since_s, stored = time.monotonic(), forwarder.counters.stored
+    outbox = forwarder._writer._outbox
     # Each commit takes longer than systemd's period, and the writer is at it all the time.
     with behind(outbox, "append", lambda: time.sleep(1.2 * PERIOD_S)):
-        eventually(lambda: mast.daemon._forwarder.counters.stored, 30, until=lambda now: now > stored + 200)
+        eventually(
+            lambda: mast.daemon.gateway.forwarder.counters.stored, 30, until=lambda now: now > stored + 200
+        )
         eventually(lambda: time.monotonic() - since_s, 30, until=lambda passed_s: passed_s > 3 * PERIOD_S)
     assert mast.systemd.longest_silence_s(since_s) < PERIOD_S
-    assert mast.daemon._forwarder.uplink == "spilling"
+    assert forwarder.uplink == "spilling"
 
 
 def test_a_driver_that_hangs_does_not_end_the_pings(mast: Mast) -> None:
     since_s, gate = time.monotonic(), Gate()
-    sampler = next(one.sampler for one in mast.daemon._supervisor._supervised if one.name == "cup")
+    sampler = next(one.sampler for one in mast.daemon.gateway.samplers._supervised if one.name == "cup")
     sampler._timeout_s = 2 * PERIOD_S
     with behind(sampler._driver, "read", gate):
         try:
-            eventually(lambda: mast.daemon._supervisor.abandoned, 40, until=lambda n: n == 1)
+            eventually(lambda: mast.daemon.gateway.samplers.abandoned, 40, until=lambda n: n == 1)
             # The simulated mast's time stood still meanwhile; it goes on with another driver.
-            before = mast.daemon._sequences.last("cup.wind_speed")
-            eventually(lambda: mast.daemon._sequences.last("cup.wind_speed"), 20, until=lambda n: n > before)
+            before = mast.daemon.gateway.context.sequences.last("cup.wind_speed")
+            eventually(
+                lambda: mast.daemon.gateway.context.sequences.last("cup.wind_speed"),
+                20,
+                until=lambda n: n > before,
+            )
         finally:
             gate.open.set()
     assert mast.systemd.longest_silence_s(since_s) < PERIOD_S
@@ -269,7 +279,7 @@ def test_status_and_reload_are_told(mast: Mast) -> None:
     )[-1]
     assert "Kafka does not answer, last acknowledged never; outbox " in line
     before_us = time.monotonic_ns() // 1000
-    mast.daemon._reload_asked.set()
+    mast.daemon._reload.requested.set()
     at = eventually(
         lambda: [n for n, (_, line) in enumerate(mast.systemd.heard) if line == "RELOADING=1"], 20
     )[0]

@@ -15,8 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("gateway", "drivers", "buffer", "cloud", "spark_jobs")
-MOST_MODULES = {"gateway/config": 28, "gateway/forwarding": 20, "buffer": 22}
-MOST_LINES = {"spark_jobs/schemas.py": 430}
+MOST_MODULES = {"gateway/config": 28, "buffer": 22}
+MOST_LINES = {"spark_jobs/schemas.py": 430, "gateway/config/model.py": 450}
 MOST_ARGUMENTS = 8
 TO_BE_REWRITTEN = "gateway/forwarding/"
 """Its constructors may have more until its threads are one."""
@@ -85,4 +85,4 @@ def test_no_constructor_takes_many_arguments() -> None:
                     count = len([*taken.posonlyargs, *taken.args, *taken.kwonlyargs]) - 1
                     if count > MOST_ARGUMENTS:
                         long[node.name] = f"{name}: {count}"
-    assert set(long) <= {"DaemonStatus", "MqttSession", "TieredOutbox"}
+    assert set(long) <= {"TieredOutbox"}

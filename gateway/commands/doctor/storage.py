@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import pairwise
-from math import log
 from typing import Final
 
 from buffer.errors import OutboxError
@@ -89,18 +87,9 @@ def volume(config: Config) -> Finding:
     if not rate:
         return Finding("volume", "ok", "no sensors of its own")
     metered = config.uplink.mode == "metered"
-    each = between(_BATCH_BYTES, rate * config.uplink.batch_s) if metered else between(_LIVE_BYTES, rate)
+    points, at = (_BATCH_BYTES, rate * config.uplink.batch_s) if metered else (_LIVE_BYTES, rate)
+    each = capacity.between(points, at)
     month = rate * each * _MONTH_S
     how = f"batches of {config.uplink.batch_s:g} s" if metered else "live"
     found = f"about {size_text(month)} a month ({how}, {each:.0f} bytes a reading both ways)"
     return Finding("volume", "ok", found)
-
-
-def between(points: tuple[tuple[float, float], ...], at: float) -> float:
-    """The value at a place between measured points, by the logarithm of the place; the ends' beyond them."""
-    for (left, before), (right, after) in pairwise(points):
-        if at <= left:
-            return before
-        if at < right:
-            return before + (after - before) * log(at / left) / log(right / left)
-    return points[-1][1]

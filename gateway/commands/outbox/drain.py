@@ -16,17 +16,18 @@ from typing import Any, Final
 from buffer.drops import Drop
 from buffer.errors import OutboxLocked
 from cloud.errors import CloudError
-from cloud.kafka.producer import KafkaSink
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
 from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError
 from gateway.commands.progress import Progress
 from gateway.config import Config
 from gateway.forwarding.forwarder import Forwarder
+from gateway.forwarding.inbox import Inbox
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
-from gateway.forwarding.sinks import kafka_sink
+from gateway.forwarding.sinks import KafkaSinks
+from gateway.forwarding.spill import Pace
 from gateway.mqtt.intake import Intake
-from gateway.ports import Record
+from gateway.ports import Ack, Record
 from gateway.reporting.previous_runs import PreviousRuns
 from gateway.reporting.run_ledger import RunLedger
 from gateway.sequences import Sequences, new_run
@@ -45,30 +46,28 @@ def run(config: Config, timeout_s: float) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.ERROR, format="%(message)s")
     if not config.outbox.path.exists():
         raise CommandError(f"there is no outbox at {config.outbox.path}")
-    sinks: list[KafkaSink] = []
     drops: SimpleQueue[Drop] = SimpleQueue()
     try:
         outbox = open_outbox(config, drops.put)
     except OutboxLocked as error:
         raise CommandError(f"{error}; a running daemon drains it by itself") from error
     try:
-        for role in ("live", "backlog"):
-            sinks.append(kafka_sink(config, role))
+        kafka = KafkaSinks.open(config)
     except CloudError:
         outbox.close()
-        for sink in sinks:
-            sink.close()
         raise
     run_id = new_run()
     clock, timekeeper = open_clock(config, Machine())
+    inbox = Inbox()
     forwarder = Forwarder(
+        inbox,
         Intake(config.gateway.id, run_id, Sequences(), config.kafka.topic, clock),
-        sinks[0],
-        sinks[1],
-        lambda report: OutboxWriter(outbox, report),
-        lambda _ack: None,
-        config.outbox.commit_interval_s,
-        holdback=timekeeper.holdback(),
+        kafka.live,
+        kafka.backlog,
+        OutboxWriter(outbox, inbox.put),
+        _NoBroker(),
+        Pace(config.outbox.commit_interval_s),
+        timekeeper.holdback(),
     )
     found = forwarder.outbox_records
     forwarder.start()
@@ -79,15 +78,17 @@ def run(config: Config, timeout_s: float) -> int:
         interrupted = True
     ledger = _Ledger(config, run_id, forwarder)
     while not drops.empty():
-        forwarder.announce(ledger.dropped(drops.get()))
+        inbox.announce(ledger.dropped(drops.get()))
     drained = forwarder.drained
     parked = forwarder.parked_topics
     # Without anything to tell, a record would only add to the outbox.
-    unsaved = forwarder.stop(_GRACE_S, ledger.farewell if drained or ledger.used else None)
+    forwarder.take_no_more()
+    if drained or ledger.used:
+        inbox.announce(ledger.farewell())
+    unsaved = forwarder.stop(_GRACE_S)
     if not unsaved:
         ledger.end()
-    for sink in sinks:
-        sink.close()
+    kafka.close()
     left, held = forwarder.outbox_records, forwarder.held_rows
     sys.stderr.write(f"{drained:,} records sent and removed, {left:,} left\n")
     if parked:
@@ -118,6 +119,16 @@ def _wait(forwarder: Forwarder, found: int, timeout_s: float) -> None:
         progress.end()
 
 
+class _NoBroker:
+    """Stands for the local broker, which has no part in this."""
+
+    def acknowledge(self, ack: Ack) -> None:
+        """Nothing was received."""
+
+    def resume(self) -> None:
+        """Nothing is held."""
+
+
 class _Ledger:
     """The run record of a drain: made only when there is something to tell."""
 
@@ -142,12 +153,12 @@ class _Ledger:
 
     def farewell(self) -> Record:
         """The run's last word."""
-        return self._opened().record("stopped")
+        return self._opened().record("stopped", self._counts())
 
     def _opened(self) -> RunLedger:
         if self._ledger is None:
             before = self._state_file.begin()
-            self._ledger = RunLedger(self._gateway, self._run_id, boot_id(), before, self._counts)
+            self._ledger = RunLedger(self._gateway, self._run_id, boot_id(), before)
         return self._ledger
 
     def end(self) -> None:

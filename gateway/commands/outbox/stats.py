@@ -24,8 +24,6 @@ from gateway.forwarding.record_codec import from_bytes
 from gateway.forwarding.seq_summary import Range, ranges, summarise
 
 _RANGES_SHOWN: Final = 3
-_TYPICAL: Final = 5_000
-"""So many records in it tell what a reading takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +72,7 @@ def collect(config: Config, progress: Progress) -> Stats:
         files = files_of(path)
         room = capacity.room_bytes(config, files.total, free_bytes(path.parent))
         filled = reader.database_bytes()
-        per_reading = filled / records if records >= _TYPICAL else capacity.bytes_per_reading(config)
-        days_left = capacity.days(max(room - filled, 0), config, per_reading)
+        days_left = capacity.days(max(room - filled, 0), config, capacity.bytes_per_reading(config))
         return Stats(
             path=str(path),
             used_by_pid=user_of(path),

@@ -11,10 +11,10 @@ import pytest
 from buffer import drops
 from buffer.blocks import DICTIONARY_BYTES
 from buffer.errors import OutboxClosed
-from buffer.memory_outbox import MemoryOutbox
 from buffer.sqlite_outbox import SqliteOutbox
 from buffer.tiered_outbox import TieredOutbox
 from gateway.ports import Outbox
+from tests.support.memory_outbox import MemoryOutbox
 from tests.unit.buffer.trouble import Disk
 
 UNBOUND = 1 << 30

@@ -10,9 +10,9 @@ import pytest
 
 from buffer.drops import DISK_LOW, OUTBOX_FULL, Drop
 from buffer.errors import OutboxDiskFull
-from buffer.memory_outbox import MemoryOutbox
 from buffer.sqlite_outbox import SqliteOutbox
 from gateway.ports import Outbox
+from tests.support.memory_outbox import MemoryOutbox
 
 UNBOUND = 1 << 30
 CAP = 2 << 20

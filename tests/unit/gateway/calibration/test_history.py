@@ -23,6 +23,7 @@ from gateway.calibration.history import (
 from gateway.ports import Record
 from tests.support.clocks import SteppingClock
 from tests.support.disks import full_disk
+from tests.support.forwarding import snapshot
 from tests.unit.cloud.wire.test_channel_records import RECORD
 
 SECOND_NS = 1_000_000_000
@@ -103,7 +104,7 @@ def test_a_start_without_a_change_writes_nothing_and_tells_everything(daemon: Da
     daemon.after(3600)
     assert daemon.start(A, BARO) == first
     for _ in range(100):
-        daemon.history.check({})
+        daemon.history.tick(snapshot())
     assert daemon.told() == []
     assert daemon.path.stat().st_mtime_ns == written
 
@@ -166,15 +167,15 @@ def test_what_the_sensor_says_of_itself(daemon: Daemon, caplog: pytest.LogCaptur
     daemon.start(A, BARO)
     said = {A.sensor: {"serial": 179500999999, "self_calibration": True, "note": "a\nb", "bad": float("nan")}}
     with caplog.at_level(logging.WARNING):
-        daemon.history.check(said)
+        daemon.history.tick(snapshot(descriptions=said))
     (told,) = daemon.told()
     assert told.said == {"serial": 179500999999, "self_calibration": True, "note": "a?b", "bad": "nan"}
     assert (
         "event=sensor.other_serial sensor=cup-50m-a configured=179500123456 said=179500999999" in caplog.text
     )
-    daemon.history.check(said)
+    daemon.history.tick(snapshot(descriptions=said))
     # One that doesn't start says nothing, and nothing is forgotten.
-    daemon.history.check({A.sensor: {}})
+    daemon.history.tick(snapshot(descriptions={A.sensor: {}}))
     assert daemon.told() == []
     assert daemon.reload(replace(A, interval_s=5.0), BARO)[0].said == told.said
 
@@ -186,19 +187,19 @@ def test_before_the_clock_is_set_nobody_knows_when_and_afterwards_it_is_told(tmp
     daemon.after(5)
     ended, begun = daemon.reload(B)
     assert (ended.in_force, spans(ended), spans(begun)) == (False, [(None, None)], [(None, None)])
-    daemon.history.check({})
+    daemon.history.tick(snapshot())
     assert daemon.told() == []
     # A restart of the daemon in the same boot still knows how long ago that was.
     daemon.restart()
     daemon.clock.set_by(3600 * SECOND_NS)
     daemon.clock.synced = True
-    daemon.history.check({})
+    daemon.history.tick(snapshot())
     assert {each.cal: spans(each) for each in daemon.told()} == {A.cal: [(3600, 3605)], B.cal: [(3605, None)]}
     assert {each.cal: spans(each) for each in read_history(daemon.path)} == {
         A.cal: [(3600, 3605)],
         B.cal: [(3605, None)],
     }
-    daemon.history.check({})
+    daemon.history.tick(snapshot())
     assert daemon.told() == []
 
 
@@ -207,7 +208,7 @@ def test_after_a_reboot_without_a_clock_it_stays_unknown(tmp_path: Path) -> None
     daemon.start(A)
     daemon.boot, daemon.clock.synced = "boot-2", True
     (told,) = daemon.start(A)
-    daemon.history.check({})
+    daemon.history.tick(snapshot())
     assert daemon.told() == []
     assert spans(told) == [(None, None)]
     daemon.after(60)
@@ -280,12 +281,12 @@ def test_a_disk_that_refuses_is_asked_again(daemon: Daemon, caplog: pytest.LogCa
         (told,) = daemon.start(A)
         assert not daemon.path.exists()
         for daemon.monotonic_s in (1.0, 9.9):
-            daemon.history.check({})
+            daemon.history.tick(snapshot())
         assert caplog.text.count("event=state.not_written") == 1
-    daemon.history.check({})
+    daemon.history.tick(snapshot())
     assert not daemon.path.exists()
     daemon.monotonic_s = 10.0
-    daemon.history.check({})
+    daemon.history.tick(snapshot())
     assert read_history(daemon.path) == (told,)
     # Nothing was told twice.
     assert daemon.told() == []

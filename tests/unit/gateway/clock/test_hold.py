@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buffer.memory_outbox import MemoryOutbox
 from cloud.wire.schema import Reading, encode_reading, format_time, parse_reading
 from gateway.clock.hold import ClockHold, Verdict
-from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack, Done, Record
 from gateway.sequences import Sequences
+from tests.support.forwarding import Acks, make_forwarder
+from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
 from tests.unit.cloud.wire.test_schema import READING
 from tests.unit.gateway.mqtt.test_intake import FixedClock
@@ -76,6 +75,8 @@ class Cloud:
         for _, done in given_up:
             done(GivenUp())
 
+    delivery_timeout_s = 120.0
+
     def flush(self, timeout_s: float) -> int:
         return 0
 
@@ -113,7 +114,7 @@ class Gateway:
     interval_s: float = 0.02
     runs: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     sampled: list[Reading] = field(default_factory=list)
-    acks: list[Ack] = field(default_factory=list)
+    acks: Acks = field(default_factory=Acks)
 
     def start(self) -> None:
         self.cloud.closing = False
@@ -122,12 +123,12 @@ class Gateway:
         clock = FixedClock(synced=self.boot in self.verdicts)
         self.station = Intake("mast-07", self.run, self.issued, "mqtt.{quantity}", clock, boot=self.boot)
         self.holdback = ClockHold(self.boot, self.verdicts)
-        self.forwarder = Forwarder(
+        self.forwarder = make_forwarder(
             self.station,
             self.cloud,
             self.cloud,
-            lambda report: OutboxWriter(self.outbox, report),
-            self.acks.append,
+            self.outbox,
+            self.acks,
             self.interval_s,
             holdback=self.holdback,
         )
@@ -140,15 +141,15 @@ class Gateway:
         else:
             reading = replace(UNSYNCED, run=self.run, seq=seq, boot=self.boot, mono_ms=1000 * seq)
         record = self.station.own(reading, "fieldgate/mast-07/x")
-        self.forwarder.sampled(record)
+        self.forwarder.inbox.sampled(record)
         self.sampled.append(reading)
         if echo:
-            self.forwarder.arrived("fieldgate/mast-07/x", record.value, Ack(1, seq))
+            self.forwarder.inbox.arrived("fieldgate/mast-07/x", record.value, Ack(1, seq))
         return reading
 
     def judge(self, offset_ms: int | None) -> None:
         self.verdicts.setdefault(self.boot, offset_ms)
-        self.forwarder.judged(Verdict(self.boot, offset_ms))
+        self.forwarder.inbox.judged(Verdict(self.boot, offset_ms))
 
     def stop(self) -> None:
         self.cloud.close_down()
@@ -218,12 +219,12 @@ def test_an_earlier_runs_reading_that_comes_back_leaves_with_the_bytes_of_the_st
         eventually(lambda: gateway.forwarder.held_rows)
         gateway.stop()
         gateway.start()
-        gateway.forwarder.arrived("fieldgate/mast-07/x", encode_reading(reading), Ack(2, 1))
+        gateway.forwarder.inbox.arrived("fieldgate/mast-07/x", encode_reading(reading), Ack(2, 1))
         eventually(lambda: gateway.forwarder.held_rows, until=lambda rows: rows == 2)
         assert gateway.cloud.taken == []
         gateway.judge(offset_ms)
         eventually(lambda: len(gateway.cloud.taken), until=lambda taken: taken == 2)
-        gateway.forwarder.arrived("fieldgate/mast-07/x", encode_reading(reading), Ack(2, 2))
+        gateway.forwarder.inbox.arrived("fieldgate/mast-07/x", encode_reading(reading), Ack(2, 2))
         eventually(lambda: len(gateway.cloud.taken), until=lambda taken: taken == 3)
         assert len({record.value for record in gateway.cloud.taken}) == 1
         assert gateway.cloud.readings()[0].clock == ("unsynced" if offset_ms is None else "repaired")
@@ -292,7 +293,7 @@ def restart(gateway: Gateway, boot: str) -> None:
 def redeliver(gateway: Gateway) -> None:
     """Mosquitto had not got our PUBACK for readings of an earlier run."""
     for reading in [each for each in gateway.sampled if each.run != gateway.run][-2:]:
-        gateway.forwarder.arrived("fieldgate/mast-07/x", encode_reading(reading), Ack(9, reading.seq))
+        gateway.forwarder.inbox.arrived("fieldgate/mast-07/x", encode_reading(reading), Ack(9, reading.seq))
 
 
 @settings(max_examples=25, deadline=None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.daemon.snapshot import status_line
+from gateway.daemon.snapshot import line
 
 WELL: dict[str, Any] = {
     "channels": 12,
@@ -22,7 +22,7 @@ WELL: dict[str, Any] = {
 
 
 def test_all_is_well() -> None:
-    assert status_line(**WELL) == "12 channels; healthy, last acknowledged 1 s ago; outbox empty"
+    assert line(**WELL) == "12 channels; healthy, last acknowledged 1 s ago; outbox empty"
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_all_is_well() -> None:
     ],
 )
 def test_what_is_not_as_it_should_be_is_said(changed: dict[str, Any], said: str) -> None:
-    assert said in status_line(**{**WELL, **changed})
+    assert said in line(**{**WELL, **changed})

@@ -43,6 +43,8 @@ class Sink:
         self.open.append(done)
         return True
 
+    delivery_timeout_s = 120.0
+
     def flush(self, timeout_s: float) -> int:
         return len(self.open)
 

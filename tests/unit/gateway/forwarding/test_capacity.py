@@ -1,22 +1,40 @@
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from buffer.reader import OutboxReader
+from buffer.sqlite_outbox import SqliteOutbox
 from gateway.commands.doctor.findings import Finding
 from gateway.commands.doctor.network import topic_findings, wanted_topics
-from gateway.commands.doctor.storage import between
 from gateway.config import Config, check, load
-from gateway.forwarding import capacity, capacity_process
+from gateway.forwarding import capacity
+from gateway.forwarding.capacity import Forecast
 
 EXAMPLES = Path(__file__).parents[4] / "docs" / "examples"
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
+DAY_S = 86_400
+PER_READING = 50.0
 
 
 @pytest.fixture(scope="module")
 def mast() -> Config:
     return load(EXAMPLES / "mast.toml")
+
+
+@pytest.fixture
+def one_cup(tmp_path: Path) -> Config:
+    """One reading a second, a cap of 1,009 MiB, of which ballast and log take 9."""
+    path = tmp_path / "gateway.toml"
+    path.write_text(
+        '[gateway]\nid = "m"\n[board]\nkind = "simulated"\n'
+        '[outbox]\npath = "o.db"\nmax_bytes = "1009 MiB"\nmin_free_disk = "100 MiB"\n'
+        '[[sensor]]\nname = "c"\ndriver = "hall-anemometer"\npin = 4\nslope = 0.765\noffset = 0.35\n'
+    )
+    return load(path)
 
 
 def test_what_fits(mast: Config) -> None:
@@ -33,22 +51,53 @@ def test_days(mast: Config) -> None:
 
 
 def test_a_commit_of_one_reading_costs_more_than_its_share_of_a_commit_of_nine(
-    tmp_path: Path, mast: Config
+    one_cup: Config, mast: Config
 ) -> None:
-    config = tmp_path / "gateway.toml"
-    config.write_text(
-        '[gateway]\nid = "m"\n[board]\nkind = "simulated"\n[outbox]\npath = "o.db"\n'
-        '[[sensor]]\nname = "c"\ndriver = "hall-anemometer"\npin = 4\nslope = 0.765\noffset = 0.35\n'
-    )
-    alone, of_nine = capacity.bytes_per_reading(load(config)), capacity.bytes_per_reading(mast)
-    assert 50 < of_nine < 80
-    assert 300 < alone < 700
-    assert not (tmp_path / "o.db").exists()
+    """Of the order that was measured with an outbox: 521 and 69 bytes."""
+    assert 300 < capacity.bytes_per_reading(one_cup) < 700
+    assert 50 < capacity.estimate(mast) < 80
+    # A file that isn't there is not made.
+    assert not one_cup.outbox.path.exists()
+
+
+def block(readings: int, first: int) -> list[bytes]:
+    """A commit's records, some 300 bytes each, that hardly compress."""
+    noise = random.Random(first)
+    return [noise.randbytes(300) for _ in range(readings)]
+
+
+def test_what_a_reading_takes_is_read_from_the_newest_blocks(one_cup: Config) -> None:
+    estimated = capacity.estimate(one_cup)
+    outbox = SqliteOutbox(one_cup.outbox.path)
+    try:
+        for number in range(10):
+            outbox.append(block(10, number))
+        # A hundred records say little.
+        assert capacity.bytes_per_reading(one_cup) == estimated
+        for number in range(60):
+            outbox.append(block(10, number))
+        stored = capacity.bytes_per_reading(one_cup)
+        with OutboxReader(one_cup.outbox.path) as reader:
+            grown = reader.database_bytes() / 700
+        assert stored == pytest.approx(grown, rel=0.15)
+        # What was stored long ago, by another config, doesn't count.
+        for _ in range(5):
+            outbox.append([b"x" * 20] * 500)
+        assert capacity.bytes_per_reading(one_cup) < stored / 3
+    finally:
+        outbox.close()
 
 
 def test_between_measured_points() -> None:
     points = ((1.0, 100.0), (100.0, 50.0), (1000.0, 40.0))
-    assert [between(points, at) for at in (0.1, 1, 10, 100, 1000, 9999)] == [100, 100, 75, 50, 40, 40]
+    assert [capacity.between(points, at) for at in (0.1, 1, 10, 100, 1000, 9999)] == [
+        100,
+        100,
+        75,
+        50,
+        40,
+        40,
+    ]
 
 
 def test_topics_of_a_config(mast: Config) -> None:
@@ -156,10 +205,47 @@ def test_a_certificate_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
     )
 
 
-def test_a_process_of_its_own_measures_the_same(mast: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert capacity_process.bytes_per_reading(mast) == pytest.approx(
-        capacity.bytes_per_reading(mast), rel=0.05
-    )
-    monkeypatch.setattr("sys.executable", "/bin/false")
-    with pytest.raises(OSError, match="the measurement ended with 1: no word"):
-        capacity_process.bytes_per_reading(mast)
+@pytest.fixture
+def large_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "free_bytes", lambda directory: 5_000 * MIB)
+
+
+@pytest.mark.usefixtures("large_disk")
+def test_what_waits_counts_and_not_the_file(one_cup: Config) -> None:
+    forecast = Forecast(lambda config: PER_READING)
+    found = forecast.days_left(one_cup, 0, 0)
+    assert found is not None
+    assert found == pytest.approx(1000 * MIB / PER_READING / DAY_S, abs=0.005)
+    # A day of readings waits; a file that was larger once has the same room.
+    assert forecast.days_left(one_cup, 200 * MIB, DAY_S) == pytest.approx(found - 1, abs=0.011)
+    assert forecast.days_left(one_cup, 0, 10**9) == 0.0
+
+
+def test_the_disk_counts_where_it_holds_less_than_the_cap(
+    one_cup: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "free_bytes", lambda directory: 309 * MIB)
+    forecast = Forecast(lambda config: PER_READING)
+    assert forecast.days_left(one_cup, 0, 0) == pytest.approx(200 * MIB / PER_READING / DAY_S, abs=0.005)
+
+    def no_disk(directory: Path) -> int:
+        raise OSError("gone")
+
+    monkeypatch.setattr(capacity, "free_bytes", no_disk)
+    assert forecast.days_left(one_cup, 0, 0) is None
+
+
+@pytest.mark.usefixtures("large_disk")
+def test_the_file_is_read_once_a_minute_and_for_each_config(one_cup: Config) -> None:
+    asked: list[Config] = []
+    now_s = 0.0
+
+    def measure(config: Config) -> float:
+        asked.append(config)
+        return PER_READING
+
+    forecast, other = Forecast(measure, lambda: now_s), replace(one_cup)
+    for config, at_s in ((one_cup, 0.0), (one_cup, 59.0), (other, 59.5), (other, 119.0), (other, 119.5)):
+        now_s = at_s
+        forecast.days_left(config, 0, 0)
+    assert asked == [one_cup, other, other]

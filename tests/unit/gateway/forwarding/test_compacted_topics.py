@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from buffer.memory_outbox import MemoryOutbox
 from gateway.forwarding.compacted_topics import CompactedTopics
-from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.record_codec import to_bytes
 from gateway.ports import Done, Record
+from tests.support.forwarding import make_forwarder
+from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
 from tests.unit.gateway.forwarding.test_forwarder_metered import BarredSink
 from tests.unit.gateway.forwarding.test_forwarder_silence import ScriptedSink
@@ -144,13 +143,11 @@ def test_an_overtaken_record_is_sent_again(old: Record, new: Record) -> None:
     outbox = MemoryOutbox()
     outbox.append([to_bytes(old)])
     live, backlog = ScriptedSink(lambda record: True), HoldingSink()
-    forwarder = Forwarder(
-        intake()[0], live, backlog, lambda report: OutboxWriter(outbox, report), lambda ack: None, 0.2
-    )
+    forwarder = make_forwarder(intake()[0], live, backlog, outbox)
     forwarder.start()
     try:
         eventually(lambda: backlog.held)
-        forwarder.announce(new)
+        forwarder.inbox.announce(new)
         eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 1)
         assert live.sent == [new]
         backlog.release()
@@ -180,12 +177,10 @@ def test_what_was_stored_before_a_newer_record_was_sent_is_forgotten() -> None:
     outbox = MemoryOutbox()
     outbox.append([to_bytes(run_record(1)), to_bytes(run_record(7, run="r0"))])
     live, backlog = ScriptedSink(lambda record: True), BarredSink(lambda record: True)
-    forwarder = Forwarder(
-        intake()[0], live, backlog, lambda report: OutboxWriter(outbox, report), lambda ack: None, 0.2
-    )
+    forwarder = make_forwarder(intake()[0], live, backlog, outbox)
     forwarder.start()
     try:
-        forwarder.announce(run_record(2))
+        forwarder.inbox.announce(run_record(2))
         eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 1)
         backlog.barred = False
         eventually(lambda: forwarder.outbox_records, until=lambda left: left == 0)

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from buffer.memory_outbox import MemoryOutbox
 from gateway.forwarding.backlog import REPLAYED
 from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.mqtt.intake import Intake
 from gateway.ports import Done, Record
+from tests.support.forwarding import make_forwarder
+from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
 from tests.unit.gateway.forwarding.test_forwarder_silence import ScriptedSink, sample
 from tests.unit.gateway.mqtt.test_intake import intake
@@ -47,16 +47,7 @@ def metered(
     live: ScriptedSink, backlog: ScriptedSink, monotonic: Callable[[], float], batch_s: float = 60.0
 ) -> Iterator[tuple[Forwarder, Intake]]:
     station = intake()[0]
-    forwarder = Forwarder(
-        station,
-        live,
-        backlog,
-        lambda report: OutboxWriter(MemoryOutbox(), report),
-        lambda ack: None,
-        0.2,
-        monotonic,
-        batch_s=batch_s,
-    )
+    forwarder = make_forwarder(station, live, backlog, MemoryOutbox(), batch_s=batch_s, monotonic=monotonic)
     forwarder.start()
     try:
         yield forwarder, station
@@ -86,7 +77,7 @@ def test_readings_are_stored_and_leave_with_the_next_batch_unmarked() -> None:
         assert seqs(backlog) == [1]
         assert forwarder.uplink == "metered"
         monotonic.skip(60)
-        forwarder.announce(EVENT)
+        forwarder.inbox.announce(EVENT)
         stored(forwarder, 0)
     assert seqs(backlog) == [1, 2, 3]
     assert live.sent == [EVENT]
@@ -96,7 +87,7 @@ def test_readings_are_stored_and_leave_with_the_next_batch_unmarked() -> None:
 def test_what_the_gateway_says_of_itself_goes_out_at_once() -> None:
     live, backlog = ScriptedSink(lambda _: True), ScriptedSink(lambda _: True)
     with metered(live, backlog, SkippingTime()) as (forwarder, _):
-        forwarder.announce(EVENT)
+        forwarder.inbox.announce(EVENT)
         eventually(lambda: live.sent, until=lambda sent: sent == [EVENT])
         eventually(lambda: forwarder.in_flight, until=lambda left: left == 0)
     assert forwarder.counters.stored == 0
@@ -111,7 +102,7 @@ def test_rows_that_missed_their_batch_are_marked_as_replayed() -> None:
             # Two batches find no way; the third takes what they have left, and one that is new.
             backlog.barred = seq < 3
             monotonic.skip(60)
-            forwarder.announce(EVENT)
+            forwarder.inbox.announce(EVENT)
             eventually(lambda: forwarder.in_flight, until=lambda left: left == 0)
         stored(forwarder, 0)
     marked = {
@@ -126,7 +117,7 @@ def test_silence_is_noticed_by_what_is_sent_live_and_ends_with_a_confirmed_batch
     monotonic = SkippingTime()
     with metered(live, backlog, monotonic) as (forwarder, station):
         sample(forwarder, station, 1)
-        forwarder.announce(EVENT)
+        forwarder.inbox.announce(EVENT)
         stored(forwarder, 2)
         assert forwarder.uplink == "metered"
         monotonic.skip(31)

@@ -15,13 +15,13 @@ import pytest
 
 from buffer.drops import Drop
 from buffer.errors import OutboxDiskFull
-from buffer.memory_outbox import MemoryOutbox
 from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.record_codec import to_bytes
 from gateway.forwarding.seq_summary import ranges
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack, Done, Record
+from tests.support.forwarding import Acks, make_forwarder
+from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
 from tests.unit.buffer.trouble import Disk
 from tests.unit.cloud.wire.test_schema import READING
@@ -45,6 +45,8 @@ class ScriptedSink:
         return 0
 
     def close(self) -> None: ...
+
+    delivery_timeout_s = 120.0
 
 
 class FullSink(ScriptedSink):
@@ -86,13 +88,13 @@ class SlowOutbox(MemoryOutbox):
 @contextmanager
 def running(
     sink: ScriptedSink,
-    acknowledge: Callable[[Ack], None] = lambda ack: None,
+    acks: Acks | None = None,
     outbox: MemoryOutbox | None = None,
 ) -> Iterator[tuple[Forwarder, Intake]]:
     station = intake()[0]
     store = MemoryOutbox() if outbox is None else outbox
     # Half of it is what this machine, busy as it may be, has for the way through the forwarder.
-    forwarder = Forwarder(station, sink, sink, lambda report: OutboxWriter(store, report), acknowledge, 0.8)
+    forwarder = make_forwarder(station, sink, sink, store, acks, 0.8)
     forwarder.start()
     try:
         yield forwarder, station
@@ -107,8 +109,8 @@ def sample(forwarder: Forwarder, station: Intake, seq: int, quantity: str = "win
         READING, run="thisrun", seq=seq, channel=f"x.{quantity}", quantity=quantity, unit=units[quantity]
     )
     record = station.own(reading, "fieldgate/mast-07/x")
-    forwarder.sampled(record)
-    forwarder.arrived("fieldgate/mast-07/x", record.value, Ack(1, seq))
+    forwarder.inbox.sampled(record)
+    forwarder.inbox.arrived("fieldgate/mast-07/x", record.value, Ack(1, seq))
 
 
 def test_what_is_overdue_while_the_disk_is_slow_goes_with_one_commit() -> None:
@@ -153,14 +155,7 @@ def test_one_silent_topic_is_parked_and_the_others_stay_live() -> None:
 def test_kafka_that_answers_takes_what_the_disk_refuses() -> None:
     sink = ScriptedSink(lambda record: False)
     station = intake()[0]
-    forwarder = Forwarder(
-        station,
-        sink,
-        sink,
-        lambda report: OutboxWriter(MemoryOutbox(max_bytes=1), report),
-        lambda ack: None,
-        0.2,
-    )
+    forwarder = make_forwarder(station, sink, sink, MemoryOutbox(max_bytes=1))
     forwarder.start()
     sample(forwarder, station, 1)
     eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
@@ -170,29 +165,23 @@ def test_kafka_that_answers_takes_what_the_disk_refuses() -> None:
 
 def test_the_broker_keeps_what_memory_has_no_room_for() -> None:
     """Neither Kafka nor the disk takes anything: intake stops at a bound, and resumes below it."""
-    told: list[bool] = []
-    taken = threading.Event()
-    outbox = BarredOutbox(taken)
-    forwarder = Forwarder(
-        intake()[0],
-        ScriptedSink(lambda record: False),
-        ScriptedSink(lambda record: False),
-        lambda report: OutboxWriter(outbox, report),
-        lambda ack: None,
-        0.2,
-        hold=told.append,
-    )
+    acks, taken = Acks(), threading.Event()
+    silent = ScriptedSink(lambda record: False)
+    forwarder = make_forwarder(intake()[0], silent, silent, BarredOutbox(taken), acks)
     forwarder.start()
     payload = bytes(1 << 20)
-    sent = 0
     # A refused message keeps 64 KiB of its megabyte: what counts is what is held, not what came.
-    while not told and sent < 2_000:
-        sent += 1
-        forwarder.arrived("elsewhere", payload, Ack(1, sent))
-    eventually(lambda: told, until=lambda said: said == [True])
+    full = [forwarder.inbox.arrived("elsewhere", payload, Ack(1, 0))]
+    while not full[-1] and len(full) < 2_000:
+        full.append(forwarder.inbox.arrived("elsewhere", payload, Ack(1, len(full))))
+    assert full[-1]
+    # It is said once.
+    assert not forwarder.inbox.arrived("elsewhere", payload, None)
+    assert acks.resumed < 1
     taken.set()
-    eventually(lambda: told, until=lambda said: said == [True, False])
+    eventually(lambda: acks.resumed, until=lambda times: times == 1)
     forwarder.stop(grace_s=0.0)
+    assert acks.resumed == 1
 
 
 def test_at_the_end_what_only_memory_holds_goes_to_kafka_while_there_is_time(tmp_path: Path) -> None:
@@ -204,7 +193,7 @@ def test_at_the_end_what_only_memory_holds_goes_to_kafka_while_there_is_time(tmp
     sink = ScriptedSink(lambda record: record.value != b"on the disk")
     station = intake()[0]
     live = FullSink(lambda record: False)
-    forwarder = Forwarder(station, live, sink, lambda r: OutboxWriter(outbox, r), lambda ack: None, 0.2)
+    forwarder = make_forwarder(station, live, sink, outbox)
     forwarder.start()
     sample(forwarder, station, 1)
     left = forwarder.stop(grace_s=1.5)
@@ -216,16 +205,14 @@ def test_at_the_end_what_only_memory_holds_goes_to_kafka_while_there_is_time(tmp
 def test_a_message_of_another_device_is_acknowledged_when_memory_has_got_rid_of_it(tmp_path: Path) -> None:
     disk = Disk()
     disk.fill()
-    acknowledged: list[Ack] = []
+    acknowledged = Acks()
     outbox = disk.outbox(tmp_path / "outbox.db", list[Drop]().append)
     silent = ScriptedSink(lambda record: False)
     station = intake()[0]
-    forwarder = Forwarder(
-        station, silent, silent, lambda report: OutboxWriter(outbox, report), acknowledged.append, 0.2
-    )
+    forwarder = make_forwarder(station, silent, silent, outbox, acknowledged)
     forwarder.start()
     sample(forwarder, station, 1)
-    forwarder.arrived("elsewhere", b"no such forward: a dead letter", Ack(1, 77))
+    forwarder.inbox.arrived("elsewhere", b"no such forward: a dead letter", Ack(1, 77))
     eventually(lambda: forwarder.outbox_in_memory.records, until=lambda records: records == 2)
     # Our own echo is: its window is needed for others.
     eventually(lambda: acknowledged, until=lambda acks: acks == [Ack(1, 1)])
@@ -236,18 +223,11 @@ def test_a_message_of_another_device_is_acknowledged_when_memory_has_got_rid_of_
 
 def test_memory_is_bounded_while_a_commit_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk neither takes nor refuses: the oldest of our own readings are given up, and told."""
-    monkeypatch.setattr("gateway.forwarding.memory_limit.MAX_LEDGER_BYTES", 64 << 10)
+    monkeypatch.setattr("gateway.forwarding.inbox.MAX_LEDGER_BYTES", 64 << 10)
     outbox, station = SlowOutbox(), intake()[0]
     drops: list[Drop] = []
-    forwarder = Forwarder(
-        station,
-        ScriptedSink(lambda record: False),
-        ScriptedSink(lambda record: False),
-        lambda report: OutboxWriter(outbox, report),
-        lambda ack: None,
-        0.2,
-        on_drop=drops.append,
-    )
+    silent = ScriptedSink(lambda record: False)
+    forwarder = make_forwarder(station, silent, silent, outbox, on_drop=drops.append)
     forwarder.start()
     sample(forwarder, station, 1)
     assert outbox.begun.wait(60)
@@ -291,23 +271,21 @@ def test_what_is_for_a_parked_topic_goes_with_few_commits() -> None:
 def test_a_thread_that_dies_while_it_stops_leaves_nothing_behind() -> None:
     outbox, station = MemoryOutbox(), intake()[0]
 
-    def farewell() -> Record:
-        # What was sampled meanwhile is behind the stop in the queue, and nobody takes it from there.
+    def die() -> None:
+        # What was sampled meanwhile is behind this in the queue, and nothing takes it from there.
         for seq in (1, 2):
             sample(forwarder, station, seq)
         raise SystemExit
 
-    forwarder = Forwarder(
-        station,
-        ScriptedSink(lambda record: False),
-        ScriptedSink(lambda record: False),
-        lambda report: OutboxWriter(outbox, report),
-        lambda ack: None,
-        0.2,
-    )
+    silent = ScriptedSink(lambda record: False)
+    forwarder = make_forwarder(station, silent, silent, outbox)
     forwarder.start()
-    assert forwarder.stop(grace_s=5.0, farewell=farewell) == []
+    forwarder.take_no_more()
+    forwarder.inbox.change(die, 0.2)
+    assert forwarder.stop(grace_s=5.0) == []
     assert len(outbox) == 2
+    # Neither waits for a thread that is dead.
+    forwarder.take_no_more()
 
 
 class SalvagingOutbox(MemoryOutbox):

@@ -9,7 +9,6 @@ from queue import SimpleQueue
 import pytest
 
 from buffer import drops
-from buffer.memory_outbox import MemoryOutbox
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import (
     Answer,
@@ -21,6 +20,7 @@ from gateway.forwarding.outbox_writer import (
     Stored,
 )
 from gateway.ports import Record
+from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
 from tests.unit.buffer.trouble import Disk
 

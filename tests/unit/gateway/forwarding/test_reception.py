@@ -6,16 +6,16 @@ import threading
 
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.ledger import Ledger
-from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.reception import RedeliveryCache
 from gateway.ports import Ack, Record
+from tests.support.forwarding import Acks, make_forwarder
 from tests.support.servers import eventually
 from tests.unit.gateway.forwarding.test_forwarder_silence import BarredOutbox, ScriptedSink, running
 from tests.unit.gateway.mqtt.test_intake import zigbee
 
 
 def raw(forwarder: Forwarder, ack: Ack, payload: bytes, *, repeated: bool = False) -> None:
-    forwarder.arrived("elsewhere", payload, ack, repeated=repeated)
+    forwarder.inbox.arrived("elsewhere", payload, ack, repeated=repeated)
 
 
 def test_a_redelivery_is_acknowledged_and_not_sent_again() -> None:
@@ -41,8 +41,8 @@ def test_the_same_id_with_other_bytes_or_without_the_flag_is_a_new_message() -> 
 
 
 def test_a_redelivery_of_what_is_still_open_is_acknowledged_when_that_is_stored() -> None:
-    acks: list[Ack] = []
-    with running(ScriptedSink(lambda record: False), acks.append) as (forwarder, _):
+    acks = Acks()
+    with running(ScriptedSink(lambda record: False), acks) as (forwarder, _):
         raw(forwarder, Ack(1, 7), b"nonsense")
         raw(forwarder, Ack(2, 7), b"nonsense", repeated=True)
         eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == 1)
@@ -64,26 +64,26 @@ def test_what_is_not_acknowledged_yet_is_never_forgotten() -> None:
 
 
 def test_several_readings_of_one_message_owe_one_puback_after_the_last() -> None:
-    acks: list[Ack] = []
+    acks = Acks()
     allowed = threading.Event()
     sink = ScriptedSink(lambda record: record.topic == "mqtt.temperature")
-    forwarder = Forwarder(
-        zigbee()[0], sink, sink, lambda report: OutboxWriter(BarredOutbox(allowed), report), acks.append, 0.2
-    )
+    forwarder = make_forwarder(zigbee()[0], sink, sink, BarredOutbox(allowed), acks)
     forwarder.start()
     try:
         payload = b'{"temperature": 21.5, "humidity": 0.48, "ground": [8]}'
-        forwarder.arrived("zigbee/shed", payload, Ack(1, 7))
-        forwarder.arrived("zigbee/shed", payload, Ack(2, 7), repeated=True)
+        forwarder.inbox.arrived("zigbee/shed", payload, Ack(1, 7))
+        forwarder.inbox.arrived("zigbee/shed", payload, Ack(2, 7), repeated=True)
         # A message of the one quantity that is confirmed: all before it has been decided.
-        forwarder.arrived("zigbee/shed", b'{"temperature": 1, "humidity": 0.5, "ground": [8]}', Ack(2, 8))
+        forwarder.inbox.arrived(
+            "zigbee/shed", b'{"temperature": 1, "humidity": 0.5, "ground": [8]}', Ack(2, 8)
+        )
         eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 4)
         eventually(lambda: forwarder.in_flight, until=lambda open_: open_ == 2)
         assert acks == []
         allowed.set()
         eventually(lambda: acks, until=lambda paid: paid == [Ack(2, 7), Ack(2, 8)])
         assert forwarder.counters.received == 2
-        forwarder.arrived("zigbee/shed", payload, Ack(3, 7), repeated=True)
+        forwarder.inbox.arrived("zigbee/shed", payload, Ack(3, 7), repeated=True)
         eventually(lambda: acks[2:], until=lambda paid: paid == [Ack(3, 7)])
     finally:
         forwarder.stop(grace_s=0.0)
@@ -92,11 +92,11 @@ def test_several_readings_of_one_message_owe_one_puback_after_the_last() -> None
 
 def test_after_a_lost_session_a_known_id_says_nothing() -> None:
     """The broker was restarted empty, and gives a new message an old id: it must not pass for the old one."""
-    sink, acks = ScriptedSink(lambda record: True), list[Ack]()
-    with running(sink, acks.append) as (forwarder, _):
+    sink, acks = ScriptedSink(lambda record: True), Acks()
+    with running(sink, acks) as (forwarder, _):
         raw(forwarder, Ack(1, 7), b"21.5")
         eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 1)
-        forwarder.session_lost()
+        forwarder.inbox.session_lost()
         # It went out on a connection that broke before we had read it.
         raw(forwarder, Ack(3, 7), b"21.5", repeated=True)
         eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 2)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from cloud.wire.schema import UNITS
 from gateway.config import Config, load
 from gateway.mqtt.home_assistant import Discovery, messages
+from tests.support.forwarding import snapshot
 from tests.unit.gateway.config.json_schema import errors
 
 ROOT = Path(__file__).parents[4]
@@ -179,12 +180,12 @@ class Broker:
                     self.retained.pop(topic, None)
 
     def discovery(self, path: Path) -> Discovery:
-        return Discovery(path, self.keep, lambda: self.connected, lambda: self.now_s)
+        return Discovery(path, self.keep)
 
     def pass_time(self, discovery: Discovery, seconds: int) -> None:
         for _ in range(seconds):
             self.now_s += 1
-            discovery.tend()
+            discovery.tick(snapshot(self.now_s, mqtt_connected=self.connected))
 
 
 def test_what_goes_while_the_daemon_is_stopped_is_removed_by_the_next_one(tmp_path: Path) -> None:

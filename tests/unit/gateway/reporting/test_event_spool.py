@@ -10,6 +10,7 @@ import pytest
 
 from gateway.ports import Record
 from gateway.reporting.event_spool import MAX_BYTES, EventSpool, NotLeft, leave, notices_directory
+from tests.support.forwarding import snapshot
 
 
 class Daemon:
@@ -22,19 +23,20 @@ class Daemon:
             outbox,
             lambda event, **fields: Record("gateway.events", b"m", json.dumps([event, fields]).encode(), ()),
             lambda record: self.told.append(dict([json.loads(record.value)])),
-            lambda: self.safe,
-            lambda: self.now_s,
         )
+
+    def tick(self) -> None:
+        self.notices.tick(snapshot(self.now_s, outbox_problem=None if self.safe else "full"))
 
 
 def test_it_is_announced_once_and_goes_when_it_is_safe(tmp_path: Path) -> None:
     outbox = tmp_path / "outbox.db"
     daemon = Daemon(outbox)
-    daemon.notices.check()
+    daemon.tick()
     first = leave(outbox, "sensor-swapped", {"sensor": "cup"})
     leave(outbox, "commissioned", {"by": "ü"})
-    daemon.notices.check()
-    daemon.notices.check()
+    daemon.tick()
+    daemon.tick()
     ((_, fields),) = daemon.told[0].items()
     assert fields.pop("at").endswith("Z")
     assert (len(fields.pop("id")), fields) == (16, {"sensor": "cup"})
@@ -42,14 +44,14 @@ def test_it_is_announced_once_and_goes_when_it_is_safe(tmp_path: Path) -> None:
     assert first.exists()
     daemon.now_s += 150
     daemon.safe = False
-    daemon.notices.check()
+    daemon.tick()
     assert first.exists()
     # One that dies now: the next one tells it again, under the same id.
     other = Daemon(outbox)
-    other.notices.check()
+    other.tick()
     assert other.told[0]["sensor-swapped"]["id"] == json.loads(first.read_text())["id"]
     daemon.safe = True
-    daemon.notices.check()
+    daemon.tick()
     assert list(notices_directory(outbox).iterdir()) == []
     # What somebody else removed is no trouble.
     other.notices.settle()
@@ -60,7 +62,7 @@ def test_it_goes_at_a_clean_end(tmp_path: Path) -> None:
     outbox = tmp_path / "outbox.db"
     daemon = Daemon(outbox)
     leave(outbox, "sensor-swapped", {})
-    daemon.notices.check()
+    daemon.tick()
     late = leave(outbox, "sensor-swapped", {})
     daemon.notices.settle()
     assert list(notices_directory(outbox).iterdir()) == [late]
@@ -80,8 +82,8 @@ def test_what_is_no_event_is_set_aside(
     # Half written: its name isn't one yet.
     (directory / ".b.json.1.new").write_bytes(b'{"event": "x"}')
     daemon = Daemon(outbox)
-    daemon.notices.check()
-    daemon.notices.check()
+    daemon.tick()
+    daemon.tick()
     assert daemon.told == []
     assert sorted(each.name for each in directory.iterdir()) == [".b.json.1.new", "a.refused"]
     assert caplog.text.count("event=notice.refused") == 1

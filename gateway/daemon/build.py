@@ -1,0 +1,142 @@
+"""Builds a daemon from its config: the only place that constructs, each line from what stands above it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from queue import SimpleQueue
+
+from buffer.drops import Drop
+from drivers.interface import BoardError
+from gateway.calibration.history import CalibrationHistory, history_path
+from gateway.clock.manual_time import ManualTime
+from gateway.clock.sync import open_clock
+from gateway.clock.system_clock import Machine
+from gateway.config import Config, SensorConfig
+from gateway.daemon.daemon import Daemon
+from gateway.daemon.gateway import ConfigInForce, Gateway, Life
+from gateway.daemon.reload import Reload
+from gateway.daemon.restart_budget import RestartBudget
+from gateway.daemon.snapshot import status_of
+from gateway.forwarding.forwarder import Forwarder
+from gateway.forwarding.inbox import Inbox
+from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
+from gateway.forwarding.publisher import Publisher
+from gateway.forwarding.sinks import KafkaSinks
+from gateway.forwarding.spill import Pace
+from gateway.mqtt.broker_drops import BrokerDrops
+from gateway.mqtt.home_assistant import Discovery, discovery_path
+from gateway.mqtt.intake import Intake
+from gateway.mqtt.session import MqttSession
+from gateway.mqtt.topics import Topics, filters, routes
+from gateway.reporting.event_spool import EventSpool
+from gateway.reporting.gateway_status import GatewayStatus
+from gateway.reporting.own_topics import RetainedRecords
+from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
+from gateway.reporting.reporter import ClockUpdates, Reporter
+from gateway.reporting.run_ledger import RunLedger
+from gateway.sampling import sensors
+from gateway.sampling.last_readings import LastReadings
+from gateway.sampling.run_context import Mast
+from gateway.sampling.sampler import Sampler
+from gateway.sampling.supervisor import Supervisor
+from gateway.sequences import Sequences, new_run
+from gateway.status import Answers, PhoneControl, StatusPage
+from gateway.status.control_socket import ControlSocket
+from gateway.system.host import installed_version
+from gateway.system.systemd import watchdog_period_s
+from gateway.system.watchdog import DEFAULT_PERIOD_S, Shown, Watch, Watchdog
+
+
+def build(
+    config: Config, path: Path, overrides: Mapping[str, object], machine: Machine | None = None
+) -> Daemon:
+    """A daemon with the config of a file. Raises BoardError, CloudError, OutboxError."""
+    machine = machine or Machine()
+    run, gateway, outbox_path = new_run(), config.gateway.id, config.outbox.path
+    life, in_force, topics = Life(), ConfigInForce(config), Topics.of(config)
+
+    # What can fail comes first: from ``PreviousRuns.begin`` on this run is on record as begun.
+    drops: SimpleQueue[Drop] = SimpleQueue()
+    machine_clock, sync = open_clock(config, machine)
+    outbox = open_outbox(config, drops.put)
+    try:
+        board = sensors.open_fitted_board(config)
+    except BoardError:
+        outbox.close()
+        raise
+    clock, hold = board.clock or machine_clock, sync.holdback()
+    kafka = KafkaSinks.open(config)
+    previous_runs = PreviousRuns(_beside(outbox_path, "run"), run, lost_at_most_s(config))
+    runs = RunLedger(gateway, run, machine.boot, previous_runs.begin())
+
+    inbox = Inbox()
+    status = GatewayStatus(gateway, run, machine_clock.now_ns, installed_version())
+    broker_drops = BrokerDrops(run)
+    retained = RetainedRecords(topics, runs, status, broker_drops, inbox)
+    session = MqttSession(
+        config.mqtt,
+        f"fieldgate-{gateway}",
+        filters(config),
+        inbox,
+        retained,
+        (topics.status, status.will),
+        broker_drops,
+    )
+    sequences = Sequences()
+    intake = Intake(
+        gateway,
+        run,
+        sequences,
+        config.kafka.topic,
+        machine_clock,
+        routes(config),
+        sensors.sensor_names(config),
+        machine.boot,
+    )
+    writer = OutboxWriter(outbox, inbox.put)
+    forwarder = Forwarder(
+        inbox, intake, kafka.live, kafka.backlog, writer, session, Pace.of(config), hold, drops.put
+    )
+
+    last = LastReadings()
+    publisher = Publisher(topics, intake, inbox, session, last)
+    context = Mast(gateway, run, clock, sequences, publisher.publish, machine.boot)
+
+    def sampler(sensor: SensorConfig) -> Sampler:
+        return sensors.samplers([sensor], board, context)[0]
+
+    samplers = Supervisor(map(sampler, config.sensors), clock, again=sampler)
+    restarts = RestartBudget(_beside(outbox_path, "restarts"), machine.boot, machine.boot_ns)
+
+    calibrations = CalibrationHistory(history_path(config), machine.boot, clock, inbox.announce)
+    discovery = Discovery(discovery_path(config), session.keep)
+    spool = EventSpool(outbox_path, runs.event, inbox.announce)
+    offers = ManualTime(machine.boot_ns)
+    clock_updates = ClockUpdates(offers, sync, hold, inbox, runs)
+    reporter = Reporter(runs, status, topics, inbox, session, drops, broker_drops)
+
+    def shown() -> Iterable[Shown]:
+        parts = (life, samplers, forwarder, session, kafka)
+        return chain.from_iterable(part.shown() for part in parts)
+
+    watchdog = Watchdog(Watch(shown, watchdog_period_s() or DEFAULT_PERIOD_S))
+    parts = Gateway(
+        run, life, in_force, topics, board, clock, sync, hold, kafka, previous_runs, runs, inbox,
+        broker_drops, session, intake, forwarder, last, context, samplers, restarts, calibrations, discovery,
+        spool, clock_updates, reporter, watchdog,
+    )  # fmt: skip
+
+    page = StatusPage(
+        Answers(
+            partial(status_of, parts), last.recent, samplers.pulses, offers if board.clock is None else None
+        )
+    )
+    control = ControlSocket(outbox_path, PhoneControl(page))
+    return Daemon(parts, Reload(path, overrides, parts, page), page, control)
+
+
+def _beside(outbox: Path, suffix: str) -> Path:
+    return outbox.with_name(f"{outbox.name}.{suffix}")

@@ -1,0 +1,119 @@
+"""The gateway: all parts of one run, finished. Made by ``build``; the daemon runs it, a reload changes it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from drivers.interface import Board
+from gateway.calibration.history import CalibrationHistory
+from gateway.clock.hold import ClockHold
+from gateway.clock.sync import ClockSync
+from gateway.config import Config
+from gateway.daemon.restart_budget import RestartBudget
+from gateway.forwarding.capacity import Forecast
+from gateway.forwarding.forwarder import Forwarder
+from gateway.forwarding.inbox import Inbox
+from gateway.forwarding.sinks import KafkaSinks
+from gateway.mqtt.broker_drops import BrokerDrops
+from gateway.mqtt.home_assistant import Discovery
+from gateway.mqtt.intake import Intake
+from gateway.mqtt.session import MqttSession
+from gateway.mqtt.topics import Topics
+from gateway.ports import Clock
+from gateway.reporting.event_spool import EventSpool
+from gateway.reporting.previous_runs import PreviousRuns
+from gateway.reporting.reporter import ClockUpdates, Reporter
+from gateway.reporting.run_ledger import RunLedger
+from gateway.sampling.last_readings import LastReadings
+from gateway.sampling.run_context import Mast
+from gateway.sampling.supervisor import Supervisor
+from gateway.system.times import now_text
+from gateway.system.watchdog import Shown, Watchdog
+
+# A reload waits for samplers that end, half a minute at most.
+_MAIN_LOOP_PERIODS: Final = 1.0
+
+
+class Life:
+    """How far a run is. The main thread writes, but for ``stop``, which ends it; any thread may read.
+
+    ``stop_reason`` is why it ended itself, None where it was told to. Times are monotonic, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.stop_reason: str | None = None
+        self.started_s = self.turned_s = time.monotonic()
+        self._turns = 0
+        self._thread: int | None = None
+
+    def begin(self) -> None:
+        """The calling thread is the main one."""
+        self._thread = threading.get_native_id()
+
+    def turn(self) -> float:
+        """The main loop has come round; when."""
+        self.turned_s = time.monotonic()
+        self._turns += 1
+        return self.turned_s
+
+    def shown(self) -> tuple[Shown, ...]:
+        """For the watchdog: that the main loop comes round."""
+        return (Shown("main-loop", self._turns, _MAIN_LOOP_PERIODS, thread=self._thread),)
+
+
+@dataclass(slots=True)
+class ConfigInForce:
+    """The config, when it was read, and why a later one was refused. The main thread writes."""
+
+    config: Config
+    loaded_at: str = field(default_factory=now_text)
+    error: str | None = None
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """When the config in force was read, and why a later one was refused, or None. Any thread may ask."""
+        return {"loaded_at": self.loaded_at, "error": self.error}
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """The parts of one run, in the order they are made."""
+
+    run: str
+    life: Life
+    in_force: ConfigInForce
+    topics: Topics
+    board: Board
+    clock: Clock
+    """The readings': the board's own, or the machine's."""
+    sync: ClockSync
+    hold: ClockHold
+    kafka: KafkaSinks
+    previous_runs: PreviousRuns
+    runs: RunLedger
+    inbox: Inbox
+    broker_drops: BrokerDrops
+    session: MqttSession
+    intake: Intake
+    forwarder: Forwarder
+    last: LastReadings
+    context: Mast
+    samplers: Supervisor
+    restarts: RestartBudget
+    calibrations: CalibrationHistory
+    discovery: Discovery
+    spool: EventSpool
+    clock_updates: ClockUpdates
+    reporter: Reporter
+    watchdog: Watchdog
+    forecast: Forecast = field(default_factory=Forecast)
+
+    def dead_threads(self) -> list[str]:
+        """Threads that have ended and only a new process can replace."""
+        forwarder = [] if self.forwarder.is_alive() else ["forwarder"]
+        session = [] if self.session.is_alive() else ["mqtt"]
+        return [*forwarder, *session, *self.kafka.dead()]

@@ -1,0 +1,34 @@
+"""``fieldgate run``: the process around the daemon."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from buffer.errors import OutboxError
+from cloud.errors import CloudError
+from drivers.interface import BoardError
+from gateway.config import ConfigError, load
+from gateway.daemon.build import build
+from gateway.system import logs
+
+log = logging.getLogger(__name__)
+
+
+def run(path: Path, overrides: Mapping[str, object], seconds: float | None) -> int:
+    """Run until SIGTERM or SIGINT; the exit code. ``seconds`` ends the sampling, not the forwarding."""
+    # What every thread is doing when the watchdog ends this process (SIGABRT), or a library crashes it.
+    faulthandler.enable()
+    with logs.set_up():
+        try:
+            daemon = build(load(path, overrides), path, overrides)
+        except ConfigError as error:
+            for problem in error.problems:
+                log.error("event=config.refused problem=%s", problem)
+            return 1
+        except (BoardError, CloudError, OutboxError) as error:
+            log.error("event=daemon.cannot_start error=%s", error)
+            return 1
+        return daemon.run(seconds)

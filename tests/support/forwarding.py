@@ -1,0 +1,106 @@
+"""A forwarder with its inbox, and sessions with the local broker, for tests that play what is around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gateway.config.model import MqttConfig
+from gateway.forwarding.forwarder import Forwarder
+from gateway.forwarding.inbox import Inbox
+from gateway.forwarding.outbox_writer import OutboxWriter
+from gateway.forwarding.spill import Pace
+from gateway.mqtt.broker_drops import BrokerDrops
+from gateway.mqtt.intake import Intake
+from gateway.mqtt.session import MqttSession
+from gateway.ports import Ack, Outbox, Sink, Snapshot
+
+Arrived = Callable[[str, bytes, Ack | None, bool, bool], None]
+
+
+class Acks(list[Ack]):
+    """A broker that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resumed = 0
+
+    def acknowledge(self, ack: Ack) -> None:
+        self.append(ack)
+
+    def resume(self) -> None:
+        self.resumed += 1
+
+
+def make_forwarder(
+    intake: Intake,
+    live: Sink,
+    backlog: Sink,
+    outbox: Outbox,
+    acks: Acks | None = None,
+    commit_interval_s: float = 0.2,
+    batch_s: float | None = None,
+    **others: Any,
+) -> Forwarder:
+    """Not started; what other threads hand it goes to its ``inbox``."""
+    inbox = Inbox()
+    return Forwarder(
+        inbox,
+        intake,
+        live,
+        backlog,
+        OutboxWriter(outbox, inbox.put),
+        Acks() if acks is None else acks,
+        Pace(commit_interval_s, batch_s),
+        **others,
+    )
+
+
+class _OwnTopic:
+    names = ("own/run",)
+
+    def arrived(self, topic: str, payload: bytes) -> bool:
+        return False
+
+
+class _Messages:
+    def __init__(self, arrived: Arrived) -> None:
+        self._arrived = arrived
+
+    def arrived(self, topic: str, payload: bytes, ack: Ack | None, *, retained: bool, repeated: bool) -> bool:
+        self._arrived(topic, payload, ack, retained, repeated)
+        return False
+
+    def session_lost(self) -> None: ...
+
+
+def session_with(
+    host: str,
+    port: int,
+    arrived: Arrived = lambda *_: None,
+    *,
+    filters: Iterable[str] = ("sensors/#",),
+    drops: BrokerDrops | None = None,
+    login: tuple[str, str | None] | None = None,
+) -> MqttSession:
+    """A session of one and the same client, not started."""
+    username, password = login or (None, None)
+    config = MqttConfig(host=host, port=port, username=username, password=password)
+    will = ("own/status", b"")
+    return MqttSession(config, "link", filters, _Messages(arrived), _OwnTopic(), will, drops)
+
+
+def snapshot(at_s: float = 0.0, **changed: Any) -> Snapshot:
+    """A turn of the main loop in which all is well."""
+    well: dict[str, Any] = {
+        "ended": False,
+        "synced": True,
+        "uplink": "healthy",
+        "reachable_s": 0.0,
+        "outbox_problem": None,
+        "mqtt_connected": True,
+        "stuck": (),
+        "descriptions": {},
+        "counts": {},
+    }
+    return Snapshot(at_s=at_s, **{**well, **changed})
