@@ -19,7 +19,6 @@ import struct
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from operator import attrgetter
 from typing import Final
 
 from buffer.blocks import Block, Dictionary, number_of
@@ -35,7 +34,6 @@ disk with pages of 512, 833 with pages of 4,096."""
 
 _COLUMNS: Final = "first, count, codec, dictionary, summary, head_checksum, payload_checksum, payload"
 _HEADS: Final = "first, count, codec, dictionary, summary, head_checksum, payload_checksum, x''"
-_cells: Final = attrgetter(*_COLUMNS.split(", "))
 _TYPES: Final = (int, int, int, int, bytes, bytes, bytes, bytes)
 
 
@@ -64,13 +62,30 @@ def create(connection: sqlite3.Connection, issued: int) -> None:
     database = Database(connection, execute_plugins=False)
     database.create_table(
         "blocks",
-        dict(zip(_COLUMNS.split(", "), _TYPES, strict=True)),
+        {
+            "first": int,
+            "count": int,
+            "codec": int,
+            "dictionary": int,
+            "summary": bytes,
+            "head_checksum": bytes,
+            "payload_checksum": bytes,
+            "payload": bytes,
+        },
         pk="first",
     )
     database.create_table("dictionaries", {"copy": int, "number": int, "content": bytes}, pk="copy")
     database.create_table(
         "numbering",
-        {**dict.fromkeys(("id", "version", "issued", "floor", "holes", "dropped"), int), "checksum": bytes},
+        {
+            "id": int,
+            "version": int,
+            "issued": int,
+            "floor": int,
+            "holes": int,
+            "dropped": int,
+            "checksum": bytes,
+        },
         pk="id",
     )
     database.create_table("removed", {"id": int, "numbers": bytes, "checksum": bytes}, pk="id")
@@ -132,7 +147,16 @@ def insert(connection: sqlite3.Connection, block: Block) -> int:
     """Store a block; how many rows that made: 0 where its number is taken already."""
     return connection.execute(
         f"INSERT OR IGNORE INTO blocks ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        _cells(block),
+        (
+            block.first,
+            block.count,
+            block.codec,
+            block.dictionary,
+            block.summary,
+            block.head_checksum,
+            block.payload_checksum,
+            block.payload,
+        ),
     ).rowcount
 
 

@@ -17,10 +17,11 @@ from cloud.kafka.end_offsets import EndOffsets
 from cloud.local.process import wait_for
 from cloud.wire.schema import DEAD_LETTER_TOPIC
 from gateway.commands.demo.accounting import Lake, in_outbox, sampled
+from gateway.commands.demo.device import CabinetThermometer
 from gateway.commands.demo.errors import DemoError
-from gateway.commands.demo.layout import Layout
+from gateway.commands.demo.layout import Layout, program
 from gateway.commands.demo.observer import Completeness, Observer, kafka_records
-from gateway.commands.demo.options import Options
+from gateway.commands.demo.options import MAST, Options
 from gateway.commands.demo.run_records import RunRecords
 from gateway.commands.demo.view import Picture, View
 from gateway.config import Config
@@ -49,6 +50,16 @@ class Demo:
         self._offsets = EndOffsets(layout.kafka.bootstrap_servers)
         self._lake = Lake(layout.lake, self._gateway, options.interval_s)
         self._observer = Observer(layout.listen, self._offsets, self._lake, self._records)
+        self._device = (
+            CabinetThermometer(layout.mosquitto.host, layout.mosquitto.port)
+            if options.config == MAST
+            else None
+        )
+        self._hints = (
+            f'{program()} query --lake {layout.lake} "FROM statistics ORDER BY interval_start DESC LIMIT 9"',
+            "Other tables: readings, mast, presence, alerts, runs, quarantine",
+            f"Addresses and logs: {layout.workdir / 'demo.json'}",
+        )
         self._signals = 0
         self._stopped = threading.Event()
         self._started_s = time.monotonic()
@@ -76,6 +87,8 @@ class Demo:
         self._stack.tick()
         self._records.start()
         self._observer.start()
+        if self._device is not None:
+            self._device.start()
 
     def _main_loop(self) -> list[str]:
         """Until all is where it belongs, the drain timeout or a signal; what is missing then."""
@@ -89,6 +102,7 @@ class Demo:
             now_s = time.monotonic()
             if drain_until_s is None:
                 self._enter("draining")
+                self._stop_device()
                 self._observer.count_exactly()
                 drain_until_s = now_s + self._options.drain_timeout_s
             missing = completeness.missing(self._observer.latest)
@@ -100,6 +114,7 @@ class Demo:
         """Stop what moves data, then count."""
         self._enter("stopping")
         self._view.show(self._picture())
+        self._stop_device()
         self._observer.stop()
         self._stack.stop("gateway")
         wait_for(self._said_goodbye, _LAST_RECORD_S)
@@ -108,7 +123,12 @@ class Demo:
             return {"missing": missing}
         return self._count(missing)
 
+    def _stop_device(self) -> None:
+        if self._device is not None:
+            self._device.stop()
+
     def _shutdown(self) -> None:
+        self._stop_device()
         self._observer.stop()
         self._stack.stop()
         self._records.stop()
@@ -175,7 +195,6 @@ class Demo:
         }
 
     def _picture(self) -> Picture:
-        lake = self._layout.lake
         return Picture(
             gateway=self._gateway,
             phase=self._phase,
@@ -184,11 +203,7 @@ class Demo:
             restarts={name: part.restarts for name, part in self._stack.parts.items()},
             seen=self._observer.latest,
             live_time=self._live_time,
-            hints=(
-                f'fieldgate query "FROM statistics ORDER BY interval_start DESC LIMIT 9" --lake {lake}',
-                f'fieldgate query "FROM mast ORDER BY interval_start DESC LIMIT 9" --lake {lake}',
-                f"Addresses and logs: {self._layout.workdir / 'demo.json'}",
-            ),
+            hints=self._hints,
         )
 
     def _enter(self, phase: str) -> None:

@@ -1,8 +1,9 @@
-"""Where a demo keeps things and how its components are started."""
+"""Where a demo keeps its files, and how its components are started."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,9 @@ from gateway.commands.demo.supervision import Part, Stack
 
 _PYTHON: Final = (sys.executable, "-P", "-m")
 """Runs a module of ours, whatever folders are where the demo is started."""
-_JOBS: Final = ("ingest", "statistics", "mast")
+_JOBS: Final = ("ingest", "statistics", "mast", "presence", "alerts")
+"""All that need no trained model; in this order their queries start."""
+_ALERT_RULES: Final = Path(__file__).with_name("alerts.toml")
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
 """The JIT's first stage only: Spark is up after 16 instead of 28 CPU seconds (measured, two cores)."""
 _STOP_ORDER: Final = ("gateway", "jobs", "kafka", "mosquitto")
@@ -84,7 +87,7 @@ class Layout:
             *(*_PYTHON, "spark_jobs", "run", *_JOBS),
             *("--bootstrap-servers", self.kafka.bootstrap_servers),
             *("--lake", str(self.lake), "--checkpoints", str(self.workdir / "checkpoints")),
-            *("--interval", options.interval),
+            *("--interval", options.interval, "--rules", str(_ALERT_RULES)),
         ]
 
     def stack(self, options: Options, seconds_left: Callable[[], float | None]) -> Stack:
@@ -92,7 +95,8 @@ class Layout:
         jobs = Program(
             lambda: self.jobs_command(options),
             self.workdir / "jobs.log",
-            lambda log: log.count("event=query.start") >= len(_JOBS),
+            # The other jobs read the tables that this one fills.
+            lambda log: "event=query.start query=ingest " in log,
             {"JDK_JAVA_OPTIONS": _QUICK_JVM},
         )
         gateway = Program(
@@ -100,7 +104,7 @@ class Layout:
             self.workdir / "gateway.log",
             lambda _log: listening(self.status_port),
         )
-        # Who watches wants to see readings soon; who tests wants all up while the mast is sampled.
+        # For people readings appear soon; unattended, all components are up while the mast is sampled.
         needs = ("mosquitto", "kafka", "jobs") if options.unattended else ("mosquitto", "kafka")
         return Stack(
             [
@@ -151,3 +155,12 @@ def check_machine() -> None:
                 )
     jar_directory("kafka")
     jar_directory("spark")
+
+
+def program() -> str:
+    """What runs ``fieldgate`` from here: its name where that is found, else its path."""
+    own = Path(sys.executable).with_name("fieldgate")
+    found = shutil.which("fieldgate")
+    if not own.exists() or (found is not None and own.samefile(found)):
+        return "fieldgate"
+    return str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own)

@@ -105,6 +105,8 @@ class LineView:
         if picture.phase != self._phase:
             self._phase = picture.phase
             self._write(picture, picture.phase)
+            if picture.phase == "sampling":
+                self._stream.writelines(f"{hint}\n" for hint in picture.hints)
         for name, state in picture.states.items():
             if self._states.get(name, State.WAITING) != state:
                 self._write(picture, f"{name} is {state}")

@@ -1,4 +1,4 @@
-"""``fieldgate support-bundle``: what somebody far away needs to see of a mast, without its secrets.
+"""``fieldgate support-bundle``: what remote support needs to see of a mast, without its secrets.
 
-``parts`` gathers, ``redaction`` takes out, ``bundle`` writes, ``command`` is the command line.
+``parts`` gathers, ``redaction`` allows, ``bundle`` writes, ``command`` is the command line.
 """

@@ -23,7 +23,7 @@ MAX_BYTES: Final = 5 << 20
 class Part:
     """One part by its name without ending: a JSON value, or lines of a log, the newest last.
 
-    ``missing`` says why it can't be had.
+    ``missing`` is the reason why it can't be read.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of the bundle; ``note`` says what was cut off."""
+    """A file of the bundle; ``note`` states what was cut off."""
 
     name: str
     content: bytes
@@ -42,7 +42,7 @@ class File:
 
 
 def files_of(parts: Iterable[Part], redactor: Redactor, about: dict[str, Any]) -> list[File]:
-    """The files of a bundle, redacted; the manifest first. ``about`` begins the manifest."""
+    """The files of a bundle, as they may be shown; the manifest first. ``about`` begins the manifest."""
     files: list[File] = []
     missing: list[dict[str, str]] = []
     left = MAX_BYTES

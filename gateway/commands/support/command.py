@@ -1,4 +1,4 @@
-"""``fieldgate support-bundle``: one file to send to whoever helps."""
+"""``fieldgate support-bundle``: one file to send to whoever supports you."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from gateway.commands.arguments import OK, CommandError, add_config, add_timeout, count
 from gateway.commands.support.bundle import archive, files_of
 from gateway.commands.support.parts import Request, gathered
-from gateway.commands.support.redaction import Found, Redactor
+from gateway.commands.support.redaction import Redactor
 from gateway.system.host import installed_version
 
 
@@ -38,19 +38,18 @@ def run(arguments: argparse.Namespace) -> int:
     now = datetime.now(UTC)
     name = f"fieldgate-support-{now:%Y%m%dT%H%M%SZ}"
     target: Path = arguments.file or Path(f"{name}.tar.gz")
-    found = Found()
-    # All of them first: the last one may name a secret that the first one holds.
-    parts = list(gathered(request, found))
+    hidden: set[str] = set()
+    parts = list(gathered(request, hidden))
     about = {
         "made": now.isoformat(timespec="seconds"),
         "fieldgate": installed_version() or "unknown",
         "config": str(request.config),
-        "redacted": "secrets, comments of the config" + ("" if request.position else ", the mast's position"),
+        "hidden": "secrets, comments of the config" + ("" if request.position else ", the mast's position"),
     }
-    files = files_of(parts, Redactor(found), about)
+    files = files_of(parts, Redactor(hidden), about)
     content = archive(files, name, int(now.timestamp()))
     try:
-        # Not over a file that is there, and for nobody else's eyes.
+        # Not over a file that is there, and readable by its owner alone.
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as opened:
             opened.write(content)

@@ -1,12 +1,11 @@
-"""What goes into a bundle, each part by itself: one that can't be had says why, and the others are there.
+"""What goes into a bundle, each part by itself: where one can't be read, the others are there.
 
-Everything is only looked at: nothing is created, locked or sent, but for what ``doctor`` asks of the brokers.
+Everything is only read: nothing is created, locked or sent, but for what ``doctor`` requests of the brokers.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import platform
 import shutil
@@ -14,38 +13,41 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final
 
 from gateway.calibration.history import history_path
 from gateway.commands.support.bundle import Part
-from gateway.commands.support.redaction import Found, config_without_secrets, note, note_from_text
+from gateway.commands.support.redaction import shown_config, shown_entry
 from gateway.config import Config, check
-from gateway.config.secrets import DIRECTORY, is_reference
+from gateway.config.problems import KeyPath
+from gateway.config.secrets import is_reference, read_secret
 from gateway.config.source import MAX_BYTES, Source
 
-log = logging.getLogger(__name__)
+try:
+    from systemd.journal import Reader
+except ImportError:
+    Reader = None
 
 _JOURNAL_S: Final = 30.0
 _UNITS: Final = ("fieldgate.service", "mosquitto.service")
-_FIELDS: Final = ("__REALTIME_TIMESTAMP", "PRIORITY", "MESSAGE", "_PID", "_SYSTEMD_UNIT", "THREAD_NAME")
 _SHOWN: Final = (
     "ActiveState", "SubState", "Result", "NRestarts", "ExecMainStatus", "ExecMainStartTimestamp",
     "MemoryCurrent", "WatchdogUSec", "FragmentPath", "DropInPaths", "UnitFileState",
 )  # fmt: skip
-_SECRET_BYTES: Final = 64 << 10
+_SECRET_CHARACTERS: Final = 64 << 10
 
 
 class Missing(Exception):
-    """A part can't be had; the message says why and who could."""
+    """A part can't be read; the message gives the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for: the config's path, seconds to wait for Kafka, lines of the journal."""
+    """What the bundle is to have: of which config, seconds to wait for Kafka, lines of each journal."""
 
     config: Path
     timeout_s: float
@@ -53,12 +55,9 @@ class Request:
     position: bool
 
 
-def gathered(request: Request, found: Found) -> Iterator[Part]:
-    """Every part; secrets that are met on the way are noted in ``found``, by the first ones."""
-    source = Source(request.config, at_work=False)
-    yield _part("config", lambda: _config(source, request, found))
-    # Before anything else is written: its problems may name what stands in it.
-    _secrets_elsewhere(source, found)
+def gathered(request: Request, hidden: set[str]) -> Iterator[Part]:
+    """Every part; the first one adds to ``hidden`` the texts that no part may show."""
+    yield _part("config", lambda: _config(request, hidden))
     config, problems = check(request.config)
     yield Part("check", {"ok": config is not None, "problems": [asdict(each) for each in problems]})
     for name, gather in (
@@ -76,14 +75,17 @@ def gathered(request: Request, found: Found) -> Iterator[Part]:
 
 
 def _part(name: str, gather: Callable[[], Any]) -> Part:
-    """A part, or why it can't be had: a bundle is asked for where something is broken, maybe this."""
+    """A part, or why it can't be read: a bundle is made where something is broken, maybe this."""
     try:
         return Part(name, gather())
     except Missing as missing:
         return Part(name, missing=str(missing))
-    # Told in the manifest, with its traceback; the other parts are still wanted.
+    # In the manifest, with the places in the code; the other parts are still wanted.
     except Exception as error:  # noqa: BLE001
-        return Part(name, missing=f"{error!r}\n{''.join(traceback.format_exception(error))}")
+        places = (
+            f"{Path(each.filename).name}:{each.lineno}" for each in traceback.extract_tb(error.__traceback__)
+        )
+        return Part(name, missing=f"{type(error).__name__} at {' '.join(places)}")
 
 
 def _needed(config: Config | None) -> Config:
@@ -92,69 +94,30 @@ def _needed(config: Config | None) -> Config:
     return config
 
 
-def _config(source: Source, request: Request, found: Found) -> dict[str, Any]:
+def _config(request: Request, hidden: set[str]) -> dict[str, Any]:
+    source = Source(request.config, at_work=False)
     if not source.raw:
-        told = "; ".join(str(problem) for problem in source.problems) or "it is empty"
-        raise Missing(f"{request.config} can't be shown: {told}")
-    return config_without_secrets(source.raw, known_keys(), found, position=request.position)
+        reason = "; ".join(str(problem) for problem in source.problems) or "it is empty"
+        raise Missing(f"{request.config} can't be shown: {reason}")
+    shown, texts = shown_config(source.raw, position=request.position)
+    hidden |= texts
+    # What the config names, as far as it can be read here; credentials from where systemd loads them.
+    for path, reference in _references(source.raw):
+        hidden.add(read_secret(source, path, reference) or "")
+    loaded = _output("systemctl", "show", _UNITS[0], "--property=LoadCredential", "--value").split()
+    for credential in (Path(each.partition(":")[2]) for each in loaded):
+        with suppress(OSError):
+            hidden.add(credential.read_text(errors="replace")[:_SECRET_CHARACTERS])
+    return shown
 
 
-@cache
-def known_keys() -> frozenset[str]:
-    """Every key that a config may have, those of installed drivers included."""
-    from drivers.registry import driver_names
-    from gateway.config.schema import as_text
-
-    def names(schema: Any) -> Iterator[str]:
-        if isinstance(schema, Mapping):
-            yield from schema.get("properties", {}) if isinstance(schema.get("properties"), Mapping) else ()
-            for each in schema.values():
-                yield from names(each)
-        elif isinstance(schema, list):
-            for each in schema:
-                yield from names(each)
-
-    return frozenset(names(json.loads(as_text(driver_names()))))
-
-
-def _secrets_elsewhere(source: Source, found: Found) -> None:
-    """Note what stands in the files and credentials that the config names, as far as they can be read."""
-    try:
-        with source.path.open("rb") as file:
-            note_from_text(file.read(MAX_BYTES).decode(errors="replace"), found)
-    except (OSError, ValueError) as error:
-        log.debug("the config isn't readable here: %s", error)
-    credentials = os.environ.get(DIRECTORY)
-    # Outside the service: where systemd takes the credentials from.
-    loaded = _said("systemctl", "show", _UNITS[0], "--property=LoadCredential", "--value").split()
-    for _, _, path in (each.partition(":") for each in loaded):
-        _note_file(Path(path), found)
-    for reference in _references(source.raw):
-        for kind, name in reference.items():
-            if not isinstance(name, str) or "\0" in name or (kind == "credential" and credentials is None):
-                continue
-            folder = source.path.absolute().parent if kind == "file" else Path(credentials or "")
-            _note_file(folder / name, found)
-
-
-def _note_file(path: Path, found: Found) -> None:
-    try:
-        with path.open("rb") as opened:
-            note(opened.read(_SECRET_BYTES).decode(errors="replace").strip("\r\n"), found)
-    except OSError as error:
-        # Who can't read it can't have it in the bundle by way of it.
-        log.debug("a secret isn't readable here: %s", error)
-
-
-def _references(value: Any) -> Iterator[Mapping[str, Any]]:
+def _references(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
+    """The tables that name a secret."""
     if is_reference(value):
-        yield value
+        yield path, value
     elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _references(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _references(each)
+        for key, each in value.items():
+            yield from _references(each, (*path, key))
 
 
 def _versions() -> dict[str, Any]:
@@ -164,8 +127,8 @@ def _versions() -> dict[str, Any]:
         "fieldgate": installed_version() or "unknown",
         "python": sys.version,
         "packages": dict(sorted((each.metadata["Name"], each.version) for each in distributions())),
-        "mosquitto": _said("mosquitto", "-h").splitlines()[:1],
-        "debian_package": _said("dpkg-query", "-W", "fieldgate").strip(),
+        "mosquitto": _output("mosquitto", "-h").splitlines()[:1],
+        "debian_package": _output("dpkg-query", "-W", "fieldgate").strip(),
     }
 
 
@@ -189,11 +152,11 @@ def _machine(config: Config | None) -> dict[str, Any]:
         "user": host.user,
         "vitals": vitals(here).fields(),
         "memory": host.text("/proc/meminfo"),
-        "throttled": _said("vcgencmd", "get_throttled").strip() or None,
+        "throttled": _output("vcgencmd", "get_throttled").strip() or None,
         "disks": disks,
         "mounts": host.text("/proc/mounts"),
         "clock_synchronised": kernel_synchronised(),
-        "timedatectl": _said("timedatectl", "show").splitlines(),
+        "timedatectl": _output("timedatectl", "show").splitlines(),
         "gpio": host.names("/dev/gpiochip*"),
         "i2c": host.names("/dev/i2c-*"),
     }
@@ -246,7 +209,7 @@ def _units() -> dict[str, Any]:
     return {
         unit: dict(
             line.partition("=")[::2]
-            for line in _said("systemctl", "show", unit, f"--property={','.join(_SHOWN)}").splitlines()
+            for line in _output("systemctl", "show", unit, f"--property={','.join(_SHOWN)}").splitlines()
         )
         for unit in _UNITS
     }
@@ -260,40 +223,36 @@ def _lines_part(name: str, unit: str, lines: int) -> Part:
 
 
 def journal_lines(unit: str, lines: int) -> Iterator[dict[str, Any]]:
-    """The newest lines of a unit's journal, the oldest of them first. Raises Missing."""
-    command = ("journalctl", "--no-pager", "-q", "-o", "json", "-u", unit, "-n", str(lines))
-    try:
-        told = subprocess.run(command, capture_output=True, timeout=_JOURNAL_S, check=False)
-    except FileNotFoundError as error:
-        raise Missing("there is no journalctl here") from error
-    except subprocess.TimeoutExpired as error:
-        raise Missing(f"journalctl did not answer within {_JOURNAL_S:g} s") from error
-    said = told.stderr.decode(errors="replace").strip()
-    entries = told.stdout.splitlines()
+    """The newest entries of a unit's journal, the oldest of them first. Raises Missing."""
+    entries = _read_journal(unit, lines) if Reader is not None else _run_journalctl(unit, lines)
     if not entries:
         rights = "" if os.geteuid() == 0 else "; use sudo, or become a member of the group systemd-journal"
-        why = f": {said}" if said else ""
-        raise Missing(f"the journal has no lines of {unit} for this user{why}{rights}")
-    for entry in entries:
-        try:
-            yield _line(json.loads(entry))
-        except (ValueError, TypeError) as error:
-            yield {"unreadable": str(error)}
+        raise Missing(f"the journal has no lines of {unit} for this user{rights}")
+    yield from map(shown_entry, entries)
 
 
-def _line(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What is wanted of an entry. A message that isn't text comes as a list of bytes."""
-    kept = {key: entry[key] for key in entry if key in _FIELDS or key.startswith(("FIELDGATE_", "CODE_"))}
-    message = kept.get("MESSAGE")
-    if isinstance(message, list):
-        kept["MESSAGE"] = bytes(message).decode(errors="replace")
-    return kept
+def _read_journal(unit: str, lines: int) -> list[Mapping[str, Any]]:
+    entries: list[Mapping[str, Any]] = []
+    with Reader() as reader:
+        reader.add_match(_SYSTEMD_UNIT=unit)
+        reader.add_disjunction()
+        # The service manager's own messages about the unit.
+        reader.add_match(UNIT=unit)
+        reader.seek_tail()
+        while len(entries) < lines and (entry := reader.get_previous()):
+            entries.append(entry)
+    return entries[::-1]
 
 
-def _said(*command: str) -> str:
-    """What a program prints; nothing where it isn't there or fails."""
+def _run_journalctl(unit: str, lines: int) -> list[Mapping[str, Any]]:
+    command = ("journalctl", "--no-pager", "-q", "-o", "json", "-u", unit, "-n", str(lines))
+    return [json.loads(line) for line in _output(*command, timeout_s=_JOURNAL_S).splitlines()]
+
+
+def _output(*command: str, timeout_s: float = 10.0) -> str:
+    """What a program prints; nothing where it isn't installed or fails."""
     try:
-        told = subprocess.run(command, capture_output=True, timeout=10.0, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return told.stdout.decode(errors="replace")
+    return done.stdout.decode(errors="replace")

@@ -139,7 +139,7 @@ class CountingBoard(Wired):
 
 
 class Line:
-    """A pin that gives so many pulses at each look, and has a level."""
+    """A pin that gives so many pulses each time, and has a level."""
 
     method = "a line of the test's own"
 

@@ -116,6 +116,7 @@ def test_lines_where_there_is_no_terminal() -> None:
         view.show(picture(elapsed_s=5.0, phase="draining"))
     assert stream.getvalue().splitlines() == [
         "00:01 sampling",
+        "Look: here",
         "00:01 jobs is starting",
         "00:01 mosquitto is up",
         "00:01 kafka is down",
