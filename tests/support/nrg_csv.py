@@ -42,6 +42,12 @@ CUPS: Final = (
 CALMS: Final = ((130, 92), (700, 24))
 """Stretches without wind: first second and length in seconds."""
 
+_LULL_S: Final = 30
+"""How long the wind takes to die down and to rise again: from one second to the next it would be a spike."""
+
+_LIGHT_MPS: Final = 1.6
+"""A wind that still turns each cup once a second."""
+
 
 def nrg_rows(
     start: datetime, seconds: int, seed: int = 40, site: Site | None = None,
@@ -53,10 +59,12 @@ def nrg_rows(
     trains = [PulseTrain() for _ in CUPS]
     for second in range(seconds):
         time_s = float(first_s + second)
-        calm = any(begin <= second < begin + length for begin, length in calms)
+        from_calm_s = min(max(begin - second, second - begin - length + 1, 0) for begin, length in calms)
+        share = min(from_calm_s / _LULL_S, 1.0)
         speeds = []
         for cup, train in zip(CUPS, trains, strict=True):
-            wind_mps = 0.0 if calm else weather.wind_mps(time_s, cup.height_m, cup.name)
+            wind_mps = weather.wind_mps(time_s, cup.height_m, cup.name)
+            wind_mps = min(wind_mps, max(_LIGHT_MPS, share * wind_mps)) if from_calm_s else 0.0
             pulses = train.advance(max(0.0, (wind_mps - cup.offset) / cup.slope), SECOND_NS)
             speeds.append(cup.slope * pulses + cup.offset)
         figures = (
