@@ -23,6 +23,7 @@ class Files:
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark._jvm
+        self._gateway: Any = spark.sparkContext._gateway
         self._conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
 
     def _path(self, uri: str) -> Any:
@@ -32,9 +33,9 @@ class Files:
         return path.getFileSystem(self._conf)
 
     def _plain(self, path: Any) -> Any:
-        """Without the files of checksums that Hadoop keeps beside local ones.
+        """Without the checksum files that Hadoop keeps beside local ones.
 
-        Who reads while another writes would find the sum of the older text beside the newer one, and fail.
+        A reader beside a writer would find the sum of the older text beside the newer one, and fail.
         """
         system = self._system(path)
         if str(system.getUri().getScheme()) != "file":
@@ -74,23 +75,51 @@ class Files:
         path = self._path(uri)
         self._system(path).delete(path, True)
 
-    def read(self, uri: str) -> str | None:
-        """A small text file; None where there is none."""
+    def modified_ms(self, uri: str) -> int | None:
+        """When a file was written (epoch, ms); None where there is none."""
         path = self._path(uri)
-        system = self._plain(path)
+        system = self._system(path)
+        return int(system.getFileStatus(path).getModificationTime()) if system.exists(path) else None
+
+    def read_bytes(self, uri: str, *, checked: bool = False) -> bytes | None:
+        """A small file; None where there is none. With ``checked`` it must match its checksum file."""
+        path = self._path(uri)
+        system = self._system(path) if checked else self._plain(path)
         if not system.exists(path):
             return None
         stream = system.open(path)
         try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            return bytes(stream.readAllBytes())
         finally:
             stream.close()
 
-    def write(self, uri: str, text: str) -> None:
-        """A small text file, in the place of an older one."""
+    def read(self, uri: str) -> str | None:
+        """A small text file; None where there is none."""
+        found = self.read_bytes(uri)
+        return None if found is None else found.decode(errors="replace")
+
+    def write(self, uri: str, content: str | bytes, *, sync: bool = False) -> None:
+        """A small file, in the place of an older one; with ``sync`` it is on the disk when this returns."""
         path = self._path(uri)
         stream = self._plain(path).create(path, True)
         try:
-            stream.write(bytearray(text.encode()))
+            stream.write(bytearray(content.encode() if isinstance(content, str) else content))
+            if sync:
+                stream.hsync()
         finally:
             stream.close()
+
+    def replace(self, source: str, target: str) -> None:
+        """Renames a file or a folder at once, over an older one: readers see either."""
+        contexts = self._jvm.org.apache.hadoop.fs.FileContext
+        path = self._path(target)
+        uri = path.toUri()
+        context = (
+            contexts.getFileContext(uri, self._conf)
+            if uri.getScheme()
+            else contexts.getFileContext(self._conf)
+        )
+        kinds = getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename")
+        options = self._gateway.new_array(kinds, 1)
+        options[0] = kinds.OVERWRITE
+        context.rename(self._path(source), path, options)

@@ -174,6 +174,11 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
     return spark
 
 
+def task_slots(spark: SparkSession) -> int:
+    """Tasks of one query that can run at once."""
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+
+
 def small_batch_session(spark: SparkSession) -> SparkSession:
     """A session of the same Spark for plans over few rows.
 

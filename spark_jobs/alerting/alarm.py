@@ -1,47 +1,47 @@
-"""The state of one rule on one channel: well, violated for a while, raised.
+"""The alarm of one rule on one channel: normal, violated for a while, or raised.
 
-It moves in event time alone: nothing here knows what time it is, or in which batch something came.
+It moves in event time alone: neither the wall clock nor batches matter.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 MIN_GAP_US: Final = 60_000_000
-"""A violation that isn't raised yet begins anew after a gap of this, or of three periods if that is more:
-what was in between nobody knows."""
+"""A violation that isn't raised yet starts over after a gap of this, or of three periods if that is more:
+there is no data of the time between."""
 _SPANS: Final = 8
-"""How many past alerts are remembered, so that late data of their time doesn't raise them again."""
+"""How many past alerts are kept, so that late data of their time doesn't raise them again."""
 
 
-class Verdict(IntEnum):
-    """What a rule says of one observation."""
+class Level(IntEnum):
+    """What one observation is by its rule."""
 
-    WELL = 0
+    NORMAL = 0
     BETWEEN = 1
-    """Neither violated nor well again: hysteresis."""
+    """Neither violated nor normal again: hysteresis."""
     VIOLATED = 2
 
 
 @dataclass(slots=True)
 class Observation:
-    """A verdict at an event time (microseconds). ``live``: not replayed, and young when it was judged.
+    """A level at an event time (microseconds). ``live``: not replayed, and young when it was evaluated.
 
-    ``since_us`` is where the violation begins if that isn't this observation's own time.
+    ``since_us`` is where the violation starts if that isn't this observation's own time.
     """
 
     time_us: int
-    verdict: Verdict
+    level: Level
     value: float
     live: bool
     period_us: int = 1_000_000
     since_us: int | None = None
 
 
-class Move(IntEnum):
-    """What an observation brought about."""
+class Transition(IntEnum):
+    """What an observation changed."""
 
     RAISED = 1
     PROMOTED = 2
@@ -49,9 +49,19 @@ class Move(IntEnum):
     CLEARED = 3
 
 
+class Change(NamedTuple):
+    """A transition at ``time_us`` of the violation that started at ``since_us``."""
+
+    transition: Transition
+    since_us: int
+    time_us: int
+    value: float
+    live: bool
+
+
 @dataclass(slots=True)
 class Alarm:
-    """``since_us`` is the first violation of the one that lasts, null while well."""
+    """``since_us`` is the start of the violation under way, None while normal."""
 
     last_us: int = -1
     since_us: int | None = None
@@ -59,19 +69,28 @@ class Alarm:
     live: bool = False
     spans: list[tuple[int, int]] = field(default_factory=list)
 
-    def step(self, seen: Observation, hold_us: int) -> Move | None:
+    def step(self, seen: Observation, hold_us: int) -> Change | None:
         """Takes an observation newer than all before it; an older one must not come here."""
+        since_us, live = self.since_us, self.live
+        transition = self._step(seen, hold_us)
+        if transition is None:
+            return None
+        if transition is not Transition.CLEARED:
+            since_us, live = self.since_us, self.live
+        return Change(transition, since_us or 0, seen.time_us, seen.value, live)
+
+    def _step(self, seen: Observation, hold_us: int) -> Transition | None:
         gap_us = seen.time_us - self.last_us
         self.last_us = seen.time_us
         if self.raised:
-            if seen.verdict == Verdict.WELL:
+            if seen.level == Level.NORMAL:
                 self.close(seen.time_us)
-                return Move.CLEARED
-            if seen.verdict == Verdict.VIOLATED and seen.live and not self.live:
+                return Transition.CLEARED
+            if seen.level == Level.VIOLATED and seen.live and not self.live:
                 self.live = True
-                return Move.PROMOTED
+                return Transition.PROMOTED
             return None
-        if seen.verdict != Verdict.VIOLATED:
+        if seen.level != Level.VIOLATED:
             self.since_us = None
             return None
         if self.since_us is None or gap_us > max(MIN_GAP_US, 3 * seen.period_us):
@@ -79,16 +98,16 @@ class Alarm:
         if seen.time_us - self.since_us < hold_us:
             return None
         self.raised, self.live = True, seen.live
-        return Move.RAISED
+        return Transition.RAISED
 
     def close(self, time_us: int) -> None:
-        """Ends a raised alert; ``since_us`` of it is in the last of ``spans`` then."""
+        """Ends a raised alert; its ``since_us`` is in the last of ``spans`` then."""
         if self.since_us is not None:
             self.spans = [*self.spans, (self.since_us, time_us)][-_SPANS:]
         self.since_us, self.raised, self.live = None, False, False
 
-    def knows(self, time_us: int) -> bool:
-        """Whether a time not after ``last_us`` lies within an alert that was told: it says nothing new."""
+    def covers(self, time_us: int) -> bool:
+        """Whether a time not after ``last_us`` lies within an alert that was published already."""
         if self.since_us is not None and time_us >= self.since_us:
             return True
         return any(first <= time_us <= end for first, end in self.spans)
@@ -104,6 +123,6 @@ class Alarm:
 
     @classmethod
     def from_state(cls, state: list[Any]) -> Self:
-        """What ``to_state`` gave."""
+        """The alarm that ``to_state`` wrote."""
         last_us, since_us, raised, live, spans = state
         return cls(last_us, since_us, raised, live, [(first, end) for first, end in spans])

@@ -1,9 +1,10 @@
-"""What is known of each gateway and channel: when it was heard, who watches it, how long it is silent.
+"""The state of each gateway and channel: their newest reading, the rules on them, how long they are silent.
 
 Silence needs a clock, and has two. A channel is silent in the event time of its own gateway: while the
 gateway's other channels go on, by so many of the channel's periods. That needs no wall clock, and an outage
-of the gateway is nobody's silence. A gateway as a whole is silent by the wall clock: nothing else goes on
-there. Both are judged only while no records wait in Kafka, and are always live: of the past, recovery tells.
+of the gateway is no silence of its channels. A gateway as a whole is silent by the wall clock: nothing else
+goes on there. Both are evaluated only while no records wait in Kafka, and are always live: of the past,
+recovery says it.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from spark_jobs.alerting.alarm import MIN_GAP_US, Alarm, Move
-from spark_jobs.alerting.evaluator import PairWatcher, Told, Watcher
-from spark_jobs.alerting.rules import Rule
+from spark_jobs.alerting.alarm import MIN_GAP_US, Alarm, Transition
+from spark_jobs.alerting.evaluator import AlertEvent, Evaluator, PairEvaluator
+from spark_jobs.alerting.rules import Silent
 
 _SETTLE_US: Final = 5_000_000
 """Silence counts only when it is still there so much later: a gateway's channels come one after another."""
 
 
 class Sample(NamedTuple):
-    """What is judged of a reading; ``value`` is null where it is missing, ``kafka_us`` its arrival."""
+    """What is evaluated of a reading; ``value`` is None where it is missing, ``kafka_us`` its arrival."""
 
     gateway: str
     channel: str
@@ -34,7 +35,7 @@ class Sample(NamedTuple):
 
 
 class Orphan(NamedTuple):
-    """A raised alert whose rule, or twin, is gone or another one now; ``since_us`` null: none was raised."""
+    """A raised alert whose rule, or twin, is gone or changed; ``since_us`` None: none was raised."""
 
     rule_id: tuple[str, str]
     gateway: str
@@ -52,35 +53,38 @@ def orphan(rule_id: tuple[str, str], gateway: str, channel: str | None, alarm: A
 
 @dataclass(slots=True)
 class Silence:
-    """A silent rule on one channel, or on a whole gateway. ``since_us`` is null while it is heard."""
+    """A silent rule on one channel, or on a whole gateway. ``since_us`` is None while readings come."""
 
-    rule: Rule
+    rule: Silent
     since_us: int | None = None
     noticed_us: int | None = None
 
-    def begin(self, gateway: str, channel: str | None, since_us: int, at_us: int, quiet_us: int) -> Told:
-        """It is silent."""
+    def begin(
+        self, gateway: str, channel: str | None, since_us: int, at_us: int, quiet_us: int
+    ) -> AlertEvent:
+        """Raises the alert."""
         self.since_us = since_us
-        return Told(self.rule, gateway, channel, Move.RAISED, since_us, at_us, quiet_us / 1e6, True)
+        return AlertEvent(
+            self.rule, gateway, channel, Transition.RAISED, since_us, at_us, quiet_us / 1e6, True
+        )
 
-    def end(self, gateway: str, channel: str | None, at_us: int) -> Told | None:
-        """It was heard: the end of a silence that was told."""
+    def end(self, gateway: str, channel: str | None, at_us: int) -> Iterator[AlertEvent]:
+        """A reading came: clears the alert where one was raised."""
         self.noticed_us = None
-        if self.since_us is None:
-            return None
-        since_us, self.since_us = self.since_us, None
-        return Told(self.rule, gateway, channel, Move.CLEARED, since_us, at_us, 0.0, True)
+        if self.since_us is not None:
+            since_us, self.since_us = self.since_us, None
+            yield AlertEvent(self.rule, gateway, channel, Transition.CLEARED, since_us, at_us, 0.0, True)
 
 
 def silences_state(silences: Iterable[Silence]) -> list[Any]:
-    """As JSON: those that are told."""
+    """As JSON: those that are raised."""
     return [[*silence.rule.id, silence.since_us] for silence in silences if silence.since_us is not None]
 
 
 def restore_silences(
     silences: Iterable[Silence], kept: Iterable[Any], gateway: str, channel: str | None, last_us: int
 ) -> Iterator[Orphan]:
-    """Takes what ``silences_state`` gave."""
+    """Takes over what ``silences_state`` wrote."""
     there = {silence.rule.id: silence for silence in silences}
     for rule, version, since_us in kept:
         if (silence := there.get((rule, version))) is not None:
@@ -90,73 +94,75 @@ def restore_silences(
 
 
 @dataclass(slots=True)
-class ChannelPlace:
-    """One channel: newest reading that has a value, and who watches it."""
+class ChannelState:
+    """One channel: its newest reading that has a value, and the rules on it."""
 
     gateway: str
     name: str
-    watchers: list[Watcher]
+    evaluators: list[Evaluator]
     silences: list[Silence]
-    pairs: list[tuple[PairWatcher, int]] = field(default_factory=list)
+    pairs: list[tuple[PairEvaluator, int]] = field(default_factory=list)
     last_us: int = -1
     period_us: int = 1_000_000
 
-    def hear(self, sample: Sample) -> Iterator[Told]:
-        """Takes note of a reading that has a value."""
-        if sample.time_us <= self.last_us:
-            return
-        for silence in self.silences:
-            if (told := silence.end(self.gateway, self.name, sample.time_us)) is not None:
-                yield told
-        self.last_us, self.period_us = sample.time_us, sample.period_us
+    def receive(self, sample: Sample) -> Iterator[AlertEvent]:
+        """Notes a reading that has a value."""
+        if sample.time_us > self.last_us:
+            for silence in self.silences:
+                yield from silence.end(self.gateway, self.name, sample.time_us)
+            self.last_us, self.period_us = sample.time_us, sample.period_us
 
 
 @dataclass(slots=True)
-class GatewayPlace:
+class GatewayState:
     """One gateway.
 
-    ``horizon_us``: newest live event time; ``heard_since_us``: since when it was heard without a gap;
+    ``horizon_us``: newest live event time; ``received_since_us``: since when readings came without a gap;
     ``arrived_us``: when Kafka had its newest record.
     """
 
     name: str
     silences: list[Silence]
-    channels: list[ChannelPlace] = field(default_factory=list)
+    channels: list[ChannelState] = field(default_factory=list)
     horizon_us: int = -1
-    heard_since_us: int = -1
+    received_since_us: int = -1
     arrived_us: int = -1
 
-    def hear(self, sample: Sample, *, live: bool) -> Iterator[Told]:
-        """Takes note of any reading, a missing value too: it shows that the gateway lives."""
+    def receive(self, sample: Sample, *, live: bool) -> Iterator[AlertEvent]:
+        """Notes any reading, a missing value too: it shows that the gateway works."""
         self.arrived_us = max(self.arrived_us, sample.kafka_us)
         if not live or sample.time_us <= self.horizon_us:
             return
         if sample.time_us - self.horizon_us > max(MIN_GAP_US, 3 * sample.period_us):
-            self.heard_since_us = sample.time_us
+            self.received_since_us = sample.time_us
         self.horizon_us = sample.time_us
         for silence in self.silences:
-            if (told := silence.end(self.name, None, sample.time_us)) is not None:
-                yield told
+            yield from silence.end(self.name, None, sample.time_us)
 
-    def judge_silence(self, now_us: int) -> Iterator[Told]:
-        """What has been silent for too long."""
+    def evaluate_silence(self, now_us: int) -> Iterator[AlertEvent]:
+        """Raises what has been silent for too long."""
         quiet_us = now_us - self.arrived_us
         for silence in self.silences:
-            kind: Any = silence.rule.kind
-            if silence.since_us is None and self.horizon_us >= 0 and quiet_us > kind.gateway_us:
-                since_us = self.horizon_us + kind.gateway_us
-                yield silence.begin(self.name, None, since_us, since_us, quiet_us)
+            limit_us = silence.rule.gateway_us
+            if (
+                limit_us is None
+                or silence.since_us is not None
+                or self.horizon_us < 0
+                or quiet_us <= limit_us
+            ):
+                continue
+            since_us = self.horizon_us + limit_us
+            yield silence.begin(self.name, None, since_us, since_us, quiet_us)
         for channel in self.channels:
             for silence in channel.silences:
-                yield from self._judge_channel(channel, silence, now_us)
+                yield from self._evaluate_channel(channel, silence, now_us)
 
-    def _judge_channel(self, channel: ChannelPlace, silence: Silence, now_us: int) -> Iterator[Told]:
+    def _evaluate_channel(self, channel: ChannelState, silence: Silence, now_us: int) -> Iterator[AlertEvent]:
         if silence.since_us is not None or channel.last_us < 0:
             return
-        kind: Any = silence.rule.kind
-        allowed_us = round(kind.periods * channel.period_us)
-        # Only time in which the gateway was heard: its own outage is no channel's silence.
-        quiet_us = self.horizon_us - max(channel.last_us, self.heard_since_us)
+        allowed_us = round(silence.rule.periods * channel.period_us)
+        # Only time in which the gateway sent: its own outage is no silence of a channel.
+        quiet_us = self.horizon_us - max(channel.last_us, self.received_since_us)
         if quiet_us <= allowed_us:
             silence.noticed_us = None
         elif silence.noticed_us is None:

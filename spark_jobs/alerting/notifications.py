@@ -1,4 +1,4 @@
-"""What became of rules, as records: alerts, commands within their limits, rows of the table."""
+"""Alert events as records: alerts, commands within their limits, rows of the table."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
-from spark_jobs.alerting.alarm import Move
+from spark_jobs.alerting.alarm import Transition
 from spark_jobs.alerting.channel_state import Orphan
-from spark_jobs.alerting.evaluator import Told
-from spark_jobs.alerting.rules import NAMES, CommandRule, Rule, alert_id
+from spark_jobs.alerting.evaluator import AlertEvent
+from spark_jobs.alerting.rules import CommandRule, Rule, alert_id
 
 _HOUR_US: Final = 3_600_000_000
 _LONGEST_DETAIL: Final = 1000
@@ -24,68 +24,68 @@ def command_id(alert: str) -> str:
 
 
 @dataclass
-class Teller:
-    """Makes the records. ``issued``: when a rule sent commands, and where to, as far as that limits."""
+class Notifier:
+    """Makes the records. ``issued``: when and where to a rule sent commands, as far as that limits it."""
 
     issued: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     withheld: int = 0
     """Commands not sent because of a limit, since the start."""
 
-    def tell(self, told: Iterable[Told], now_us: int) -> tuple[list[AlertRecord], list[Command]]:
+    def records(self, events: Iterable[AlertEvent], now_us: int) -> tuple[list[AlertRecord], list[Command]]:
         """Records of alerts, and the commands that go with them."""
         records: list[AlertRecord] = []
         commands: list[Command] = []
-        for item in told:
-            rule = item.rule
-            told_id = alert_id(rule.id, item.gateway, item.channel, item.since_us)
-            cleared = item.move is Move.CLEARED
+        for event in events:
+            rule = event.rule
+            alert = alert_id(rule.id, event.gateway, event.channel, event.since_us)
+            cleared = event.transition is Transition.CLEARED
             command = None
-            if rule.command is not None and item.live and not cleared:
-                command = self._command(rule, rule.command, told_id, item.gateway, now_us)
+            if rule.command is not None and event.live and not cleared:
+                command = self._command(rule.name, rule.command, alert, event.gateway, now_us)
             if command is not None:
                 commands.append(command)
-            says = rule.says(item.gateway, item.about or item.channel, item.value)
+            text = rule.text(event.gateway, event.about or event.channel, event.value)
             records.append(
                 AlertRecord(
-                    id=told_id,
+                    id=alert,
                     rule=rule.name,
                     rule_version=rule.version,
-                    kind=NAMES[type(rule.kind)],
+                    kind=rule.kind,
                     severity=rule.severity,
-                    gateway=item.gateway,
-                    channel=item.channel,
+                    gateway=event.gateway,
+                    channel=event.channel,
                     state="cleared" if cleared else "raised",
-                    raised_us=item.since_us,
-                    cleared_us=item.time_us if cleared else None,
-                    told_us=item.time_us,
-                    value=item.value,
-                    historical=not item.live,
-                    detail=(f"over: {says}" if cleared else says)[:_LONGEST_DETAIL],
+                    raised_us=event.since_us,
+                    cleared_us=event.time_us if cleared else None,
+                    told_us=event.time_us,
+                    value=event.value,
+                    historical=not event.live,
+                    detail=(f"over: {text}" if cleared else text)[:_LONGEST_DETAIL],
                     command_id=None if command is None else command.id,
                 )
             )
         return records, commands
 
     def _command(
-        self, rule: Rule, asked: CommandRule, alert: str, gateway: str, now_us: int
+        self, rule: str, limits: CommandRule, alert: str, gateway: str, now_us: int
     ) -> Command | None:
-        kept_us = max(_HOUR_US, asked.min_interval_us)
-        recent = [(at, to) for at, to in self.issued.get(rule.name, []) if now_us - at < kept_us]
+        kept_us = max(_HOUR_US, limits.min_interval_us)
+        recent = [(at, to) for at, to in self.issued.get(rule, []) if now_us - at < kept_us]
         in_hour = sum(now_us - at < _HOUR_US for at, _ in recent)
-        too_soon = any(to == gateway and now_us - at < asked.min_interval_us for at, to in recent)
-        if too_soon or in_hour >= asked.per_hour:
+        too_soon = any(to == gateway and now_us - at < limits.min_interval_us for at, to in recent)
+        if too_soon or in_hour >= limits.per_hour:
             self.withheld += 1
-            self.issued[rule.name] = recent
+            self.issued[rule] = recent
             return None
-        self.issued[rule.name] = [*recent, (now_us, gateway)]
+        self.issued[rule] = [*recent, (now_us, gateway)]
         return Command(
             id=command_id(alert),
             gateway=gateway,
-            target=asked.target,
-            action=asked.action,
-            args=asked.args,
+            target=limits.target,
+            action=limits.action,
+            args=limits.args,
             issued_us=now_us,
-            expires_us=now_us + asked.expires_us,
+            expires_us=now_us + limits.expires_us,
         )
 
 
@@ -103,7 +103,7 @@ def closing(orphan: Orphan, rule: Rule | None) -> AlertRecord:
         id=alert_id(orphan.rule_id, orphan.gateway, orphan.channel, since_us),
         rule=name,
         rule_version=version,
-        kind="" if rule is None else NAMES[type(rule.kind)],
+        kind="" if rule is None else rule.kind,
         severity="info" if rule is None else rule.severity,
         gateway=orphan.gateway,
         channel=orphan.channel,

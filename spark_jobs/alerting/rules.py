@@ -1,128 +1,205 @@
-"""What a rule says. Times and durations are microseconds, values are in the channel's unit."""
+"""Alert rules: the tables of a rules file. Durations are microseconds, values in the channel's unit.
+
+Validators raise ValueError with what the value should have been; ``rules_file`` adds file, line and key.
+"""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+import string
+from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from cloud.wire.alert_records import SEVERITIES
+from cloud.wire.command_records import NAME
+from cloud.wire.fields import MAX_DEPTH
 
 FIELDS: Final = ("rule", "gateway", "channel", "value")
 """What a message may name in braces."""
 
-
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """Values above (or below) a limit; well again at ``clear``, between the two what was stays."""
-
-    above: float | None
-    below: float | None
-    clear: float
+_RULE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_UNIT_US: Final = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 
 
-@dataclass(frozen=True, slots=True)
-class Stuck:
-    """Values that don't move by more than ``tolerance``, judged ``moving_above`` only (a calm stands)."""
-
-    tolerance: float
-    moving_above: float | None
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """A hint at the word most like this one; empty where none is."""
+    found = difflib.get_close_matches(word.lower()[:100], list(words), n=1, cutoff=0.6)
+    return f' (did you mean "{found[0]}"?)' if found else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Silent:
-    """A channel without a reading for so many of its periods while its gateway's other channels go on.
+def _one_of(words: Collection[str]) -> Callable[[object], str]:
+    def check(value: object) -> str:
+        if value not in tuple(words):
+            raise ValueError(f"must be one of {', '.join(words)}{did_you_mean(str(value), words)}")
+        return str(value)
 
-    ``gateway_us``: how long nothing at all may come from the gateway, by the wall clock; None: not judged.
-    """
-
-    periods: float
-    gateway_us: int | None
+    return check
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Twins whose means over ``window_us`` differ by more; well again at ``clear``.
+def _matching(pattern: re.Pattern[str], what: str) -> Callable[[object], str]:
+    def check(value: object) -> str:
+        if not isinstance(value, str) or pattern.fullmatch(value) is None:
+            raise ValueError(f"must be {what}")
+        return value
 
-    ``pairs`` are channels; empty: what the table ``channels`` calls a pair.
-    """
-
-    difference: float
-    clear: float
-    window_us: int
-    pairs: tuple[tuple[str, str], ...]
+    return check
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """Closed intervals of ``statistics`` with a recovery below a limit; well again at ``clear``."""
-
-    below: float
-    clear: float
+def _version(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | str) or not 0 < len(str(value)) <= 64:
+        raise ValueError("must be a whole number or a text of at most 64 characters")
+    return str(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Anomaly:
-    """Intervals of ``anomalies`` whose score is above ``factor`` times the model's threshold."""
-
-    factor: float
-
-
-Kind = Threshold | Stuck | Silent | Pair | Recovery | Anomaly
-NAMES: Final[Mapping[type[Any], str]] = {
-    Threshold: "threshold",
-    Stuck: "stuck",
-    Silent: "silent",
-    Pair: "pair",
-    Recovery: "recovery",
-    Anomaly: "anomaly",
-}
+def _duration_us(value: object) -> int:
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError('must be a duration such as "500ms", "30s", "10m", "1h" or "1d"')
+    return round(float(found[1]) * _UNIT_US[found[2]])
 
 
-def alert_id(rule: tuple[str, str], gateway: str, channel: str | None, since_us: int) -> str:
-    """The same for the same violation of a rule (name, version), however often it is computed."""
-    told = "\0".join((*rule, gateway, channel or "", str(since_us)))
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+def _span_us(value: object) -> int:
+    if not (length_us := _duration_us(value)):
+        raise ValueError("must be longer than 0")
+    return length_us
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRule:
+def _count(value: object) -> int:
+    if type(value) is not int or value < 1:
+        raise ValueError("must be a whole number of at least 1")
+    return value
+
+
+def _patterns(value: object) -> tuple[str, ...]:
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
+        raise ValueError('must be a name or a list of names; * and ? stand for any characters, e.g. "mast-*"')
+    return tuple(words)
+
+
+def _pairs(value: object) -> tuple[tuple[str, str], ...]:
+    fits = isinstance(value, list) and all(
+        isinstance(pair, list)
+        and len(pair) == 2
+        and all(isinstance(channel, str) and "." in channel for channel in pair)
+        and pair[0] != pair[1]
+        for pair in value
+    )
+    if not isinstance(value, list) or not fits:
+        raise ValueError('must be pairs of channels, e.g. [["cup-a.wind_speed", "cup-b.wind_speed"]]')
+    return tuple((pair[0], pair[1]) for pair in value)
+
+
+def _message(value: object) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable() or len(value) > 300:
+        raise ValueError("must be a text of 1 to 300 printable characters")
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(value) if name is not None]
+        wrong = next((name for name in names if name not in FIELDS), None)
+        if wrong is None:
+            value.format(rule="", gateway="", channel="", value=1.5)
+    except (ValueError, LookupError) as error:
+        raise ValueError('is no message: braces name values, e.g. "{channel} at {value:.1f}"') from error
+    if wrong is not None:
+        there = ", ".join(f"{{{name}}}" for name in FIELDS)
+        raise ValueError(f"names {{{wrong}}}; there are {there}{did_you_mean(wrong, FIELDS)}")
+    return value
+
+
+def _args(value: object) -> Mapping[str, Any]:
+    def is_json(item: object, depth: int) -> bool:
+        if isinstance(item, dict | list) and depth <= MAX_DEPTH:
+            return all(
+                is_json(each, depth + 1) for each in (item.values() if isinstance(item, dict) else item)
+            )
+        return isinstance(item, str | int) or (isinstance(item, float) and item - item == 0)
+
+    if not isinstance(value, dict) or not is_json(value, 0):
+        raise ValueError("must be a table of texts, finite numbers, true and false")
+    return value
+
+
+def _ending(
+    given: object, check: Callable[[object], float], limit: float | None, most: str, least: str
+) -> float:
+    """Where an alert ends: at its limit, or at what is ``given``, which lies on the limit's normal side."""
+    if given is None:
+        return limit or 0.0
+    clear = check(given)
+    if limit is not None and (clear > limit if most else clear < limit):
+        raise ValueError(
+            f"must be {f'at most {most}' if most else f'at least {least}'}, {limit:g}: the alert ends there"
+        )
+    return clear
+
+
+Name = Annotated[
+    str,
+    BeforeValidator(_matching(_RULE_NAME, "1 to 63 of a-z, 0-9 and -, beginning with a letter or digit")),
+]
+Word = Annotated[str, BeforeValidator(_matching(NAME, "a word of letters, digits, '.', '_' and '-'"))]
+Duration = Annotated[int, BeforeValidator(_duration_us)]
+Span = Annotated[int, BeforeValidator(_span_us)]
+Count = Annotated[int, BeforeValidator(_count)]
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_patterns)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CommandRule(_Table):
     """What a live alert sends to its gateway.
 
     At most ``per_hour`` in any hour of this rule in the whole fleet, and not within ``min_interval_us`` of
     the last one to the same gateway.
     """
 
-    action: str
-    target: str
-    args: Mapping[str, Any]
-    expires_us: int
-    min_interval_us: int
-    per_hour: int
+    action: Word
+    target: Word
+    args: Annotated[Mapping[str, Any], BeforeValidator(_args)] = Field(default_factory=dict)
+    expires_us: Span = Field(600_000_000, validation_alias="expires_after")
+    min_interval_us: Duration = Field(900_000_000, validation_alias="min_interval")
+    per_hour: Count = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule. ``hold_us``: how long a violation must last, in event time, before the alert is raised."""
+class Rule(_Table):
+    """What all rules have. A rule of another version is another rule."""
 
-    name: str
-    version: str
-    kind: Kind
-    severity: str
-    message: str
-    gateway: tuple[str, ...] = ("*",)
-    channel: tuple[str, ...] = ("*",)
-    quantity: tuple[str, ...] = ("*",)
-    hold_us: int = 0
+    name: Name
+    version: Annotated[str, BeforeValidator(_version)] = "1"
+    kind: str
+    gateway: Patterns = ("*",)
+    channel: Patterns = ("*",)
+    quantity: Patterns = ("*",)
+    severity: Annotated[str, BeforeValidator(_one_of(SEVERITIES))] = "warning"
+    message: Annotated[str, BeforeValidator(_message)] = "{rule}: {channel} {value:g}"
     command: CommandRule | None = None
 
     @property
     def id(self) -> tuple[str, str]:
-        """Name and version: with another version a rule is another rule."""
+        """Name and version."""
         return self.name, self.version
 
-    def is_of(self, gateway: str, channel: str | None) -> bool:
-        """Whether the rule speaks of a channel; with None, of the gateway as a whole."""
+    def applies_to(self, gateway: str, channel: str | None) -> bool:
+        """Whether the rule is about a channel; with None, about the gateway as a whole."""
 
         def fits(word: str, patterns: tuple[str, ...]) -> bool:
             return any(fnmatchcase(word, pattern) for pattern in patterns)
@@ -132,18 +209,142 @@ class Rule:
         quantity = channel.rpartition(".")[2]
         return fits(gateway, self.gateway) and fits(channel, self.channel) and fits(quantity, self.quantity)
 
-    def says(self, gateway: str, channel: str | None, value: float) -> str:
+    def text(self, gateway: str, channel: str | None, value: float) -> str:
         """The message filled in."""
         return self.message.format(rule=self.name, gateway=gateway, channel=channel or "gateway", value=value)
 
 
-@dataclass(frozen=True)
-class Rules:
-    """All rules of a file. Readings older than ``max_age_us`` when they are judged raise no live alert."""
+class HeldRule(Rule):
+    """``hold_us``: how long a violation must last, in event time, before the alert is raised."""
 
-    rules: tuple[Rule, ...] = field(default=())
-    max_age_us: int = 300_000_000
+    hold_us: Duration = Field(0, validation_alias="for")
 
-    def of_kind(self, *kinds: type[Any]) -> tuple[Rule, ...]:
-        """The rules of some kinds, in the file's order."""
-        return tuple(rule for rule in self.rules if isinstance(rule.kind, kinds))
+
+class Threshold(HeldRule):
+    """Values above (or below) a limit; the alert ends at ``clear``, between the two nothing changes."""
+
+    kind: Literal["threshold"]
+    above: Number | None = None
+    below: Number | None = None
+    clear: Number = Field(None, validate_default=True)
+
+    @field_validator("clear", mode="wrap")
+    @classmethod
+    def _clear(cls, value: object, check: Callable[[object], float], info: ValidationInfo) -> float:
+        above, below = info.data.get("above"), info.data.get("below")
+        limit, most = (below, "") if above is None else (above, "above")
+        return _ending(value, check, limit, most, "below")
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> Self:
+        if (self.above is None) == (self.below is None):
+            raise ValueError("needs above or below: one of them")
+        return self
+
+
+class Stuck(HeldRule):
+    """Values that don't move by more than ``tolerance``, evaluated ``moving_above`` only (not in a calm)."""
+
+    kind: Literal["stuck"]
+    hold_us: Span = Field(validation_alias="for")
+    tolerance: Annotated[Number, Field(ge=0)] = 0.0
+    moving_above: Number | None = None
+
+
+class Silent(Rule):
+    """A channel without a reading for so many of its periods while its gateway's other channels go on.
+
+    ``gateway_us``: how long nothing at all may come from the gateway, by the wall clock; None: no limit.
+    """
+
+    kind: Literal["silent"]
+    periods: Annotated[Number, Field(gt=1)] = 10.0
+    gateway_us: Span | None = Field(None, validation_alias="gateway_after")
+
+
+class Pair(HeldRule):
+    """Twins whose means over ``window_us`` differ by more; the alert ends at ``clear``.
+
+    ``pairs`` are channels; empty: the pairs of the table ``channels``.
+    """
+
+    kind: Literal["pair"]
+    difference: Annotated[Number, Field(gt=0)]
+    clear: Annotated[Number, Field(ge=0)] = Field(None, validate_default=True)
+    window_us: Span = Field(60_000_000, validation_alias="window")
+    pairs: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_pairs)] = ()
+
+    @field_validator("clear", mode="wrap")
+    @classmethod
+    def _clear(cls, value: object, check: Callable[[object], float], info: ValidationInfo) -> float:
+        return _ending(value, check, info.data.get("difference"), "the difference", "")
+
+
+class Recovery(HeldRule):
+    """Closed intervals of ``statistics`` with a recovery below a limit; the alert ends at ``clear``."""
+
+    kind: Literal["recovery"]
+    below: Annotated[Number, Field(gt=0, le=1)]
+    clear: Annotated[Number, Field(ge=0, le=1)] = Field(None, validate_default=True)
+
+    @field_validator("clear", mode="wrap")
+    @classmethod
+    def _clear(cls, value: object, check: Callable[[object], float], info: ValidationInfo) -> float:
+        return _ending(value, check, info.data.get("below"), "", "below")
+
+
+class Anomaly(HeldRule):
+    """Intervals of ``anomalies`` whose score is above ``factor`` times the model's threshold."""
+
+    kind: Literal["anomaly"]
+    factor: Annotated[Number, Field(gt=0)] = 1.0
+
+
+KINDS: Final[Mapping[str, type[Rule]]] = {
+    "threshold": Threshold,
+    "stuck": Stuck,
+    "silent": Silent,
+    "pair": Pair,
+    "recovery": Recovery,
+    "anomaly": Anomaly,
+}
+
+
+class UnknownKind(Rule):
+    """A rule whose kind is missing or wrong: refused; of its keys those that all rules have are checked."""
+
+    model_config = ConfigDict(extra="ignore")
+    kind: Annotated[str, BeforeValidator(_one_of(KINDS))]
+
+
+UNKNOWN: Final = "unknown"
+
+
+def _kind(given: object) -> str:
+    kind = given.get("kind") if isinstance(given, dict) else None
+    return kind if isinstance(kind, str) and kind in KINDS else UNKNOWN
+
+
+AnyRule = Annotated[
+    Annotated[Threshold, Tag("threshold")]
+    | Annotated[Stuck, Tag("stuck")]
+    | Annotated[Silent, Tag("silent")]
+    | Annotated[Pair, Tag("pair")]
+    | Annotated[Recovery, Tag("recovery")]
+    | Annotated[Anomaly, Tag("anomaly")]
+    | Annotated[UnknownKind, Tag(UNKNOWN)],
+    Discriminator(_kind),
+]
+
+
+class Rules(_Table):
+    """All rules of a file. Readings older than ``max_age_us`` when evaluated raise no live alert."""
+
+    rules: tuple[AnyRule, ...] = Field((), validation_alias="rule")
+    max_age_us: Span = Field(300_000_000, validation_alias="max_age")
+
+
+def alert_id(rule: tuple[str, str], gateway: str, channel: str | None, since_us: int) -> str:
+    """The same for the same violation of a rule (name, version), however often it is computed."""
+    violation = "\0".join((*rule, gateway, channel or "", str(since_us)))
+    return hashlib.sha256(violation.encode()).hexdigest()[:32]

@@ -1,8 +1,8 @@
 """``alerts``: readings against rules as they arrive; alerts and commands to Kafka, alerts to their table.
 
-Order of a batch: one Spark job brings what is judged into the driver; the rules are judged there; the new
-state and what is to be told are stored in one file; then the records are produced. A kill before the file
-repeats the batch from the old state, a kill after it finds the same batch again and produces the stored
+Order of a batch: one Spark job brings the samples into the driver; the rules are evaluated there; the new
+state and the records it leads to are stored in one file; then the records are produced. A kill before the
+file repeats the batch from the old state, a kill after it finds the same batch again and produces the stored
 records. The table is written from the supervisor's thread, seconds later: until then its rows are in the
 state.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,38 +20,36 @@ from typing import Any, Final
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
-from pyspark.sql.streaming.query import StreamingQuery
 
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
 from cloud.wire.schema import ALERTS_TOPIC, COMMANDS_TOPIC
 from spark_jobs.alerting.channel_state import Orphan
 from spark_jobs.alerting.engine import Engine
-from spark_jobs.alerting.evaluator import Told
-from spark_jobs.alerting.notifications import Teller, closing, merged_row
-from spark_jobs.alerting.rules import Anomaly, Pair, Recovery
+from spark_jobs.alerting.evaluator import AlertEvent
+from spark_jobs.alerting.notifications import Notifier, closing, merged_row
+from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Rule
 from spark_jobs.alerting.rules_file import DEFAULT_RULES, load_rules
 from spark_jobs.errors import SettingsError
 from spark_jobs.metrics import state_rows
 from spark_jobs.schemas import ALERTS, ANOMALIES, CHANNELS, STATISTICS, Table
-from spark_jobs.session import small_batch_session
+from spark_jobs.session import small_batch_session, task_slots
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.alerts import merge_alerts
-from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.sinks.delta import ensure_table, latest_version
 from spark_jobs.sinks.kafka import Outgoing, produce
-from spark_jobs.sources.changes import latest_version, new_rows
+from spark_jobs.sources.changes import new_rows
 from spark_jobs.sources.kafka import kafka_records
 from spark_jobs.sources.samples import anomaly_rows, collect_samples, intervals_of, recovery_rows
 from spark_jobs.state.alert_state import StateFiles
-from spark_jobs.streaming.batch_gate import Gate
-from spark_jobs.streaming.query import start_query
-from spark_jobs.streaming.timer import Pace
+from spark_jobs.streaming.query import Job, Source, query_id
+from spark_jobs.streaming.timer import Timer
 
 log = logging.getLogger("fieldgate.jobs.alerts")
 
 _TRIGGER_S: Final = 0.1
 _MAX_RECORDS: Final = 100_000
-"""A batch is judged in the driver's memory, some 300 bytes a reading."""
+"""A batch is evaluated in the driver's memory, some 300 bytes a reading."""
 _SLOW_S: Final = 1.0
 """Batches that take longer are logged each; of the others one a minute."""
 _TABLE_EVERY_S: Final = 10.0
@@ -59,7 +57,7 @@ _FEEDS_EVERY_S: Final = 10.0
 _TWINS_EVERY_S: Final = 60.0
 _RULES_EVERY_S: Final = 5.0
 
-_FEEDS: Final[dict[type[Any], tuple[Table, Callable[..., DataFrame]]]] = {
+_FEEDS: Final[dict[type[Rule], tuple[Table, Callable[..., DataFrame]]]] = {
     Recovery: (STATISTICS, recovery_rows),
     Anomaly: (ANOMALIES, anomaly_rows),
 }
@@ -69,32 +67,30 @@ def _now_us() -> int:
     return time.time_ns() // 1000
 
 
-class AlertsJob:
+class AlertsJob(Job):
     """One run of the query; after a failure, make a new one."""
 
     name = "alerts"
 
-    def __init__(self, spark: SparkSession, settings: Settings, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self._spark = spark = small_batch_session(spark)
         self._settings = settings
-        self._cores = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+        self._slots = task_slots(spark)
         self._location = ensure_table(spark, settings, ALERTS)
         self._files = StateFiles(spark, f"{settings.checkpoints.rstrip('/')}/alerts-state")
         self._rules_path = Path(settings.rules) if settings.rules else DEFAULT_RULES
         self._rules_read_ns = self._rules_path.stat().st_mtime_ns if self._rules_path.exists() else 0
-        # The query's thread judges readings, the supervisor's what time and the tables bring.
+        # The query's thread evaluates readings, the supervisor's what is due by the clock or from the tables.
         self._lock = threading.Lock()
         self._writing = threading.Lock()
-        self._query: StreamingQuery | None = None
-        self._started_s = self._said_s = time.monotonic()
-        self._paces = {
-            "table": Pace(_TABLE_EVERY_S),
-            "feeds": Pace(_FEEDS_EVERY_S),
-            "twins": Pace(_TWINS_EVERY_S),
-            "rules": Pace(_RULES_EVERY_S),
+        self._started_s = self._logged_s = time.monotonic()
+        self._timers = {
+            "table": Timer(_TABLE_EVERY_S),
+            "feeds": Timer(_FEEDS_EVERY_S),
+            "twins": Timer(_TWINS_EVERY_S),
+            "rules": Timer(_RULES_EVERY_S),
         }
-        self._teller = Teller()
+        self._notifier = Notifier()
         self._generation, self._done = "", -1
         self._outputs: list[Outgoing] = []
         self._pending: list[Outgoing] = []
@@ -106,42 +102,39 @@ class AlertsJob:
             self._restore(state)
         self._follow_tables()
 
-    def start(self) -> StreamingQuery:
-        """Starts the query."""
-        most = min(self._settings.max_records, _MAX_RECORDS)
-        stream = kafka_records(self._spark, self._settings, self._settings.topic_pattern, most)
-        pace_s = min(_TRIGGER_S, self._settings.trigger_s)
-        self._query = start_query(
-            self._settings, self.name, stream, self._batch, self._gate, trigger_s=pace_s
-        )
-        return self._query
+    def source(self) -> Source:
+        """Readings and dead letters, from the earliest."""
+        topics, most = self._settings.topic_pattern, min(self._settings.max_records, _MAX_RECORDS)
+        stream = kafka_records(self._spark, self._settings, topics, most)
+        return Source(stream, min(_TRIGGER_S, self._settings.trigger_s))
 
-    def _batch(self, records: DataFrame, batch: int) -> None:
+    def batch(self, rows: DataFrame, number: int) -> None:
+        """Evaluates a batch and produces its alerts and commands."""
         started_s = time.monotonic()
-        generation = str(records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
-        if (generation, batch) == (self._generation, self._done):
+        generation = query_id(rows)
+        if (generation, number) == (self._generation, self._done):
             with self._lock:
                 produce(self._spark, self._settings, self._outputs)
-            log.info("event=alerts.repeated batch=%d records=%d", batch, len(self._outputs))
+            log.info("event=alerts.repeated batch=%d records=%d", number, len(self._outputs))
             return
         # Many topics, few records each: as many tasks as cores, not one per partition.
-        few = records.coalesce(self._cores)
+        few = rows.coalesce(self._slots)
         samples = collect_samples(few, self._settings.dead_letter_topic)
         with self._lock:
             if generation != self._generation and self._generation:
-                # The checkpoint was lost: now all comes from the beginning again, and is known by its ids.
+                # The checkpoint was lost: all comes from the beginning again, and alerts keep their ids.
                 self._engine.forget_readings()
             now_us = _now_us()
-            self._outputs = self._tell(self._engine.observe(samples, now_us), now_us)
-            self._generation, self._done = generation, batch
+            self._outputs = self._records(self._engine.observe(samples, now_us), now_us)
+            self._generation, self._done = generation, number
             self._save()
             produce(self._spark, self._settings, self._outputs)
-        self._say(batch, len(samples), time.monotonic() - started_s)
+        self._log_batch(number, len(samples), time.monotonic() - started_s)
 
-    def _say(self, batch: int, readings: int, took_s: float) -> None:
-        if took_s < _SLOW_S and not self._outputs and time.monotonic() - self._said_s < 60:
+    def _log_batch(self, batch: int, readings: int, took_s: float) -> None:
+        if took_s < _SLOW_S and not self._outputs and time.monotonic() - self._logged_s < 60:
             return
-        self._said_s = time.monotonic()
+        self._logged_s = time.monotonic()
         state_rows(self.name, "channels", self._engine.size)
         log.info(
             "event=alerts.batch batch=%d readings=%d records=%d channels=%d withheld=%d seconds=%.2f",
@@ -149,62 +142,66 @@ class AlertsJob:
             readings,
             len(self._outputs),
             self._engine.size,
-            self._teller.withheld,
+            self._notifier.withheld,
             took_s,
         )
 
-    # What time and the tables bring ----------------------------------------------------------------------
+    # Due by the clock, and from the tables ---------------------------------------------------------------
 
     def tick(self) -> None:
-        """Silence, ended late passes, intervals of the tables, a changed rules' file; the table's rows."""
-        if self._paces["rules"].due():
-            self._look_at_rules()
-        if self._paces["twins"].due():
-            self._look_at_twins()
-        told = self._look_at_tables() if self._paces["feeds"].due() else []
+        """Silence, ended late passes, intervals of the tables, a changed rules file; the table's rows."""
+        if self._timers["rules"].due():
+            self._reload_rules()
+        if self._timers["twins"].due():
+            self._read_twins()
+        events = self._read_tables() if self._timers["feeds"].due() else []
         with self._lock:
             now_us = _now_us()
-            if self._is_waiting():
+            if self._has_read_everything():
                 self._engine.caught_up = True
-            told += self._engine.judge_silence(now_us)
-            told += self._engine.end_late_passes(now_us)
-            self._deliver(self._tell(told, now_us))
-        if self._paces["table"].due():
+            events += self._engine.evaluate_silence(now_us)
+            events += self._engine.end_late_passes(now_us)
+            self._deliver(self._records(events, now_us))
+        if self._timers["table"].due():
             self.write_table()
 
     def finish(self) -> None:
         """All that is left after the last record."""
-        told = self._look_at_tables()
+        events = self._read_tables()
         with self._lock:
             now_us = _now_us()
-            told += self._engine.end_late_passes(now_us, 0)
-            self._deliver(self._tell(told, now_us))
+            events += self._engine.end_late_passes(now_us, 0)
+            self._deliver(self._records(events, now_us))
         self.write_table()
 
-    def _is_waiting(self) -> bool:
-        """Whether the query has nothing to read, and not just not yet."""
-        if self._query is None or time.monotonic() - self._started_s < _FEEDS_EVERY_S:
+    def _has_read_everything(self) -> bool:
+        if self.query is None or time.monotonic() - self._started_s < _FEEDS_EVERY_S:
+            # It may not have begun to read.
             return False
-        status = self._query.status
+        status = self.query.status
         return not status["isDataAvailable"] and not status["isTriggerActive"]
 
+    def _feeds(self) -> Iterator[tuple[type[Rule], Table, Callable[..., DataFrame]]]:
+        """Kinds of rules there are about the rows of a table."""
+        for kind, (table, rows_of) in _FEEDS.items():
+            if any(isinstance(rule, kind) for rule in self._rules.rules):
+                yield kind, table, rows_of
+
     def _follow_tables(self) -> None:
-        """Follows the tables that rules are about, from now on: what was closed before is nobody's news."""
-        for kind, (table, _) in _FEEDS.items():
-            if self._rules.of_kind(kind) and table.name not in self._versions:
+        """Follows the tables that rules are about, from now on: intervals closed before raise nothing."""
+        for _, table, _ in self._feeds():
+            if table.name not in self._versions:
                 there = self._has(table)
-                latest = latest_version(self._spark, self._settings, table) if there else -1
-                self._versions[table.name] = latest
+                location = self._settings.table(table.name)
+                self._versions[table.name] = latest_version(self._spark, location) if there else -1
 
     def _has(self, table: Table) -> bool:
         return bool(DeltaTable.isDeltaTable(self._spark, self._settings.table(table.name)))
 
-    def _look_at_tables(self) -> list[Told]:
-        told: list[Told] = []
+    def _read_tables(self) -> list[AlertEvent]:
+        events: list[AlertEvent] = []
         interval_s = self._settings.interval_s
-        for kind, (table, rows_of) in _FEEDS.items():
-            if not self._rules.of_kind(kind):
-                continue
+        for kind, table, rows_of in self._feeds():
             if not self._has(table):
                 continue
             after = self._versions[table.name]
@@ -213,30 +210,27 @@ class AlertsJob:
             if changed is None:
                 continue
             with self._lock:
-                told += self._engine.observe_intervals(kind, intervals_of(changed, interval_s), _now_us())
+                events += self._engine.observe_intervals(kind, intervals_of(changed, interval_s), _now_us())
                 self._versions[table.name] = latest
-        return told
+        return events
 
-    def _look_at_twins(self) -> None:
-        if not any(isinstance(rule.kind, Pair) and not rule.kind.pairs for rule in self._rules.rules):
-            return
-        location = self._settings.table(CHANNELS.name)
-        if not self._has(CHANNELS):
+    def _read_twins(self) -> None:
+        wanted = any(isinstance(rule, Pair) and not rule.pairs for rule in self._rules.rules)
+        if not wanted or not self._has(CHANNELS):
             return
         rows = (
             self._spark.read.format("delta")
-            .load(location)
+            .load(self._settings.table(CHANNELS.name))
             .where(F.col("pair").isNotNull() & F.coalesce(F.col("in_force"), F.lit(True)))
             .select("gateway", "channel", "pair")
             .collect()
         )
         twins = {(row.gateway, row.channel): f"{row.pair}.{row.channel.rpartition('.')[2]}" for row in rows}
         with self._lock:
-            parted = self._engine.set_twins(twins)
-            self._deliver(self._ends(parted))
+            self._deliver(self._ends(self._engine.set_twins(twins)))
 
-    def _look_at_rules(self) -> None:
-        """Takes a changed file over; one with mistakes is refused as a whole, the old rules stay."""
+    def _reload_rules(self) -> None:
+        """Applies a changed file; one with mistakes is refused as a whole, the old rules stay."""
         try:
             changed_ns = self._rules_path.stat().st_mtime_ns
             if changed_ns == self._rules_read_ns:
@@ -253,13 +247,13 @@ class AlertsJob:
             state = self._engine.to_state()
             self._rules, self._engine = rules, Engine(rules)
             self._follow_tables()
-            self._deliver(self._close(state))
+            self._deliver(self._restore_engine(state))
         log.info("event=rules.taken rules=%d file=%s", len(rules.rules), self._rules_path)
 
-    # Telling and keeping -----------------------------------------------------------------------------------
+    # Producing and storing ---------------------------------------------------------------------------------
 
-    def _tell(self, told: Iterable[Told], now_us: int) -> list[Outgoing]:
-        alerts, commands = self._teller.tell(told, now_us)
+    def _records(self, events: Iterable[AlertEvent], now_us: int) -> list[Outgoing]:
+        alerts, commands = self._notifier.records(events, now_us)
         return self._outgoing(alerts, commands)
 
     def _outgoing(self, alerts: Iterable[AlertRecord], commands: Iterable[Command] = ()) -> list[Outgoing]:
@@ -271,7 +265,7 @@ class AlertsJob:
         ]
 
     def _deliver(self, records: list[Outgoing]) -> None:
-        """Produces what no batch brought: stored before, forgotten after."""
+        """Produces records that are of no batch: stored before, dropped from the state after."""
         self._pending += records
         if not self._pending:
             return
@@ -281,7 +275,7 @@ class AlertsJob:
         self._save()
 
     def write_table(self) -> None:
-        """Writes the rows that wait; a row is forgotten when it is in the table."""
+        """Writes the rows that wait; a row leaves the state when it is in the table."""
         with self._writing:
             with self._lock:
                 rows = dict(self._unwritten)
@@ -299,7 +293,7 @@ class AlertsJob:
                 "generation": self._generation,
                 "batch": self._done,
                 "engine": self._engine.to_state(),
-                "issued": self._teller.issued,
+                "issued": self._notifier.issued,
                 "versions": self._versions,
                 "outputs": self._outputs,
                 "pending": self._pending,
@@ -309,18 +303,18 @@ class AlertsJob:
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._generation, self._done = state["generation"], state["batch"]
-        self._teller.issued = {
+        self._notifier.issued = {
             rule: [(at, gateway) for at, gateway in issued] for rule, issued in state["issued"].items()
         }
         self._versions = state["versions"]
         self._outputs = [tuple(record) for record in state["outputs"]]
         self._pending = [tuple(record) for record in state["pending"]]
         self._unwritten = state["unwritten"]
-        self._pending += self._close(state["engine"])
+        self._pending += self._restore_engine(state["engine"])
 
-    def _close(self, engine: dict[str, Any]) -> list[Outgoing]:
+    def _restore_engine(self, state: dict[str, Any]) -> list[Outgoing]:
         """Restores the engine's state; alerts of rules that are gone end."""
-        return self._ends(self._engine.restore(engine))
+        return self._ends(self._engine.restore(state))
 
     def _ends(self, orphans: Iterable[Orphan]) -> list[Outgoing]:
         by_name = {rule.name: rule for rule in self._rules.rules}

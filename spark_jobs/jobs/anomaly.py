@@ -1,8 +1,8 @@
 """``anomaly``: interval statistics to scores. What changes in ``statistics`` says which intervals to score.
 
 A score is computed whole, from the table, with the model that is current when its batch begins; so late data
-correct what they touch, a batch that runs twice writes the same, and a new model is taken up at the next
-batch. Models travel to the workers as bytes in a broadcast: they need no disk in common.
+correct what they touch, a batch that runs twice writes the same, and a new model is used from the next
+batch on. Models travel to the workers as bytes in a broadcast: they need no disk in common.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Final
 from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
-from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.anomaly.model import ModelError, Packed
 from spark_jobs.anomaly.scoring import scorer
 from spark_jobs.anomaly.store import ModelStore
+from spark_jobs.files import Files
 from spark_jobs.schemas import ANOMALIES, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.streaming.batch_gate import Gate
-from spark_jobs.streaming.query import follow_table
+from spark_jobs.sources.changes import table_changes
+from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.anomaly import anomaly_rows, touched, windows
 
 log = logging.getLogger("fieldgate.jobs.anomaly")
@@ -38,11 +38,10 @@ _PART_DAYS: Final = 60
 """Days scored and merged at a time: results pass the driver."""
 
 
-class AnomalyJob:
+class AnomalyJob(Job):
     """One run of the query; after a failure, make a new one."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self.name = f"anomaly-{settings.interval_s}s"
         self._spark = spark = small_batch_session(spark)
         self._settings = settings
@@ -50,22 +49,15 @@ class AnomalyJob:
         self._location = ensure_table(spark, settings, ANOMALIES)
         self._models = CurrentModels(spark, settings)
 
-    def start(self) -> StreamingQuery:
-        """Starts the query."""
-        pace_s = max(_TRIGGER_S, self._settings.trigger_s)
-        return follow_table(
-            self._spark, self._settings, self.name, STATISTICS, self._batch, self._gate, trigger_s=pace_s
-        )
+    def source(self) -> Source:
+        """The changes of ``statistics``."""
+        changes = table_changes(self._spark, self._settings, STATISTICS)
+        return Source(changes, max(_TRIGGER_S, self._settings.trigger_s), follows=(STATISTICS,))
 
-    def tick(self) -> None:
-        """Nothing is due without statistics."""
-
-    def finish(self) -> None:
-        """Nothing is left to do after the last interval."""
-
-    def _batch(self, changes: DataFrame, batch: int) -> None:
+    def batch(self, rows: DataFrame, number: int) -> None:
+        """Scores the intervals that changed statistics touch."""
         started = time.monotonic()
-        targets = touched(changes, self._settings.interval_s).withColumn("date", F.to_date("interval_start"))
+        targets = touched(rows, self._settings.interval_s).withColumn("date", F.to_date("interval_start"))
         targets = targets.persist()
         try:
             found = targets.groupBy("date").agg(F.collect_set("gateway").alias("gateways")).collect()
@@ -79,7 +71,7 @@ class AnomalyJob:
         if scored:
             log.info(
                 "event=anomaly.batch batch=%d intervals=%d models=%d seconds=%.2f",
-                batch,
+                number,
                 scored,
                 len(models.value),
                 time.monotonic() - started,
@@ -99,12 +91,12 @@ class AnomalyJob:
 
 
 class CurrentModels:
-    """The models that ``current`` names, looked up anew for each batch, read when they are new."""
+    """The models that ``current`` names: it is read for each batch, they are read when they are new."""
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self._spark = spark
         self._interval_s = settings.interval_s
-        self._store = ModelStore(spark, settings.models)
+        self._store = ModelStore(Files(spark), settings.models)
         self._usable = find_spec("onnxruntime") is not None
         self._loaded: dict[str, Packed] = {}
         self._refused: set[tuple[str, str]] = set()
@@ -124,11 +116,11 @@ class CurrentModels:
         before = dict(self._loaded)
         for gateway in sorted(gateways):
             if (version := current.get(gateway)) is None:
-                self._say_without(gateway)
+                self._warn_without(gateway)
                 self._loaded.pop(gateway, None)
             else:
                 self._without.discard(gateway)
-                self._take(gateway, version)
+                self._load(gateway, version)
         if self._loaded != before:
             # The one before is left to the garbage collector: a batch under way may still read it.
             self._broadcast = self._spark.sparkContext.broadcast(dict(self._loaded))
@@ -141,7 +133,7 @@ class CurrentModels:
             log.error("event=anomaly.models_unreadable %s; the models in use stay", error)
             return {gateway: packed.version for gateway, packed in self._loaded.items()}
 
-    def _take(self, gateway: str, version: str) -> None:
+    def _load(self, gateway: str, version: str) -> None:
         loaded = self._loaded.get(gateway)
         if (loaded is not None and loaded.version == version) or (gateway, version) in self._refused:
             return
@@ -163,7 +155,7 @@ class CurrentModels:
         self._loaded[gateway] = packed
         log.info("event=anomaly.model gateway=%s version=%s", gateway, version)
 
-    def _say_without(self, gateway: str) -> None:
+    def _warn_without(self, gateway: str) -> None:
         if gateway not in self._without:
             self._without.add(gateway)
             log.warning(

@@ -1,8 +1,8 @@
-"""``mast``: statistics of a mast's channels, and their calibration records, to what they say together.
+"""``mast``: statistics of a mast's channels, with their calibration records, to values of the whole mast.
 
 Changes of either say which intervals to compute again; these are computed whole, from the tables, once every
 channel in them is closed. So neither late readings nor a record that comes after them leave anything behind,
-and a batch that runs twice computes the same. An interval of which ``statistics`` took back all it had said
+and a batch that runs twice computes the same. An interval of which ``statistics`` took back all rows
 (no channel was configured then) has no row here either.
 """
 
@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
-from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.schemas import CHANNELS, MAST, STATISTICS
 from spark_jobs.session import small_batch_session
@@ -26,24 +25,22 @@ from spark_jobs.sources.mast_intervals import MastInterval, intervals_within, st
 from spark_jobs.sources.statistics import has_readings
 from spark_jobs.sources.withdrawn import corrections
 from spark_jobs.state.record_changes import BEFORE, RecordChange, touched_spans
-from spark_jobs.streaming.batch_gate import Gate
-from spark_jobs.streaming.query import start_query
+from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.mast import QUANTITIES, mounted_channels
 from spark_jobs.transforms.mast_values import mast_rows
 
 log = logging.getLogger("fieldgate.jobs.mast")
 
 _TRIGGERS: Final = 5
-"""Looks for changes once in so many triggers: a mast has one new interval in minutes, and each look costs."""
+"""Polls for changes once in so many triggers: a mast has one new interval in minutes, and each poll costs."""
 _PART: Final = 20_000
 """Intervals computed and merged at a time."""
 
 
-class MastJob:
+class MastJob(Job):
     """One run of the query; after a failure, make a new one."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self.name = f"mast-{settings.interval_s}s"
         self._spark = spark = small_batch_session(spark)
         self._settings = settings
@@ -51,8 +48,8 @@ class MastJob:
             ensure_table(spark, settings, table)
         self._location = ensure_table(spark, settings, MAST)
 
-    def start(self) -> StreamingQuery:
-        """Starts the query."""
+    def source(self) -> Source:
+        """Closed intervals of ``statistics`` and records of ``channels`` that changed."""
         closed = (F.col("interval_s") == self._settings.interval_s) & (F.col("version") > 0)
         was = F.col("_change_type").isin(*BEFORE)
         # Rows of missing intervals are all that is ever taken back; the others leave with their day.
@@ -78,56 +75,45 @@ class MastJob:
             F.col("_change_type").alias("kind"),
             F.col("_commit_version").alias("commit"),
         )
-        stream = intervals.unionByName(records, allowMissingColumns=True)
-        pace_s = _TRIGGERS * self._settings.trigger_s
-        return start_query(
-            self._settings,
-            self.name,
-            stream,
-            self._batch,
-            self._gate,
-            trigger_s=pace_s,
+        return Source(
+            intervals.unionByName(records, allowMissingColumns=True),
+            _TRIGGERS * self._settings.trigger_s,
             follows=(STATISTICS, CHANNELS),
         )
 
-    def tick(self) -> None:
-        """Nothing is due by the clock: an interval is closed by ``statistics``."""
-
-    def finish(self) -> None:
-        """Nothing is left to do after the last change."""
-
-    def _batch(self, changes: DataFrame, batch: int) -> None:
+    def batch(self, rows: DataFrame, number: int) -> None:
+        """Computes the intervals that the changes touch."""
         started = time.monotonic()
         # Twelve channels close one interval, and again with each correction.
-        rows = changes.distinct().toArrow().to_pylist()
-        told = [row for row in rows if row["channel"] is None]
-        withdrawn = self._withdrawn(told)
-        wanted = {(row["gateway"], row["start_us"]) for row in told if row["gone"] is None} | withdrawn
-        spans = list(touched_spans(_record_change(row) for row in rows if row["channel"] is not None))
+        changes = rows.distinct().toArrow().to_pylist()
+        intervals = [row for row in changes if row["channel"] is None]
+        withdrawn = self._withdrawn(intervals)
+        wanted = {(row["gateway"], row["start_us"]) for row in intervals if row["gone"] is None} | withdrawn
+        spans = list(touched_spans(_record_change(row) for row in changes if row["channel"] is not None))
         wanted |= intervals_within(self._spark, self._settings, spans)
         # In the order of time, so that a part touches few dates; in parts, because results pass the driver.
         in_order = sorted(wanted, key=lambda interval: interval[1])
         for at in range(0, len(in_order), _PART):
             self._compute(in_order[at : at + _PART])
         if withdrawn:
-            self._forget(withdrawn)
+            self._delete(withdrawn)
         if wanted:
             log.info(
                 "event=mast.computed batch=%d intervals=%d records=%d seconds=%.2f",
-                batch,
+                number,
                 len(wanted),
                 len(spans),
                 time.monotonic() - started,
             )
 
-    def _withdrawn(self, told: list[dict[str, Any]]) -> set[MastInterval]:
-        """The intervals of which rows were taken back, and didn't just leave with their day."""
-        gone = {row["gone"] for row in told if row["gone"] is not None}
-        meant = corrections(self._spark, self._settings.table(STATISTICS.name), gone) if gone else set()
-        return {(row["gateway"], row["start_us"]) for row in told if row["gone"] in meant}
+    def _withdrawn(self, intervals: list[dict[str, Any]]) -> set[MastInterval]:
+        """The intervals of which rows were taken back, and not just dropped with their day."""
+        gone = {row["gone"] for row in intervals if row["gone"] is not None}
+        versions = corrections(self._spark, self._settings.table(STATISTICS.name), gone) if gone else set()
+        return {(row["gateway"], row["start_us"]) for row in intervals if row["gone"] in versions}
 
-    def _forget(self, withdrawn: set[MastInterval]) -> None:
-        """Takes away the rows of those of these intervals that no channel has a row of any more."""
+    def _delete(self, withdrawn: set[MastInterval]) -> None:
+        """Deletes the rows of those of these intervals in which no channel has a row any more."""
         left = statistics_in(self._spark, self._settings, withdrawn).where(
             F.col("quantity").isin(*QUANTITIES)
         )

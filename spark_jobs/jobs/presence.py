@@ -1,4 +1,4 @@
-"""``presence``: which channels are heard of, which gateways are offline, and what is missing of them.
+"""``presence``: which channels send, which gateways are offline, and which of their readings are missing.
 
 Made of the tables: when readings arrived and which numbers (their change feed), run records (``runs``),
 statuses (``_status``), and what rejects claim to be (``quarantine``). At a start the numbers come from
@@ -18,7 +18,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from cloud.wire.run_records import DroppedRange, RunRecord, Unfinished
@@ -27,17 +26,16 @@ from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version, write
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sources.changes import new_rows
+from spark_jobs.sources.changes import new_rows, table_changes
 from spark_jobs.state.presence import Arrival, Channel, Losses, Presence, Presences, Status
-from spark_jobs.streaming.batch_gate import Gate
-from spark_jobs.streaming.query import follow_table
-from spark_jobs.streaming.timer import Pace
+from spark_jobs.streaming.query import Job, Source
+from spark_jobs.streaming.timer import Timer
 from spark_jobs.transforms.presence import arrivals, claimed, seq_ranges
 
 log = logging.getLogger("fieldgate.jobs.presence")
 
 _TRIGGER_S: Final = 5.0
-"""Every reading changes its channel's row, so each batch is a commit: no more of them than people look."""
+"""Every reading changes its channel's row, so each batch is a commit: no more often than people read it."""
 _TICK_S: Final = 5.0
 _MARGIN: Final = "interval 5 minutes"
 """Rejects are looked for from so long before the last ones: clocks of several writers differ."""
@@ -54,15 +52,14 @@ def _wall_us() -> int:
     return time.time_ns() // 1000
 
 
-class PresenceJob:
+class PresenceJob(Job):
     """One run of the query; after a failure, make a new one."""
 
     name = "presence"
 
     def __init__(
-        self, spark: SparkSession, settings: Settings, gate: Gate, *, now_us: Callable[[], int] = _wall_us
+        self, spark: SparkSession, settings: Settings, *, now_us: Callable[[], int] = _wall_us
     ) -> None:
-        self._gate = gate
         self._now_us = now_us
         self._spark = spark = small_batch_session(spark)
         self._settings = settings
@@ -76,18 +73,16 @@ class PresenceJob:
         self._versions = {table.name: -1 for table in (RUNS, STATUS, QUARANTINE)}
         self._set_aside_until: datetime | None = None
         self._restore()
-        self._pace = Pace(_TICK_S, at_once=False)
+        self._timer = Timer(_TICK_S, at_once=False)
 
-    def start(self) -> StreamingQuery:
-        """Starts the query."""
-        pace_s = max(_TRIGGER_S, self._settings.trigger_s)
-        return follow_table(
-            self._spark, self._settings, self.name, READINGS, self._batch, self._gate, trigger_s=pace_s
-        )
+    def source(self) -> Source:
+        """New readings."""
+        changes = table_changes(self._spark, self._settings, READINGS)
+        return Source(changes, max(_TRIGGER_S, self._settings.trigger_s), follows=(READINGS,))
 
     def tick(self) -> None:
         """Writes what has changed without a reading: silence, last wills, run records."""
-        if self._pace.due():
+        if self._timer.due():
             with self._lock:
                 self._update("tick")
 
@@ -96,8 +91,9 @@ class PresenceJob:
         with self._lock:
             self._update("end", all_told=True)
 
-    def _batch(self, changes: DataFrame, batch: int) -> None:
-        changes = changes.where(F.col("_change_type").isin("insert", "update_postimage")).persist()
+    def batch(self, rows: DataFrame, number: int) -> None:
+        """Notes new readings, and writes the rows they change."""
+        changes = rows.where(F.col("_change_type").isin("insert", "update_postimage")).persist()
         try:
             found, ranges = arrivals(changes).collect(), seq_ranges(changes).toArrow()
         finally:
@@ -107,7 +103,7 @@ class PresenceJob:
             for row in found:
                 arrival = Arrival(row.last_seen_us, row.time_us, row.value, row.period_ms)
                 self._presences.arrived((row.gateway, row.channel), arrival)
-            self._update(f"batch={batch}")
+            self._update(f"batch={number}")
 
     def _update(self, cause: str, *, all_told: bool = False) -> None:
         self._take_records()

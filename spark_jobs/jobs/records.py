@@ -14,19 +14,17 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
-from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs import metrics
 from spark_jobs.schemas import MESSAGES
-from spark_jobs.session import small_batch_session
+from spark_jobs.session import small_batch_session, task_slots
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write_once
 from spark_jobs.sinks.partition_offsets import Place, StoredPlaces
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.records import LedgerSink, reasons_frame
 from spark_jobs.sources.kafka import kafka_records
-from spark_jobs.streaming.batch_gate import Gate
-from spark_jobs.streaming.query import start_query
+from spark_jobs.streaming.query import Job, Source, query_id
 from spark_jobs.transforms.dedupe import unstored
 from spark_jobs.transforms.latest_record import Row
 from spark_jobs.transforms.messages import messages
@@ -38,16 +36,15 @@ _MOST_RECORDS: Final = 20_000
 """In one batch: what the parsed ones of them amount to is in the driver's memory, a kilobyte or two each."""
 
 
-class RecordsJob:
+class RecordsJob(Job):
     """One run of the query; after a failure, make a new one."""
 
     name = "ingest-records"
 
-    def __init__(self, spark: SparkSession, settings: Settings, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self._spark = spark = small_batch_session(spark)
         self._settings = settings
-        self._cores = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+        self._slots = task_slots(spark)
         self._messages = ensure_table(spark, settings, MESSAGES)
         self._places = StoredPlaces(spark, self._messages)
         self._quarantine = QuarantineSink(spark, settings)
@@ -60,40 +57,27 @@ class RecordsJob:
             topic: (ledger, LedgerSink(spark, settings, ledger)) for topic, ledger in ledgers.items()
         }
 
-    def start(self) -> StreamingQuery:
-        """Starts the query."""
-        topics = (self._settings.raw_topic, *self._ledgers)
-        stream = kafka_records(
-            self._spark,
-            self._settings,
-            "|".join(re.escape(topic) for topic in topics),
-            min(self._settings.max_records, _MOST_RECORDS),
-        )
-        return start_query(
-            self._settings, self.name, stream, self._batch, self._gate, trigger_s=self._settings.trigger_s
-        )
+    def source(self) -> Source:
+        """Everything in the topics of messages, records and statuses, from the earliest."""
+        topics = "|".join(map(re.escape, (self._settings.raw_topic, *self._ledgers)))
+        most = min(self._settings.max_records, _MOST_RECORDS)
+        return Source(kafka_records(self._spark, self._settings, topics, most), self._settings.trigger_s)
 
-    def tick(self) -> None:
-        """Nothing is due without records."""
-
-    def finish(self) -> None:
-        """Nothing is left to do after the last record."""
-
-    def _batch(self, records: DataFrame, batch: int) -> None:
+    def batch(self, rows: DataFrame, number: int) -> None:
+        """Stores messages and records, each once."""
         started = time.monotonic()
-        generation = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        app = f"{self.name}-{generation}"
+        app = f"{self.name}-{query_id(rows)}"
         # Several passes: what the broker has given once needn't be fetched again.
-        records = records.coalesce(self._cores).persist()
+        records = rows.coalesce(self._slots).persist()
         try:
             spans, counts = _spans(records)
-            stored = self._write_messages(records, spans, counts, app, batch)
-            changed, rejected = self._write_told(records, spans, app, batch)
+            stored = self._write_messages(records, spans, counts, app, number)
+            changed, rejected = self._write_records(records, spans, app, number)
         finally:
             records.unpersist()
         log.info(
             "event=records.batch batch=%d records=%d messages=%d changed=%d quarantined=%d seconds=%.2f",
-            batch,
+            number,
             sum(counts.values()),
             stored,
             changed,
@@ -123,7 +107,7 @@ class RecordsJob:
         self._places.stored({place: highest for place, (_, highest) in mine.items()})
         return stored
 
-    def _write_told(
+    def _write_records(
         self, records: DataFrame, spans: dict[Place, tuple[int, int]], app: str, batch: int
     ) -> tuple[int, int]:
         changed = 0

@@ -19,9 +19,9 @@ from spark_jobs.metrics import MetricsServer, serve
 from spark_jobs.registry import STREAMING, load
 from spark_jobs.session import spark_session
 from spark_jobs.settings import Settings
-from spark_jobs.streaming.batch_gate import Gate
-from spark_jobs.streaming.progress import Watch
-from spark_jobs.streaming.supervisor import Job as Job
+from spark_jobs.streaming.batch_gate import BatchGate
+from spark_jobs.streaming.progress import ProgressMetrics
+from spark_jobs.streaming.query import Job, start_query
 from spark_jobs.streaming.supervisor import QueryFailedError, Supervised, reason_of, run_until_stopped
 
 log = logging.getLogger("fieldgate.jobs")
@@ -36,20 +36,20 @@ def _queries(settings: Settings) -> list[tuple[str, str]]:
     return [(name, place) for name in settings.jobs for place in STREAMING[name].split()]
 
 
-def _make(place: str, spark: SparkSession, settings: Settings, gate: Gate) -> Job:
-    job: Job = load(place)(spark, settings, gate)
+def _make(place: str, spark: SparkSession, settings: Settings) -> Job:
+    job: Job = load(place)(spark, settings)
     return job
 
 
 def _run_once(spark: SparkSession, settings: Settings, stopping: threading.Event) -> None:
     for name, place in _queries(settings):
-        gate = Gate()
-        job = _make(place, spark, settings, gate)
-        query = job.start()
-        watch = Watch(spark, job.name)
+        gate = BatchGate()
+        job = _make(place, spark, settings)
+        query = start_query(settings, job, gate)
+        progress = ProgressMetrics(spark, job.name)
         while query.isActive and not stopping.is_set():
             query.awaitTermination(1)
-            watch.look(query)
+            progress.update(query)
         if stopping.is_set():
             gate.close()
             query.stop()
@@ -113,7 +113,7 @@ def _run(spark: SparkSession, settings: Settings, stopping: threading.Event) -> 
             _run_once(spark, settings, stopping)
         else:
             jobs = [
-                Supervised(name, spark, partial(_make, place, spark, settings))
+                Supervised(name, spark, settings, partial(_make, place, spark, settings))
                 for name, place in _queries(settings)
             ]
             run_until_stopped(jobs, spark, stopping)

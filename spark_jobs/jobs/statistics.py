@@ -18,7 +18,6 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
-from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.intervals import Interval, intervals_of
 from spark_jobs.jobs.missing_intervals import MissingIntervals
@@ -27,21 +26,21 @@ from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.statistics import delete_missing, merge_statistics
+from spark_jobs.sources.changes import table_changes
 from spark_jobs.sources.configured import ConfiguredChannels
 from spark_jobs.sources.readings import interval_frame, readings_in, timely_readings
 from spark_jobs.sources.statistics import StatisticsRows
 from spark_jobs.state.intervals import OpenIntervals
 from spark_jobs.state.running_intervals import CarriedIntervals
-from spark_jobs.streaming.batch_gate import Gate
-from spark_jobs.streaming.query import follow_table
-from spark_jobs.streaming.timer import Pace
+from spark_jobs.streaming.query import Job, Source
+from spark_jobs.streaming.timer import Timer
 from spark_jobs.transforms.by_interval import ReadingsByInterval
 from spark_jobs.transforms.statistics import interval_statistics, touched_intervals
 
 log = logging.getLogger("fieldgate.jobs.statistics")
 
 _TRIGGER_S: Final = 0.5
-"""Looks for new readings so often at most: it follows ``ingest``, which sets the pace."""
+"""Polls for new readings so often at most: it follows ``ingest``, which sets the pace."""
 _TICK_S: Final = 5.0
 _PART: Final = 50_000
 """Intervals computed and merged at a time."""
@@ -49,11 +48,10 @@ _MOST_ROWS: Final = 250_000
 """Readings of a batch that pass the driver, to be carried on; of a larger one the intervals are computed."""
 
 
-class StatisticsJob:
+class StatisticsJob(Job):
     """One run of the query; after a failure, make a new one."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self.name = f"statistics-{settings.interval_s}s"
         self._spark = spark = small_batch_session(spark)
         self._settings = settings
@@ -73,19 +71,17 @@ class StatisticsJob:
         self._intervals = OpenIntervals(settings.interval_s)
         self._carried = CarriedIntervals(settings.interval_s)
         self._restore()
-        self._pace = Pace(_TICK_S, at_once=False)
+        self._timer = Timer(_TICK_S, at_once=False)
 
-    def start(self) -> StreamingQuery:
-        """Starts the query."""
-        pace_s = min(_TRIGGER_S, self._settings.trigger_s)
-        return follow_table(
-            self._spark, self._settings, self.name, READINGS, self._batch, self._gate, trigger_s=pace_s
-        )
+    def source(self) -> Source:
+        """The changes of ``readings``."""
+        changes = table_changes(self._spark, self._settings, READINGS)
+        return Source(changes, min(_TRIGGER_S, self._settings.trigger_s), follows=(READINGS,))
 
     def tick(self) -> None:
         """Closes the intervals that are over, and those of channels that went silent."""
         self._close_over()
-        if not self._pace.due():
+        if not self._timer.due():
             return
         with self._lock:
             now_s, wall_us = time.monotonic(), time.time_ns() // 1000
@@ -110,11 +106,12 @@ class StatisticsJob:
             self._intervals.restore(channel, start_us, is_open=True, now_s=started)
         log.info("event=statistics.restored seconds=%.2f", time.monotonic() - started)
 
-    def _batch(self, changes: DataFrame, batch: int) -> None:
+    def batch(self, rows: DataFrame, number: int) -> None:
+        """Computes the intervals that changed readings touch."""
         interval_s = self._settings.interval_s
-        table = timely_readings(changes, _MOST_ROWS)
+        table = timely_readings(rows, _MOST_ROWS)
         readings = None if table is None else ReadingsByInterval(table, interval_s)
-        touched = _touched(changes, interval_s) if readings is None else readings.intervals
+        touched = _touched(rows, interval_s) if readings is None else readings.intervals
         with self._lock:
             now_s = time.monotonic()
             for row in self._missing.learn({channel for channel, _ in touched}, now_s):
@@ -127,13 +124,13 @@ class StatisticsJob:
             for part in _parts(due):
                 begun = time.monotonic()
                 whole = [interval for interval in part if interval not in carried]
-                rows = self._rows(whole, [interval for interval in part if interval in carried])
-                missing = self._missing.before(rows, now_s, time.time_ns() // 1000)
+                found = self._rows(whole, [interval for interval in part if interval in carried])
+                missing = self._missing.before(found, now_s, time.time_ns() // 1000)
                 self._closed = due
-                written = self._missing.write(missing, rows) + self._missing.around_late()
-                _log_computed(f"batch={batch}", rows, due, len(whole), written, begun)
+                written = self._missing.write(missing, found) + self._missing.around_late()
+                _log_computed(f"batch={number}", found, due, len(whole), written, begun)
         if self._settings.once:
-            # Nobody waits for new readings, and what is over would only become more.
+            # No query waits for new readings, and what is over would only become more.
             self._close_over()
 
     def _carry_on(self, readings: ReadingsByInterval | None, touched: list[Interval]) -> set[Interval]:

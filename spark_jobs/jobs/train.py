@@ -25,6 +25,7 @@ from spark_jobs.anomaly.model import Packed
 from spark_jobs.anomaly.store import ModelStore
 from spark_jobs.anomaly.training import Choices, TooLittleDataError, train
 from spark_jobs.errors import JobError, SettingsError
+from spark_jobs.files import Files
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.session import spark_session
 from spark_jobs.settings import Settings
@@ -156,7 +157,7 @@ def train_models(
         command,
     )
     models = [Packed(part.model.gateway, version, document, network) for part, document, network in trained]
-    ModelStore(spark, settings.models).publish(version, models, card)
+    ModelStore(Files(spark), settings.models).publish(version, models, card)
     log.info("event=train.stored version=%s models=%d place=%s", version, len(models), settings.models)
     return version
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.files import Files
+from spark_jobs.sinks.delta import snapshot
 
 TIERS: Final = (1 << 20, 8 << 20)
 """Files below these sizes, in bytes, are small: they are joined with their like."""
@@ -43,17 +44,9 @@ def table_locations(spark: SparkSession, lake: str) -> dict[str, str]:
     }
 
 
-def _snapshot(spark: SparkSession, location: str) -> Any:
-    """The table as it is now: another process may have written it since this one looked."""
-    jvm: Any = spark._jvm
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
-    nothing = jvm.scala.Option.empty()
-    return log.update(False, nothing, nothing)
-
-
 def live_files(spark: SparkSession, location: str) -> DataFrame:
     """The live files of a table: path, date (null without), size, modified_ms, stats (JSON)."""
-    files = DataFrame(_snapshot(spark, location).allFiles().toDF(), spark)
+    files = DataFrame(snapshot(spark, location, update=True).allFiles().toDF(), spark)
     return files.select(
         "path",
         F.try_element_at("partitionValues", F.lit("date")).alias("date"),

@@ -51,16 +51,24 @@ def _add_missing_columns(spark: SparkSession, location: str, table: Table) -> No
         ).option("mergeSchema", "true").save(location)
 
 
-def table_version(spark: SparkSession, location: str) -> int:
-    """Version this process last read or wrote: at least that of its own latest commit."""
+def snapshot(spark: SparkSession, location: str, *, update: bool = False) -> Any:
+    """Delta's own view of a table: as this process last read or wrote it; with ``update`` as it is now."""
     jvm: Any = spark._jvm
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
-    return int(log.unsafeVolatileSnapshot().version())
+    if not update:
+        return log.unsafeVolatileSnapshot()
+    nothing = jvm.scala.Option.empty()
+    return log.update(False, nothing, nothing)
+
+
+def table_version(spark: SparkSession, location: str) -> int:
+    """Version this process last read or wrote: at least that of its own latest commit."""
+    return int(snapshot(spark, location).version())
 
 
 def latest_version(spark: SparkSession, location: str) -> int:
     """Version the table has by now, others' commits included."""
-    # Loading a table looks for news in its log.
+    # Loading a table reads what is new in its log.
     spark.read.format("delta").load(location)
     return table_version(spark, location)
 

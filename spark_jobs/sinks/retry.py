@@ -24,6 +24,8 @@ from delta.exceptions import (
     ProtocolChangedException,
 )
 
+from spark_jobs.backoff import backoff_s
+
 log = logging.getLogger("fieldgate.jobs.delta")
 
 CONFLICTS: Final = (
@@ -36,29 +38,26 @@ CONFLICTS: Final = (
 )
 """Not ConcurrentTransactionException: two jobs with one app id are a mistake, not a matter of patience."""
 
-_WAITS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
-"""A compaction commits once and is done with these files: the second attempt nearly always succeeds."""
+_ATTEMPTS: Final = 8
+"""Within 13 s. A compaction commits once and is done with these files: the second nearly always succeeds."""
 
 _T = TypeVar("_T")
 
 
 def retried(step: Callable[[], _T], what: str, sleep: Callable[[float], None] = time.sleep) -> _T:
-    """The result of ``step``, done again where another commit came before its own: eight attempts, 13 s.
+    """The result of ``step``, done again where another commit came before its own.
 
-    ``step`` reads the table anew each time. Raises the last conflict.
+    ``step`` reads the table each time. Raises the last conflict.
     """
-    for attempt, wait_s in enumerate(_WAITS_S, start=1):
+    for attempt in range(1, _ATTEMPTS):
         try:
             return step()
         except CONFLICTS as conflict:
             # Two that wait equally long would meet again.
-            pause_s = wait_s * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+            pause_s = backoff_s(attempt, 0.1, 6.4) * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+            kind = type(conflict).__name__
             log.info(
-                "event=delta.conflict what=%s attempt=%d wait_s=%.2f kind=%s",
-                what,
-                attempt,
-                pause_s,
-                type(conflict).__name__,
+                "event=delta.conflict what=%s attempt=%d wait_s=%.2f kind=%s", what, attempt, pause_s, kind
             )
             sleep(pause_s)
     return step()

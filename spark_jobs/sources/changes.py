@@ -38,14 +38,6 @@ def table_changes(
     return changes if deletions else changes.where("_change_type != 'delete'")
 
 
-def latest_version(spark: SparkSession, settings: Settings, table: Table) -> int:
-    """The version a table has now."""
-    location = settings.table(table.name)
-    # Loading a table looks for news in its log.
-    spark.read.format("delta").load(location)
-    return table_version(spark, location)
-
-
 def new_rows(
     spark: SparkSession,
     settings: Settings,
@@ -60,7 +52,7 @@ def new_rows(
     """
     location = settings.table(table.name)
     whole = spark.read.format("delta").load(location)
-    latest = latest_version(spark, settings, table)
+    latest = table_version(spark, location)
     if latest == version:
         return None, version
     if version >= 0:

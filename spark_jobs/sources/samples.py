@@ -12,12 +12,12 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.schema import UNSYNCED
 from spark_jobs.alerting.channel_state import Sample
-from spark_jobs.alerting.engine import Interval
+from spark_jobs.alerting.engine import IntervalRow
 from spark_jobs.transforms.validate import parse_batch
 
 
 def collect_samples(records: DataFrame, dead_letter_topic: str) -> list[Sample]:
-    """What may be judged of Kafka records: readings of a known time, those of a channel in their order.
+    """What may be evaluated of Kafka records: readings of a known time, those of a channel in their order.
 
     One Spark job brings the records; they are validated here, in the driver: a Python worker's round trip is
     longer than what a second's records take.
@@ -69,10 +69,10 @@ def anomaly_rows(changes: DataFrame, interval_s: int) -> DataFrame:
     )
 
 
-def intervals_of(rows: Any, interval_s: int) -> list[Interval]:
+def intervals_of(rows: Any, interval_s: int) -> list[IntervalRow]:
     """The intervals in an Arrow table of the rows above."""
     return [
-        Interval(
+        IntervalRow(
             row["gateway"],
             row["channel"],
             row["start_us"],

@@ -1,7 +1,7 @@
 """The alerts job's state, kept in a file per batch.
 
 Written before a batch's alerts are produced and before Spark counts the batch as done, so after a kill the
-same batch finds what it said and says it again, byte for byte, and the next one goes on from its state.
+same batch finds its records and produces them again, byte for byte, and the next one goes on from its state.
 Files are numbered and never written twice; each begins with the SHA-256 of what follows, so that one that
 was cut short is passed over: Spark then repeats its batch.
 """
@@ -16,6 +16,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from spark_jobs.errors import JobError
+from spark_jobs.files import Files
 
 _KEPT: Final = 3
 _DIGEST_BYTES: Final = 32
@@ -25,32 +26,22 @@ class StateFiles:
     """Numbered files in a directory at any URI Spark can write. One writer."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
-        jvm: Any = spark._jvm
-        self._hadoop: Any = jvm.org.apache.hadoop.fs
-        path = self._path(location)
-        # An instance of our own: without checksum files beside each file, ours carry their own.
-        context: Any = spark._jsc
-        self._files = self._hadoop.FileSystem.newInstance(path.toUri(), context.hadoopConfiguration())
-        self._files.setWriteChecksum(False)
+        self._files = Files(spark)
         self._location = location.rstrip("/")
-        self._files.mkdirs(path)
-        self._numbers = sorted(
-            int(status.getPath().getName())
-            for status in self._files.listStatus(path)
-            if status.getPath().getName().isdigit()
-        )
+        there = (entry.name for entry in self._files.entries(self._location))
+        self._numbers = sorted(int(name) for name in there if name.isdigit())
 
     def load(self) -> dict[str, Any] | None:
         """The newest state that is whole; None where there is none. Raises JobError for one of the future."""
         for number in reversed(self._numbers):
-            told = self._read(number)
-            if hashlib.sha256(told[_DIGEST_BYTES:]).digest() != told[:_DIGEST_BYTES]:
+            content = self._files.read_bytes(self._uri(number)) or b""
+            if hashlib.sha256(content[_DIGEST_BYTES:]).digest() != content[:_DIGEST_BYTES]:
                 continue
-            state: dict[str, Any] = json.loads(zlib.decompress(told[_DIGEST_BYTES:]))
+            state: dict[str, Any] = json.loads(zlib.decompress(content[_DIGEST_BYTES:]))
             if state["v"] != 1:
                 raise JobError(
                     f"{self._location}: the state is of a newer version ({state['v']}): run that version, or "
-                    "remove the directory to begin anew (open alerts are told again, as historical)"
+                    "remove the directory to start over (open alerts are published again, as historical)"
                 )
             return state
         return None
@@ -59,23 +50,10 @@ class StateFiles:
         """Makes a state the newest one; it is on the disk when this returns."""
         number = self._numbers[-1] + 1 if self._numbers else 1
         packed = zlib.compress(json.dumps(state, separators=(",", ":"), allow_nan=False).encode(), 1)
-        stream = self._files.create(self._path(f"{self._location}/{number:020d}"), True)
-        try:
-            stream.write(hashlib.sha256(packed).digest() + packed)
-            stream.hsync()
-        finally:
-            stream.close()
+        self._files.write(self._uri(number), hashlib.sha256(packed).digest() + packed, sync=True)
         self._numbers.append(number)
         while len(self._numbers) > _KEPT:
-            self._files.delete(self._path(f"{self._location}/{self._numbers.pop(0):020d}"), False)
+            self._files.delete(self._uri(self._numbers.pop(0)))
 
-    def _path(self, location: str) -> Any:
-        return self._hadoop.Path(location)
-
-    def _read(self, number: int) -> bytes:
-        path = self._path(f"{self._location}/{number:020d}")
-        stream = self._files.open(path)
-        try:
-            return bytes(stream.readAllBytes())
-        finally:
-            stream.close()
+    def _uri(self, number: int) -> str:
+        return f"{self._location}/{number:020d}"

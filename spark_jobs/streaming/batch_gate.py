@@ -1,7 +1,7 @@
 """Lets a query be stopped between two batches.
 
-Spark stops a query by interrupting whatever it does; the work would be repeated at the next start, which is
-harmless but slow, and says it with pages of stack traces.
+Spark stops a query by interrupting its batch; the work would be repeated at the next start, which is harmless
+but slow, and is logged with pages of stack traces.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from spark_jobs.errors import JobError
 
 Batch = Callable[[DataFrame, int], None]
 
-_PATIENCE_S: Final = 20.0
-"""A batch that takes longer than this to end is interrupted after all."""
+PATIENCE_S: Final = 15.0
+"""How long batches under way may take to end once the jobs are to stop; then they are interrupted."""
 
 
 class StoppingError(JobError):
     """Raised by a batch that comes after the gate was shut: it must not count as done."""
 
 
-class Gate:
+class BatchGate:
     """Open while a query may run batches. ``failure`` is what the last one raised, as it was raised."""
 
     def __init__(self) -> None:
@@ -36,12 +36,12 @@ class Gate:
     def guard(self, batch: Batch) -> Batch:
         """The batch function, refused once the gate is shut."""
 
-        def guarded(frame: DataFrame, number: int) -> None:
+        def guarded(rows: DataFrame, number: int) -> None:
             with self._busy:
                 if self._shut:
                     raise StoppingError("stopping")
                 try:
-                    batch(frame, number)
+                    batch(rows, number)
                 except Exception as error:
                     # Spark's account of it is a page in which this is one line.
                     self.failure = error
@@ -66,6 +66,6 @@ class Gate:
         return True
 
     def close(self) -> None:
-        """Lets no further batch begin and waits for the one under way, at most 20 s."""
+        """Lets no further batch begin and waits for the one under way, at most PATIENCE_S."""
         self.shut()
-        self.wait(time.monotonic() + _PATIENCE_S)
+        self.wait(time.monotonic() + PATIENCE_S)

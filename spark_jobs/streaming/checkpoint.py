@@ -1,4 +1,4 @@
-"""Looks at a query's checkpoint before Spark does, whose errors name neither the file nor what to do.
+"""Checks a query's checkpoint before Spark reads it, whose errors name neither the file nor what to do.
 
 A query's checkpoint is ``<checkpoints>/<query>/v<N>``; N is a constant of the query and goes up when what an
 older one says can't be read on (see docs/operate-cluster.md). Files are read through Hadoop: any URI works.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from spark_jobs.errors import JobError
+from spark_jobs.files import Files
 from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
+from spark_jobs.sinks.delta import snapshot
 
 _FORMAT: Final = "v1"
 """First line of the files of Spark 4.0."""
@@ -31,33 +33,22 @@ class CheckpointError(JobError):
     """A checkpoint that can't be gone on from; the text names file and remedy."""
 
 
-class _Files:
-    """Files of one place, through Hadoop."""
+def _text(files: Files, file: str) -> str:
+    """A file's text. Raises CheckpointError."""
+    try:
+        found = files.read_bytes(file, checked=True)
+    except Py4JJavaError as error:
+        raise _damaged(file, str(error.java_exception)) from error
+    if found is None:
+        raise _damaged(file, "it is missing")
+    try:
+        return found.decode()
+    except UnicodeDecodeError as error:
+        raise _damaged(file, "it is not text") from error
 
-    def __init__(self, spark: SparkSession, place: str) -> None:
-        jvm: Any = spark._jvm
-        self._path = jvm.org.apache.hadoop.fs.Path
-        self._system = self._path(place).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
-    def names(self, folder: str) -> list[str]:
-        """What is in a folder; nothing where there is none."""
-        path = self._path(folder)
-        if not self._system.exists(path):
-            return []
-        return [status.getPath().getName() for status in self._system.listStatus(path)]
-
-    def text(self, file: str) -> str:
-        """A file's text. Raises CheckpointError."""
-        try:
-            stream = self._system.open(self._path(file))
-            try:
-                return bytes(stream.readAllBytes()).decode()
-            finally:
-                stream.close()
-        except Py4JJavaError as error:
-            raise _damaged(file, str(error.java_exception)) from error
-        except UnicodeDecodeError as error:
-            raise _damaged(file, "it is not text") from error
+def _names(files: Files, folder: str) -> list[str]:
+    return [entry.name for entry in files.entries(folder)]
 
 
 def _damaged(file: str, why: str) -> CheckpointError:
@@ -74,17 +65,17 @@ def check_checkpoint(
     """
     place = settings.checkpoint(query, version)
     query_folder = place.rpartition("/")[0]
-    files = _Files(spark, query_folder)
-    versions = [int(name[1:]) for name in files.names(query_folder) if re.fullmatch(r"v\d+", name)]
+    files = Files(spark)
+    versions = [int(name[1:]) for name in _names(files, query_folder) if re.fullmatch(r"v\d+", name)]
     if newer := [there for there in versions if there > version]:
         raise CheckpointError(
             f"checkpoint {query_folder}/v{max(newer)} is of a newer version of {query}, which now is "
             f"v{version}: upgrade, or move {query_folder} away: {_AGAIN}"
         )
-    names = set(files.names(place))
+    names = set(_names(files, place))
     if "metadata" in names:
-        _json(f"{place}/metadata", files.text(f"{place}/metadata").splitlines())
-    batches = {kind: _numbers(files.names(f"{place}/{kind}")) for kind in ("offsets", "commits")}
+        _json(f"{place}/metadata", _text(files, f"{place}/metadata").splitlines())
+    batches = {kind: _numbers(_names(files, f"{place}/{kind}")) for kind in ("offsets", "commits")}
     for kind, numbers in batches.items():
         for number in numbers[-_READ_AGAIN:]:
             _log_file(files, f"{place}/{kind}/{number}")
@@ -92,27 +83,27 @@ def check_checkpoint(
         raise _damaged(
             f"{place}/offsets/{batches['commits'][-1]}", "it is missing, though its batch was done"
         )
-    for source in files.names(f"{place}/sources"):
-        for number in _numbers(files.names(f"{place}/sources/{source}"))[-1:]:
+    for source in _names(files, f"{place}/sources"):
+        for number in _numbers(_names(files, f"{place}/sources/{source}"))[-1:]:
             _log_file(files, f"{place}/sources/{source}/{number}")
     for number in batches["offsets"][-1:]:
-        _not_ahead(spark, settings, files.text(f"{place}/offsets/{number}"), place, follows)
+        _not_ahead(spark, settings, _text(files, f"{place}/offsets/{number}"), place, follows)
 
 
 def _not_ahead(
     spark: SparkSession, settings: Settings, offsets: str, place: str, follows: Iterable[Table]
 ) -> None:
-    """Refuses to go on from what a table has not come to yet: it would wait there, and leave out what comes.
+    """Refuses a checkpoint that is ahead of a table: what the table gets until then would be left out.
 
     So it is when a lake was put back as it had been, and its checkpoints not.
     """
     tables = {table.name: _identity_and_version(spark, settings.table(table.name)) for table in follows}
     for line in offsets.splitlines():
-        told = json.loads(line) if '"reservoirId"' in line else {}
+        offset = json.loads(line) if '"reservoirId"' in line else {}
         for name, (identity, latest) in tables.items():
-            if told.get("reservoirId") != identity:
+            if offset.get("reservoirId") != identity:
                 continue
-            read = told["reservoirVersion"] - (told["index"] < VERSION_ENDED)
+            read = offset["reservoirVersion"] - (offset["index"] < VERSION_ENDED)
             if read > latest:
                 raise CheckpointError(
                     f"checkpoint {place} has read version {read} of table {name}, whose last is {latest}: "
@@ -123,20 +114,17 @@ def _not_ahead(
 
 
 def _identity_and_version(spark: SparkSession, location: str) -> tuple[str, int]:
-    jvm: Any = spark._jvm
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
-    nothing = jvm.scala.Option.empty()
-    snapshot = log.update(False, nothing, nothing)
-    return str(snapshot.metadata().id()), int(snapshot.version())
+    latest = snapshot(spark, location, update=True)
+    return str(latest.metadata().id()), int(latest.version())
 
 
 def _numbers(names: Iterable[str]) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def _log_file(files: _Files, file: str) -> None:
+def _log_file(files: Files, file: str) -> None:
     # The Kafka source puts a zero byte before its first offsets.
-    lines = files.text(file).removeprefix("\0").splitlines()
+    lines = _text(files, file).removeprefix("\0").splitlines()
     if not lines:
         raise _damaged(file, "it is empty")
     if lines[0] != _FORMAT:

@@ -1,14 +1,15 @@
-"""A query's progress as metrics, asked for by the supervisor about once a second.
+"""A query's progress as metrics, read by the supervisor about once a second.
 
-Asked rather than told: a Python StreamingQueryListener gets each event through a callback of its own into
-this process, some fifty calls back to take it apart, has to be added to every session, and what it raises is
-lost. Spark keeps the last hundred batches of a query; those that ended since the last look are read once.
+Polled, because a Python StreamingQueryListener gets each event through a callback of its own into this
+process, some fifty calls back to take it apart, has to be added to every session, and its exceptions are
+lost. Spark keeps the last hundred batches of a query; those that ended since the last update are read once.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -17,13 +18,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs import metrics
+from spark_jobs.files import Files
+from spark_jobs.sinks.delta import table_version
 from spark_jobs.streaming.checkpoint import VERSION_ENDED
 
 _DELTA: Final = re.compile(r"DeltaSource\[(.+)\]")
 
 
-class Watch:
-    """What was counted of a query so far. Owned by the supervisor's thread; make one for each start."""
+class ProgressMetrics:
+    """The metrics of one start of a query. Owned by the supervisor's thread."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self._spark = spark
@@ -31,8 +34,8 @@ class Watch:
         self._seen: tuple[str, int] | None = None
         self._last: Mapping[str, Any] | None = None
 
-    def look(self, query: StreamingQuery) -> None:
-        """Takes up the batches that have ended since the last look, and how far behind the query is."""
+    def update(self, query: StreamingQuery) -> None:
+        """Counts the batches that have ended since the last update, and how far behind the query is."""
         for progress in self._new(query):
             self._take(progress)
         metrics.UP.labels(self._name).set(1)
@@ -40,7 +43,7 @@ class Watch:
             self._lag(self._last, found_nothing=not query.status["isDataAvailable"])
 
     def _new(self, query: StreamingQuery) -> list[Mapping[str, Any]]:
-        """Progress since the last look, oldest first."""
+        """Progress since the last update, oldest first."""
         kept = query._jsq.recentProgress()
         found: list[Mapping[str, Any]] = []
         for at in range(len(kept) - 1, -1, -1):
@@ -81,7 +84,7 @@ class Watch:
             metrics.LAG_SECONDS.labels(self._name).set(age_s)
 
     def _behind(self, source: Mapping[str, Any]) -> tuple[int, float | None]:
-        """Offsets not read yet, and the age in seconds of the data there; None where that isn't known."""
+        """Offsets not read yet, and the age in seconds of the oldest of them; None where it is unknown."""
         table = _DELTA.fullmatch(source["description"])
         if table is not None:
             return self._versions_behind(table[1], source["endOffset"])
@@ -94,19 +97,13 @@ class Watch:
         return behind, metrics.age_s(self._name)
 
     def _versions_behind(self, location: str, end: Mapping[str, Any]) -> tuple[int, float]:
-        jvm: Any = self._spark._jvm
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, location)
         first_unread = end["reservoirVersion"] + (end["index"] >= VERSION_ENDED)
-        behind = int(log.unsafeVolatileSnapshot().version()) + 1 - first_unread
+        behind = table_version(self._spark, location) + 1 - first_unread
         if behind <= 0:
             return 0, 0.0
-        path = jvm.org.apache.hadoop.fs.Path(f"{location}/_delta_log/{first_unread:020d}.json")
-        files = path.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
-        if not files.exists(path):
-            # Cleaned up: as old as it may be, and the log doesn't say how old.
-            return behind, 0.0
-        now_ms = jvm.java.lang.System.currentTimeMillis()
-        return behind, max(0.0, (now_ms - files.getFileStatus(path).getModificationTime()) / 1000)
+        written_ms = Files(self._spark).modified_ms(f"{location}/_delta_log/{first_unread:020d}.json")
+        # A version whose log was cleaned up is of unknown age.
+        return behind, 0.0 if written_ms is None else max(0.0, time.time() - written_ms / 1000)
 
 
 def _number(rate: object) -> float:

@@ -1,57 +1,72 @@
-"""Starting a query: name, checkpoint, batches behind a gate, trigger."""
+"""A job: a streaming query, what is done with each batch, and what is due by the clock."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
-from spark_jobs.sources.changes import table_changes
-from spark_jobs.streaming.batch_gate import Batch, Gate
+from spark_jobs.streaming.batch_gate import BatchGate
 from spark_jobs.streaming.checkpoint import check_checkpoint
 
 
-def start_query(
-    settings: Settings,
-    name: str,
-    stream: DataFrame,
-    batch: Batch,
-    gate: Gate,
-    *,
-    trigger_s: float,
-    version: int = 1,
-    follows: Iterable[Table] = (),
-) -> StreamingQuery:
-    """Starts ``batch`` over a stream, each ``trigger_s`` seconds at most, or once until it is through.
+@dataclass(frozen=True)
+class Source:
+    """The rows a query reads, in a batch each ``trigger_s`` seconds at most.
 
-    ``version`` is that of the query's checkpoint: one more when the query's sources or its state change so
-    that what an older version wrote can't be read on. ``follows`` are the tables whose changes the stream is
-    made of. Raises CheckpointError.
+    ``follows`` are the tables whose changes they are. ``version`` is that of the query's checkpoint: one more
+    when the query's sources or its state change so that what an older version wrote can't be read on.
     """
-    check_checkpoint(stream.sparkSession, settings, name, version, follows)
+
+    rows: DataFrame
+    trigger_s: float
+    follows: tuple[Table, ...] = ()
+    version: int = 1
+
+
+class Job(ABC):
+    """One run of a job; after a failure another one is made. One thread supervises it and calls ``tick``."""
+
+    name: str
+    query: StreamingQuery | None = None
+    """The query once it is started."""
+
+    @abstractmethod
+    def source(self) -> Source:
+        """The rows to read."""
+
+    @abstractmethod
+    def batch(self, rows: DataFrame, number: int) -> None:
+        """Stores what a batch amounts to; called by the query's thread. Doing it again changes nothing."""
+
+    def tick(self) -> None:  # noqa: B027 - most have nothing to do by the clock
+        """Called about once a second while the query runs."""
+
+    def finish(self) -> None:  # noqa: B027 - nor when all is read
+        """Called after a ``--once`` query has ended."""
+
+
+def query_id(rows: DataFrame) -> str:
+    """The id of the query a batch is of: another one after its checkpoint was lost."""
+    return str(rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+
+
+def start_query(settings: Settings, job: Job, gate: BatchGate) -> StreamingQuery:
+    """Starts a job's query, without end or, with ``--once``, until all is read. Raises CheckpointError."""
+    source = job.source()
+    check_checkpoint(source.rows.sparkSession, settings, job.name, source.version, source.follows)
     writer = (
-        stream.writeStream.queryName(name)
-        .option("checkpointLocation", settings.checkpoint(name, version))
-        .foreachBatch(gate.guard(batch))
+        source.rows.writeStream.queryName(job.name)
+        .option("checkpointLocation", settings.checkpoint(job.name, source.version))
+        .foreachBatch(gate.guard(job.batch))
     )
     if settings.once:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{trigger_s} seconds").start()
-
-
-def follow_table(
-    spark: SparkSession,
-    settings: Settings,
-    name: str,
-    table: Table,
-    batch: Batch,
-    gate: Gate,
-    *,
-    trigger_s: float,
-) -> StreamingQuery:
-    """Starts ``batch`` over the rows of a table and its changes, as ``start_query`` does."""
-    stream = table_changes(spark, settings, table)
-    return start_query(settings, name, stream, batch, gate, trigger_s=trigger_s, follows=(table,))
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{source.trigger_s} seconds")
+    job.query = writer.start()
+    return job.query

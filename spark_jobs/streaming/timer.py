@@ -1,19 +1,19 @@
-"""What a job does every so many seconds, though it is asked more often."""
+"""What a job does every so many seconds, though its tick comes more often."""
 
 from __future__ import annotations
 
 import time
 
 
-class Pace:
-    """Says when it is due again; the first time at once, or not before ``every_s`` seconds have passed."""
+class Timer:
+    """Due every ``every_s`` seconds; the first time at once, or not before they have passed."""
 
     def __init__(self, every_s: float, *, at_once: bool = True) -> None:
         self._every_s = every_s
         self._next_s = 0.0 if at_once else time.monotonic() + every_s
 
     def due(self) -> bool:
-        """Whether it is time; asked again, not before ``every_s`` seconds have passed."""
+        """Whether it is due; if so, the next time is ``every_s`` seconds from now."""
         now_s = time.monotonic()
         if now_s < self._next_s:
             return False

@@ -38,7 +38,8 @@ from spark_jobs.session import spark_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version, write
 from spark_jobs.sources.kafka import kafka_records
-from spark_jobs.streaming.batch_gate import Gate
+from spark_jobs.streaming.batch_gate import BatchGate
+from spark_jobs.streaming.query import start_query
 
 _GATEWAYS: Final = 100
 _QUANTITIES: Final = (
@@ -246,10 +247,10 @@ class Bench:
         if job == "bare":
             run = lambda: bare(self._spark, settings)  # noqa: E731
         else:
-            ingest = IngestJob(self._spark, settings, Gate())
+            ingest = IngestJob(self._spark, settings)
 
             def run() -> None:
-                query = ingest.start()
+                query = start_query(settings, ingest, BatchGate())
                 query.awaitTermination()
                 assert query.exception() is None, query.exception()
                 ingest.finish()

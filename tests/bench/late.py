@@ -29,7 +29,6 @@ from spark_jobs.schemas import READINGS, STATISTICS, Table
 from spark_jobs.session import spark_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version
-from spark_jobs.streaming.batch_gate import Gate
 
 _BEGIN_S: Final = 1_780_272_000
 """2026-06-01T00:00Z."""
@@ -153,7 +152,7 @@ class Lake:
     def start(self) -> float:
         """Makes the job, which takes up where it was; seconds."""
         began_s = time.monotonic()
-        self._job = StatisticsJob(self.spark, self.settings, Gate())
+        self._job = StatisticsJob(self.spark, self.settings)
         return time.monotonic() - began_s
 
     def _noon(self) -> tuple[Column, Column]:
@@ -177,7 +176,7 @@ class Lake:
             .load(location)
         )
         began_s, cpu_s, read = time.monotonic(), _cpu_s(self.spark), _bytes_read(self.spark)
-        self._job._batch(changes, version)
+        self._job.batch(changes, version)
         figures = (
             time.monotonic() - began_s,
             _cpu_s(self.spark) - cpu_s,

@@ -32,8 +32,8 @@ from spark_jobs.settings import Settings, parse_run
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sources.samples import collect_samples
 from spark_jobs.state.alert_state import StateFiles
-from spark_jobs.streaming.batch_gate import Gate
 from tests.spark.records import encoded, kafka_frame, reading, rows_of
+from tests.spark.running import started
 from tests.support.servers import eventually, unique_name
 
 RULES = """
@@ -154,8 +154,8 @@ def test_once_from_kafka_to_records_and_table_and_again_after_a_lost_checkpoint(
 
     def run_once(settings: Settings) -> None:
         ensure_table(spark, settings, STATISTICS)
-        job = AlertsJob(spark, settings, Gate())
-        query = job.start()
+        job = AlertsJob(spark, settings)
+        query = started(settings, job)
         query.awaitTermination()
         assert query.exception() is None
         # A closed interval that lost readings, since the job began.
@@ -211,12 +211,12 @@ def test_a_batch_that_runs_again_says_the_same_bytes(
     ]
     for number in (0, 0, 1, 1):
         # Each time a process of its own: killed before Spark counted the batch as done.
-        AlertsJob(spark, settings, Gate())._batch(batches[number], number)
+        AlertsJob(spark, settings).batch(batches[number], number)
     first, again = told(kafka, ALERTS_TOPIC, gateway)
     assert first == again
     first, again = told(kafka, COMMANDS_TOPIC, gateway)
     assert first == again
-    job = AlertsJob(spark, settings, Gate())
+    job = AlertsJob(spark, settings)
     job.write_table()
     assert [row[1:5] for row in rows(settings, gateway)] == [("hot", "box.temperature", 63.0, False)]
 
@@ -261,15 +261,15 @@ def test_what_changes_beneath_a_running_job(
         ]  # fmt: skip
 
     def batch(number: int, *readings: Reading) -> None:
-        job._batch(kafka_frame(spark, encoded(readings), kafka_us=start_us), number)
+        job.batch(kafka_frame(spark, encoded(readings), kafka_us=start_us), number)
 
-    job = AlertsJob(spark, settings, Gate())
+    job = AlertsJob(spark, settings)
     batch(0, *twins(0, 1, 0.0), *temperatures(gateway, start_us, [61.0]))
     # One of the two names the other.
     spark.sql(f"select '{gateway}' gateway, 'b.wind_speed' channel, 'a' pair, true in_force").write.format(
         "delta"
     ).mode("append").save(channels)
-    job._look_at_twins()
+    job._read_twins()
     batch(1, *twins(1, 21, 1.0))
     spark.sql(
         f"select '{gateway}' gateway, 60 interval_s, timestamp_micros({start_us}) interval_start, 2D score, "
@@ -297,7 +297,7 @@ def test_what_changes_beneath_a_running_job(
         """The records of the batch are here, and are not judged yet, when the rules are others."""
         samples = collect_samples(*arguments)
         file.write_text(BENEATH.format(version=2))
-        job._look_at_rules()
+        job._reload_rules()
         return samples
 
     monkeypatch.setattr("spark_jobs.jobs.alerts.collect_samples", meanwhile)

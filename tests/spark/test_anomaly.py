@@ -21,14 +21,15 @@ from spark_jobs.anomaly.model import Packed
 from spark_jobs.anomaly.store import ModelStore
 from spark_jobs.anomaly.training import Choices, train
 from spark_jobs.errors import JobError
+from spark_jobs.files import Files
 from spark_jobs.jobs.anomaly import AnomalyJob, CurrentModels
 from spark_jobs.jobs.train import Period, train_models
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.transforms.anomaly import touched, windows
 from tests.spark.records import rows_of
+from tests.spark.running import run_to_end, started
 from tests.support.anomaly_mast import CUPS, INTERVAL_S, START, dead_cup, statistics_table, weather
 
 TRAINED_DAYS = 12
@@ -79,7 +80,7 @@ def test_scores_follow_the_statistics_and_the_current_model(
 
     table = ensure_table(spark, settings, STATISTICS)
     append(spark, table, rows(0, trained_until))
-    query = AnomalyJob(spark, settings, Gate()).start()
+    query = started(settings, AnomalyJob(spark, settings))
     try:
         # No model yet: the rules alone, said once.
         query.processAllAvailable()
@@ -127,7 +128,7 @@ def test_scores_follow_the_statistics_and_the_current_model(
         # model is current, and theirs.
         before = anomalies(settings)
         assert before[LATE]["missing"] == [CUPS[0]]
-        store = ModelStore(spark, settings.models)
+        store = ModelStore(Files(spark), settings.models)
         second = f"{version}-copy"
         store.publish(second, [replace(store.load(GATEWAY, version), version=second)], "# Copy")
         assert store.current() == {GATEWAY: second}
@@ -151,9 +152,8 @@ def test_scores_follow_the_statistics_and_the_current_model(
     once = replace(settings, once=True)
     kept = []
     for loss in ("lost", "again"):
-        query = AnomalyJob(spark, replace(once, checkpoints=f"{settings.checkpoints}-{loss}"), Gate()).start()
-        query.awaitTermination()
-        assert query.exception() is None
+        lost = replace(once, checkpoints=f"{settings.checkpoints}-{loss}")
+        run_to_end(lost, AnomalyJob(spark, lost))
         kept.append(sorted(map(repr, rows_of(settings, "anomalies"))))
     assert kept[0] == kept[1]
     assert {row["model_version"] for row in rows_of(settings, "anomalies")} == {second}
@@ -224,7 +224,7 @@ def test_models_that_cannot_be_used_are_refused_and_the_one_before_stays(
     spark: SparkSession, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = replace(settings, interval_s=INTERVAL_S)
-    store = ModelStore(spark, settings.models)
+    store = ModelStore(Files(spark), settings.models)
     assert store.current() == {}
     seen = weather(8, seed=1)
     nobody = np.zeros(len(seen.avg), dtype=bool)
@@ -255,7 +255,7 @@ def test_models_that_cannot_be_used_are_refused_and_the_one_before_stays(
     assert "is no JSON object" in said(caplog, "anomaly.models_unreadable")[0]
 
     # Trained for ten minutes, asked for one.
-    store = ModelStore(spark, settings.models)
+    store = ModelStore(Files(spark), settings.models)
     (Path(settings.models) / "current").write_text(json.dumps({GATEWAY: "v1"}))
     other = CurrentModels(spark, replace(settings, interval_s=60))
     assert other.of([GATEWAY]).value == {}

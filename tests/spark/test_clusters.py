@@ -20,9 +20,9 @@ from cloud.local.process import Child, free_port, listening
 from cloud.wire.schema import encode_reading, reading_key
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.settings import Settings
-from spark_jobs.streaming.batch_gate import Gate
 from tests.spark.programs import Flow, assert_tables_hold, jobs_program, wait_for_rows
 from tests.spark.records import identities, reading, rows_of
+from tests.spark.running import started
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.timeout(1800)
@@ -172,7 +172,8 @@ def test_a_mirrored_kafka_gives_each_reading_once(
             assert producer.flush(60) == 0
 
         def once(servers: str) -> int:
-            query = IngestJob(spark, replace(settings, bootstrap_servers=servers), Gate()).start()
+            here = replace(settings, bootstrap_servers=servers)
+            query = started(here, IngestJob(spark, here))
             query.awaitTermination()
             assert query.exception() is None
             return len(identities(settings)) if Path(settings.table("readings")).exists() else 0

@@ -26,11 +26,11 @@ from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.schemas import READINGS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks import readings
-from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.streaming.checkpoint import CheckpointError, check_checkpoint
 from tests.faults.results import PIPELINE, Results
 from tests.spark.programs import Flow, assert_tables_hold, jobs_program, submitted_program, wait_for_rows
 from tests.spark.records import contents, identities, reading, rows_of
+from tests.spark.running import run_to_end, started
 from tests.support.servers import unique_name
 
 pytestmark = pytest.mark.timeout(1800)
@@ -94,11 +94,7 @@ def _flow(settings: Settings) -> Flow:
 def _finish(spark: SparkSession, settings: Settings) -> None:
     """All that is left, and the open intervals, in this process."""
     for make in (IngestJob, StatisticsJob):
-        job = make(spark, settings, Gate())
-        query = job.start()
-        query.awaitTermination()
-        assert query.exception() is None
-        job.finish()
+        run_to_end(settings, make(spark, settings))
 
 
 def test_driver_killed_at_random_moments(
@@ -190,7 +186,7 @@ def test_damaged_checkpoints_are_named_and_not_needed(
     # Flipped bits beside a checksum that still is that of the old ones.
     last.write_bytes(text[:-3] + b"9}}")
     with pytest.raises(CheckpointError, match="Checksum error"):
-        IngestJob(spark, place, Gate()).start()
+        started(place, IngestJob(spark, place))
     # The remedy, of all queries at once, while more has come; then the same tables as without any damage.
     shutil.rmtree(place.checkpoints)
     _finish(spark, place)
@@ -219,7 +215,7 @@ def test_a_lake_that_is_older_than_its_checkpoints_is_refused_and_whole_without_
     with pytest.raises(
         CheckpointError, match=r"of table readings, whose last is \d+: the lake is older"
     ) as told:
-        StatisticsJob(spark, place, Gate()).start()
+        started(place, StatisticsJob(spark, place))
     assert f"Move all of {place.checkpoints} away" in str(told.value)
     shutil.rmtree(place.checkpoints)
     _finish(spark, place)

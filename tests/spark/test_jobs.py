@@ -27,9 +27,9 @@ from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.transforms.packing import packed
 from tests.spark.records import START_US, contents, encoded, identities, kafka_frame, reading, rows_of
+from tests.spark.running import run_to_end, started
 from tests.support.servers import eventually, unique_name
 
 M = 60_000_000
@@ -55,8 +55,8 @@ def rows(settings: Settings) -> dict[int, tuple[int, int, float | None]]:
 def test_versions_tell_open_closed_and_corrected(spark: SparkSession, settings: Settings) -> None:
     settings = replace(settings, once=False)
     sink = IngestSink(spark, settings)
-    job = StatisticsJob(spark, settings, Gate())
-    query = job.start()
+    job = StatisticsJob(spark, settings)
+    query = started(settings, job)
     try:
         store(spark, sink, [reading(1, 4.0), reading(2, 6.0)], 0)
         query.processAllAvailable()
@@ -83,9 +83,8 @@ def test_versions_tell_open_closed_and_corrected(spark: SparkSession, settings: 
 
     # A lost checkpoint computes all of it again and writes nothing.
     before = rows_of(settings, "statistics")
-    query = StatisticsJob(
-        spark, replace(settings, once=True, checkpoints=settings.checkpoints + "-lost"), Gate()
-    ).start()
+    lost = replace(settings, once=True, checkpoints=settings.checkpoints + "-lost")
+    query = started(lost, StatisticsJob(spark, lost))
     query.awaitTermination()
     assert query.exception() is None
     assert sorted(map(repr, rows_of(settings, "statistics"))) == sorted(map(repr, before))
@@ -130,11 +129,7 @@ def with_topics(settings: Settings, kafka: LocalBroker, topics: tuple[str, str])
 
 def run_once(spark: SparkSession, settings: Settings) -> None:
     for make in (IngestJob, StatisticsJob):
-        job = make(spark, settings, Gate())
-        query = job.start()
-        query.awaitTermination()
-        assert query.exception() is None
-        job.finish()
+        run_to_end(settings, make(spark, settings))
 
 
 def test_from_kafka_to_a_query(
@@ -146,7 +141,7 @@ def test_from_kafka_to_a_query(
 ) -> None:
     settings = with_topics(settings, kafka, topics)
     # Nothing to read yet: not an error.
-    ingest = IngestJob(spark, settings, Gate()).start()
+    ingest = started(settings, IngestJob(spark, settings))
     ingest.awaitTermination()
     assert ingest.exception() is None
 

@@ -19,10 +19,10 @@ from spark_jobs.registry import STREAMING, load
 from spark_jobs.schemas import READINGS, TABLES
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.transforms.packing import packed
 from tests.spark.records import START_US, encoded, kafka_frame, reading
 from tests.spark.results import note
+from tests.spark.running import started
 
 S: Final = 1_000_000
 _DERIVED: Final = ("statistics", "mast")
@@ -93,8 +93,8 @@ def deliveries(
 def deliver(spark: SparkSession, settings: Settings, batches: Batches) -> None:
     """The batches one after the other, and after each what follows from it, as running jobs do."""
     sink = IngestSink(spark, settings)
-    jobs = [load(STREAMING[name])(spark, settings, Gate()) for name in _DERIVED]
-    queries = [job.start() for job in jobs]
+    jobs = [load(STREAMING[name])(spark, settings) for name in _DERIVED]
+    queries = [started(settings, job) for job in jobs]
     try:
         offset = 0
         for number, batch in enumerate(batches):

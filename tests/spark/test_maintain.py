@@ -31,11 +31,11 @@ from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sinks.retry import retried
 from spark_jobs.sources.changes import table_changes
-from spark_jobs.streaming.batch_gate import Gate
-from spark_jobs.streaming.query import start_query
+from spark_jobs.streaming.query import Source
 from spark_jobs.streaming.supervisor import reason_of
 from spark_jobs.transforms.packing import packed
 from tests.spark.records import encoded, identities, kafka_frame, reading, rows_of
+from tests.spark.running import SimpleJob, run_to_end
 from tests.support.servers import eventually
 
 NOW = datetime(2026, 5, 30, 12, tzinfo=UTC)
@@ -111,15 +111,9 @@ def whole(settings: Settings) -> list[tuple[Any, ...]]:
 def follow(spark: SparkSession, settings: Settings) -> int:
     """How many rows a reader of the change feed gets that goes on from where it stopped."""
     counts: list[int] = []
-    query = start_query(
-        settings,
-        "reader",
-        table_changes(spark, settings, READINGS),
-        lambda frame, batch: counts.append(frame.count()),
-        Gate(),
-        trigger_s=0.1,
-    )
-    query.awaitTermination()
+    source = Source(table_changes(spark, settings, READINGS), 0.1)
+    reader = SimpleJob("reader", source, lambda rows, batch: counts.append(rows.count()))
+    run_to_end(settings, reader)
     return sum(counts)
 
 
@@ -291,7 +285,7 @@ def ingest(spark: SparkSession, settings: Settings, source: Path) -> None:
         sink.write(packed(frame, "dead"), f"ingest-{query}", number)
 
     stream = spark.readStream.format("delta").load(str(source))
-    start_query(settings, "ingest", stream, batch, Gate(), trigger_s=0.1).awaitTermination()
+    run_to_end(settings, SimpleJob("ingest", Source(stream, 0.1), batch))
 
 
 def test_a_restored_checkpoint_loses_nothing(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:

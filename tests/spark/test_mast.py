@@ -21,10 +21,10 @@ from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.statistics import delete_missing
 from spark_jobs.state.record_changes import RecordChange, touched_spans
-from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.transforms.mast import mounted_channels
 from spark_jobs.transforms.mast_values import air_density_kgm3, power_law_exponent
 from tests.spark.records import rows_of
+from tests.spark.running import run_to_end, started
 
 T0 = datetime(2026, 5, 28, 20, 20, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -194,8 +194,8 @@ def test_the_job_follows_statistics_and_records(
         for row in interval(T0 - 60 * MINUTE)
     ]
     add(STATISTICS, statistics, first + interval(T0 + 10 * MINUTE) + gap + [stat(A, 9.0, interval_s=60)])
-    job = MastJob(spark, settings, Gate())
-    query = job.start()
+    job = MastJob(spark, settings)
+    query = started(settings, job)
 
     def mast() -> dict[int, dict[str, Any]]:
         """By minute after T0."""
@@ -264,6 +264,5 @@ def test_the_job_follows_statistics_and_records(
 
 def go_on(spark: SparkSession, settings: Settings) -> None:
     """The job from its checkpoint, until it is through."""
-    query = MastJob(spark, replace(settings, once=True), Gate()).start()
-    query.awaitTermination()
-    assert query.exception() is None
+    once = replace(settings, once=True)
+    run_to_end(once, MastJob(spark, once))

@@ -14,9 +14,9 @@ from spark_jobs.schemas import CHANNELS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.transforms.packing import packed
 from tests.spark.records import START_US, contents, encoded, kafka_frame, reading, rows_of
+from tests.spark.running import run_to_end
 
 M = 60_000_000
 CUP, BARO, VANE = "cup.wind_speed", "dht.temperature", "vane.wind_direction"
@@ -30,11 +30,8 @@ def minute(at: int, channel: str, period_ms: int = 1000) -> Reading:
 def run(spark: SparkSession, settings: Settings, readings: Iterable[Reading], batch: int) -> None:
     frame = kafka_frame(spark, encoded(readings), first_offset=batch * 1000)
     IngestSink(spark, settings).write(packed(frame, "dead"), "ingest-test", batch)
-    job = StatisticsJob(spark, replace(settings, once=True), Gate())
-    query = job.start()
-    query.awaitTermination()
-    assert query.exception() is None
-    job.finish()
+    once = replace(settings, once=True)
+    run_to_end(once, StatisticsJob(spark, once))
 
 
 def tell(spark: SparkSession, settings: Settings, channel: str, *minutes: tuple[float, float | None]) -> None:

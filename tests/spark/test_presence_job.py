@@ -19,10 +19,10 @@ from spark_jobs.schemas import QUARANTINE, READINGS, Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write
 from spark_jobs.sinks.records import LedgerSink
-from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.transforms.presence import arrivals, claimed, seq_ranges
 from spark_jobs.transforms.records import RUN_LEDGER, STATUS_LEDGER, told
 from tests.spark.records import KAFKA_US, START_US, kafka_frame, reading, rows_of
+from tests.spark.running import run_to_end
 from tests.spark.test_records_job import run_record
 
 S = 1_000_000
@@ -83,12 +83,9 @@ def test_the_table_follows_the_tables_it_is_made_of(spark: SparkSession, setting
     tables = Tables(spark, settings)
     now_s = 13
 
-    def presence(job: PresenceJob) -> list[tuple[Any, ...]]:
+    def presence(job: PresenceJob, settings: Settings = settings) -> list[tuple[Any, ...]]:
         """State, pending, lost and announced, after one pass of the job."""
-        query = job.start()
-        query.awaitTermination()
-        assert query.exception() is None
-        job.finish()
+        run_to_end(settings, job)
         rows = rows_of(settings, "presence")
         return [(row["state"], row["pending"], row["lost"], row["announced"]) for row in rows]
 
@@ -101,7 +98,7 @@ def test_the_table_follows_the_tables_it_is_made_of(spark: SparkSession, setting
     tables.rejects(11, encode_reading(reading(3, run="r2")).replace(b'"m/s"', b'"km/h"'), b"noise")
     tables.runs(12, first, run_record("r2", "running", 10, outbox_records=2, **second))
     tables.statuses((10, "online", "r2"), (12, "offline", "r1"))
-    job = PresenceJob(spark, settings, Gate(), now_us=lambda: KAFKA_US + now_s * S)
+    job = PresenceJob(spark, settings, now_us=lambda: KAFKA_US + now_s * S)
     assert presence(job) == [("online", 2, 1, 2)]
     (row,) = rows_of(settings, "presence")
     micros = [round(row[name].timestamp() * 1e6) for name in ("last_seen", "last_time")]
@@ -122,9 +119,8 @@ def test_the_table_follows_the_tables_it_is_made_of(spark: SparkSession, setting
     before = rows_of(settings, "presence")
     DeltaTable.forPath(spark, settings.table("quarantine")).delete()
     again = replace(settings, checkpoints=settings.checkpoints + "-lost")
-    assert presence(PresenceJob(spark, again, Gate(), now_us=lambda: KAFKA_US + now_s * S)) == [
-        ("offline", 0, 2, 2)
-    ]
+    job = PresenceJob(spark, again, now_us=lambda: KAFKA_US + now_s * S)
+    assert presence(job, again) == [("offline", 0, 2, 2)]
     assert rows_of(settings, "presence") == before
 
 

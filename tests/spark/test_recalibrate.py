@@ -23,10 +23,10 @@ from spark_jobs.settings import Settings, parse_command
 from spark_jobs.sinks.delta import ensure_table, table_version
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.state.calibrations import CalibrationError, Certificate, linear, row_of, with_period
-from spark_jobs.streaming.batch_gate import Gate
 from spark_jobs.transforms.packing import packed
 from spark_jobs.transforms.recalibrate import Linear, recalibrated
 from tests.spark.records import START_US, encoded, kafka_frame, reading, rows_of
+from tests.spark.running import run_to_end
 
 OLD = Linear("5d1c0a7e", 0.765, 0.35, (0.0, 75.0), rest_is_zero=True)
 NEW = Linear("00000001", 0.74, 0.3, (0.0, 75.0), rest_is_zero=True, expires=date(2026, 5, 28))
@@ -206,10 +206,7 @@ def minute(number: int) -> datetime:
 
 def averages(spark: SparkSession, settings: Settings) -> dict[int, tuple[float, float, int]]:
     """Average, standard deviation and version of each minute of the cup, as the job has it after one run."""
-    job = StatisticsJob(spark, settings, Gate())
-    query = job.start()
-    query.awaitTermination()
-    job.finish()
+    run_to_end(settings, StatisticsJob(spark, settings))
     return {
         round((row["interval_start"] - minute(0)).total_seconds()) // 60: (
             row["avg"],

@@ -26,8 +26,8 @@ from spark_jobs.jobs.records import RecordsJob
 from spark_jobs.schemas import READINGS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.streaming.batch_gate import Gate
 from tests.spark.records import START_US, contents, reading, rows_of
+from tests.spark.running import run_to_end
 from tests.support.servers import unique_name
 
 Headers = list[tuple[str, str | bytes | None]]
@@ -101,11 +101,7 @@ def topics(kafka: LocalBroker) -> Iterator[Topics]:
 
 def run_once(spark: SparkSession, settings: Settings) -> None:
     for make in (IngestJob, RecordsJob):
-        job = make(spark, settings, Gate())
-        query = job.start()
-        query.awaitTermination()
-        assert query.exception() is None
-        job.finish()
+        run_to_end(settings, make(spark, settings))
 
 
 def calibration(revision: int, *, cal: str = "5d1c0a7e", slope: float = 0.765, begin: int = 0) -> bytes:

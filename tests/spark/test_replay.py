@@ -24,8 +24,8 @@ from spark_jobs.schemas import QUARANTINE
 from spark_jobs.settings import Settings, moment_us, parse_command
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.state.lease import EXPIRES_S, Lease, LeaseTakenError
-from spark_jobs.streaming.batch_gate import Gate
 from tests.spark.records import KAFKA_US, START_US, identities, reading, rows_of
+from tests.spark.running import run_to_end
 
 HOUR_US = 3_600_000_000
 
@@ -67,12 +67,9 @@ def test_a_period_from_kafka(
         late = Period(KAFKA_US + 9 * HOUR_US, KAFKA_US + 10 * HOUR_US)
         assert replay_kafka(spark, settings, late, lease) == Replayed()
         with pytest.raises(LeaseTakenError, match=r"replay \(process"):
-            IngestJob(spark, settings, Gate())
+            IngestJob(spark, settings)
 
-    job = IngestJob(spark, settings, Gate())
-    query = job.start()
-    query.awaitTermination()
-    job.finish()
+    run_to_end(settings, IngestJob(spark, settings))
     everything = [item.identity for each in hour for item in each]
     assert identities(settings) == sorted([*everything, ("mast-08", "cup.wind_speed", "run-1", 6)])
     assert [row["payload"] for row in rows_of(settings, "quarantine")] == [b"bad"]

@@ -17,8 +17,8 @@ from spark_jobs.schemas import STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import latest_version
 from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.streaming.batch_gate import Gate
 from tests.spark.records import reading
+from tests.spark.running import started
 from tests.spark.test_jobs import rows, store
 
 
@@ -26,8 +26,8 @@ from tests.spark.test_jobs import rows, store
 def running(
     spark: SparkSession, settings: Settings
 ) -> Iterator[tuple[statistics.StatisticsJob, StreamingQuery]]:
-    job = statistics.StatisticsJob(spark, settings, Gate())
-    query = job.start()
+    job = statistics.StatisticsJob(spark, settings)
+    query = started(settings, job)
     try:
         yield job, query
     finally:
@@ -161,8 +161,8 @@ def test_once_closes_as_it_goes(spark: SparkSession, settings: Settings) -> None
     sink = IngestSink(spark, settings)
     for at in range(3):
         store(spark, sink, [reading(60 * at + 1, 1.0), reading(60 * at + 2, 3.0)], at)
-        job = statistics.StatisticsJob(spark, settings, Gate())
-        query = job.start()
+        job = statistics.StatisticsJob(spark, settings)
+        query = started(settings, job)
         query.awaitTermination()
         assert query.exception() is None
         # As it is killed before it ends, the newest stays open.

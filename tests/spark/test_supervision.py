@@ -13,8 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from prometheus_client import generate_latest
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import metrics
 from spark_jobs.errors import JobError, SettingsError
@@ -23,54 +22,52 @@ from spark_jobs.registry import STREAMING
 from spark_jobs.session import _slots
 from spark_jobs.settings import Settings
 from spark_jobs.streaming import supervisor
-from spark_jobs.streaming.batch_gate import Gate
+from spark_jobs.streaming.query import Job, Source
 from spark_jobs.streaming.supervisor import QueryFailedError, Supervised, reason_of, run_until_stopped
 from tests.support.servers import eventually, unique_name
 
 
-class Rate:
+class Rate(Job):
     """A job on Spark's own source of numbers; ``batch`` gets the batch's number."""
 
-    def __init__(
-        self, name: str, spark: SparkSession, place: Path, batch: Callable[[int], None], gate: Gate
-    ) -> None:
+    def __init__(self, name: str, spark: SparkSession, batch: Callable[[int], None]) -> None:
         self.name = name
-        self._spark, self._checkpoint, self._batch, self._gate = spark, place / "checkpoint", batch, gate
+        self._spark, self._batch = spark, batch
 
-    def start(self) -> StreamingQuery:
+    def source(self) -> Source:
         numbers = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
-        writer = numbers.writeStream.queryName(self.name).foreachBatch(
-            self._gate.guard(lambda frame, number: (frame.count(), self._batch(number))[1])
-        )
-        return writer.option("checkpointLocation", str(self._checkpoint)).start()
+        return Source(numbers, 0.0)
 
-    def tick(self) -> None:
-        pass
-
-    def finish(self) -> None:
-        pass
+    def batch(self, rows: DataFrame, number: int) -> None:
+        rows.count()
+        self._batch(number)
 
 
 def value(metric: str, query: str) -> float | None:
     return metrics.REGISTRY.get_sample_value(metric, {"query": query})
 
 
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return replace(settings, once=False)
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "_BACKOFF_S", (0.0,) * 6 + (3600.0,))
+    monkeypatch.setattr(supervisor, "backoff_s", lambda failures, *_: 0.0 if failures <= 6 else 3600.0)
 
 
 def run(jobs: list[Supervised], spark: SparkSession, stopping: threading.Event) -> None:
     """As the program does, but looking again at once."""
-    run_until_stopped(jobs, spark, stopping, look_every_s=0.02)
+    run_until_stopped(jobs, spark, stopping, tick_s=0.02)
 
 
-def test_one_that_fails_for_ever_leaves_the_other_running(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_that_fails_for_ever_leaves_the_other_running(spark: SparkSession, settings: Settings) -> None:
     good, bad = unique_name("good"), unique_name("bad")
     stopping = threading.Event()
     attempts = 0
 
-    def fails(gate: Gate) -> Rate:
+    def fails() -> Rate:
         nonlocal attempts
         attempts += 1
         raise JobError(f"rules.toml:{attempts}: no such rule")
@@ -80,8 +77,8 @@ def test_one_that_fails_for_ever_leaves_the_other_running(spark: SparkSession, t
             stopping.set()
 
     jobs = [
-        Supervised(bad, spark, fails),
-        Supervised(good, spark, lambda gate: Rate(good, spark, tmp_path, batch, gate)),
+        Supervised(bad, spark, settings, fails),
+        Supervised(good, spark, settings, lambda: Rate(good, spark, batch)),
     ]
     run(jobs, spark, stopping)
     # Six waits of none, and then a long one.
@@ -98,7 +95,7 @@ def test_one_that_fails_for_ever_leaves_the_other_running(spark: SparkSession, t
     assert value("fieldgate_jobs_batch_duration_seconds_count", good) == rows / 3
 
 
-def test_a_batch_that_fails_once_is_done_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_batch_that_fails_once_is_done_again(spark: SparkSession, settings: Settings) -> None:
     name = unique_name("again")
     stopping = threading.Event()
     numbers: list[int] = []
@@ -110,13 +107,13 @@ def test_a_batch_that_fails_once_is_done_again(spark: SparkSession, tmp_path: Pa
         if number == 2:
             stopping.set()
 
-    run([Supervised(name, spark, lambda gate: Rate(name, spark, tmp_path, batch, gate))], spark, stopping)
+    run([Supervised(name, spark, settings, lambda: Rate(name, spark, batch))], spark, stopping)
     assert numbers[:4] == [0, 1, 1, 2]
     assert value("fieldgate_jobs_restarts_total", name) == 1
     assert f'error="ValueError: one bad moment",query="{name}"' in generate_latest(metrics.REGISTRY).decode()
 
 
-def test_what_is_cut_short_by_the_end_is_no_failure(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_cut_short_by_the_end_is_no_failure(spark: SparkSession, settings: Settings) -> None:
     name = unique_name("cut")
     stopping = threading.Event()
     cut: list[bool] = []
@@ -124,31 +121,32 @@ def test_what_is_cut_short_by_the_end_is_no_failure(spark: SparkSession, tmp_pat
     class Busy(Rate):
         def tick(self) -> None:
             stopping.set()
-            cut.append(eventually(lambda: self._gate.is_shut, 10))
+            cut.append(eventually(lambda: job.gate.is_shut, 10))
             raise RuntimeError("Spark has ended under it")
 
-    run([Supervised(name, spark, lambda gate: Busy(name, spark, tmp_path, print, gate))], spark, stopping)
+    job = Supervised(name, spark, settings, lambda: Busy(name, spark, print))
+    run([job], spark, stopping)
     assert cut == [True]
     assert value("fieldgate_jobs_restarts_total", name) in (None, 0)
 
 
-def test_with_nothing_left_that_runs_the_process_gives_up(spark: SparkSession) -> None:
+def test_with_nothing_left_that_runs_the_process_gives_up(spark: SparkSession, settings: Settings) -> None:
     name = unique_name("hopeless")
 
-    def fails(gate: Gate) -> Rate:
+    def fails() -> Rate:
         raise OSError("disk full")
 
     with pytest.raises(QueryFailedError, match="each query failed 6 times in a row"):
-        run([Supervised(name, spark, fails)], spark, threading.Event())
+        run([Supervised(name, spark, settings, fails)], spark, threading.Event())
     # It may have been started once more before it was told to stop.
     assert value("fieldgate_jobs_restarts_total", name) in (6, 7)
 
 
-def test_settings_that_cannot_work_end_the_first_start_only(spark: SparkSession) -> None:
-    def fails(gate: Gate) -> Rate:
+def test_settings_that_cannot_work_end_the_first_start_only(spark: SparkSession, settings: Settings) -> None:
+    def fails() -> Rate:
         raise SettingsError("no such rules file")
 
-    job = Supervised(unique_name("settings"), spark, fails)
+    job = Supervised(unique_name("settings"), spark, settings, fails)
     with pytest.raises(SettingsError):
         job.supervise()
 

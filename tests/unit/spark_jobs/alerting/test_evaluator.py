@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
 from cloud.wire.fields import InvalidFields
-from spark_jobs.alerting.alarm import Move
+from spark_jobs.alerting.alarm import Transition
 from spark_jobs.alerting.channel_state import Orphan, Sample
-from spark_jobs.alerting.engine import Engine, Interval
-from spark_jobs.alerting.evaluator import Told
-from spark_jobs.alerting.notifications import Teller, closing, command_id, merged_row
+from spark_jobs.alerting.engine import Engine, IntervalRow
+from spark_jobs.alerting.evaluator import AlertEvent
+from spark_jobs.alerting.notifications import Notifier, closing, command_id, merged_row
 from spark_jobs.alerting.rules import Anomaly, Recovery, Rules
 from spark_jobs.alerting.rules_file import parse_rules
 
@@ -51,17 +51,17 @@ def sample(
     return Sample(gateway, channel, time_us, round(period_s * S), value, quality, replayed, time_us + S)
 
 
-def run(engine: Engine, samples: Iterable[Sample]) -> list[Told]:
+def run(engine: Engine, samples: Iterable[Sample]) -> list[AlertEvent]:
     """Each sample judged a second after its time, as a live stream would."""
     return [told for item in samples for told in engine.observe([item], item.time_us + S)]
 
 
-def short(told: Iterable[Told]) -> list[tuple[str, float, float, bool]]:
-    return [(t.move.name, (t.since_us - T0) / S, (t.time_us - T0) / S, t.live) for t in told]
+def short(told: Iterable[AlertEvent]) -> list[tuple[str, float, float, bool]]:
+    return [(t.transition.name, (t.since_us - T0) / S, (t.time_us - T0) / S, t.live) for t in told]
 
 
-def ids(told: Iterable[Told]) -> list[str]:
-    return [record.id for record in Teller().tell(told, T0)[0]]
+def ids(told: Iterable[AlertEvent]) -> list[str]:
+    return [record.id for record in Notifier().records(told, T0)[0]]
 
 
 # Thresholds ----------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_replayed_or_old_data_give_historical_alerts_with_the_same_ids(values: l
         told = run(engine, [s._replace(replayed=True) for s in samples])
     assert ids(told) == ids(live)
     assert not any(t.live for t in told)
-    assert not Teller().tell(told, T0)[1]
+    assert not Notifier().records(told, T0)[1]
 
 
 def test_an_outage_is_judged_when_it_is_delivered_after_newer_data() -> None:
@@ -250,8 +250,8 @@ def test_a_calm_is_not_stuck() -> None:
 SILENT = '[[rule]]\nname = "silent"\nkind = "silent"\nperiods = 10\ngateway_after = "2m"\n'
 
 
-def silence(engine: Engine, seconds: Iterable[int]) -> list[Told]:
-    return [t for at in seconds for t in engine.judge_silence(T0 + at * S)]
+def silence(engine: Engine, seconds: Iterable[int]) -> list[AlertEvent]:
+    return [t for at in seconds for t in engine.evaluate_silence(T0 + at * S)]
 
 
 def test_a_channel_is_silent_while_its_gateway_goes_on() -> None:
@@ -296,7 +296,7 @@ def test_a_whole_gateway_is_silent_by_the_clock_once_the_backlog_is_read() -> No
     assert short(run(engine, [sample(300, 20)])) == [("CLEARED", 124, 300, True)]
 
 
-def test_a_backlog_is_no_time_to_judge_silence() -> None:
+def test_a_backlog_is_no_time_to_evaluate_silence() -> None:
     engine = Engine(rules(SILENT))
     engine.observe([sample(0, 20)], T0 + 9 * S)
     assert engine.caught_up
@@ -382,7 +382,7 @@ def test_recovery_of_closed_intervals_and_its_correction() -> None:
     length = 600 * S
 
     def told(at: int, recovery: float, version: int = 1) -> list[tuple[str, float, float, bool]]:
-        row = Interval("mast-07", "a.wind_speed", T0 + at * length, length, recovery, version)
+        row = IntervalRow("mast-07", "a.wind_speed", T0 + at * length, length, recovery, version)
         return short(engine.observe_intervals(Recovery, [row], row.start_us + length + 60 * S))
 
     assert told(0, 0.5) == []
@@ -400,12 +400,12 @@ def test_anomalies_above_the_models_threshold() -> None:
         rules('[[rule]]\nname = "odd"\nkind = "anomaly"\nfactor = 1.5\nmessage = "{channel} {value:.1f}"\n')
     )
     rows = [
-        Interval("mast-07", None, T0 + at * 600 * S, 600 * S, measure, 1, "a.wind_speed")
+        IntervalRow("mast-07", None, T0 + at * 600 * S, 600 * S, measure, 1, "a.wind_speed")
         for at, measure in enumerate([1.5, 1.6, 1.0])
     ]
     told = engine.observe_intervals(Anomaly, reversed(rows), T0 + 1500 * S)
     assert short(told) == [("RAISED", 600, 600, True), ("CLEARED", 600, 1200, True)]
-    assert Teller().tell(told, T0)[0][0].detail == "a.wind_speed 1.6"
+    assert Notifier().records(told, T0)[0][0].detail == "a.wind_speed 1.6"
     # A day later it is history.
     engine = Engine(rules('[[rule]]\nname = "odd"\nkind = "anomaly"\n'))
     assert short(engine.observe_intervals(Anomaly, rows, T0 + 86_400 * S))[0] == ("RAISED", 0, 0, False)
@@ -434,8 +434,8 @@ def test_alerts_of_rules_that_are_gone_or_have_another_version_end() -> None:
         key=str,
     )
     # The one that stayed doesn't raise again, the new version does.
-    assert [(t.rule.id, t.move) for t in run(changed, [sample(30, 70, channel="a.temperature")])] == [
-        (("hot", "2"), Move.RAISED)
+    assert [(t.rule.id, t.transition) for t in run(changed, [sample(30, 70, channel="a.temperature")])] == [
+        (("hot", "2"), Transition.RAISED)
     ]
 
 
@@ -459,7 +459,7 @@ per_hour = 2
 
 def test_records_say_the_same_alert_twice() -> None:
     told = run(Engine(rules(STOP)), [sample(0, 70), sample(1, 50)])
-    (raised, cleared), (command,) = Teller().tell(told, T0 + 5 * S)
+    (raised, cleared), (command,) = Notifier().records(told, T0 + 5 * S)
     assert json.loads(raised.to_json()) == {
         "v": 1,
         "id": "ceedfa2915824c70d207883008ce2ed3",
@@ -506,7 +506,7 @@ def test_records_say_the_same_alert_twice() -> None:
     ],
 )
 def test_what_is_no_alert_is_refused(change: dict[str, object], reason: str) -> None:
-    (record,), _ = Teller().tell(run(Engine(rules(HOT)), [sample(0, 70)]), T0)
+    (record,), _ = Notifier().records(run(Engine(rules(HOT)), [sample(0, 70)]), T0)
     with pytest.raises(InvalidFields) as caught:
         AlertRecord.from_json(json.dumps({**json.loads(record.to_json()), **change}).encode())
     assert caught.value.reason == reason
@@ -516,15 +516,17 @@ def test_what_is_no_alert_is_refused(change: dict[str, object], reason: str) -> 
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 3)), max_size=60))
 def test_commands_keep_their_interval_and_their_hourly_cap(steps: list[tuple[int, int]]) -> None:
     rule = rules(STOP).rules[0]
-    teller, now_us, sent = Teller(), T0, []
+    notifier, now_us, sent = Notifier(), T0, []
     for wait_s, gateway in steps:
         now_us += wait_s * S
-        told = Told(rule, f"mast-{gateway}", "box.temperature", Move.RAISED, now_us, now_us, 70.0, True)
-        records, commands = teller.tell([told], now_us)
+        told = AlertEvent(
+            rule, f"mast-{gateway}", "box.temperature", Transition.RAISED, now_us, now_us, 70.0, True
+        )
+        records, commands = notifier.records([told], now_us)
         assert [record.command_id for record in records] == [c.id for c in commands] or not commands
         sent += commands
         # The limits survive a restart.
-        teller = Teller({name: [(at, to) for at, to in kept] for name, kept in teller.issued.items()})
+        notifier = Notifier({name: [(at, to) for at, to in kept] for name, kept in notifier.issued.items()})
     for command in sent:
         hour = [c for c in sent if 0 <= c.issued_us - command.issued_us < 3600 * S]
         assert len(hour) <= 2
@@ -538,7 +540,7 @@ def test_commands_keep_their_interval_and_their_hourly_cap(steps: list[tuple[int
 
 
 def test_a_row_of_the_table_takes_what_is_told_and_loses_nothing() -> None:
-    (raised, cleared), _ = Teller().tell(run(Engine(rules(STOP)), [sample(0, 70), sample(1, 50)]), T0)
+    (raised, cleared), _ = Notifier().records(run(Engine(rules(STOP)), [sample(0, 70), sample(1, 50)]), T0)
     row = merged_row(merged_row(None, raised), cleared)
     assert (row["raised_at"], row["cleared_at"], row["value"]) == (T0, T0 + S, 70.0)
     assert (row["detail"], row["command_id"]) == ("box.temperature at 70.0", raised.command_id)

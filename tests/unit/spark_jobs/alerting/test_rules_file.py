@@ -9,17 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.wire.alert_records import AlertRecord
-from spark_jobs.alerting.rules import (
-    Anomaly,
-    CommandRule,
-    Pair,
-    Recovery,
-    Rule,
-    Silent,
-    Stuck,
-    Threshold,
-    alert_id,
-)
+from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Silent, Stuck, Threshold, alert_id
 from spark_jobs.alerting.rules_file import DEFAULT_RULES, RulesError, load_rules, parse_rules
 from spark_jobs.errors import SettingsError
 
@@ -28,20 +18,29 @@ S = 1_000_000
 
 def test_the_packaged_rules_are_of_every_kind_and_send_no_command() -> None:
     packaged = load_rules(DEFAULT_RULES)
-    assert {type(rule.kind) for rule in packaged.rules} == {Threshold, Stuck, Silent, Pair, Recovery, Anomaly}
+    assert {type(rule) for rule in packaged.rules} == {Threshold, Stuck, Silent, Pair, Recovery, Anomaly}
     assert packaged.max_age_us == 300 * S
     assert not [rule for rule in packaged.rules if rule.command is not None]
     cup = next(rule for rule in packaged.rules if rule.name == "cup-stuck")
-    assert (cup.kind, cup.hold_us) == (Stuck(0.0, 1.5), 600 * S)
-    assert cup.is_of("any-mast", "cup-50m-a.wind_speed")
-    assert not cup.is_of("any-mast", "dht.temperature")
+    assert isinstance(cup, Stuck)
+    assert (cup.tolerance, cup.moving_above, cup.hold_us) == (0.0, 1.5, 600 * S)
+    assert cup.applies_to("any-mast", "cup-50m-a.wind_speed")
+    assert not cup.applies_to("any-mast", "dht.temperature")
 
 
 def test_the_commented_rule_of_the_packaged_file_is_one() -> None:
     _, _, commented = DEFAULT_RULES.read_text().partition("# [[rule]]\n")
     lines = ["[[rule]]", *(line.removeprefix("# ") for line in commented.splitlines())]
     (rule,) = parse_rules("\n".join(lines), "r.toml").rules
-    assert rule.command == CommandRule("stop", "heater", {"reason": "overheating"}, 600 * S, 900 * S, 4)
+    assert rule.command is not None
+    assert rule.command.model_dump() == {
+        "action": "stop",
+        "target": "heater",
+        "args": {"reason": "overheating"},
+        "expires_us": 600 * S,
+        "min_interval_us": 900 * S,
+        "per_hour": 4,
+    }
 
 
 def test_a_rule_says_what_it_says() -> None:
@@ -64,24 +63,33 @@ command = { action = "stop", target = "heater" }
         "r.toml",
     )
     assert rules.max_age_us == 90 * S
-    assert rules.rules == (
-        Rule(
-            "hot",
-            "b",
-            Threshold(60.0, None, 55.5),
-            "critical",
-            "{rule} {gateway} {channel} {value:.2f}",
-            ("mast-0?", "test"),
-            ("box.*",),
-            ("*",),
-            1_500_000,
-            CommandRule("stop", "heater", {}, 600 * S, 900 * S, 2),
-        ),
-    )
-    assert rules.rules[0].says("mast-07", None, 61.0) == "hot mast-07 gateway 61.00"
-    assert rules.rules[0].is_of("mast-07", "box.temperature")
-    assert rules.rules[0].is_of("test", None)
-    assert not rules.rules[0].is_of("mast-17", "box.temperature")
+    (rule,) = rules.rules
+    assert rule.model_dump() == {
+        "name": "hot",
+        "version": "b",
+        "kind": "threshold",
+        "above": 60.0,
+        "below": None,
+        "clear": 55.5,
+        "severity": "critical",
+        "message": "{rule} {gateway} {channel} {value:.2f}",
+        "gateway": ("mast-0?", "test"),
+        "channel": ("box.*",),
+        "quantity": ("*",),
+        "hold_us": 1_500_000,
+        "command": {
+            "action": "stop",
+            "target": "heater",
+            "args": {},
+            "expires_us": 600 * S,
+            "min_interval_us": 900 * S,
+            "per_hour": 2,
+        },
+    }
+    assert rule.text("mast-07", None, 61.0) == "hot mast-07 gateway 61.00"
+    assert rule.applies_to("mast-07", "box.temperature")
+    assert rule.applies_to("test", None)
+    assert not rule.applies_to("mast-17", "box.temperature")
 
 
 def test_every_problem_is_told_at_once_with_its_line() -> None:
@@ -134,12 +142,12 @@ gateway = []
         "r.toml:13: rule[2].command.target: is missing",
         "r.toml:14: rule[2].command.action: must be a word of letters, digits, '.', '_' and '-'",
         "r.toml:15: rule[2].command.per_hour: must be a whole number of at least 1",
-        'r.toml:20: rule["x"].clear: must be at most the difference, 0.5',
+        'r.toml:20: rule["x"].clear: must be at most the difference, 0.5: the alert ends there',
         'r.toml:21: rule["x"].pairs: must be pairs of channels, e.g. '
         '[["cup-a.wind_speed", "cup-b.wind_speed"]]',
         'r.toml:23: rule["x"].name: is the name of the rule on line 17 too: give each its own',
         'r.toml:25: rule["x"].below: must be at most 1',
-        'r.toml:30: rule["y"].clear: must be at most above, 60: it is where values are well again',
+        'r.toml:30: rule["y"].clear: must be at most above, 60: the alert ends there',
         'r.toml:31: rule["y"].gateway: must be a name or a list of names; * and ? stand for any characters, '
         'e.g. "mast-*"',
     ]
@@ -249,4 +257,4 @@ def test_the_examples_of_the_docs_are_what_they_say() -> None:
     _, _, after = (docs / "analyse.md").read_text().partition('```json\n{"v":1,"id":')
     record = AlertRecord.from_json(('{"v":1,"id":' + after.partition("```")[0]).encode())
     assert record.id == alert_id(rule.id, record.gateway, record.channel, record.raised_us)
-    assert record.detail == rule.says(record.gateway, record.channel, record.value or 0.0)
+    assert record.detail == rule.text(record.gateway, record.channel, record.value or 0.0)

@@ -25,7 +25,8 @@ from spark_jobs.schemas import STATISTICS
 from spark_jobs.session import spark_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.streaming.batch_gate import Gate
+from spark_jobs.streaming.batch_gate import BatchGate
+from spark_jobs.streaming.query import start_query
 from tests.support.real_mast import CUPS, INTERVAL_S, Fault, RealMast, find_wheel, read, statistics_table
 
 DEAD: Final = "Spd80mS"
@@ -195,8 +196,8 @@ def main() -> int:
                 version = train_models(
                     spark, settings, TRAINING, [], excluded, Choices(seed=seed), " ".join(sys.argv)
                 )
-                job = AnomalyJob(spark, replace(settings, checkpoints=f"{folder}/{version}"), Gate())
-                query = job.start()
+                apart = replace(settings, checkpoints=f"{folder}/{version}")
+                query = start_query(apart, AnomalyJob(spark, apart), BatchGate())
                 query.awaitTermination()
                 if error := query.exception():
                     raise error
