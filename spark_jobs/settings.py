@@ -12,7 +12,6 @@ from typing import Final
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.fields import parse_time
 from cloud.wire.schema import DEAD_LETTER_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC
-from spark_jobs.alerting.rules_file import load_rules
 from spark_jobs.errors import SettingsError
 from spark_jobs.registry import COMMANDS, STREAMING, load
 
@@ -219,7 +218,9 @@ def parse_run(argv: Sequence[str]) -> Settings:
     if options.quarantine_cap < 0:
         raise SettingsError("--quarantine-cap must be at least 0")
     if options.rules is not None:
-        # Here already: Spark takes seconds to start, and a mistake is better told at once.
+        # Here already: Spark takes seconds to start. Imported only now: other jobs need no pydantic.
+        from spark_jobs.alerting.rules_file import load_rules
+
         load_rules(Path(options.rules))
     return replace(
         _settings(options, tuple(name for name in JOB_NAMES if name in names)),

@@ -33,7 +33,7 @@ class ModelStore:
         try:
             fields = {} if content is None else json.loads(content)
         except ValueError as error:
-            raise ModelError(f"{self.root}/{_CURRENT} is not JSON: {error}") from error
+            raise ModelError(f"{self.root}/{_CURRENT} is no JSON object: {error}") from error
         if not isinstance(fields, dict) or not all(isinstance(value, str) for value in fields.values()):
             raise ModelError(f"{self.root}/{_CURRENT} is no JSON object of gateways and versions")
         return fields

@@ -129,9 +129,10 @@ def replay_quarantine(
 
     Dead letters stay, for a gateway has refused them, and so do records of which only the beginning is kept.
     """
+    from spark_jobs.sinks.quarantine import release
     from spark_jobs.sinks.readings import IngestSink
-    from spark_jobs.sinks.release import RECORD, release
     from spark_jobs.sources.quarantine import quarantined_records
+    from spark_jobs.transforms.dedupe import RECORD
     from spark_jobs.transforms.packing import packed, readings_of
 
     records = quarantined_records(spark, settings, period.begin_us, period.end_us, period.gateway)

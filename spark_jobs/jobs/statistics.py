@@ -2,8 +2,8 @@
 
 New readings say which intervals to compute again; these are computed whole, from the table, and no others.
 So late readings correct what they touch, and a batch that runs twice computes the same. While an interval is
-open its row is carried on from sums where that gives the same (``state.carried``): its readings are not read
-again and again. Configured channels get rows for the intervals they have no readings in (``jobs.missing``).
+open its sums are kept where that gives the same (``state.running_intervals``): its readings are not read
+again and again. Configured channels get rows for intervals without readings (``jobs.missing_intervals``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spark_jobs.sources.configured import ConfiguredChannels
 from spark_jobs.sources.readings import interval_frame, readings_in, timely_readings
 from spark_jobs.sources.statistics import StatisticsRows
 from spark_jobs.state.intervals import OpenIntervals
-from spark_jobs.state.running_intervals import CarriedIntervals
+from spark_jobs.state.running_intervals import RunningIntervals
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.streaming.timer import Timer
 from spark_jobs.transforms.by_interval import ReadingsByInterval
@@ -45,7 +45,7 @@ _TICK_S: Final = 5.0
 _PART: Final = 50_000
 """Intervals computed and merged at a time."""
 _MOST_ROWS: Final = 250_000
-"""Readings of a batch that pass the driver, to be carried on; of a larger one the intervals are computed."""
+"""Readings of a batch that pass the driver, to be added; of a larger one the intervals are computed whole."""
 
 
 class StatisticsJob(Job):
@@ -69,7 +69,7 @@ class StatisticsJob(Job):
             partial(delete_missing, spark, self._location, settings.interval_s),
         )
         self._intervals = OpenIntervals(settings.interval_s)
-        self._carried = CarriedIntervals(settings.interval_s)
+        self._running = RunningIntervals(settings.interval_s)
         self._restore()
         self._timer = Timer(_TICK_S, at_once=False)
 
@@ -110,21 +110,21 @@ class StatisticsJob(Job):
         """Computes the intervals that changed readings touch."""
         interval_s = self._settings.interval_s
         table = timely_readings(rows, _MOST_ROWS)
-        readings = None if table is None else ReadingsByInterval(table, interval_s)
+        readings = None if table is None else ReadingsByInterval.of_changes(table, interval_s)
         touched = _touched(rows, interval_s) if readings is None else readings.intervals
         with self._lock:
             now_s = time.monotonic()
             for row in self._missing.learn({channel for channel, _ in touched}, now_s):
                 self._intervals.restore(row.channel, row.row_us, is_open=False, now_s=now_s)
-            carried = self._carry_on(readings, touched)
+            running = self._add(readings, touched)
             due = self._intervals.touch(touched, now_s)
             # What ended with its first readings is closed, and so computed whole.
-            carried -= {interval for interval, closed in due.items() if closed}
-            self._carried.let_go(due.keys() - carried)
+            running -= {interval for interval, closed in due.items() if closed}
+            self._running.drop(due.keys() - running)
             for part in _parts(due):
                 begun = time.monotonic()
-                whole = [interval for interval in part if interval not in carried]
-                found = self._rows(whole, [interval for interval in part if interval in carried])
+                whole = [interval for interval in part if interval not in running]
+                found = self._rows(whole, [interval for interval in part if interval in running])
                 missing = self._missing.before(found, now_s, time.time_ns() // 1000)
                 self._closed = due
                 written = self._missing.write(missing, found) + self._missing.around_late()
@@ -133,11 +133,11 @@ class StatisticsJob(Job):
             # No query waits for new readings, and what is over would only become more.
             self._close_over()
 
-    def _carry_on(self, readings: ReadingsByInterval | None, touched: list[Interval]) -> set[Interval]:
-        """Which of the intervals can be carried on with these readings; None are too many."""
+    def _add(self, readings: ReadingsByInterval | None, touched: list[Interval]) -> set[Interval]:
+        """Which of the intervals go on with these readings; None are too many."""
         if readings is None:
             return set()
-        return self._carried.add(readings, set(filter(self._missing.is_new, touched)))
+        return self._running.add(readings, set(filter(self._missing.is_new, touched)))
 
     def _close_over(self) -> None:
         with self._lock:
@@ -154,22 +154,24 @@ class StatisticsJob(Job):
             rows = self._rows(part, [])
             with self._lock:
                 closed = dict.fromkeys(self._intervals.closed(part), True)
-                self._carried.let_go(closed)
+                self._running.drop(closed)
                 rows = rows.filter(pa.array([each in closed for each in intervals_of(rows)], pa.bool_()))
                 self._closed = closed
                 self._merge(rows)
             _log_computed(cause, rows, closed, len(part), 0, begun)
 
-    def _rows(self, whole: list[Interval], carried: list[Interval]) -> Any:
-        """Rows of intervals: of the first computed from the table, of the others as they are carried on."""
+    def _rows(self, whole: list[Interval], running: list[Interval]) -> Any:
+        """Rows of intervals: of the first computed from the table, of the others from their sums."""
         if not whole:
-            return self._carried.rows(carried)
+            return self._running.rows(running)
         keys = interval_frame(self._spark, whole)
         readings = readings_in(self._spark, self._settings, whole, keys)
         rows = interval_statistics(readings, self._settings.interval_s).toArrow()
-        if not carried:
+        if not running:
             return rows
-        return pa.concat_tables([rows, self._carried.rows(carried).cast(rows.schema)])
+        return pa.concat_tables(
+            [rows, self._running.rows(running).select(rows.column_names).cast(rows.schema)]
+        )
 
     def _merge(self, rows: Any) -> None:
         merge_statistics(self._spark, self._location, rows, self._closed)

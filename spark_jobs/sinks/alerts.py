@@ -1,4 +1,4 @@
-"""Alerts into their table, one row each however often they are told."""
+"""Alerts into their table, one row each however often they are published."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from spark_jobs.schemas import ALERTS
+from spark_jobs.sinks.merge import merge_rows
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _COLUMNS: Final = pa.schema(
@@ -30,27 +30,21 @@ _COLUMNS: Final = pa.schema(
 def merge_alerts(spark: SparkSession, location: str, rows: Iterable[Mapping[str, Any]]) -> None:
     """Merges rows (``merged_row``) by id.
 
-    What is known stays: a row that says less than the table takes nothing away, and an alert that was live
-    once is not historical because it was computed again from old data.
+    Nothing is taken away: a null leaves the table's value, and an alert that was live once is not historical
+    because it was computed again from old data.
     """
     table = pa.Table.from_pylist([dict(row) for row in rows], schema=_COLUMNS)
     if not table.num_rows:
         return
-    names = [name for name in _COLUMNS.names if name != "id"]
-    values = {name: f"coalesce(s.{name}, t.{name})" for name in names}
+    values = {name: f"coalesce(s.{name}, t.{name})" for name in ALERTS.values}
     values["historical"] = "s.historical and t.historical"
-    changed = " or ".join(f"not (t.{name} <=> ({value}))" for name, value in values.items())
-    (
-        DeltaTable.forPath(spark, location)
-        .alias("t")
-        .merge(spark.createDataFrame(table).coalesce(1).alias("s"), f"t.{ALERTS.key[0]} = s.{ALERTS.key[0]}")
-        .whenMatchedUpdate(condition=changed, set={**values, "updated_at": "current_timestamp()"})
-        .whenNotMatchedInsert(
-            values={
-                "id": "s.id",
-                **{name: f"s.{name}" for name in names},
-                "updated_at": "current_timestamp()",
-            }
-        )
-        .execute()
+    merge_rows(
+        spark,
+        location,
+        ALERTS,
+        spark.createDataFrame(table).coalesce(1),
+        (),
+        condition=" or ".join(f"not (t.{name} <=> ({value}))" for name, value in values.items()),
+        changed=values,
+        added={name: f"s.{name}" for name in ALERTS.values},
     )

@@ -1,24 +1,86 @@
-"""Rows computed anew into a table, corrected in place; a row that comes out the same is not written.
+"""Computed rows into a table, corrected in place; a row that comes out the same is not written.
 
 So computing again, after a restart or a lost checkpoint, changes nothing, and who follows the table's change
-feed hears of real changes only.
+feed gets real changes only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterable, Mapping
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.intervals import SECOND_US
+from spark_jobs.intervals import day_of
 from spark_jobs.schemas import Table
 from spark_jobs.sinks.retry import retried
+
+_NOW = "current_timestamp()"
+
+
+def in_days(days: Iterable[date]) -> str:
+    """A condition on the target's date: with literals Delta reads the partitions of these alone."""
+    return f"t.date in ({', '.join(f'date{day.isoformat()!r}' for day in sorted(days))})"
+
+
+def merge_rows(
+    spark: SparkSession,
+    location: str,
+    table: Table,
+    rows: DataFrame,
+    days: Iterable[date],
+    *,
+    condition: str,
+    changed: Mapping[str, str],
+    added: Mapping[str, str],
+) -> None:
+    """Merges rows (``s``) into a table (``t``) by its key: expressions of columns that are changed and added.
+
+    A row that is there is changed where ``condition`` holds; added ones get their key and date too, and all
+    of them ``updated_at`` where the table has it. ``days`` are those of the rows, unused without partitions.
+    """
+    key = ("date", *table.key) if table.partitioned_by_date else table.key
+    same_row = " and ".join(f"t.{name} <=> s.{name}" for name in key)
+    if table.partitioned_by_date:
+        same_row = f"{in_days(days)} and {same_row}"
+    stamp = {"updated_at": _NOW} if "updated_at" in table.schema.names else {}
+
+    def merge() -> None:
+        (
+            DeltaTable.forPath(spark, location)
+            .alias("t")
+            .merge(rows.alias("s"), same_row)
+            .whenMatchedUpdate(condition=condition, set={**changed, **stamp})
+            .whenNotMatchedInsert(values={**added, **{name: f"s.{name}" for name in key}, **stamp})
+            .execute()
+        )
+
+    retried(merge, f"merge-{table.name}")
+
+
+def delete_rows(spark: SparkSession, location: str, rows: DataFrame, same_row: str, what: str) -> None:
+    """Deletes the rows of a table (``t``) that match one of these (``s``)."""
+
+    def delete() -> None:
+        table = DeltaTable.forPath(spark, location).alias("t")
+        table.merge(rows.alias("s"), same_row).whenMatchedDelete().execute()
+
+    retried(delete, what)
+
+
+def differs(table: Table, names: Iterable[str]) -> str:
+    """Whether any of these columns of two rows differ. Maps can't be compared; their entries in order can."""
+    maps = {field.name for field in table.schema if field.dataType.typeName() == "map"}
+
+    def value(side: str, name: str) -> str:
+        return f"array_sort(map_entries({side}.{name}))" if name in maps else f"{side}.{name}"
+
+    return " or ".join(f"not ({value('t', name)} <=> {value('s', name)})" for name in names)
 
 
 def merge_changed(spark: SparkSession, location: str, table: Table, rows: Any) -> None:
@@ -28,73 +90,34 @@ def merge_changed(spark: SparkSession, location: str, table: Table, rows: Any) -
     """
     if not rows.num_rows:
         return
-    names = table.schema.names
-    dated = ("date",) if table.partitioned_by_date else ()
-    same_row = " and ".join(f"t.{name} <=> s.{name}" for name in (*dated, *table.key))
-    if dated:
-        # The literal dates let Delta read the target's partitions only.
-        days = ", ".join(f"date'{day.isoformat()}'" for day in sorted(pc.unique(rows["date"]).to_pylist()))
-        same_row = f"t.date in ({days}) and {same_row}"
     given = spark.createDataFrame(rows).select(
         *(F.col(field.name).cast(field.dataType) for field in table.schema if field.name in rows.column_names)
     )
-    # Maps can't be compared; their entries in order can.
-    maps = {field.name for field in table.schema if field.dataType.typeName() == "map"}
-
-    def different(name: str) -> str:
-        if name in maps:
-            return f"not (array_sort(map_entries(t.{name})) <=> array_sort(map_entries(s.{name})))"
-        return f"not (t.{name} <=> s.{name})"
-
-    bookkeeping = {name: "current_timestamp()" for name in ("updated_at",) if name in names}
+    days = pc.unique(rows["date"]).to_pylist() if table.partitioned_by_date else ()
     values = {name: f"s.{name}" for name in table.values}
-    first = {"version": "1"} if "version" in names else {}
-    again = {"version": "t.version + 1"} if "version" in names else {}
-
-    def merge() -> None:
-        (
-            DeltaTable.forPath(spark, location)
-            .alias("t")
-            .merge(given.alias("s"), same_row)
-            .whenMatchedUpdate(
-                condition=" or ".join(map(different, table.values)), set={**values, **again, **bookkeeping}
-            )
-            .whenNotMatchedInsert(
-                values={
-                    **values,
-                    **{name: f"s.{name}" for name in (*table.key, *dated)},
-                    **first,
-                    **bookkeeping,
-                }
-            )
-            .execute()
-        )
-
-    retried(merge, f"merge-{table.name}")
+    versioned = "version" in table.schema.names
+    merge_rows(
+        spark,
+        location,
+        table,
+        given,
+        days,
+        condition=differs(table, table.values),
+        changed=values | ({"version": "t.version + 1"} if versioned else {}),
+        added=values | ({"version": "1"} if versioned else {}),
+    )
 
 
 def delete_intervals(
     spark: SparkSession, location: str, interval_s: int, intervals: Collection[tuple[str, int]]
 ) -> None:
-    """Takes away rows of a table with one per gateway and interval: (gateway, start in microseconds)."""
+    """Deletes rows of a table with one per gateway and interval: (gateway, start in microseconds)."""
     if not intervals:
         return
     gateways, starts_us = zip(*sorted(intervals), strict=True)
+    same_row = (
+        f"{in_days({day_of(start_us) for start_us in starts_us})} and t.gateway = s.gateway"
+        f" and t.interval_s = {interval_s} and unix_micros(t.interval_start) = s.start_us"
+    )
     given = spark.createDataFrame(pa.table({"gateway": gateways, "start_us": starts_us}))
-    dates = {datetime.fromtimestamp(start_us // SECOND_US, UTC).date() for start_us in starts_us}
-    days = ", ".join(f"date'{day.isoformat()}'" for day in sorted(dates))
-
-    def delete() -> None:
-        (
-            DeltaTable.forPath(spark, location)
-            .alias("t")
-            .merge(
-                given.alias("s"),
-                f"t.date in ({days}) and t.gateway = s.gateway and t.interval_s = {interval_s}"
-                " and unix_micros(t.interval_start) = s.start_us",
-            )
-            .whenMatchedDelete()
-            .execute()
-        )
-
-    retried(delete, "delete-intervals")
+    delete_rows(spark, location, given, same_row, "delete-intervals")

@@ -27,8 +27,9 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from spark_jobs.schemas import QUARANTINE
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write_once
+from spark_jobs.sinks.merge import delete_rows
 from spark_jobs.sinks.partition_offsets import Place, StoredPlaces
-from spark_jobs.transforms.dedupe import unquarantined
+from spark_jobs.transforms.dedupe import RECORD, unquarantined
 
 OVERFLOW: Final = "OVERFLOW"
 """Reason of a row that only counts."""
@@ -145,6 +146,13 @@ class QuarantineSink:
         names = QUARANTINE.schema.names
         stored = placed.where("_rank <= _room").select(*names)
         return stored.unionByName(beyond.drop("_hour"), allowMissingColumns=True).select(*names)
+
+
+def release(spark: SparkSession, settings: Settings, records: DataFrame) -> None:
+    """Removes records that are readings by now, by their place in Kafka."""
+    same_record = " and ".join(f"t.{name} = s.{name}" for name in RECORD)
+    location = settings.table(QUARANTINE.name)
+    delete_rows(spark, location, records.select(*RECORD).distinct(), same_record, "release-quarantine")
 
 
 def _hour() -> Column:

@@ -12,18 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.intervals import DAY_US, SECOND_US, Channel, Interval, day_of, intervals_of
+from spark_jobs.intervals import DAY_US, Channel, Interval, day_of, intervals_of
 from spark_jobs.schemas import STATISTICS
-from spark_jobs.sinks.retry import retried
+from spark_jobs.sinks.merge import delete_rows, differs, merge_rows
 from spark_jobs.state.configured import Span, union
 
-_KEY: Final = ("gateway", "channel", "interval_s", "interval_start")
-_KEPT: Final = (*_KEY, "date", "version", "updated_at")
-_VALUES: Final = tuple(name for name in STATISTICS.schema.names if name not in _KEPT)
 _FLAGS: Final = ("n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing")
 
 
@@ -35,7 +30,7 @@ def _readings(prefix: str) -> str:
 def delete_missing(
     spark: SparkSession, location: str, interval_s: int, times: Mapping[Channel, Iterable[Span]]
 ) -> None:
-    """Takes away the rows of missing intervals that lie in these times of their channel, even in part."""
+    """Deletes the rows of missing intervals that lie in these times of their channel, even in part."""
     rows = [(*channel, *span) for channel, spans in times.items() for span in spans]
     if not rows:
         return
@@ -46,62 +41,36 @@ def delete_missing(
         for begin_us, end_us in union((begin_us - DAY_US, end_us) for _, _, begin_us, end_us in rows)
     )
     start = "unix_micros(t.interval_start)"
-    given = spark.createDataFrame(pa.table(columns))
-
-    def delete() -> None:
-        (
-            DeltaTable.forPath(spark, location)
-            .alias("t")
-            .merge(
-                given.alias("s"),
-                f"({days}) and t.gateway = s.gateway and t.channel = s.channel"
-                f" and t.interval_s = {interval_s} and {_readings('t')} = 0"
-                f" and {start} < s.end_us and {start} + {interval_s * SECOND_US} > s.begin_us",
-            )
-            .whenMatchedDelete()
-            .execute()
-        )
-
-    retried(delete, "delete-missing")
+    same_row = (
+        f"({days}) and t.gateway = s.gateway and t.channel = s.channel"
+        f" and t.interval_s = {interval_s} and {_readings('t')} = 0"
+        f" and {start} + {interval_s * 1_000_000} > s.begin_us and {start} < s.end_us"
+    )
+    delete_rows(spark, location, spark.createDataFrame(pa.table(columns)), same_row, "delete-missing")
 
 
 def merge_statistics(spark: SparkSession, location: str, rows: Any, closed: Mapping[Interval, bool]) -> None:
     """Merges rows (an Arrow table: columns of ``statistics`` without version and updated_at).
 
-    ``closed`` says for each of their intervals whether it is closed by now; those it doesn't name are.
+    ``closed``: whether an interval is closed by now; those it doesn't name are.
     """
     if not rows.num_rows:
         return
     flags = [closed.get(interval, True) for interval in intervals_of(rows)]
     computed = spark.createDataFrame(rows.append_column("closed", pa.array(flags, pa.bool_())))
-    days = ", ".join(f"date'{day.isoformat()}'" for day in sorted(set(rows["date"].to_pylist())))
-    same_row = " and ".join(f"t.{name} = s.{name}" for name in ("date", *_KEY))
-    changed = " or ".join(f"not (t.{name} <=> s.{name})" for name in _VALUES)
     closing = "(t.version = 0 and s.closed)"
-    version = f"case when {closing} then 1 when t.version = 0 then 0 else t.version + 1 end"
     corrects = f"({_readings('s')} > 0 or {_readings('t')} = 0)"
-    values = {name: f"s.{name}" for name in _VALUES}
-    now = F.current_timestamp()
-
-    def merge() -> None:
-        (
-            DeltaTable.forPath(spark, location)
-            .alias("t")
-            # The literal dates let Delta read the target's partitions only.
-            .merge(computed.alias("s"), f"t.date in ({days}) and {same_row}")
-            .whenMatchedUpdate(
-                condition=f"{corrects} and ({closing} or {changed})",
-                set={**values, "version": version, "updated_at": now},
-            )
-            .whenNotMatchedInsert(
-                values={
-                    **values,
-                    **{name: f"s.{name}" for name in (*_KEY, "date")},
-                    "version": "cast(s.closed as int)",
-                    "updated_at": now,
-                }
-            )
-            .execute()
-        )
-
-    retried(merge, "merge-statistics")
+    values = {name: f"s.{name}" for name in STATISTICS.values}
+    merge_rows(
+        spark,
+        location,
+        STATISTICS,
+        computed,
+        set(rows["date"].to_pylist()),
+        condition=f"{corrects} and ({closing} or {differs(STATISTICS, STATISTICS.values)})",
+        changed={
+            **values,
+            "version": f"case when {closing} then 1 when t.version = 0 then 0 else t.version + 1 end",
+        },
+        added={**values, "version": "cast(s.closed as int)"},
+    )

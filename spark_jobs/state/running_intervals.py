@@ -1,7 +1,7 @@
-"""Open intervals whose statistics are carried on from batch to batch, not computed whole again.
+"""Open intervals whose statistics grow from batch to batch and are not computed whole again.
 
-An interval is carried on from its first reading, as long as its readings come in the order of time, as new
-rows and with one period. One for which that doesn't hold is let go for good: it is computed whole from the
+An interval is followed from its first reading on, as long as its readings come in the order of time, as new
+rows and with one period. One for which that doesn't hold is dropped for good: it is computed whole from the
 table until it is closed, as every interval is when it is closed. Owned by whoever holds the lock of the
 statistics sink.
 """
@@ -16,8 +16,11 @@ import numpy as np
 
 from spark_jobs.intervals import SECOND_US, Interval
 from spark_jobs.transforms.by_interval import ReadingsByInterval
-from spark_jobs.transforms.running_statistics import (
+from spark_jobs.transforms.interval_sums import (
+    GUST_S,
+    MAX_GUST_PERIOD_MS,
     SUMS,
+    Bools,
     Floats,
     Ints,
     gust_sums,
@@ -27,12 +30,11 @@ from spark_jobs.transforms.running_statistics import (
     statistics_rows,
     sums_of,
 )
-from spark_jobs.transforms.statistics import GUST_S, MAX_GUST_PERIOD_MS
 
 
 @dataclass(frozen=True, slots=True)
-class _Carried:
-    """An interval: what its readings amount to, and the last 3 s of them, with which gusts may yet begin.
+class _Running:
+    """An interval: the sums of its readings, and the last 3 s of them, with which gusts may yet begin.
 
     ``sums`` hold the gusts that no later reading can change, ``gusts`` the others.
     """
@@ -48,40 +50,42 @@ class _Carried:
 
 
 _NOTHING: Final = nothing(1)[0]
-_NEW: Final = _Carried(_NOTHING, _NOTHING, "", "", 0, 0, np.zeros(0, np.int64), np.zeros(0))
+_NEW: Final = _Running(_NOTHING, _NOTHING, "", "", 0, 0, np.zeros(0, np.int64), np.zeros(0))
 
 
 @dataclass
-class CarriedIntervals:
-    """The intervals that are carried on, by channel and start."""
+class RunningIntervals:
+    """The intervals that are followed, by channel and start."""
 
     interval_s: int
-    _carried: dict[Interval, _Carried] = field(default_factory=dict)
+    _running: dict[Interval, _Running] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self._carried)
+        return len(self._running)
 
-    def add(self, batch: ReadingsByInterval, born: Collection[Interval]) -> set[Interval]:
-        """Takes up new readings: which of their intervals are carried on.
+    def add(self, batch: ReadingsByInterval, new: Collection[Interval]) -> set[Interval]:
+        """Adds changed readings: those of their intervals that are followed.
 
-        ``born`` are the intervals that had no reading before.
+        ``new`` are the intervals that had no reading before.
         """
-        taken = np.array([self._goes_on(batch, at, born) for at in range(len(batch.intervals))])
-        self.let_go(interval for interval, goes_on in zip(batch.intervals, taken, strict=True) if not goes_on)
-        if not taken.any():
+        goes_on = [self._goes_on(batch, at, new) for at in range(len(batch.intervals))]
+        followed = batch.regular() & np.array(goes_on, bool)
+        self.drop(interval for interval, goes in zip(batch.intervals, followed, strict=True) if not goes)
+        if not followed.any():
             return set()
-        places = np.flatnonzero(taken).tolist()
-        self._merge(batch, places, np.repeat(taken, batch.ends - batch.begins))
+        places = np.flatnonzero(followed).tolist()
+        self._merge(batch, places, np.repeat(followed, batch.ends - batch.begins))
         return {batch.intervals[at] for at in places}
 
-    def let_go(self, intervals: Iterable[Interval]) -> None:
-        """Carries these on no longer, if it did."""
+    def drop(self, intervals: Iterable[Interval]) -> None:
+        """Follows these no longer, if it did."""
         for interval in intervals:
-            self._carried.pop(interval, None)
+            self._running.pop(interval, None)
 
     def rows(self, intervals: Collection[Interval]) -> Any:
-        """The rows of intervals that are carried on, as ``transforms.statistics`` would have them."""
-        found = [self._carried[interval] for interval in intervals]
+        """The rows of intervals that are followed."""
+        found = [self._running[interval] for interval in intervals]
+        period_ms = np.array([each.period_ms for each in found], np.int64)
         return statistics_rows(
             list(intervals),
             merged(
@@ -89,29 +93,24 @@ class CarriedIntervals:
             ),
             [each.quantity for each in found],
             [each.unit for each in found],
-            np.array([each.period_ms for each in found], np.int64),
+            period_ms,
+            self.interval_s * 1000.0 / period_ms,
             self.interval_s,
         )
 
-    def _goes_on(self, batch: ReadingsByInterval, at: int, born: Collection[Interval]) -> bool:
+    def _goes_on(self, batch: ReadingsByInterval, at: int, new: Collection[Interval]) -> bool:
         interval = batch.intervals[at]
-        before = self._carried.get(interval)
+        before = self._running.get(interval)
         if before is None:
-            return bool(batch.regular[at]) and interval in born
-        return (
-            bool(batch.regular[at])
-            and batch.time_us[batch.begins[at]] > before.last_us
-            and batch.period_ms[at] == before.period_ms
-            and batch.quantity[at] == before.quantity
+            return interval in new
+        return bool(
+            batch.time_us[batch.begins[at]] > before.last_us and batch.period_ms[at] == before.period_ms
         )
 
-    def _merge(self, batch: ReadingsByInterval, places: list[int], rows: Any) -> None:
-        """Takes up the readings of some intervals; ``rows`` says which of the batch's they are."""
-        before = [self._carried.get(batch.intervals[at], _NEW) for at in places]
-        quantity = [batch.quantity[at] for at in places]
-        period_ms = batch.period_ms[places]
-        direction = np.array([name == "wind_direction" for name in quantity])
-        wind = np.array([name == "wind_speed" for name in quantity])
+    def _merge(self, batch: ReadingsByInterval, places: list[int], rows: Bools) -> None:
+        """Adds the readings of some intervals; ``rows``: which of the batch's they are."""
+        before = [self._running.get(batch.intervals[at], _NEW) for at in places]
+        period_ms, direction, wind = batch.period_ms[places], batch.direction[places], batch.wind[places]
         time_us, values, quality = batch.time_us[rows], batch.values[rows], batch.quality[rows]
         ends = np.cumsum((batch.ends - batch.begins)[places])
         begins = np.append(0, ends[:-1])
@@ -128,17 +127,17 @@ class CarriedIntervals:
         valids = [np.append(each.recent, valid[begin:end]) for each, begin, end in pieces]
         lengths = np.array([len(each) for each in times])
         begins, time_us, valid = np.cumsum(lengths) - lengths, np.concatenate(times), np.concatenate(valids)
-        gust = gusts(begins, time_us, valid, period_ms)
+        gust = gusts(begins, time_us, valid, np.repeat(period_ms, lengths))
         over = time_us <= np.repeat(last_us, lengths) - GUST_S * SECOND_US
         sums = merged(sums, gust_sums(begins, time_us, np.where(over, gust, -np.inf)))
         likely = gust_sums(begins, time_us, np.where(over, -np.inf, gust))
         for n, at in enumerate(places):
             recent = (times[n] > last_us[n] - GUST_S * SECOND_US) & gusty[n]
-            self._carried[batch.intervals[at]] = _Carried(
+            self._running[batch.intervals[at]] = _Running(
                 # Else each of them would keep all of its batch.
                 sums[n].copy(),
                 likely[n].copy(),
-                quantity[n],
+                batch.quantity[at],
                 batch.unit[at],
                 int(period_ms[n]),
                 int(last_us[n]),

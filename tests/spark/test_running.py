@@ -1,4 +1,4 @@
-"""Statistics carried on from batch to batch: against the same computed whole, and when they are let go."""
+"""Statistics running on from batch to batch: against the same computed whole, and when they are let go."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from cloud.wire.schema import Reading
-from spark_jobs.state.running_intervals import CarriedIntervals
+from spark_jobs.state.running_intervals import RunningIntervals
 from spark_jobs.transforms.by_interval import ReadingsByInterval
-from spark_jobs.transforms.running_statistics import merged, nothing, sums_of
+from spark_jobs.transforms.interval_sums import merged, nothing, sums_of
 from spark_jobs.transforms.statistics import interval_start, interval_statistics
 from tests.spark.records import START_US, reading, reading_table
 
@@ -27,7 +27,7 @@ CUP = ("mast-07", "cup.wind_speed")
 
 def batch(readings: Iterable[Reading], *, added: bool = True, interval_s: int = 60) -> ReadingsByInterval:
     rows = reading_table(readings)
-    return ReadingsByInterval(
+    return ReadingsByInterval.of_changes(
         rows.append_column("added", pa.array([added] * rows.num_rows, pa.bool_())), interval_s
     )
 
@@ -57,7 +57,7 @@ def random_channel(rng: np.random.Generator, channel: str, period_ms: int, secon
     ]
 
 
-def test_rows_carried_on_are_those_computed_whole(spark: SparkSession) -> None:
+def test_rows_from_sums_are_those_computed_whole(spark: SparkSession) -> None:
     rng = np.random.default_rng(20261122)
     readings = [
         each
@@ -66,7 +66,7 @@ def test_rows_carried_on_are_those_computed_whole(spark: SparkSession) -> None:
         for each in random_channel(rng, f"p{period_ms}.{quantity}", period_ms, 150)
     ]
     readings.sort(key=lambda each: each.time_us)
-    carried = CarriedIntervals(60)
+    running = RunningIntervals(60)
     seen: list[Reading] = []
     compared = 0
     for cut_s in (0.4, 3.1, 3.2, 20, 41, 61, 63, 64.5, 100, 119.95, 120.01, 150):
@@ -74,14 +74,14 @@ def test_rows_carried_on_are_those_computed_whole(spark: SparkSession) -> None:
         new = [each for each in readings[len(seen) :] if each.time_us < until_us]
         seen += new
         arrived = batch([new[at] for at in rng.permutation(len(new))])
-        assert carried.add(arrived, set(arrived.intervals)) == set(arrived.intervals)
+        assert running.add(arrived, set(arrived.intervals)) == set(arrived.intervals)
         if cut_s not in (3.2, 64.5, 119.95, 150):
             continue
         frame = spark.createDataFrame(reading_table(seen)).withColumn(
             "interval_start", interval_start(F.col("time"), 60)
         )
         whole = interval_statistics(frame, 60).toArrow()
-        mine = carried.rows(arrived.intervals).cast(whole.schema)
+        mine = running.rows(arrived.intervals).select(whole.column_names).cast(whole.schema)
         expected = by_key(whole)
         for key, row in by_key(mine).items():
             for name, value in expected[key].items():
@@ -138,16 +138,16 @@ def seconds(*at_s: float, **others: Any) -> list[Reading]:
     ]
 
 
-def counts(carried: CarriedIntervals) -> int:
-    return int(carried.rows([(CUP, START_US)])["count"].to_pylist()[0])
+def counts(running: RunningIntervals) -> int:
+    return int(running.rows([(CUP, START_US)])["count"].to_pylist()[0])
 
 
 def test_only_an_interval_that_had_no_reading_before_is_taken_up() -> None:
-    carried = CarriedIntervals(60)
-    assert carried.add(batch(seconds(1, 2)), set()) == set()
-    assert carried.add(batch(seconds(3)), {(CUP, START_US + 60 * S)}) == set()
-    assert carried.add(batch(seconds(61)), {(CUP, START_US + 60 * S)}) == {(CUP, START_US + 60 * S)}
-    assert carried.add(batch([]), set()) == set()
+    running = RunningIntervals(60)
+    assert running.add(batch(seconds(1, 2)), set()) == set()
+    assert running.add(batch(seconds(3)), {(CUP, START_US + 60 * S)}) == set()
+    assert running.add(batch(seconds(61)), {(CUP, START_US + 60 * S)}) == {(CUP, START_US + 60 * S)}
+    assert running.add(batch([]), set()) == set()
 
 
 @pytest.mark.parametrize(
@@ -164,33 +164,33 @@ def test_only_an_interval_that_had_no_reading_before_is_taken_up() -> None:
     ],
     ids=["late", "same-time", "twice", "corrected", "other-period", "period-changes", "no-number", "null"],
 )
-def test_what_does_not_continue_it_lets_an_interval_go_for_good(readings: list[Reading], added: bool) -> None:
+def test_what_does_not_continue_it_drops_an_interval_for_good(readings: list[Reading], added: bool) -> None:
     born = {(CUP, START_US)}
-    carried = CarriedIntervals(60)
-    assert carried.add(batch(seconds(1, 2, 3)), born) == born
-    assert counts(carried) == 3
-    assert carried.add(batch(readings, added=added), set()) == set()
-    assert carried.add(batch(seconds(10, 11)), set()) == set()
+    running = RunningIntervals(60)
+    assert running.add(batch(seconds(1, 2, 3)), born) == born
+    assert counts(running) == 3
+    assert running.add(batch(readings, added=added), set()) == set()
+    assert running.add(batch(seconds(10, 11)), set()) == set()
 
 
 def test_a_gust_counts_until_a_reading_more_than_its_three_falls_into_its_seconds() -> None:
     born = {(CUP, START_US)}
-    carried = CarriedIntervals(60)
-    carried.add(batch([reading(1, 90.0, at_us=START_US), *seconds(0.9, 1.8)]), born)
-    row = carried.rows(born).to_pylist()[0]
+    running = RunningIntervals(60)
+    running.add(batch([reading(1, 90.0, at_us=START_US), *seconds(0.9, 1.8)]), born)
+    row = running.rows(born).to_pylist()[0]
     assert row["gust"] == pytest.approx((90.0 + 0.9 + 1.8) / 3)
-    carried.add(batch(seconds(2.7)), set())
-    row = carried.rows(born).to_pylist()[0]
+    running.add(batch(seconds(2.7)), set())
+    row = running.rows(born).to_pylist()[0]
     assert row["gust"] == pytest.approx((0.9 + 1.8 + 2.7) / 3)
     # Now nothing can change the second one any more.
-    carried.add(batch(seconds(8)), set())
-    assert carried.rows(born).to_pylist()[0]["gust"] == row["gust"]
+    running.add(batch(seconds(8)), set())
+    assert running.rows(born).to_pylist()[0]["gust"] == row["gust"]
 
 
 def test_an_interval_closed_is_no_more() -> None:
-    carried = CarriedIntervals(60)
+    running = RunningIntervals(60)
     born = {(CUP, START_US)}
-    carried.add(batch(seconds(1)), born)
-    assert carried.add(batch(seconds(2)), set()) == born
-    carried.let_go(born)
-    assert carried.add(batch(seconds(3)), set()) == set()
+    running.add(batch(seconds(1)), born)
+    assert running.add(batch(seconds(2)), set()) == born
+    running.drop(born)
+    assert running.add(batch(seconds(3)), set()) == set()

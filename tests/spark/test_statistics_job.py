@@ -127,14 +127,14 @@ def test_only_open_intervals_are_carried_on(spark: SparkSession, settings: Setti
         store(spark, sink, [reading(1, 4.0), reading(61, 1.0), reading(121, 2.0)], 0)
         query.processAllAvailable()
         assert rows(settings) == {0: (1, 1, 4.0), 1: (1, 1, 1.0), 2: (0, 1, 2.0)}
-        assert len(job._carried) == 1
+        assert len(job._running) == 1
         store(spark, sink, [reading(122, 2.0), reading(181, 3.0)], 1)
         query.processAllAvailable()
-        assert len(job._carried) == 2
+        assert len(job._running) == 2
         job.tick()
-        assert len(job._carried) == 1
+        assert len(job._running) == 1
         job.finish()
-        assert len(job._carried) == 0
+        assert len(job._running) == 0
 
 
 def test_closing_is_one_merge_also_beside_a_gap(spark: SparkSession, settings: Settings) -> None:

@@ -1,12 +1,23 @@
-"""Interval statistics carried on from sums: pure, and without the readings that came before.
+"""Interval statistics from sums of readings: the one definition of each figure, whole or batch by batch.
 
-The definitions are those of ``transforms.statistics``; so are the results, but for the last digits, which
-depend on how the readings were divided. Mean and squared deviations are put together as by Chan, Golub and
-LeVeque (The American Statistician 37, 1983, 242-247), so that ``merged`` is associative but for rounding.
+An interval holds the readings whose ``time`` (start of their period) lies in it. ``count`` = good + not
+evaluated, and only these enter the statistics. ``sd`` is n−1. ``gust`` is the highest mean of the readings
+that cover 3 consecutive seconds, all of them valid, all inside the interval; null for periods over 1 s.
+``expected`` = interval length / period in force, piecewise where the period changed.
+
+Values of ``wind_direction`` are degrees, which are never averaged: ``avg`` is the direction of the mean of
+the unit vectors, in [0, 360), null where these cancel out; ``sd`` is by Yamartino's estimate from the same
+mean (J. Climate Appl. Meteor. 23, 1984, 1362-1366; EPA-454/R-99-005 section 6.2.1), 0 to 103.9 degrees; min,
+max and gust of a direction mean nothing and are null.
+
+Mean and squared deviations are put together as by Chan, Golub and LeVeque (The American Statistician 37,
+1983, 242-247), so that ``merged`` is associative but for rounding: in the last digits figures depend on how
+the readings were divided.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -16,7 +27,13 @@ from numpy.typing import NDArray
 
 from cloud.wire.schema import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT
 from spark_jobs.intervals import DAY_US, SECOND_US, TIMES, Interval
-from spark_jobs.transforms.statistics import GUST_S, MAX_GUST_PERIOD_MS, NO_DIRECTION, ROLL_UP, YAMARTINO
+
+GUST_S: Final = 3
+"""Averaging time of a gust in seconds (WMO-No. 8)."""
+MAX_GUST_PERIOD_MS: Final = 1000
+_NO_DIRECTION: Final = 1e-24
+"""Square of a mean vector's length that is rounding alone."""
+_YAMARTINO: Final = 2 / math.sqrt(3) - 1
 
 _FLAGS: Final = {
     "n_good": GOOD,
@@ -25,6 +42,8 @@ _FLAGS: Final = {
     "n_fail": FAIL,
     "n_missing": MISSING,
 }
+_ROLL_UP: Final = (FAIL, SUSPECT, GOOD, NOT_EVALUATED)
+"""The worst flag in an interval wins; missing stands alone."""
 
 SUMS: Final = np.dtype(
     [
@@ -77,14 +96,19 @@ def merged(first: Sums, second: Sums) -> Sums:
     return sums
 
 
+def entering(values: Floats, quality: NDArray[np.int32]) -> Bools:
+    """Which readings enter the statistics."""
+    flagged: Bools = (quality == GOOD) | (quality == NOT_EVALUATED)
+    return flagged & np.isfinite(values)
+
+
 def sums_of(
     begins: Ints, time_us: Ints, values: Floats, quality: NDArray[np.int32], direction: Bools, wind: Bools
 ) -> Sums:
     """Sums of groups of readings, without gusts.
 
-    The readings lie group by group in the order of time, group n from ``begins[n]`` on. ``values`` are finite
-    where the quality is good or not evaluated; ``direction`` and ``wind`` say of each group whether its
-    quantity is a direction, or a wind speed.
+    The readings lie group by group in the order of time, group n from ``begins[n]`` on; ``direction`` and
+    ``wind``: whether a group's quantity is a direction, or a wind speed.
     """
     sums = nothing(len(begins))
     lengths = np.diff(begins, append=len(time_us))
@@ -94,8 +118,8 @@ def sums_of(
 
     for name, flag in _FLAGS.items():
         sums[name] = total((quality == flag).astype(np.int64))
-    sums["count"] = sums["n_good"] + sums["n_not_evaluated"]
-    enters = (quality == GOOD) | (quality == NOT_EVALUATED)
+    enters = entering(values, quality)
+    sums["count"] = total(enters.astype(np.int64))
     vector = enters & np.repeat(direction, lengths)
     scalar = enters & ~vector
     known = np.where(enters, values, 0.0)
@@ -124,35 +148,36 @@ def _first_at_highest(begins: Ints, lengths: Ints, time_us: Ints, values: Floats
 def gusts(begins: Ints, time_us: Ints, values: Floats, period_ms: Ints) -> Floats:
     """The mean of the 3 s that begin with each reading, -inf where they aren't complete and valid.
 
-    The readings lie as in ``sums_of``, those that don't enter the statistics as NaN; ``period_ms`` is that of
-    each group.
+    The readings lie as in ``sums_of``, those that don't enter the statistics as NaN; each has its period.
     """
     lengths = np.diff(begins, append=len(time_us))
     # Group after group on one axis of time, too far apart for a window to reach into the next one.
     since_us = time_us - np.repeat(time_us[begins], lengths)
     group = np.repeat(np.arange(len(begins)), lengths)
     place = since_us + group * (int(since_us.max(initial=0)) + GUST_S * SECOND_US + 1)
-    ends = np.searchsorted(place, place + GUST_S * SECOND_US)
-    here = np.arange(len(place))
-    period = period_ms[group]
-    needed = -(-GUST_S * 1000 // period)
+    # Readings of one time are all in a window that begins there.
+    firsts, ends = np.searchsorted(place, place), np.searchsorted(place, place + GUST_S * SECOND_US)
+    needed = -(-GUST_S * 1000 // period_ms)
     entered = np.concatenate(([0], np.cumsum(~np.isnan(values))))
-    off_us = np.abs(time_us[ends - 1] - time_us - (needed - 1) * period * 1000)
+    changes = np.cumsum(np.diff(period_ms, prepend=period_ms[:1]) != 0)
+    off_us = np.abs(time_us[ends - 1] - time_us - (needed - 1) * period_ms * 1000)
     complete = (
-        (period <= MAX_GUST_PERIOD_MS)
-        & (ends - here == needed)
-        & (entered[ends] - entered[here] == needed)
-        & (off_us * 2 <= period * 1000)
+        (period_ms <= MAX_GUST_PERIOD_MS)
+        & (changes[ends - 1] == changes[firsts])
+        & (ends - firsts == needed)
+        & (entered[ends] - entered[firsts] == needed)
+        # As many readings as needed, but bunched up, don't cover the time.
+        & (off_us * 2 <= period_ms * 1000)
     )
     found = np.full(len(place), -np.inf)
     if complete.any():
-        borders = np.column_stack((here[complete], ends[complete])).ravel()
+        borders = np.column_stack((firsts[complete], ends[complete])).ravel()
         found[complete] = np.add.reduceat(np.append(values, 0.0), borders)[::2] / needed[complete]
     return found
 
 
 def gust_sums(begins: Ints, time_us: Ints, gust: Floats) -> Sums:
-    """Sums that know the highest gust of each group and nothing else; ``gust`` as ``gusts`` gives it."""
+    """Sums of the highest gust of each group and nothing else; ``gust`` as ``gusts`` gives it."""
     sums = nothing(len(begins))
     lengths = np.diff(begins, append=len(time_us))
     sums["gust"], sums["gust_us"] = _first_at_highest(begins, lengths, time_us, gust)
@@ -165,9 +190,10 @@ def statistics_rows(
     quantity: Sequence[str],
     unit: Sequence[str],
     period_ms: Ints,
+    expected: Floats,
     interval_s: int,
 ) -> Any:
-    """An Arrow table with the columns of ``interval_statistics``: a row per interval, of one period each."""
+    """An Arrow table with the columns of ``statistics`` but for version and updated_at."""
     count = sums["count"]
     samples = np.maximum(count, 1)
     direction = np.array([name == "wind_direction" for name in quantity], bool)
@@ -178,10 +204,9 @@ def statistics_rows(
     degrees = np.degrees(np.arctan2(east, north)) % 360.0
     degrees = np.where(degrees < 360.0, degrees, 0.0)
     epsilon = np.sqrt(np.maximum(0.0, 1.0 - square))
-    spread = np.degrees(np.arcsin(epsilon) * (1.0 + YAMARTINO * epsilon**3))
+    spread = np.degrees(np.arcsin(epsilon) * (1.0 + _YAMARTINO * epsilon**3))
     deviation = np.sqrt(sums["squares"] / np.maximum(count - 1, 1))
     flags = {flag: sums[name] for name, flag in _FLAGS.items()}
-    expected = interval_s * 1000.0 / period_ms
     starts_us = np.array([start_us for _, start_us in intervals], np.int64)
 
     def of(values: NDArray[Any], there: Bools, kind: Any = None) -> Any:
@@ -197,7 +222,7 @@ def statistics_rows(
             "unit": pa.array(unit, pa.string()),
             "avg": of(
                 np.where(direction, degrees, sums["mean"]),
-                (count > 0) & (scalar | (square > NO_DIRECTION)),
+                (count > 0) & (scalar | (square > _NO_DIRECTION)),
             ),
             "min": of(sums["lowest"], scalar),
             "max": of(sums["highest"], scalar),
@@ -211,7 +236,7 @@ def statistics_rows(
             "period_ms": pa.array(period_ms.astype(np.int32)),
             **{name: pa.array(sums[name]) for name in _FLAGS},
             "quality": pa.array(
-                np.select([flags[flag] > 0 for flag in ROLL_UP], ROLL_UP, MISSING).astype(np.int32)
+                np.select([flags[flag] > 0 for flag in _ROLL_UP], _ROLL_UP, MISSING).astype(np.int32)
             ),
             "interval_s": pa.array(np.full(len(intervals), interval_s, np.int32)),
             "recovery": pa.array(np.minimum(1.0, count / expected)),
