@@ -134,12 +134,12 @@ class CalibrationHistory:
 
     def begin(self, configured: Iterable[ChannelRecord]) -> None:
         """Apply the configuration at a start, and publish the whole history."""
-        self.adopt(configured)
+        self.apply(configured)
         self._changed = dict.fromkeys((*self._changed, *self._records))
-        self.tell()
+        self.publish()
 
-    def adopt(self, configured: Iterable[ChannelRecord]) -> None:
-        """Put these in force and end the others; saved and published with the next ``tell``."""
+    def apply(self, configured: Iterable[ChannelRecord]) -> None:
+        """Put these in force and end the others; saved and published with the next ``publish``."""
         wanted = {_key(record): record for record in configured}
         for key, record in list(self._records.items()):
             if record.in_force and key not in wanted:
@@ -165,7 +165,7 @@ class CalibrationHistory:
                 self._put(latest)
         self._forget_oldest()
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Save what has changed, then publish it."""
         changed = [self._records[key] for key in self._changed if key in self._records]
         if self._unsaved:
@@ -175,16 +175,16 @@ class CalibrationHistory:
             self._announce(kafka_record(record))
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Take what sensors said of themselves, and what waited for clock or disk."""
+        """Update what sensors reported of themselves, and date and save what had to wait."""
         for record in self.records:
-            told = snapshot.descriptions.get(record.sensor)
-            if told and record.in_force and (latest := _settings(told)) != record.said:
+            reported = snapshot.descriptions.get(record.sensor)
+            if reported and record.in_force and (latest := _settings(reported)) != record.said:
                 self._put(replace(record, said=latest))
                 _compare_serials(record, latest)
         if self._undated and self._clock.synced:
             self._date_all()
         if self._changed or (self._unsaved and self._monotonic() >= self._save_at_s):
-            self.tell()
+            self.publish()
 
     def _put(self, record: ChannelRecord) -> None:
         key = _key(record)

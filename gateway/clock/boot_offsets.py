@@ -60,7 +60,7 @@ class BootOffsets:
         return max((offset_ms for offset_ms in seen if offset_ms is not None), default=0)
 
     @property
-    def verdicts(self) -> dict[str, int | None]:
+    def boot_times(self) -> dict[str, int | None]:
         """By boot its offset (ms since the epoch), None where its readings are sent unsynced."""
         return {boot: None if known.gave_up else known.offset_ms for boot, known in self._boots.items()}
 

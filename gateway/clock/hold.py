@@ -3,7 +3,7 @@
 A boot's time is decided once: its wall time at boot, or unknown. This boot's is open until the clock is
 synchronised or the hold ends; an earlier boot without one is unknown.
 
-Owned by the forwarder's thread, but for ``news``.
+Owned by the forwarder's thread, except ``released``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_BOOTS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BootTime:
     """The wall time at a boot, ms since the epoch; None where it is unknown for good."""
 
     boot: str
@@ -33,18 +33,18 @@ class Verdict:
 class Released:
     """The first record of a boot was released; ``first`` is its ``run channel seq``."""
 
-    verdict: Verdict
+    boot_time: BootTime
     first: str
 
 
 class ClockHold:
-    """``boot`` is this boot's id, ``verdicts`` the times decided, by boot."""
+    """``boot`` is this boot's id, ``boot_times`` the times decided, by boot."""
 
-    def __init__(self, boot: str = "", verdicts: Mapping[str, int | None] | None = None) -> None:
+    def __init__(self, boot: str = "", boot_times: Mapping[str, int | None] | None = None) -> None:
         self._boot = boot
-        self._verdicts = dict(verdicts or {})
+        self._boot_times = dict(boot_times or {})
         self._reported: set[str] = set()
-        self.news: SimpleQueue[Released] = SimpleQueue()
+        self.released: SimpleQueue[Released] = SimpleQueue()
         """One for each boot; any thread may take it."""
         self.repaired = 0
         self.unsynced = 0
@@ -52,11 +52,11 @@ class ClockHold:
     @property
     def active(self) -> bool:
         """Whether this boot's time is undecided."""
-        return self._boot != "" and self._boot not in self._verdicts
+        return self._boot != "" and self._boot not in self._boot_times
 
-    def judge(self, verdict: Verdict) -> None:
+    def decide(self, boot_time: BootTime) -> None:
         """Decide a boot's time; the first decision stays."""
-        self._verdicts.setdefault(verdict.boot, verdict.offset_ms)
+        self._boot_times.setdefault(boot_time.boot, boot_time.offset_ms)
 
     def holds(self, record: Record) -> bool:
         """Whether a record must wait."""
@@ -67,10 +67,10 @@ class ClockHold:
         boot = boot_of(record)
         if boot is None:
             return record
-        offset_ms = self._verdicts.get(boot)
+        offset_ms = self._boot_times.get(boot)
         if boot not in self._reported and len(self._reported) < _MOST_BOOTS:
             self._reported.add(boot)
-            self.news.put(Released(Verdict(boot, offset_ms), _identity(record)))
+            self.released.put(Released(BootTime(boot, offset_ms), _identity(record)))
         if offset_ms is None:
             self.unsynced += 1
             return unmarked(record)

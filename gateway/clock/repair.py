@@ -30,7 +30,7 @@ RECEIVED_AT: Final = "received-at"
 _UNTESTED: Final = b" untested"
 
 
-def mark(reading: Reading, *, tested: bool = True) -> tuple[tuple[str, bytes], ...]:
+def mark_unsynced(reading: Reading, *, tested: bool = True) -> tuple[tuple[str, bytes], ...]:
     """The header of a reading that has to wait for its time; none for any other.
 
     ``tested``: its value has been compared with a range, so it is good if it has no other reason.

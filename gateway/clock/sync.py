@@ -6,7 +6,7 @@ import logging
 from typing import Final, Literal
 
 from gateway.clock.boot_offsets import BootOffsets
-from gateway.clock.hold import ClockHold, Verdict
+from gateway.clock.hold import BootTime, ClockHold
 from gateway.clock.system_clock import Machine, SystemClock
 from gateway.config import Config
 
@@ -46,14 +46,14 @@ class ClockSync:
         self._settled = False
         self._save_at_s = float("-inf")
         self._first_offset_ms = self._offset_ms()
-        self._verdicts = offsets.verdicts
+        self._boot_times = offsets.boot_times
         first = self.check(reachable_s=0.0)
         if first is not None:
-            self._verdicts.setdefault(first.boot, first.offset_ms)
+            self._boot_times.setdefault(first.boot, first.offset_ms)
 
-    def holdback(self) -> ClockHold:
+    def hold(self) -> ClockHold:
         """The hold of records that wait for the clock."""
-        return ClockHold(self._boot, self._verdicts)
+        return ClockHold(self._boot, self._boot_times)
 
     @property
     def may_be_given(self) -> bool:
@@ -65,7 +65,7 @@ class ClockSync:
         """Whether this boot's time was entered by hand."""
         return self._offsets.given(self._boot)
 
-    def give(self, offset_ms: int) -> Verdict:
+    def give(self, offset_ms: int) -> BootTime:
         """Enter the wall time at boot, ms since the epoch, by hand.
 
         The system's clock stays as it is, and so does ``synced``: readings are marked as before, and sent
@@ -78,7 +78,7 @@ class ClockSync:
             raise ValueError("that is before an earlier start of this machine, when its clock was right")
         self._offsets.enter(self._boot, offset_ms)
         log.warning("event=clock.given boot=%s offset_ms=%d", self._boot, offset_ms)
-        return Verdict(self._boot, offset_ms)
+        return BootTime(self._boot, offset_ms)
 
     def _refusal(self) -> str | None:
         if self._trusted or self._clock.synced:
@@ -91,7 +91,7 @@ class ClockSync:
             return "the time was given already, and readings have left with it"
         return None
 
-    def check(self, reachable_s: float) -> Verdict | None:
+    def check(self, reachable_s: float) -> BootTime | None:
         """The time of this boot, once, when it is decided. ``reachable_s``: how long Kafka has answered."""
         self._save_again()
         if self._settled:
@@ -109,12 +109,12 @@ class ClockSync:
                 self._boot,
                 (offset_ms - self._first_offset_ms) / 1000,
             )
-            return None if gave_up else Verdict(self._boot, offset_ms)
+            return None if gave_up else BootTime(self._boot, offset_ms)
         known = self._offsets.offset_ms(self._boot) is not None
         if not (gave_up or known) and reachable_s >= self._hold_s and reachable_s > 0:
             self._offsets.give_up(self._boot)
             log.warning("event=clock.hold_ended boot=%s reachable_s=%.0f", self._boot, reachable_s)
-            return Verdict(self._boot, None)
+            return BootTime(self._boot, None)
         return None
 
     def _save_again(self) -> None:

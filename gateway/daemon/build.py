@@ -39,7 +39,7 @@ from gateway.reporting.reporter import ClockUpdates, Reporter
 from gateway.reporting.run_ledger import RunLedger
 from gateway.sampling import sensors
 from gateway.sampling.last_readings import LastReadings
-from gateway.sampling.run_context import Mast
+from gateway.sampling.run_context import RunContext
 from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences, new_run
@@ -67,7 +67,7 @@ def build(
     except BoardError:
         outbox.close()
         raise
-    clock, hold = board.clock or machine_clock, sync.holdback()
+    clock, hold = board.clock or machine_clock, sync.hold()
     kafka = KafkaSinks.open(config)
     previous_runs = PreviousRuns(_beside(outbox_path, "run"), run, lost_at_most_s(config))
     runs = RunLedger(gateway, run, machine.boot, previous_runs.begin())
@@ -103,7 +103,7 @@ def build(
 
     last = LastReadings()
     publisher = Publisher(topics, intake, inbox, session, last)
-    context = Mast(gateway, run, clock, sequences, publisher.publish, machine.boot)
+    context = RunContext(gateway, run, clock, sequences, publisher.publish, machine.boot)
 
     def sampler(sensor: SensorConfig) -> Sampler:
         return sensors.samplers([sensor], board, context)[0]

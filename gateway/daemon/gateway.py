@@ -28,7 +28,7 @@ from gateway.reporting.previous_runs import PreviousRuns
 from gateway.reporting.reporter import ClockUpdates, Reporter
 from gateway.reporting.run_ledger import RunLedger
 from gateway.sampling.last_readings import LastReadings
-from gateway.sampling.run_context import Mast
+from gateway.sampling.run_context import RunContext
 from gateway.sampling.supervisor import Supervisor
 from gateway.system.times import now_text
 from gateway.system.watchdog import Shown, Watchdog
@@ -101,7 +101,7 @@ class Gateway:
     intake: Intake
     forwarder: Forwarder
     last: LastReadings
-    context: Mast
+    context: RunContext
     samplers: Supervisor
     restarts: RestartBudget
     calibrations: CalibrationHistory

@@ -134,9 +134,9 @@ class Reload:
             records = channel_records(config)
             parts.last.keep({record.channel for record in records})
             # Now: no old sampler reads any more, no new one yet.
-            parts.calibrations.adopt(records)
+            parts.calibrations.apply(records)
             coming = [sensor for sensor in config.sensors if sensor.name in plan.coming]
             return samplers(coming, parts.board, parts.context)
 
         parts.samplers.replace(plan.leaving, successors)
-        parts.calibrations.tell()
+        parts.calibrations.publish()

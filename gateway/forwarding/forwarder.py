@@ -18,7 +18,7 @@ from queue import Empty
 from typing import Final, Literal
 
 from buffer.drops import InMemory, OnDrop, ignore
-from gateway.clock.hold import ClockHold, Verdict
+from gateway.clock.hold import BootTime, ClockHold
 from gateway.forwarding.backlog import REMOVE_AGAIN_S, Backlog, OutcomesWait
 from gateway.forwarding.compacted_topics import CompactedTopics
 from gateway.forwarding.heartbeat import ForwarderHeartbeat
@@ -309,8 +309,8 @@ class Forwarder:
                 self._progress.refused()
                 self._settle(self._ledger.not_stored(entries))
                 self._delivery.send_waiting()
-            case Verdict():
-                self._holdback.judge(event)
+            case BootTime():
+                self._holdback.decide(event)
                 self._backlog.released()
                 self._delivery.send_waiting()
             case Fetched(rows, anew):

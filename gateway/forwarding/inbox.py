@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from buffer.drops import MEMORY_FULL, Drop, OnDrop
-from gateway.clock.hold import Verdict
+from gateway.clock.hold import BootTime
 from gateway.forwarding.backlog import OutcomesWait
 from gateway.forwarding.ledger import Entry, Ledger, Settled
 from gateway.forwarding.outbox_writer import Answer
@@ -98,7 +98,7 @@ Event = (
     | SessionLost
     | Outcome
     | OutcomesWait
-    | Verdict
+    | BootTime
     | TakeNoMore
     | Stop
     | Changed
@@ -126,9 +126,9 @@ class Inbox:
         """Enter a record of the gateway itself; it is as durable as a reading."""
         self._events.put(Announced(record))
 
-    def judged(self, verdict: Verdict) -> None:
+    def judged(self, boot_time: BootTime) -> None:
         """Let readings leave that waited for the clock: with their boot's time, or without."""
-        self._events.put(verdict)
+        self._events.put(boot_time)
 
     def arrived(
         self, topic: str, payload: bytes, ack: Ack | None, *, retained: bool = False, repeated: bool = False

@@ -16,7 +16,7 @@ from typing import Final
 
 from cloud.wire import schema
 from drivers.interface import Channel
-from gateway.clock.repair import RECEIVED_AT, mark
+from gateway.clock.repair import RECEIVED_AT, mark_unsynced
 from gateway.config.model import ForwardConfig
 from gateway.mqtt.payload import AbsentValue, measure, parse, unwanted
 from gateway.mqtt.routes import RAW_QUANTITY, Route, Routes
@@ -129,7 +129,7 @@ class Intake:
 
     def own(self, reading: schema.Reading, mqtt_topic: str) -> Record:
         """The record of a reading sampled here. Any thread may call this."""
-        return self._record(reading, schema.encode_reading(reading), mqtt_topic, mark(reading))
+        return self._record(reading, schema.encode_reading(reading), mqtt_topic, mark_unsynced(reading))
 
     def may_echo(self, mqtt_topic: str) -> bool:
         """Whether a message of this topic can be one of our own readings that comes back."""
@@ -181,7 +181,7 @@ class Intake:
     def _reading(self, mqtt_topic: str, payload: bytes) -> Accepted | None:
         received_us = self._received_us()
         reading = schema.parse_reading(payload, received_us, unrepaired=True)
-        unrepaired = mark(reading) if reading.gateway == self._gateway else ()
+        unrepaired = mark_unsynced(reading) if reading.gateway == self._gateway else ()
         if reading.mono_ms is not None and not unrepaired:
             # Its time is its own affair: nobody here repairs it.
             reading = schema.parse_reading(payload, received_us)
@@ -273,7 +273,7 @@ class Intake:
             boot=None if synced else self._boot,
             mono_ms=None if synced else max(time_us * 1000 - self._clock.offset_ns(), 0) // 1_000_000,
         )
-        unrepaired = mark(reading, tested=forward.min is not None or forward.max is not None)
+        unrepaired = mark_unsynced(reading, tested=forward.min is not None or forward.max is not None)
         return Accepted(self._record(reading, schema.encode_reading(reading), mqtt_topic, unrepaired))
 
     def _channel(self, route: Route) -> str:

@@ -176,8 +176,8 @@ class ClockUpdates:
             self._inbox.judged(given)
             self._inbox.announce(self._runs.clock_given(given, offer.uncertain_ms))
             offer.answer(None)
-        verdict = self._sync.check(snapshot.reachable_s)
-        if verdict is not None:
-            self._inbox.judged(verdict)
-        while not self._hold.news.empty():
-            self._inbox.announce(self._runs.released(self._hold.news.get()))
+        boot_time = self._sync.check(snapshot.reachable_s)
+        if boot_time is not None:
+            self._inbox.judged(boot_time)
+        while not self._hold.released.empty():
+            self._inbox.announce(self._runs.released(self._hold.released.get()))

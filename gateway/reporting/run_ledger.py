@@ -20,7 +20,7 @@ from cloud.wire.fields import InvalidFields, load_object, to_json
 from cloud.wire.number_set import NumberSet
 from cloud.wire.run_records import DroppedFields
 from cloud.wire.schema import EVENTS_TOPIC, MAX_PAYLOAD_BYTES, RUN_ID, RUNS_TOPIC, VERSION
-from gateway.clock.hold import Released, Verdict
+from gateway.clock.hold import BootTime, Released
 from gateway.forwarding.seq_summary import Range, ranges
 from gateway.ports import Record
 from gateway.reporting.previous_runs import Predecessors
@@ -147,35 +147,35 @@ class RunLedger:
         }
         return Record(EVENTS_TOPIC, self._gateway.encode(), to_json(told), ())
 
-    def clock_given(self, verdict: Verdict, uncertain_ms: int) -> Record:
+    def clock_given(self, boot_time: BootTime, uncertain_ms: int) -> Record:
         """The event that somebody at the mast said what time it is."""
         return self.event(
-            "clock_given", boot=verdict.boot, offset_ms=verdict.offset_ms, uncertain_ms=uncertain_ms
+            "clock_given", boot=boot_time.boot, offset_ms=boot_time.offset_ms, uncertain_ms=uncertain_ms
         )
 
     def released(self, released: Released) -> Record:
         """The event that readings of a boot now leave: with the time they were given, or without."""
-        verdict = released.verdict
-        known = verdict.offset_ms is not None
+        boot_time = released.boot_time
+        known = boot_time.offset_ms is not None
         event = {
             "v": VERSION,
             "gateway": self._gateway,
             "run": self._run,
             "time": now_text(),
             "event": "clock_repaired" if known else "clock_unsynced",
-            "boot": verdict.boot,
-            "offset_ms": verdict.offset_ms,
+            "boot": boot_time.boot,
+            "offset_ms": boot_time.offset_ms,
             "first": released.first,
         }
         if known:
             log.warning(
                 "event=clock.repaired boot=%s offset_ms=%d first=%s",
-                verdict.boot,
-                verdict.offset_ms,
+                boot_time.boot,
+                boot_time.offset_ms,
                 released.first,
             )
         else:
-            log.warning("event=clock.unsynced boot=%s first=%s", verdict.boot, released.first)
+            log.warning("event=clock.unsynced boot=%s first=%s", boot_time.boot, released.first)
         return Record(EVENTS_TOPIC, self._gateway.encode(), to_json(event), ())
 
     def payload(self, state: State, counts: Mapping[str, Any]) -> bytes:

@@ -32,6 +32,3 @@ class RunContext:
     jitter: Callable[[], float] = random.random
     retries: Counter[str] = field(default_factory=Counter)
     compensation: Compensation = field(default_factory=Compensation)
-
-
-Mast = RunContext

@@ -9,7 +9,7 @@ from drivers.interface import Board, BoardError, Channel, DriverError, FittedSen
 from drivers.registry import driver_type, guarded
 from gateway.config import Config, SensorConfig
 from gateway.ports import Driver
-from gateway.sampling.run_context import Mast
+from gateway.sampling.run_context import RunContext
 from gateway.sampling.sampler import Sampler
 
 
@@ -44,14 +44,14 @@ def make_driver(sensor: SensorConfig, board: Board) -> Driver:
         return FailedDriver(known.channels_of(sensor.options), str(error))
 
 
-def samplers(sensors: Iterable[SensorConfig], board: Board, mast: Mast) -> list[Sampler]:
+def samplers(sensors: Iterable[SensorConfig], board: Board, context: RunContext) -> list[Sampler]:
     """A sampler, with a driver of its own, for each sensor."""
-    return [_sampler(sensor, board, mast) for sensor in sensors]
+    return [_sampler(sensor, board, context) for sensor in sensors]
 
 
-def _sampler(sensor: SensorConfig, board: Board, mast: Mast) -> Sampler:
+def _sampler(sensor: SensorConfig, board: Board, context: RunContext) -> Sampler:
     kind = driver_type(sensor.driver)
-    return Sampler(sensor, make_driver(sensor, board), mast, kind.longest_read_s, kind.retry_after_s)
+    return Sampler(sensor, make_driver(sensor, board), context, kind.longest_read_s, kind.retry_after_s)
 
 
 def open_fitted_board(config: Config) -> Board:

@@ -67,7 +67,7 @@ def run(config: Config, timeout_s: float) -> int:
         OutboxWriter(outbox, inbox.put),
         _NoBroker(),
         Pace(config.outbox.commit_interval_s),
-        timekeeper.holdback(),
+        timekeeper.hold(),
     )
     found = forwarder.outbox_records
     forwarder.start()

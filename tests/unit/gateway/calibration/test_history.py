@@ -57,8 +57,8 @@ class Daemon:
         return self.history
 
     def reload(self, *configured: ChannelRecord) -> list[ChannelRecord]:
-        self.history.adopt(configured)
-        self.history.tell()
+        self.history.apply(configured)
+        self.history.publish()
         return self.told()
 
     def start(self, *configured: ChannelRecord) -> list[ChannelRecord]:
@@ -270,8 +270,8 @@ def test_what_is_told_after_a_loss_counts_more_than_what_was_told_before(tmp_pat
     for wall_s in (1_000.0, 1_060.0):
         history = CalibrationHistory(path, "boot-1", clock, sent.append, wall_s=iter([wall_s] * 9).__next__)
         history.begin([A])
-        history.adopt([replace(A, interval_s=wall_s)])
-        history.tell()
+        history.apply([replace(A, interval_s=wall_s)])
+        history.publish()
         path.unlink()
     assert [parse_channel(each.value).revision for each in sent] == [1000, 1001, 1060, 1061]
 
@@ -295,17 +295,17 @@ def test_a_disk_that_refuses_is_asked_again(daemon: Daemon, caplog: pytest.LogCa
 def test_the_file_and_the_records_stay_bounded(daemon: Daemon) -> None:
     daemon.start(A)
     for number in range(MAX_ENDED + 20):
-        daemon.history.adopt([replace(A, cal=f"{number:08x}")])
-        daemon.history.adopt([])
+        daemon.history.apply([replace(A, cal=f"{number:08x}")])
+        daemon.history.apply([])
     daemon.reload(A)
     daemon.reload(A)
     assert len(daemon.history.records) == MAX_ENDED + 1
     assert [each.in_force for each in daemon.history.records] == [False] * MAX_ENDED + [True]
     for _ in range(MAX_PERIODS + 5):
         daemon.after(1)
-        daemon.history.adopt([A])
+        daemon.history.apply([A])
         daemon.after(1)
-        daemon.history.adopt([B])
+        daemon.history.apply([B])
     last = next(each for each in daemon.history.records if each.cal == B.cal)
     first_s = (daemon.after(0) - (MAX_PERIODS + 5) * 2_000_000) // 1_000_000 + 2
     assert len(last.periods) == MAX_PERIODS

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud.wire.schema import Reading, encode_reading, format_time, parse_reading
-from gateway.clock.hold import ClockHold, Verdict
+from gateway.clock.hold import BootTime, ClockHold
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack, Done, Record
 from gateway.sequences import Sequences
@@ -109,7 +109,7 @@ class Gateway:
 
     cloud: Cloud = field(default_factory=Cloud)
     outbox: CountingOutbox = field(default_factory=CountingOutbox)
-    verdicts: dict[str, int | None] = field(default_factory=dict)
+    boot_times: dict[str, int | None] = field(default_factory=dict)
     boot: str = BOOT
     interval_s: float = 0.02
     runs: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -120,9 +120,9 @@ class Gateway:
         self.cloud.closing = False
         self.run = f"run{next(self.runs)}"
         self.issued = Sequences()
-        clock = FixedClock(synced=self.boot in self.verdicts)
+        clock = FixedClock(synced=self.boot in self.boot_times)
         self.station = Intake("mast-07", self.run, self.issued, "mqtt.{quantity}", clock, boot=self.boot)
-        self.holdback = ClockHold(self.boot, self.verdicts)
+        self.holdback = ClockHold(self.boot, self.boot_times)
         self.forwarder = make_forwarder(
             self.station,
             self.cloud,
@@ -148,8 +148,8 @@ class Gateway:
         return reading
 
     def judge(self, offset_ms: int | None) -> None:
-        self.verdicts.setdefault(self.boot, offset_ms)
-        self.forwarder.inbox.judged(Verdict(self.boot, offset_ms))
+        self.boot_times.setdefault(self.boot, offset_ms)
+        self.forwarder.inbox.judged(BootTime(self.boot, offset_ms))
 
     def stop(self) -> None:
         self.cloud.close_down()
@@ -157,8 +157,8 @@ class Gateway:
 
 
 @contextmanager
-def running(verdicts: dict[str, int | None] | None = None, interval_s: float = 0.02) -> Iterator[Gateway]:
-    gateway = Gateway(verdicts=verdicts or {}, interval_s=interval_s)
+def running(boot_times: dict[str, int | None] | None = None, interval_s: float = 0.02) -> Iterator[Gateway]:
+    gateway = Gateway(boot_times=boot_times or {}, interval_s=interval_s)
     gateway.start()
     try:
         yield gateway
@@ -190,7 +190,7 @@ def test_a_held_reading_goes_no_further_than_the_outbox_until_its_time_is_known(
             3: ("2026-11-21T07:26:43.000Z", "repaired", 1),
             4: ("2026-11-21T07:35:00.000Z", "synced", 1),
         }
-        assert gateway.holdback.news.get_nowait().first == "run1 x.wind_speed 1"
+        assert gateway.holdback.released.get_nowait().first == "run1 x.wind_speed 1"
         assert all(
             name in ("mqtt-topic", "replayed", "received-at")
             for record in gateway.cloud.taken
@@ -237,7 +237,7 @@ def test_readings_of_an_earlier_boot_leave_by_what_was_known_of_it(offset_ms: in
         eventually(lambda: gateway.forwarder.held_rows)
         gateway.stop()
         if offset_ms is not None:
-            gateway.verdicts[BOOT] = offset_ms
+            gateway.boot_times[BOOT] = offset_ms
         gateway.boot = "boot-3"
         gateway.start()
         gateway.sample()
@@ -306,9 +306,9 @@ def test_whatever_happens_each_reading_leaves_with_one_time(steps: list[str]) ->
             STEPS[step](gateway)
             for reading in gateway.cloud.readings():
                 if reading.clock == "unsynced":
-                    assert reading.boot != gateway.boot or gateway.verdicts.get(gateway.boot, 0) is None
+                    assert reading.boot != gateway.boot or gateway.boot_times.get(gateway.boot, 0) is None
                 elif reading.clock == "repaired":
-                    assert OFFSET_MS in gateway.verdicts.values()
+                    assert OFFSET_MS in gateway.boot_times.values()
         gateway.cloud.come_back()
         restart(gateway, "boot-99")
         eventually(lambda: gateway.forwarder.in_flight + gateway.forwarder.outbox_records == 0, poll_s=0.005)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.wire.schema import Reading, encode_reading, parse_reading
-from gateway.clock.repair import boot_of, mark, repaired, unmarked
+from gateway.clock.repair import boot_of, mark_unsynced, repaired, unmarked
 from gateway.ports import Record
 from tests.unit.cloud.wire.test_schema import READING, readings
 
@@ -26,7 +26,7 @@ HEADERS = (("mqtt-topic", b"a/b"), ("received-at", b"1970-01-01T00:01:01.250Z"))
 
 def record(reading: Reading, *, tested: bool = True) -> Record:
     return Record(
-        "mqtt.wind_speed", b"key", encode_reading(reading), (*HEADERS, *mark(reading, tested=tested))
+        "mqtt.wind_speed", b"key", encode_reading(reading), (*HEADERS, *mark_unsynced(reading, tested=tested))
     )
 
 
@@ -47,7 +47,7 @@ def test_an_unrepaired_reading_leaves_as_it_was_published() -> None:
     [READING, REPAIRED, replace(UNSYNCED, boot=None), replace(UNSYNCED, mono_ms=None)],
 )
 def test_only_a_reading_that_tells_its_moment_has_to_wait(reading: Reading) -> None:
-    assert mark(reading) == ()
+    assert mark_unsynced(reading) == ()
     assert boot_of(record(reading)) is None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.clock.boot_offsets import BootOffsets
-from gateway.clock.hold import Verdict
+from gateway.clock.hold import BootTime
 from gateway.clock.sync import ClockSync
 from gateway.clock.system_clock import SystemClock
 from tests.support.disks import full_disk
@@ -52,7 +52,7 @@ def test_a_clock_that_is_synchronised_is_the_verdict_once_and_is_kept(kernel: Ke
     assert keeper.check(59.9) is None
     assert not kernel.path.exists()
     kernel.offset_ms, kernel.synchronised = BOOTED_MS, True
-    assert keeper.check(60.0) == Verdict("boot-1", BOOTED_MS)
+    assert keeper.check(60.0) == BootTime("boot-1", BOOTED_MS)
     assert keeper.check(3600.0) is None
     assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS}}
 
@@ -63,35 +63,35 @@ def test_the_next_run_of_a_boot_trusts_its_clock_and_keeps_its_anchor(kernel: Ke
     before = kernel.path.stat().st_mtime_ns
     kernel.synchronised, kernel.offset_ms = False, BOOTED_MS + 30
     keeper = kernel.start()
-    assert not keeper.holdback().active
+    assert not keeper.hold().active
     assert keeper.check(1e9) is None
     assert kernel.path.stat().st_mtime_ns == before
     assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS}}
     # The next boot knows nothing yet.
-    assert kernel.start("boot-2").holdback().active
+    assert kernel.start("boot-2").hold().active
 
 
 def test_when_the_hold_ends_that_is_for_the_whole_boot(kernel: Kernel) -> None:
     keeper = kernel.start()
-    assert keeper.check(60.0) == Verdict("boot-1", None)
+    assert keeper.check(60.0) == BootTime("boot-1", None)
     assert keeper.check(61.0) is None
     assert kernel.kept() == {"boot-1": {"gave_up": True}}
     keeper = kernel.start()
-    assert not keeper.holdback().active
+    assert not keeper.hold().active
     kernel.offset_ms, kernel.synchronised = BOOTED_MS, True
     assert keeper.check(0.0) is None
     assert kernel.kept() == {"boot-1": {"gave_up": True, "offset_ms": BOOTED_MS}}
-    assert BootOffsets(kernel.path).verdicts == {"boot-1": None}
+    assert BootOffsets(kernel.path).boot_times == {"boot-1": None}
 
 
 def test_without_a_hold_the_first_sign_of_kafka_ends_it(kernel: Kernel) -> None:
     keeper = kernel.start(hold_s=0.0)
     assert keeper.check(0.0) is None
-    assert keeper.check(0.001) == Verdict("boot-1", None)
+    assert keeper.check(0.001) == BootTime("boot-1", None)
 
 
 def test_a_clock_that_is_always_trusted_writes_nothing(kernel: Kernel) -> None:
-    assert not kernel.start(trust="always").holdback().active
+    assert not kernel.start(trust="always").hold().active
     assert not kernel.path.exists()
 
 
@@ -104,20 +104,20 @@ def test_a_damaged_file_is_no_reason_not_to_sample(kernel: Kernel, text: str) ->
     kernel.path.write_text(text)
     keeper = kernel.start()
     kernel.synchronised, kernel.offset_ms = True, BOOTED_MS
-    assert keeper.check(0.0) == Verdict("boot-1", BOOTED_MS)
+    assert keeper.check(0.0) == BootTime("boot-1", BOOTED_MS)
     assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS}}
 
 
 def test_a_file_that_cannot_be_written_is_no_reason_either(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path / "nowhere" / "outbox.db.clock", synchronised=True, offset_ms=BOOTED_MS)
-    assert not kernel.start().holdback().active
+    assert not kernel.start().hold().active
 
 
 def test_the_newest_boots_are_kept(kernel: Kernel) -> None:
     boots = {f"boot-{number}": {"offset_ms": BOOTED_MS + number} for number in range(256)}
     kernel.path.write_text(json.dumps({"boots": boots}))
     BootOffsets(kernel.path).measured("boot-256", BOOTED_MS)
-    assert list(BootOffsets(kernel.path).verdicts) == [f"boot-{number}" for number in range(1, 257)]
+    assert list(BootOffsets(kernel.path).boot_times) == [f"boot-{number}" for number in range(1, 257)]
 
 
 @pytest.mark.parametrize("hold_ends", [False, True])
@@ -126,10 +126,10 @@ def test_what_a_full_disk_refuses_is_written_once_there_is_room(kernel: Kernel, 
     keeper = kernel.start()
     with full_disk():
         if hold_ends:
-            assert keeper.check(60.0) == Verdict("boot-1", None)
+            assert keeper.check(60.0) == BootTime("boot-1", None)
         else:
             kernel.offset_ms, kernel.synchronised = BOOTED_MS, True
-            assert keeper.check(0.0) == Verdict("boot-1", BOOTED_MS)
+            assert keeper.check(0.0) == BootTime("boot-1", BOOTED_MS)
         assert not kernel.path.exists()
     assert keeper.check(0.0) is None
     assert kernel.kept() == {"boot-1": {"gave_up": True} if hold_ends else {"offset_ms": BOOTED_MS}}
@@ -141,7 +141,7 @@ def test_what_a_full_disk_refuses_is_written_once_there_is_room(kernel: Kernel, 
 def test_a_given_time_is_the_verdict_and_no_synchronisation(kernel: Kernel) -> None:
     keeper = kernel.start()
     assert (keeper.may_be_given, keeper.given) == (True, False)
-    assert keeper.give(BOOTED_MS) == Verdict("boot-1", BOOTED_MS)
+    assert keeper.give(BOOTED_MS) == BootTime("boot-1", BOOTED_MS)
     assert (keeper.may_be_given, keeper.given) == (False, True)
     assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS, "given": True}}
     # A known time isn't given up, and the kernel's clock is as wrong as before.
@@ -150,7 +150,7 @@ def test_a_given_time_is_the_verdict_and_no_synchronisation(kernel: Kernel) -> N
         keeper.give(BOOTED_MS + 1)
     # The next run of the boot repairs by the same, and doesn't take the clock for right.
     keeper = kernel.start()
-    assert not keeper.holdback().active
+    assert not keeper.hold().active
     assert (keeper.given, keeper.check(1e9)) == (True, None)
 
 
@@ -177,12 +177,12 @@ def test_what_nobody_can_mean_is_not_taken(kernel: Kernel) -> None:
         with pytest.raises(ValueError, match=why):
             keeper.give(offset_ms)
     assert keeper.may_be_given
-    assert keeper.give(BOOTED_MS + 1) == Verdict("boot-1", BOOTED_MS + 1)
+    assert keeper.give(BOOTED_MS + 1) == BootTime("boot-1", BOOTED_MS + 1)
 
 
 def test_somebodys_slip_does_not_bind_the_next_boot(kernel: Kernel) -> None:
     kernel.start().give(BOOTED_MS + 10**10)
-    assert kernel.start("boot-2").give(BOOTED_MS) == Verdict("boot-2", BOOTED_MS)
+    assert kernel.start("boot-2").give(BOOTED_MS) == BootTime("boot-2", BOOTED_MS)
 
 
 def test_once_the_hold_has_ended_no_time_is_taken(kernel: Kernel) -> None:

@@ -37,8 +37,8 @@ def path(tmp_path: Path) -> Path:
     history = CalibrationHistory(tmp_path / "outbox.db.channels", "boot-1", clock, lambda record: None)
     for slope, serial in ((0.765, "456"), (0.761, "457")):
         path.write_text(CONFIG.format(slope=slope, serial=serial))
-        history.adopt(channel_records(load(path)))
-        history.tell()
+        history.apply(channel_records(load(path)))
+        history.publish()
         clock.time_ns += 60 * SECOND_NS
     return path
 
