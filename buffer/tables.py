@@ -19,6 +19,7 @@ import struct
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Final
 
 from buffer.blocks import Block, Dictionary, number_of
@@ -34,6 +35,7 @@ disk with pages of 512, 833 with pages of 4,096."""
 
 _COLUMNS: Final = "first, count, codec, dictionary, summary, head_checksum, payload_checksum, payload"
 _HEADS: Final = "first, count, codec, dictionary, summary, head_checksum, payload_checksum, x''"
+_cells: Final = attrgetter(*_COLUMNS.split(", "))
 _TYPES: Final = (int, int, int, int, bytes, bytes, bytes, bytes)
 
 
@@ -62,30 +64,13 @@ def create(connection: sqlite3.Connection, issued: int) -> None:
     database = Database(connection, execute_plugins=False)
     database.create_table(
         "blocks",
-        {
-            "first": int,
-            "count": int,
-            "codec": int,
-            "dictionary": int,
-            "summary": bytes,
-            "head_checksum": bytes,
-            "payload_checksum": bytes,
-            "payload": bytes,
-        },
+        dict(zip(_COLUMNS.split(", "), _TYPES, strict=True)),
         pk="first",
     )
     database.create_table("dictionaries", {"copy": int, "number": int, "content": bytes}, pk="copy")
     database.create_table(
         "numbering",
-        {
-            "id": int,
-            "version": int,
-            "issued": int,
-            "floor": int,
-            "holes": int,
-            "dropped": int,
-            "checksum": bytes,
-        },
+        {**dict.fromkeys(("id", "version", "issued", "floor", "holes", "dropped"), int), "checksum": bytes},
         pk="id",
     )
     database.create_table("removed", {"id": int, "numbers": bytes, "checksum": bytes}, pk="id")
@@ -147,16 +132,7 @@ def insert(connection: sqlite3.Connection, block: Block) -> int:
     """Store a block; how many rows that made: 0 where its number is taken already."""
     return connection.execute(
         f"INSERT OR IGNORE INTO blocks ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            block.first,
-            block.count,
-            block.codec,
-            block.dictionary,
-            block.summary,
-            block.head_checksum,
-            block.payload_checksum,
-            block.payload,
-        ),
+        _cells(block),
     ).rowcount
 
 

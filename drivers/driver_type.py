@@ -130,30 +130,6 @@ WIRING: Final = frozenset({"pin", "address", "host", "port", "adc.address", "adc
 """Names of options for where a sensor is connected: they change no value."""
 
 
-def _all_options(options: Any, _quantity: str) -> tuple[Any, ...]:
-    return (options,)
-
-
-def _no_claims(_options: Any) -> Iterable[Claim]:
-    return ()
-
-
-def _no_concerns(_options: Any, _nameplate: Nameplate) -> Iterable[Concern]:
-    return ()
-
-
-def _no_needs(_options: Any) -> Iterable[Need]:
-    return ()
-
-
-def _unknown(_options: Any) -> float | None:
-    return None
-
-
-def _as_given(options: Any, _site: Located | None) -> Any:
-    return options
-
-
 @dataclass(frozen=True, slots=True)
 class DriverType:
     """A driver by name: its configuration keys, what it measures and how to make one.
@@ -184,17 +160,17 @@ class DriverType:
     channels: tuple[Channel, ...] | Callable[[Any], tuple[Channel, ...]]
     min_interval_s: float
     make: Callable[[Board, Any], Driver]
-    claims: Callable[[Any], Iterable[Claim]] = _no_claims
-    concerns: Callable[[Any, Nameplate], Iterable[Concern]] = _no_concerns
-    settle: Callable[[Any, Located | None], Any] = _as_given
+    claims: Callable[[Any], Iterable[Claim]] = lambda _options: ()
+    concerns: Callable[[Any, Nameplate], Iterable[Concern]] = lambda _options, _nameplate: ()
+    settle: Callable[[Any, Located | None], Any] = lambda options, _site: options
     emulate: Emulation | None = None
     longest_read_s: float = 5.0
     retry_after_s: float | None = None
-    shaping: Callable[[Any, str], Iterable[Any]] = _all_options
+    shaping: Callable[[Any, str], Iterable[Any]] = lambda options, _quantity: (options,)
     wiring: Collection[str] = WIRING
     individual: IndividualCalibration | None = None
-    needs: Callable[[Any], Iterable[Need]] = _no_needs
-    rests_at: Callable[[Any], float | None] = _unknown
+    needs: Callable[[Any], Iterable[Need]] = lambda _options: ()
+    rests_at: Callable[[Any], float | None] = lambda _options: None
 
     def channels_of(self, options: Any) -> tuple[Channel, ...]:
         """What a sensor with these options measures."""
