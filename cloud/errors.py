@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class CloudError(Exception):
-    """Something the operator can act on; the message says what."""
+    """Something the operator can act on; the message names the remedy."""

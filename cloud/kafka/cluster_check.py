@@ -1,4 +1,4 @@
-"""Looks at a Kafka cluster without changing it, and at librdkafka properties without a cluster."""
+"""Checks a Kafka cluster without changing it, and librdkafka properties without a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_ITS_OWN: Final = ("No such configuration property", "Invalid value", "Config
 
 
 class NoAnswer(CloudError):
-    """Kafka doesn't answer; the message says why."""
+    """Kafka doesn't answer; the message has the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def together_problem(properties: Mapping[str, str]) -> str | None:
 
 
 def look_at(bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float) -> Cluster:
-    """Ask for brokers and topics. Raises NoAnswer, CloudError where the properties don't go together."""
+    """Request brokers and topics. Raises NoAnswer, CloudError where the properties don't go together."""
     begin_s = time.monotonic()
     errors: list[str] = []
     settings: dict[str, Any] = {
@@ -89,7 +89,7 @@ def look_at(bootstrap_servers: str, properties: Mapping[str, str], timeout_s: fl
         except KafkaException as error:
             admin.poll(0)
             if time.monotonic() >= begin_s + timeout_s:
-                # What it complained of says more than that it did not answer.
+                # Its complaint is of more use than that it did not answer.
                 reason = errors[-1] if errors else str(error.args[0].str())
                 raise NoAnswer(reason) from error
         else:

@@ -16,14 +16,14 @@ _TIMEOUT_S: Final = 3.0
 
 
 class NoOffsetsError(CloudError):
-    """Kafka doesn't tell its offsets now."""
+    """Kafka's offsets can't be read now."""
 
 
 class EndOffsets:
-    """Asks one cluster for the ends of its topics, again and again. One thread at a time."""
+    """Requests from one cluster the ends of its topics, again and again. One thread at a time."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        # An outage is told by the exception; librdkafka would repeat it on stderr several times a second.
+        # An outage is reported by the exception; librdkafka would repeat it on stderr several times a second.
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}, logger=log)
 
     def by_topic(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The Kafka producer: idempotent, acks=all; each record's outcome is told exactly once.
+"""The Kafka producer: idempotent, acks=all; each record's outcome is reported exactly once.
 
 Invariants: ``send`` never blocks; ``done`` runs on the poll thread or inside ``send`` and must only enqueue.
 """
@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from cloud.errors import CloudError
 
 log = logging.getLogger(__name__)
-# librdkafka repeats each failed connect every second; ``_on_error`` says it once per outage.
+# librdkafka repeats each failed connect every second; ``_on_error`` logs it once per outage.
 _librdkafka_log = log.getChild("librdkafka")
 _librdkafka_log.setLevel(logging.CRITICAL)
 
@@ -103,8 +103,8 @@ class Prepared:
 class KafkaSink:
     """Sends records to Kafka. Raises CloudError where a librdkafka property is wrong.
 
-    A fatal error of the idempotent producer ends that producer: its open records are told as undelivered and
-    a new one takes over with the next record.
+    A fatal error of the idempotent producer ends that producer: its open records are reported as undelivered
+    and a new one takes over with the next record.
     """
 
     def __init__(self, bootstrap_servers: str, client_id: str, properties: Mapping[str, str]) -> None:
@@ -117,7 +117,7 @@ class KafkaSink:
         self._producer = self._make(self._config)
         self._leaving: list[threading.Thread] = []
         self.polls = 0
-        """Grows while outcomes are told, about ten times a second."""
+        """Grows while outcomes are reported, about ten times a second."""
         self._poller = threading.Thread(target=self._poll, name="kafka-poll", daemon=True)
         self._poller.start()
 
@@ -156,7 +156,7 @@ class KafkaSink:
     def take_over(self, prepared: Prepared) -> None:
         """Send through another producer from now on.
 
-        The one before has five seconds to report what it holds; what is open then is told as undelivered.
+        The one before has five seconds to report what it holds; what is open then is reported as undelivered.
         """
         with self._lock:
             old, self._producer, self._config = self._producer, prepared.producer, prepared.config
@@ -167,12 +167,12 @@ class KafkaSink:
         leaving.start()
 
     def is_alive(self) -> bool:
-        """Whether outcomes are told."""
+        """Whether outcomes are reported."""
         return self._poller.is_alive()
 
     @property
     def thread(self) -> int | None:
-        """The kernel's id of the thread that tells outcomes."""
+        """The kernel's id of the thread that reports outcomes."""
         return self._poller.native_id
 
     @property
@@ -186,7 +186,7 @@ class KafkaSink:
         return self._serve(self._producer, timeout_s)
 
     def close(self) -> None:
-        """Give up what is open (each is told so) and end."""
+        """Give up what is open (each is reported as undelivered) and end."""
         self._closing.set()
         self._poller.join()
         for leaving in self._leaving:
@@ -220,9 +220,9 @@ class KafkaSink:
                 self._replace()
 
     def _serve_once(self, producer: Producer, timeout_s: float) -> bool:
-        """Wait for outcomes and tell them; False where the producer has come to its end.
+        """Wait for outcomes and report them; False where the producer has come to its end.
 
-        The client raises a fatal error from ``poll``, and tells it to no callback. Never ``Producer.flush``:
+        The client raises a fatal error from ``poll``, and gives it to no callback. Never ``Producer.flush``:
         it goes on to call back with that exception set, and outcomes are lost (confluent-kafka 2.16).
         """
         try:
@@ -235,7 +235,7 @@ class KafkaSink:
         return True
 
     def _serve(self, producer: Producer, timeout_s: float) -> int:
-        """Tell outcomes until none is open or the time is over; how many are open."""
+        """Report outcomes until none is open or the time is over; how many are open."""
         end_s = time.monotonic() + timeout_s
         while len(producer) and (left_s := end_s - time.monotonic()) > 0:
             self._serve_once(producer, min(left_s, _POLL_S))
@@ -246,7 +246,7 @@ class KafkaSink:
         try:
             new = self._make(config)
         except CloudError as error:
-            # A certificate that is being replaced, say: the broken one stays until a new one can be made.
+            # While a certificate is being replaced, for instance: the broken producer stays until then.
             log.error("event=kafka.no_producer error=%s", error)
             self._closing.wait(1.0)
             return

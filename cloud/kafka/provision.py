@@ -55,7 +55,7 @@ BROKER_DEFAULT: Final = -1
 
 
 class ProvisionError(CloudError):
-    """Kafka can't be reached or refuses; the message says which and why."""
+    """Kafka can't be reached or refuses; the message has which of the two and the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def provision_topics(
 ) -> Provisioned:
     """Create the missing ones of TOPICS; existing ones are compared, never changed.
 
-    ``dry_run`` only tells what would be created. ``properties`` are librdkafka's (security, mostly). Raises
+    ``dry_run`` only reports what would be created. ``properties`` are librdkafka's (security, mostly). Raises
     ProvisionError.
     """
     admin = AdminClient({**(properties or {}), "bootstrap.servers": bootstrap_servers}, logger=log)
@@ -121,7 +121,7 @@ def _create(
         try:
             outcome.result(timeout=2 * timeout_s)
         except KafkaException as error:
-            # Somebody else may provision at the same moment; then it is there all the same.
+            # Another program may provision at the same moment; then it is there all the same.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 refused.append(f"{name}: {_reason(error)}")
         else:

@@ -3,7 +3,7 @@
 A run's seq counts from 1 in each channel, so the last seq names all of its readings. Each of them is in
 Kafka, in a dead letter, in an announced drop, pending (in flight or in an outbox), or unaccounted.
 
-Pure bookkeeping; ``cloud.topic_scan`` reads the topics. Memory is bounded by the gaps, not by the readings.
+Pure bookkeeping; ``cloud.kafka.topic_scan`` reads the topics. Memory grows with the gaps, not the readings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cloud.wire.seq_accounting import Found as Found
 from cloud.wire.seq_accounting import current_run, held_of_runs, in_order, named_runs, run_balance
 
 NO_RECORD: Final = "no record"
-"""State of a run that has readings and no run record: a device's that counts by itself, say."""
+"""State of a run that has readings and no run record: for instance that of a device that counts by itself."""
 LOST_RECORD: Final = "record lost"
 """State of a run that the next one names and that has no record."""
 
@@ -32,8 +32,8 @@ class RunAccount:
 
     ``in_kafka + dead_letters + dropped + expired + pending + unaccounted == sampled + never_sampled`` unless
     ``sampled`` is None (a run without a record). Each reading is counted in the first place that has it.
-    ``never_sampled`` are beyond what a stopped run says it issued. ``expired`` are older than the oldest that
-    Kafka still has of their channel. ``told_ms`` is when the last record came (ms since the epoch).
+    ``never_sampled`` are beyond what a stopped run reports as issued. ``expired`` are older than the oldest
+    that Kafka still has of their channel. ``told_ms`` is when the last record came (ms since the epoch).
     ``last_seq`` is the highest seq of each channel that is known to be issued. Of a run that did not end
     itself, readings of its last ``untold_s`` seconds may be missing beyond that.
     """
@@ -226,7 +226,7 @@ class Books:
 
 
 def _ended(account: RunAccount, unfinished: Unfinished | None) -> RunAccount:
-    """With what a later run says of the end of one that could not."""
+    """With the end that a later run reports of a run that could not report its own."""
     if unfinished is None:
         return account
     state = unfinished.end if account.state in GOING_ON else account.state

@@ -29,11 +29,11 @@ _SILENCE_S: Final = 30.0
 _REPLAYED: Final = ("replayed", b"1")
 
 Progress = Callable[[int, int], None]
-"""Told how many records have been read, of how many at most."""
+"""Called with the number of records read, and the highest number there can be."""
 
 
 class ScanError(CloudError):
-    """Kafka can't be read; the message says where and why."""
+    """Kafka can't be read; the message has place and cause."""
 
 
 def read_books(
@@ -57,7 +57,7 @@ def read_books(
     try:
         known = scan.topics()
         wanted = sorted(_reading_topics(known) if topics is None else set(topics) & known)
-        # The run records first: what they say has arrived is then before the ends of the other topics.
+        # The run records first: what they report as arrived is then before the ends of the other topics.
         scan.read([RUNS_TOPIC] if RUNS_TOPIC in known else [], _booker(books, ()), lambda *_: None)
         if runs_only:
             return books
@@ -135,7 +135,7 @@ class _Scan:
             "isolation.level": "read_committed",
         }
         try:
-            # An outage is told by the exception; librdkafka would repeat it on stderr.
+            # An outage is reported by the exception; librdkafka would repeat it on stderr.
             self._consumer = Consumer({**settings, "log_level": 0}, logger=log)
         except KafkaException as error:
             raise ScanError(error.args[0].str()) from error

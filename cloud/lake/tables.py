@@ -26,11 +26,11 @@ FILLED_BY: Final = {
     "alerts": "fieldgate jobs run alerts",
     "recalibrations": "fieldgate jobs recalibrate",
 }
-"""The contract's tables, and the command that fills each; looked for where folders can't be listed."""
+"""The contract's tables, and the command that fills each; searched for where folders can't be listed."""
 
 
 class LakeError(CloudError):
-    """The lake can't be read; the message says what to do."""
+    """The lake can't be read; the message names the remedy."""
 
 
 def _local_root(uri: str) -> Path | None:
@@ -60,7 +60,7 @@ def table_locations(lake: str | os.PathLike[str]) -> Mapping[str, str]:
 
 
 def missing_table(lake: str, name: str) -> str:
-    """What to tell of a table that a query names and the lake doesn't have."""
+    """The message about a table that a query names and the lake doesn't have."""
     there = ", ".join(table_locations(lake)) or "no tables yet"
     filled_by = f"; `{FILLED_BY[name]}` fills {name}" if name in FILLED_BY else ""
     return f"no table {name} in the lake {lake}: it has {there}{filled_by}"

@@ -67,7 +67,7 @@ num.io.threads=4
 
 
 class BrokerError(CloudError):
-    """The local broker can't be started; the message says what to do."""
+    """The local broker can't be started; the message names the remedy."""
 
 
 def jar_directory(name: str) -> Path:

@@ -37,7 +37,7 @@ connect to itself and so keep the server from ever coming back."""
 
 
 def free_port() -> int:
-    """A TCP port nobody listens on at 127.0.0.1; random, so that two programs hardly pick the same."""
+    """A TCP port without a listener at 127.0.0.1; random, so that two programs hardly pick the same."""
     for _ in range(200):
         port = random.randint(_LOWEST_PORT, _HIGHEST_PORT)  # noqa: S311
         with socket.socket() as probe:
@@ -72,7 +72,7 @@ class Child:
     """One program in a session of its own, its output appended to ``log``; dies with the starting thread.
 
     The session keeps Ctrl-C at the terminal from reaching it: whoever started it decides the order in which
-    things stop. It also tells what the program started itself.
+    things stop. It also identifies what the program started itself.
     """
 
     def __init__(

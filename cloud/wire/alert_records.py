@@ -1,6 +1,6 @@
 """An alert's records in ``gateway.alerts``, as their readers see them: raised, then cleared.
 
-One alert is told at least twice (raised, cleared) and may be told again after a fault: ``id`` says which
+One alert is published at least twice (raised, cleared) and may be again after a fault: ``id`` names the
 alert, the newest record of an id is its state. Pure: no I/O, no clock.
 """
 
@@ -53,8 +53,8 @@ class AlertRecord:
     ``raised_us`` is the event time of its first violation, ``cleared_us`` that of what ended it (null while
     it stands), ``told_us`` that of what brought this record: microseconds since the epoch. ``value`` is what
     was judged: the channel's value, seconds of silence or of standing still, the twins' difference, recovery
-    or score, as the ``kind`` says. ``channel`` is null where the whole gateway is meant. ``historical``
-    alerts are of late data: nobody needs to run, and they send no command. ``detail`` is for people.
+    or score, by its ``kind``. ``channel`` is null where the whole gateway is meant. ``historical``
+    alerts are of late data: they need no action at once and send no command. ``detail`` is for people.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """The record of a channel and its calibration (``gateway.channels``), for the gateway and its readers.
 
 A reading names its record by ``cal``. What determines the value and its uncertainty (docs/analyse.md)
-never changes under one ``cal``; what a record says beside it (interval, pair, what the sensor tells of
+never changes under one ``cal``; what a record has beside it (interval, pair, what the sensor reports of
 itself, when it was in force) is the latest, and the highest ``revision`` counts. Pure: no I/O, no clock.
 """
 
@@ -51,7 +51,7 @@ class ChannelRecord:
     """One channel with one calibration. Accuracy is ±(``accuracy`` in ``unit`` + ``accuracy_percent`` of it).
 
     ``range`` is the sensor's own, in ``unit``. ``settings`` are the driver's options that shape the value,
-    ``said`` is what the sensor tells of itself. ``extra`` holds fields this version doesn't know.
+    ``said`` is what the sensor reports of itself. ``extra`` holds fields that this version doesn't have.
     """
 
     gateway: str

@@ -1,6 +1,6 @@
 """Strict JSON for all that is on the wire: one object, typed fields, finite numbers, times with a zone.
 
-The structs of the records' modules say which fields there are and of what types; msgspec decodes and encodes
+The structs of the records' modules have the fields and their types; msgspec decodes and encodes
 them. Whatever is not what it claims to be raises InvalidFields with a word for tables and a sentence for
 people; nothing is guessed. Of a key that stands twice in an object the last counts.
 
@@ -48,7 +48,7 @@ _REASONS: Final = (
 
 _LISTS: Final = (list, tuple)
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises over bytes that aren't what was asked for."""
+"""What msgspec raises over bytes that aren't what a decoder is for."""
 
 
 class InvalidFields(ValueError):
@@ -170,7 +170,7 @@ class Decoder(Generic[S]):
         """Bytes with no field but the struct's; raises what msgspec raises, whatever the bytes."""
 
     def decode(self, payload: bytes) -> tuple[S, dict[str, Any] | None]:
-        """The struct, and the fields this version doesn't know. Raises InvalidFields."""
+        """The struct, and the fields this version doesn't have. Raises InvalidFields."""
         if len(payload) > self._max_bytes:
             raise InvalidFields("TOO_LARGE", f"{len(payload)} bytes, at most {self._max_bytes}")
         try:

@@ -41,7 +41,7 @@ class DroppedRange:
 class Unfinished:
     """A run that did not end itself: its process was "killed", or the whole machine "reset" (``end``).
 
-    Readings of its last ``lost_at_most_s`` seconds may be missing, and no record tells which.
+    Readings of its last ``lost_at_most_s`` seconds may be missing, and no record has which.
     """
 
     run: str
@@ -51,12 +51,12 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """The last word of one run: the highest seq of each channel, and what was not in Kafka yet.
+    """The last record of one run: the highest seq of each channel, and what was not in Kafka yet.
 
     ``started_us`` is by the gateway's clock, microseconds since the epoch; ``revision`` counts a run's
     records from 1 (0: untold), and a closing record has that of the record it closes.
     ``dropped`` are the ranges it announced, of whatever run; ``dropped_records`` is its count of records by
-    reason, which also counts those that are no readings. ``drops_unknown`` where it couldn't say how many.
+    reason, which also counts those that are no readings. ``drops_unknown`` where it didn't count them.
     ``unfinished`` are the latest runs before this one that did not end themselves.
     """
 

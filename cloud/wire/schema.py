@@ -55,7 +55,7 @@ GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING = 1, 2, 3, 4, 9
 """QARTOD flags (US IOOS, Manual for Real-Time Quality Control)."""
 
 SYNCED, UNSYNCED, REPAIRED = "synced", "unsynced", "repaired"
-"""What a reading's ``clock`` says of its time: right, unknown, worked out afterwards (right too)."""
+"""A reading's ``clock``, how far its time can be trusted: right, unknown, worked out later (right too)."""
 CLOCK_UNSYNCED: Final = "CLOCK_UNSYNCED"
 """The reason that goes with ``unsynced``."""
 
@@ -141,8 +141,8 @@ class Reading:
 
     ``time_us`` is the start of the period, microseconds since 1970-01-01T00:00Z. Where ``clock`` is
     "unsynced" it is by a clock that was never set, and ``boot`` (the kernel's boot id) and ``mono_ms``
-    (milliseconds since that boot) say when it was; "repaired" was worked out from these. ``extra`` holds
-    fields this version doesn't know. The identity is (gateway, channel, run, seq).
+    (milliseconds since that boot) give its time; "repaired" was worked out from these. ``extra`` holds
+    fields this version doesn't have. The identity is (gateway, channel, run, seq).
     """
 
     gateway: str
@@ -263,7 +263,7 @@ def parse_reading(payload: bytes, received_us: int | None = None, *, unrepaired:
     check_constants(fields)
     if (fields.value is None) != (fields.quality == MISSING):
         raise InvalidReading("INCONSISTENT", "value is null exactly when quality is 9 (missing)")
-    # With a clock that is right they are fields like any other that this version doesn't know.
+    # With a clock that is right they are fields like any other that this version doesn't have.
     boot, mono_ms = _since_boot(extra) if extra and fields.clock == UNSYNCED else (None, None)
     time_us = time_of("time", fields.time)
     if not unrepaired or boot is None or mono_ms is None:
@@ -274,7 +274,7 @@ def parse_reading(payload: bytes, received_us: int | None = None, *, unrepaired:
 
 
 def claimed_identity(payload: bytes) -> tuple[str, str, str, int] | None:
-    """Which reading a payload claims to be, whether or not it is one; None where it doesn't say."""
+    """Which reading a payload claims to be, whether or not it is one; None where it names none."""
     if len(payload) > MAX_READING_BYTES:
         return None
     try:

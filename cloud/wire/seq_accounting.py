@@ -1,6 +1,6 @@
-"""What is missing of a gateway's runs, channel by channel: pending, as far as the gateway says so, or lost.
+"""What is missing of a gateway's runs, channel by channel: pending as far as the gateway reports it, or lost.
 
-The one definition of both, for ``fieldgate status`` (``cloud.accounting``) and for the table ``presence``.
+One definition of both, for ``fieldgate status`` (``cloud.kafka.run_accounts``) and the table ``presence``.
 Pure: no I/O, no clock.
 """
 
@@ -19,10 +19,10 @@ GOING_ON: Final = ("running", "ended")
 _ON_THE_WAY: Final = 100
 """How many readings of one channel may be between sampler and ledger when a run record is made."""
 _STEPS: Final = 1 << 40
-"""How finely the age of a missing reading is told, in parts of its run's length."""
+"""How finely the age of a missing reading is measured, in parts of its run's length."""
 
 Known = Mapping[str, tuple[RunRecord, int]]
-"""Each run's record, and when it was told (Kafka's time, of any unit)."""
+"""Each run's record, and when it was published (Kafka's time, of any unit)."""
 
 
 def _channels() -> defaultdict[str, NumberSet]:
@@ -84,8 +84,8 @@ def run_balance(
 ) -> dict[str, ChannelBalance]:
     """What became of one run's readings, by channel.
 
-    Without ``counted`` nobody knows what the run issued, so nothing of it is missing. ``current``: it is its
-    gateway's latest. ``expired`` tells up to which seq a channel's readings may have been deleted since.
+    Without ``counted`` it is unknown what the run issued, so nothing of it is missing. ``current``: it is its
+    gateway's latest. ``expired`` gives up to which seq a channel's readings may have been deleted since.
     """
     last_seq = record.last_seq if record else {}
     balances = {}
@@ -97,7 +97,7 @@ def run_balance(
         dropped = len(found.announced.get(channel, NumberSet()).without(seen))
         seen.update(found.announced.get(channel, NumberSet()))
         told = last_seq.get(channel, 0)
-        # Only a run that has stopped has said its last word; the others may have gone on.
+        # Only a run that has stopped has published its last record; the others may have gone on.
         stopped = record is not None and record.state == "stopped"
         issued = told if stopped else max(told, found.highest(channel))
         gone = expired(channel, kafka, issued)
@@ -123,7 +123,7 @@ def run_balance(
 def held_of_runs(
     runs: Iterable[str], known: Known, current: str | None, settled: Mapping[str, int]
 ) -> dict[str, int]:
-    """How many of each run's ``settled`` missing readings the gateway says it still has.
+    """How many of each run's ``settled`` missing readings the gateway reports that it still has.
 
     ``runs`` are in their order. In flight are the current run's, in the outbox anybody's: the oldest leave it
     first, so what it still holds is of the newest runs.
@@ -143,8 +143,8 @@ def held_of_runs(
 def held_of_channels(balances: Mapping[str, ChannelBalance], held: int) -> dict[str, int]:
     """How many of each channel's ``settled`` are among the ``held`` of their run: the newest are.
 
-    How old a reading is, among channels of different periods, tells its distance from its channel's last
-    one, in parts of the run. Adds up to ``held``, or to all that is missing if that is less.
+    How old a reading is, among channels of different periods, is given by its distance from its channel's
+    last one, in parts of the run. Adds up to ``held``, or to all that is missing if that is less.
     """
 
     def newer(channel: str, steps: int) -> int:
@@ -208,7 +208,7 @@ def in_order(runs: Collection[str], known: Known) -> list[str]:
 def _begin_of_tail(seen: NumberSet, told: int, issued: int) -> int:
     """From which seq on a running channel's readings may be newer than what its last record knew of.
 
-    The last of what had been told may have been on their way from the sampler to the ledger, uncounted.
+    The last of what had been reported may have been on their way from the sampler to the ledger, uncounted.
     """
     if told < 1 or told in seen:
         return min(told, issued) + 1

@@ -1,8 +1,8 @@
 """The status of a gateway (``gateway.status``, and retained on its local broker), for it and its readers.
 
-The topic is compacted by gateway: what it keeps is the last status told. A gateway that was killed can't say
-so: its broker publishes its last will, which is that of its ``run`` and which the next run forwards as it is.
-So a will of another run than the newest says nothing about the gateway now. Pure: no I/O, no clock.
+The topic is compacted by gateway: what it keeps is the last status. A gateway that was killed can't publish
+it: its broker publishes its last will, which is that of its ``run`` and which the next run forwards as it is.
+So a will of another run than the newest is no statement about the gateway now. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ InvalidStatus = InvalidFields
 
 @dataclass(frozen=True, slots=True)
 class StatusRecord:
-    """What one run of a gateway said of itself.
+    """What one run of a gateway reported of itself.
 
     ``time_us`` is when, by the gateway's clock, microseconds since the epoch; a last will, which is written
     before it is needed, has none. ``revision`` counts a run's statuses from 1, 0 in a will. ``version`` is
     fieldgate's, ``clock`` "synced" or "unsynced", ``uplink`` a word ("healthy", "spilling", "draining",
-    "metered"); None is untold. ``extra`` holds fields this version doesn't know.
+    "metered"); None is unknown. ``extra`` holds fields this version doesn't have.
     """
 
     gateway: str
@@ -47,7 +47,7 @@ class StatusRecord:
 
     @property
     def is_will(self) -> bool:
-        """Whether the broker said it of a run that couldn't any more."""
+        """Whether the broker published it for a run that couldn't any more."""
         return self.state == OFFLINE and self.time_us is None
 
 

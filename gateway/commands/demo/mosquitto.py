@@ -34,7 +34,7 @@ user root
 
 
 class MosquittoError(DemoError):
-    """The private Mosquitto can't be started; the message says what to do."""
+    """The private Mosquitto can't be started; the message names the remedy."""
 
 
 def _program() -> str:
