@@ -18,30 +18,13 @@ _PARTITIONER = "is the gateway's to set (murmur2_random, as Java has it): delete
 _SERVERS = "belongs in kafka.bootstrap_servers"
 _UNKNOWN: Final = "No such configuration property"
 _OFTEN_USED: Final = (
-    "batch.size",
-    "client.dns.lookup",
-    "compression.level",
-    "compression.type",
-    "debug",
-    "linger.ms",
-    "log.connection.close",
-    "message.timeout.ms",
-    "queue.buffering.max.kbytes",
-    "reconnect.backoff.max.ms",
-    "request.timeout.ms",
-    "sasl.mechanism",
-    "sasl.password",
-    "sasl.username",
-    "security.protocol",
-    "socket.keepalive.enable",
-    "socket.timeout.ms",
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.endpoint.identification.algorithm",
-    "ssl.key.location",
-    "ssl.key.password",
-    "statistics.interval.ms",
-)
+    "batch.size", "client.dns.lookup", "compression.level", "compression.type", "debug", "linger.ms",
+    "log.connection.close", "message.timeout.ms", "queue.buffering.max.kbytes",
+    "reconnect.backoff.max.ms", "request.timeout.ms", "sasl.mechanism", "sasl.password", "sasl.username",
+    "security.protocol", "socket.keepalive.enable", "socket.timeout.ms", "ssl.ca.location",
+    "ssl.certificate.location", "ssl.endpoint.identification.algorithm", "ssl.key.location",
+    "ssl.key.password", "statistics.interval.ms",
+)  # fmt: skip
 """An unknown name is compared with these: librdkafka doesn't list the names it knows."""
 REFUSED: Final[Mapping[str, str]] = {
     "acks": _DURABILITY,

@@ -28,6 +28,7 @@ from gateway.config.values import (
     SensorName,
     Token,
     TopicRoot,
+    Unit,
     checked,
     read_by,
 )
@@ -49,15 +50,13 @@ class GatewayConfig:
         GatewayId, Meaning("who this gateway is, in every topic and table: small letters, digits, hyphens")
     ]
     latitude: Annotated[
-        Annotated[float, Ge(-90), Le(90)] | None,
-        Meaning("of the mast; north is positive", "degrees (WGS 84)"),
+        float | None, Ge(-90), Le(90), Meaning("of the mast; north is positive", "degrees (WGS 84)")
     ] = None
     longitude: Annotated[
-        Annotated[float, Ge(-180), Le(180)] | None,
-        Meaning("of the mast; east is positive", "degrees (WGS 84)"),
+        float | None, Ge(-180), Le(180), Meaning("of the mast; east is positive", "degrees (WGS 84)")
     ] = None
     elevation_m: Annotated[
-        Annotated[float, Ge(-500), Le(9000)] | None, Meaning("of the mast's foot", "m above sea level")
+        float | None, Ge(-500), Le(9000), Meaning("of the mast's foot", "m above sea level")
     ] = None
 
 
@@ -120,15 +119,16 @@ class UplinkConfig:
     ] = "live"
     batch_s: Annotated[float, Ge(1), Le(3600), Meaning("metered: how often a batch is sent", "s")] = 60.0
     reset_after_h: Annotated[
-        Annotated[float, Ge(0.5), Le(720)] | None,
+        float | None,
+        Ge(0.5),
+        Le(720),
         Meaning("run reset_command after so long without an answer from Kafka", "h"),
     ] = None
     reset_command: Annotated[
         tuple[str, ...], Meaning("program and arguments that reset the modem, run by root; no shell")
     ] = ()
     reboot_after_h: Annotated[
-        Annotated[float, Ge(2), Le(720)] | None,
-        Meaning("reboot after so long without an answer from Kafka", "h"),
+        float | None, Ge(2), Le(720), Meaning("reboot after so long without an answer from Kafka", "h")
     ] = None
 
 
@@ -161,8 +161,7 @@ class ClockConfig:
     """
 
     trust: Annotated[
-        Literal["kernel", "always"],
-        Meaning("kernel: once the kernel reports that it is synchronised"),
+        Literal["kernel", "always"], Meaning("kernel: once the kernel reports that it is synchronised")
     ] = "always"
     hold_s: Annotated[
         float,
@@ -232,11 +231,9 @@ class SensorCommon:
         checked(values.whole_milliseconds),
         Meaning("one reading each so often", "s"),
     ] = 1.0
-    height_m: Annotated[
-        Annotated[float, Ge(-10), Le(500)] | None, Meaning("of the sensor", "m above ground")
-    ] = None
+    height_m: Annotated[float | None, Ge(-10), Le(500), Meaning("of the sensor", "m above ground")] = None
     boom_deg: Annotated[
-        Annotated[float, Ge(0), Le(360)] | None, Meaning("where the boom points", "degrees from north")
+        float | None, Ge(0), Le(360), Meaning("where the boom points", "degrees from north")
     ] = None
     model: Annotated[Label | None, Meaning("as on the type plate")] = None
     serial: Annotated[Label | None, Meaning("as on the type plate")] = None
@@ -248,8 +245,7 @@ class SensorCommon:
         Day | None, Meaning("the calibration's last day; later readings are flagged suspect")
     ] = None
     recalibrate_months: Annotated[
-        Annotated[int, Ge(1), Le(120)] | None,
-        Meaning("how long the calibration counts, in place of expires", "months"),
+        int | None, Ge(1), Le(120), Meaning("how long the calibration counts, in place of expires", "months")
     ] = None
     accuracy: Annotated[
         float | str | Mapping[str, float | str] | None,
@@ -290,7 +286,7 @@ _Path = Annotated[JsonPath, Meaning("where the number stands: keys and positions
 _Unit = Annotated[str | None, Meaning("the quantity's, to state it only; scale and offset convert")]
 _Scale = Annotated[float, checked(values.not_zero), Meaning("value = scale · number + offset")]
 _Offset = Annotated[float, Meaning("value = scale · number + offset", _IN_UNIT)]
-_RawUnit = Annotated[Annotated[str, checked(values.unit)] | None, Meaning("the unit of the number itself")]
+_RawUnit = Annotated[Unit | None, Meaning("the unit of the number itself")]
 _Min = Annotated[float | None, Meaning("the device's range: lower values get quality 4", _IN_UNIT)]
 _Max = Annotated[float | None, Meaning("the device's range: higher values get quality 4", _IN_UNIT)]
 _Drop = Annotated[DropIf | None, Meaning("values that are counted and not forwarded")]

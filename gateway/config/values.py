@@ -23,7 +23,6 @@ _SENSOR_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]*", re.ASCII)
 SHORTEST_TOKEN: Final = 16
 """Characters of a status page's token."""
-_LONGEST_LABEL: Final = 128
 _LONGEST_PATH: Final = 256
 _YEARS: Final = range(1950, 2101)
 _SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]*)", re.ASCII)
@@ -99,14 +98,14 @@ def not_empty(text: Any) -> Any:
 
 def label(text: str) -> str:
     """A text that can be printed on one line."""
-    if not (text.strip() and len(text) <= _LONGEST_LABEL and text.isprintable()):
-        raise WrongValue(f"must be 1 to {_LONGEST_LABEL} printable characters")
+    if not (text.strip() and len(text) <= 128 and text.isprintable()):
+        raise WrongValue("must be 1 to 128 printable characters")
     return text
 
 
 def unit(text: str) -> str:
     """A unit's name."""
-    if not (text.isprintable() and 0 < len(text) <= 64):
+    if not (0 < len(text) <= 64 and text.isprintable()):
         raise WrongValue("must be 1 to 64 printable characters")
     return text
 
@@ -307,23 +306,16 @@ SensorName = Annotated[
 ]
 NotEmpty = Annotated[str, checked(not_empty)]
 Label = Annotated[str, checked(label)]
+Unit = Annotated[str, checked(unit)]
 Day = Annotated[date, checked(day)]
 TopicRoot = Annotated[str, checked(topic_root)]
 JsonPath = Annotated[str, checked(json_path)]
-MIB: Final = 1 << 20
-Bytes = Annotated[
-    int,
-    Le(1 << 50),
-    read_by(size),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 0},
-                {"type": "string", "pattern": r"^\s*\d{1,15}(\.\d{1,9})?\s*([kKmMgGtT][iI]?)?[bB]?\s*$"},
-            ]
-        }
-    ),
-]
+_INTEGER: Final = {"type": "integer", "minimum": 0}
+_SIZE_TEXT: Final = {
+    "type": "string",
+    "pattern": r"^\s*\d{1,15}(\.\d{1,9})?\s*([kKmMgGtT][iI]?)?[bB]?\s*$",
+}
+Bytes = Annotated[int, Le(1 << 50), read_by(size), WithJsonSchema({"anyOf": [_INTEGER, _SIZE_TEXT]})]
 _REFERENCE: Final = {
     "type": "object",
     "properties": {
@@ -336,25 +328,13 @@ _REFERENCE: Final = {
 }
 Secret = Annotated[str, WithJsonSchema({"anyOf": [{"type": "string"}, _REFERENCE]})]
 """In the file a secret may be named; ``secrets.py`` reads it before the section is validated."""
-Token = Annotated[
-    str,
-    checked(token),
-    WithJsonSchema(
-        {"anyOf": [{"type": "string", "pattern": f"^[A-Za-z0-9_-]{{{SHORTEST_TOKEN},}}$"}, _REFERENCE]}
-    ),
+_TOKEN_TEXT: Final = {"type": "string", "pattern": f"^[A-Za-z0-9_-]{{{SHORTEST_TOKEN},}}$"}
+Token = Annotated[str, checked(token), WithJsonSchema({"anyOf": [_TOKEN_TEXT, _REFERENCE]})]
+_PROPERTY: Final = [
+    {"type": ["string", "number", "boolean"]},
+    {"type": "object", "description": "a dotted key; or { credential = … } or { file = … }"},
 ]
 Properties = Annotated[
-    Mapping[str, str],
-    WithJsonSchema(
-        {
-            "type": "object",
-            "additionalProperties": {
-                "anyOf": [
-                    {"type": ["string", "number", "boolean"]},
-                    {"type": "object", "description": "a dotted key; or { credential = … } or { file = … }"},
-                ]
-            },
-        }
-    ),
+    Mapping[str, str], WithJsonSchema({"type": "object", "additionalProperties": {"anyOf": _PROPERTY}})
 ]
 """librdkafka's properties, which ``kafka.py`` flattens before the section is validated."""
