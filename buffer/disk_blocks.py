@@ -21,7 +21,7 @@ from buffer.errors import OutboxCorrupt, OutboxDiskFull
 from buffer.number_ranges import NumberRanges
 from buffer.numbering import Numbering
 from buffer.outbox_file import OutboxFile
-from buffer.retention import pages_for
+from buffer.space_limits import pages_for
 from buffer.sqlite_errors import translated
 from buffer.zstd_dictionaries import ZstdDictionaries
 

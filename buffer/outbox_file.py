@@ -22,7 +22,7 @@ from buffer.errors import (
     OutboxVersionError,
 )
 from buffer.files import database_bytes, file_size, replace_file
-from buffer.retention import Limits
+from buffer.space_limits import Limits
 from buffer.sqlite_errors import translated
 
 _BUSY_TIMEOUT_S: Final = 2.0

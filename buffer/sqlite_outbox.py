@@ -35,7 +35,7 @@ from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxErr
 from buffer.files import make_directory
 from buffer.lock import Lock
 from buffer.outbox_file import OutboxFile
-from buffer.retention import Limits
+from buffer.space_limits import Limits
 from buffer.tables import APPLICATION_ID, SCHEMA_VERSION
 
 __all__ = ["APPLICATION_ID", "BALLAST_BYTES", "SCHEMA_VERSION", "SqliteOutbox"]

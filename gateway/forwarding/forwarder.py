@@ -3,7 +3,8 @@
 One thread owns the ledger. Samplers, the broker's network thread, the sink's poll thread and the outbox
 writer only put events into its queue, so each decision is made in one place, in one order.
 
-While Kafka answers, a message goes: received, produced, confirmed, PUBACKed. What is not confirmed within
+While Kafka answers, a message goes: received, produced, confirmed, PUBACKed. A reading of our own is entered
+when it is sampled, and produced when its echo comes back from the local broker. What is not confirmed within
 half the commit interval is stored; from then on everything is, once per interval, until a delivery report
 says that Kafka answers again. Then new messages go out at once and the backlog drains beside them.
 """

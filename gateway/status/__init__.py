@@ -1,7 +1,7 @@
-"""What the daemon says of itself over HTTP: a page for people, JSON, events, Prometheus' metrics, health.
+"""The daemon's status over HTTP: a page for people, JSON, server-sent events, Prometheus metrics, health.
 
-``server`` listens, ``request`` answers, ``access`` judges tokens, ``phone`` opens a door for an hour,
-``page.html`` is what a phone shows, ``metrics`` and ``words`` are pure, ``vitals`` asks the machine.
+``server`` listens, ``handlers`` answer, ``tokens`` decide who may, ``temporary_access`` opens the page to a
+phone for an hour, ``page.html`` is that page, ``metrics`` is pure, ``client`` is what commands use.
 """
 
 from gateway.status.server import StatusServer

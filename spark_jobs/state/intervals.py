@@ -2,7 +2,7 @@
 
 An interval is over with a newer reading of its channel (one in a later interval), by silence (its end and
 the last reading in it are both 60 s ago), or with ``--once``; then it is closed, and stays so. Times are
-microseconds since the epoch. Owned by whoever holds the lock of the statistics sink.
+microseconds since the epoch. Owned by whoever holds the statistics job's lock.
 """
 
 from __future__ import annotations

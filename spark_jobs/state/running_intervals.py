@@ -2,8 +2,8 @@
 
 An interval is followed from its first reading on, as long as its readings come in the order of time, as new
 rows and with one period. One for which that doesn't hold is dropped for good: it is computed whole from the
-table until it is closed, as every interval is when it is closed. Owned by whoever holds the lock of the
-statistics sink.
+table until it is closed, as every interval is when it is closed. Owned by whoever holds the
+statistics job's lock.
 """
 
 from __future__ import annotations
