@@ -44,6 +44,16 @@ TROUBLES = {
 }
 
 
+def _share_through_outbox(mast: Mast, cloud: Kafka, topic: str) -> float:
+    """How many of the next readings of a topic that takes records are marked as replayed."""
+    live = mast.in_kafka("pressure")
+    mast.sample(300)
+    eventually(lambda: mast.in_kafka("pressure"), until=lambda now: now > live + 80)
+    arrived = sorted(cloud.messages([topic]), key=lambda message: message.timestamp()[1])
+    recent = arrived[live + 20 :]
+    return sum(("replayed", b"1") in (message.headers() or []) for message in recent) / len(recent)
+
+
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
 def test_one_topic_takes_nothing(trouble: Trouble, mast: Mast, cloud: Kafka, tell: Tell, full: bool) -> None:
     sick, well = mast.topics["wind_speed"], mast.topics["pressure"]
@@ -55,15 +65,9 @@ def test_one_topic_takes_nothing(trouble: Trouble, mast: Mast, cloud: Kafka, tel
         mast.delivered()
         trouble.hurt(cloud, sick)
     eventually(lambda: mast.status()["outbox_records"], until=lambda waiting: waiting >= 80)
-    live = mast.in_kafka("pressure")
-    mast.sample(300)
-    # Pressure is two readings in five: it went out meanwhile, and not through the outbox, unless this machine
-    # was slow to answer.
-    eventually(lambda: mast.in_kafka("pressure"), until=lambda now: now > live + 80)
-    arrived = sorted(cloud.messages([well]), key=lambda message: message.timestamp()[1])
-    recent = arrived[live + 20 :]
-    late = sum(("replayed", b"1") in (message.headers() or []) for message in recent)
-    assert late <= len(recent) // 2, f"{late} of {len(recent)} took the way through the outbox"
+    # Pressure is two readings in five: it goes out meanwhile, and not through the outbox. A slow machine may
+    # send it there for a while, so one stretch in which it doesn't is enough.
+    eventually(lambda: _share_through_outbox(mast, cloud, well), 120, until=lambda late: late <= 0.5)
     waiting = mast.status()["outbox_records"]
     if trouble.before_start == Kafka.delete and not full:
         # librdkafka asks for a topic it has given up once in a minute or so; a new process asks at once.
