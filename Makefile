@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MVN_COPY := mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime
 
-.PHONY: help setup packages jars mirror-jars run deb test test-full test-vm mutants bench lint lock clean
+.PHONY: help setup setup-dev packages packages-dev jars mirror-jars run deb test test-full test-vm mutants bench lint lock clean
 
 help:
 	@echo 'make run        install what is missing, then the demo: mast, brokers, Spark jobs, live view'
@@ -16,21 +16,36 @@ help:
 	@echo 'make mutants    break the code once for each promise and see the test named fail'
 	@echo 'make bench      measure: rows for docs/performance.md (some minutes; BENCH=drain for one of them)'
 	@echo 'make deb        Debian packages for bookworm and trixie, amd64 and arm64, into dist/'
-	@echo 'make setup      only install: Debian packages, virtual environment, jars'
-	@echo 'make lint       only the gates; make lock renews requirements.lock; make clean removes what setup made'
+	@echo 'make setup      only install what the demo needs: Debian packages, virtual environment, jars'
+	@echo 'make lint       only the gates; make lock renews both locks; make clean removes what setup made'
 
+# What the demo needs, and what the tests and the package's build need besides.
 setup: packages $(VENV)/.installed jars
 
-packages:
-	@.ci/install-packages
+setup-dev: packages-dev $(VENV)/.installed-dev jars
 
-# --no-deps: the lock is the only source of versions.
-$(VENV)/.installed: requirements.lock pyproject.toml
-	@echo 'Installing the Python packages of requirements.lock into $(VENV) (about 1.3 GB)'
+packages:
+	@.ci/install-packages run
+
+packages-dev:
+	@.ci/install-packages run dev
+
+# --no-deps: the lock is the only source of versions. Python compiles what it imports, not all of it.
+define INSTALL
+	@echo 'Installing the Python packages of $< into $(VENV)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on --no-compile --require-hashes -r $<
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps -e .
+endef
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	$(INSTALL)
 	@touch $@
+
+# The same versions as in requirements.lock, and more.
+$(VENV)/.installed-dev: requirements-dev.lock pyproject.toml
+	$(INSTALL)
+	@touch $(VENV)/.installed $@
 
 jars: .jars/kafka/.complete .jars/spark/.complete
 
@@ -49,16 +64,15 @@ jars: .jars/kafka/.complete .jars/spark/.complete
 
 mirror-jars: .jars/mirror/.complete
 
-# Spark and Kafka start in half the time with them; it takes longer to make them than a demo would save.
-.jars/spark/classes.jsa: .ci/archive_classes.py | .jars/kafka/.complete .jars/spark/.complete $(VENV)/.installed
-	@echo 'Archiving the classes that Java loads, for quicker starts'
-	@PYTHONPATH=. $(BIN)/python $< .jars
-
+# Java starts in half the time with its classes archived. Archiving them takes longer than one demo saves by it: it gets
+# what processor time the first demo leaves over.
 run: setup
+	@test -e .jars/spark/classes.jsa || PYTHONPATH=. \
+	  setsid nice -n 19 flock --nonblock .jars $(BIN)/python .ci/archive_classes.py .jars >.jars/archive.log 2>&1 &
 	@$(BIN)/fieldgate demo $(ARGS)
 
 # ARGS='--release trixie --arch arm64' for one of them.
-deb: packages $(VENV)/.installed
+deb: packages-dev $(VENV)/.installed-dev
 	@$(BIN)/python systemd/debian/build.py $(ARGS)
 
 lint:
@@ -67,30 +81,37 @@ lint:
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Three at a time on two cores: most of the time tests wait for servers.
-test: setup
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint .jars/spark/classes.jsa
-	$(BIN)/pytest -n 3 $(ARGS)
+# Three tests at a time on two cores, and the gates beside them: most of the time tests wait for servers. Archived classes
+# are used where there are any, and not made: that takes as much as it would save here.
+test: setup-dev
+	@nice make --no-print-directory lint >.lint.log 2>&1 & gates=$$!; \
+	  $(BIN)/pytest -n 3 $(ARGS); tests=$$?; \
+	  wait $$gates; gates=$$?; cat .lint.log; exit $$((tests | gates))
 
-test-full: setup mirror-jars lint
+test-full: setup-dev mirror-jars lint
 	$(BIN)/pytest --full $(ARGS)
 
 # The machine's program: $$GATEWAY_VM, else ../shared/vm/gateway-vm.
-test-vm: setup
+test-vm: setup-dev
 	$(BIN)/pytest --vm -rs $(ARGS) tests/vm
 
-mutants: setup
+mutants: setup-dev
 	.ci/check-mutants
 
 BENCH ?= drain hung_driver alert_latency
-bench: setup
+bench: setup-dev
 	@for what in $(BENCH); do $(BIN)/python -m tests.bench.$$what $(ARGS) || exit 1; done
 
+COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
+  --custom-compile-command 'make lock'
+
+# requirements.lock is a part of requirements-dev.lock; systemd-python has no wheel, and a demo no journal.
 lock:
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
-	  --extra pi --extra spark --extra anomaly --extra analyst --extra dev --custom-compile-command 'make lock' \
-	  pyproject.toml -o requirements.lock
+	$(COMPILE) --extra pi --extra spark --extra anomaly --extra analyst --extra dev \
+	  pyproject.toml -o requirements-dev.lock
+	$(COMPILE) --constraint requirements-dev.lock --no-emit-package systemd-python \
+	  --extra pi --extra spark --extra analyst pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf $(VENV) .jars .wheels dist

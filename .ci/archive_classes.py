@@ -20,7 +20,7 @@ from cloud.wire.schema import Reading, encode_reading
 from spark_jobs.jobs.run import run
 from spark_jobs.settings import Settings
 
-JOBS = ("ingest", "statistics")
+JOBS = ("ingest", "statistics", "mast", "presence", "alerts")
 
 
 def reading(seq: int) -> Reading:
@@ -46,7 +46,9 @@ def main(jars: Path) -> None:
                 producer.produce("mqtt.wind_speed", encode_reading(reading(seq)))
             if producer.flush(30):
                 raise SystemExit("the local Kafka took no readings")
-            java = " ".join(["-XX:TieredStopAtLevel=1", *class_archive.writing(new["spark"])])
+            java = " ".join(
+                ["-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *class_archive.writing(new["spark"])]
+            )
             run(
                 Settings(
                     jobs=JOBS,
@@ -58,7 +60,7 @@ def main(jars: Path) -> None:
                     conf=(("spark.driver.extraJavaOptions", java),),
                 )
             )
-            # Java writes when it ends, and ends when nobody speaks to it any more.
+            # Java writes the archive when it ends, which it does when its standard input closes.
             started: Any = SparkContext._gateway
             started.proc.stdin.close()
             started.proc.wait(900)

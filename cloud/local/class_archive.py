@@ -1,7 +1,8 @@
 """Java's classes as they are in memory once loaded: a JVM that finds them there starts in half the time.
 
-Beside the jars, made once by ``make setup`` (JEP 350, "Dynamic CDS Archives"). The JVM itself checks that the
-archive was made by the same Java with the same jars, and loads classes as ever where it wasn't.
+Beside the jars, made once, during the first ``make run`` (JEP 350, "Dynamic CDS Archives"). The JVM itself
+checks that the archive was made by the same Java with the same jars, and loads classes as ever where it
+wasn't.
 """
 
 from __future__ import annotations
