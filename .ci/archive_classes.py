@@ -16,7 +16,7 @@ from pyspark import SparkContext
 
 from cloud.local import class_archive
 from cloud.local.kafka_broker import LocalBroker
-from cloud.wire.schema import Reading, encode_reading
+from cloud.wire.reading_records import Reading, encode_reading
 from spark_jobs.jobs.run import run
 from spark_jobs.settings import Settings
 

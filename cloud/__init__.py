@@ -1,4 +1,4 @@
-"""The Kafka side: wire schema, producer, provisioning, local broker, the analysts' tools.
+"""The Kafka side: wire records, producer, provisioning, local broker, the analysts' tools.
 
-Importing this package imports nothing else, so that ``cloud.schema`` loads without confluent_kafka.
+Importing this package imports nothing else, so that ``cloud.wire`` loads without confluent_kafka.
 """

@@ -11,7 +11,7 @@ from typing import Final
 
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.fields import parse_time
-from cloud.wire.schema import DEAD_LETTER_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC
+from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC
 from spark_jobs.errors import SettingsError
 from spark_jobs.registry import COMMANDS, STREAMING, load
 

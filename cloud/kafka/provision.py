@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from cloud.errors import CloudError
 from cloud.wire.channel_records import CHANNELS_TOPIC
-from cloud.wire.schema import (
+from cloud.wire.reading_records import (
     ALERTS_TOPIC,
     COMMANDS_TOPIC,
     DEAD_LETTER_TOPIC,

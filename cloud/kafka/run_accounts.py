@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cloud.wire.number_set import NumberSet
+from cloud.wire.reading_records import InvalidReading, Reading, parse_dead_letter, parse_reading
 from cloud.wire.run_records import RunRecord, Unfinished
-from cloud.wire.schema import InvalidReading, Reading, parse_dead_letter, parse_reading
 from cloud.wire.seq_accounting import GOING_ON as GOING_ON
 from cloud.wire.seq_accounting import Found as Found
 from cloud.wire.seq_accounting import current_run, held_of_runs, in_order, named_runs, run_balance

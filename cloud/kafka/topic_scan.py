@@ -19,7 +19,7 @@ from cloud.wire.channel_records import (
     channel_key,
     parse_channel,
 )
-from cloud.wire.schema import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX, RUNS_TOPIC
+from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX, RUNS_TOPIC
 
 log = logging.getLogger(__name__)
 

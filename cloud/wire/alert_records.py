@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from cloud.wire.fields import Decoder, InvalidFields, check_label, format_time, time_of, to_json
-from cloud.wire.schema import MAX_PAYLOAD_BYTES, GatewayId, Version
+from cloud.wire.reading_records import MAX_PAYLOAD_BYTES, GatewayId, Version
 
 VERSION: Final = 1
 SEVERITIES: Final = ("info", "warning", "critical")

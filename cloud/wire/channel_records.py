@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from cloud.wire.fields import MAX_INT53, Decoder, InvalidFields, check_label, format_time, time_of, to_json
-from cloud.wire.schema import UNITS, VERSION, GatewayId, Version
+from cloud.wire.reading_records import UNITS, VERSION, GatewayId, Version
 
 CHANNELS_TOPIC: Final = "gateway.channels"
 MAX_LABEL: Final = 128

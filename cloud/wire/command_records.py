@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from cloud.wire.fields import Decoder, format_time, time_of, to_json
-from cloud.wire.schema import MAX_PAYLOAD_BYTES, GatewayId
+from cloud.wire.reading_records import MAX_PAYLOAD_BYTES, GatewayId
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
 """Of an action or a target."""

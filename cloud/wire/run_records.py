@@ -13,7 +13,7 @@ from typing import Final, Self
 import msgspec
 
 from cloud.wire.fields import UNDECODABLE, InvalidFields, parse_time
-from cloud.wire.schema import VERSION
+from cloud.wire.reading_records import VERSION
 
 _RANGE: Final = re.compile(
     r"(?:(?P<gateway>[a-z0-9-]{1,63})/)?(?P<run>[A-Za-z0-9-]{1,64}) (?P<channel>[^ ]{1,200}) "

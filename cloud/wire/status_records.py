@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from cloud.wire.fields import MAX_INT53, Decoder, InvalidFields, check_label, format_time, time_of, to_json
-from cloud.wire.schema import VERSION, GatewayId, RunId, Version
+from cloud.wire.reading_records import VERSION, GatewayId, RunId, Version
 
 ONLINE, OFFLINE = "online", "offline"
 MAX_STATUS_BYTES: Final = 64 << 10

@@ -27,7 +27,7 @@ from cloud.wire.channel_records import (
     encode_channel,
     parse_channel,
 )
-from cloud.wire.schema import VERSION
+from cloud.wire.reading_records import VERSION
 from drivers.registry import driver_type
 from gateway.calibration.record import configured
 from gateway.config import Config

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Final
 
-from cloud.wire.schema import InvalidReading, parse_reading
+from cloud.wire.reading_records import InvalidReading, parse_reading
 from gateway.clock.repair import boot_of, repaired, unmarked
 from gateway.ports import Record
 

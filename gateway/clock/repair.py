@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from cloud.wire.schema import (
+from cloud.wire.reading_records import (
     CLOCK_UNSYNCED,
     GOOD,
     MISSING,

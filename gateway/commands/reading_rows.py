@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cloud.wire.schema import FAIL, MISSING, Reading
+from cloud.wire.reading_records import FAIL, MISSING, Reading
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
 from gateway.quality.reasons import QUALITIES, REASONS

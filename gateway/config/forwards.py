@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cloud.wire.schema import UNITS
+from cloud.wire.reading_records import UNITS
 from gateway.config.keys import field_names, flat
 from gateway.config.model import READING_KEYS, ForwardConfig, ForwardReading, GatewayConfig, MqttConfig
 from gateway.config.problems import KeyPath, quote

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
-from cloud.wire.schema import UNITS
+from cloud.wire.reading_records import UNITS
 from gateway.config.keys import unknown_key
 from gateway.config.problems import KeyPath, quote
 from gateway.config.quality_rules import DEFAULTS, OPTIONAL_KEYS, QualityOptions, QualityRules, Test

@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from cloud.wire.schema import UNITS
+from cloud.wire.reading_records import UNITS
 from drivers.boards.registry import BOARDS
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type

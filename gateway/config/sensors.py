@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from cloud.wire.schema import UNITS
+from cloud.wire.reading_records import UNITS
 from drivers.driver_type import DriverType, Nameplate, OptionError
 from drivers.interface import DriverError
 from drivers.registry import DRIVERS, driver_names, driver_type, guarded

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 from annotated_types import Le
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, WithJsonSchema
 
-from cloud.wire.schema import UNITS
+from cloud.wire.reading_records import UNITS
 from gateway.config.problems import nearest, quote
 
 _GATEWAY_ID: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 from typing import Any, Final
 
-from cloud.wire.schema import SYNCED, UNSYNCED, format_time
+from cloud.wire.reading_records import SYNCED, UNSYNCED, format_time
 from gateway.daemon.gateway import Gateway
 from gateway.ports import Snapshot
 from gateway.system.host import vitals

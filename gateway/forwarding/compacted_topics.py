@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import Final
 
 from cloud.wire.channel_records import CHANNELS_TOPIC
-from cloud.wire.schema import RUNS_TOPIC, STATUS_TOPIC
+from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
 from gateway.ports import Record
 
 _TOLD_AT_START: Final = frozenset({CHANNELS_TOPIC, STATUS_TOPIC})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from gateway.forwarding.inbox import Inbox
 from gateway.mqtt.intake import Intake
 from gateway.mqtt.session import MqttSession

@@ -14,7 +14,7 @@ from itertools import chain
 
 from buffer.drops import Drop
 from cloud.wire.number_set import NumberSet
-from cloud.wire.schema import InvalidReading, parse_reading
+from cloud.wire.reading_records import InvalidReading, parse_reading
 from gateway.ports import Record
 
 # Nobody needs a larger one; a damaged length must not fill the memory.

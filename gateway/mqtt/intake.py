@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from cloud.wire import schema
+from cloud.wire import reading_records as wire
 from drivers.interface import Channel
 from gateway.clock.repair import RECEIVED_AT, mark_unsynced
 from gateway.config.model import ForwardConfig
@@ -127,9 +127,9 @@ class Intake:
         """The highest number given to a message of ``mqtt.raw``, by channel. Any thread may ask."""
         return self._issued_raw.snapshot()
 
-    def own(self, reading: schema.Reading, mqtt_topic: str) -> Record:
+    def own(self, reading: wire.Reading, mqtt_topic: str) -> Record:
         """The record of a reading sampled here. Any thread may call this."""
-        return self._record(reading, schema.encode_reading(reading), mqtt_topic, mark_unsynced(reading))
+        return self._record(reading, wire.encode_reading(reading), mqtt_topic, mark_unsynced(reading))
 
     def may_echo(self, mqtt_topic: str) -> bool:
         """Whether a message of this topic can be one of our own readings that comes back."""
@@ -147,7 +147,7 @@ class Intake:
         if route is None:
             # The broker's session remembers the subscriptions of an earlier config.
             return self._ignore(NO_FORWARD, mqtt_topic)
-        if len(payload) > schema.MAX_PAYLOAD_BYTES:
+        if len(payload) > wire.MAX_PAYLOAD_BYTES:
             return self._refuse("TOO_LARGE", f"{len(payload)} bytes", mqtt_topic, payload)
         try:
             if route.forward.payload == "reading":
@@ -161,7 +161,7 @@ class Intake:
             if route.parts:
                 return self._several(mqtt_topic, payload, parsed, route.parts)
             return self._measured(mqtt_topic, parsed, route)
-        except schema.InvalidReading as problem:
+        except wire.InvalidReading as problem:
             return self._refuse(problem.reason, problem.detail, mqtt_topic, payload)
 
     def refuse(self, record: Record, problem: str) -> Refusal | None:
@@ -169,7 +169,7 @@ class Intake:
 
         That one waits until the topic or the client takes messages of its size.
         """
-        if record.topic == schema.DEAD_LETTER_TOPIC:
+        if record.topic == wire.DEAD_LETTER_TOPIC:
             return None
         source = dict(record.headers).get(_MQTT_TOPIC, b"").decode(errors="replace")
         return self._refuse("REFUSED_BY_KAFKA", problem, source, record.value)
@@ -180,17 +180,17 @@ class Intake:
 
     def _reading(self, mqtt_topic: str, payload: bytes) -> Accepted | None:
         received_us = self._received_us()
-        reading = schema.parse_reading(payload, received_us, unrepaired=True)
+        reading = wire.parse_reading(payload, received_us, unrepaired=True)
         unrepaired = mark_unsynced(reading) if reading.gateway == self._gateway else ()
         if reading.mono_ms is not None and not unrepaired:
             # Its time is its own affair: nobody here repairs it.
-            reading = schema.parse_reading(payload, received_us)
+            reading = wire.parse_reading(payload, received_us)
         if (reading.gateway, reading.run) == (self._gateway, self._run):
             if reading.seq <= self._issued.last(reading.channel):
                 return None
-            raise schema.InvalidReading("FORGED", f"seq {reading.seq} was never issued")
-        if reading.quantity not in schema.UNITS:
-            raise schema.InvalidReading("UNKNOWN_QUANTITY", f"no topic for {reading.quantity}")
+            raise wire.InvalidReading("FORGED", f"seq {reading.seq} was never issued")
+        if reading.quantity not in wire.UNITS:
+            raise wire.InvalidReading("UNKNOWN_QUANTITY", f"no topic for {reading.quantity}")
         return Accepted(self._record(reading, payload, mqtt_topic, unrepaired))
 
     def _raw(self, mqtt_topic: str, payload: bytes, route: Route, *, retained: bool) -> Accepted:
@@ -204,19 +204,19 @@ class Intake:
         if retained:
             identity += (("retained", b"1"),)
         headers = (*self._headers(mqtt_topic), *identity)
-        return Accepted(Record(schema.RAW_TOPIC, mqtt_topic.encode(), payload, headers))
+        return Accepted(Record(wire.RAW_TOPIC, mqtt_topic.encode(), payload, headers))
 
     def _several(
         self, mqtt_topic: str, payload: bytes, parsed: object, parts: Iterable[Route]
     ) -> Accepted | Refusal | Several | Ignored:
         """One reading for each part; those that can't be made become one dead letter, the others go on."""
         made: list[Accepted | Refusal] = []
-        problems: list[schema.InvalidReading] = []
+        problems: list[wire.InvalidReading] = []
         ignored = Ignored(ABSENT)
         for part in parts:
             try:
                 found = self._measured(mqtt_topic, parsed, part)
-            except schema.InvalidReading as problem:
+            except wire.InvalidReading as problem:
                 problems.append(problem)
                 continue
             if isinstance(found, Accepted):
@@ -244,17 +244,17 @@ class Intake:
         time_us = measured.time_us
         if time_us is None:
             time_us = self._now_us() // 1000 * 1000
-        elif received_us is not None and time_us > received_us + schema.MAX_AHEAD_US:
-            raise schema.InvalidReading("TIME_IN_FUTURE", "over 10 minutes ahead of its receipt")
+        elif received_us is not None and time_us > received_us + wire.MAX_AHEAD_US:
+            raise wire.InvalidReading("TIME_IN_FUTURE", "over 10 minutes ahead of its receipt")
         # A device that tells the time has it from a clock of its own.
         synced = received_us is not None or measured.time_us is not None
         quantity = forward.quantity or ""
         converted = forward.scale != 1 or forward.offset != 0
-        unit = schema.UNITS[quantity]
+        unit = wire.UNITS[quantity]
         raw_unit = forward.raw_unit or (None if converted else unit)
         quality, reasons = _judge(measured.value, forward, synced=synced)
         channel = self._channel(route)
-        reading = schema.Reading(
+        reading = wire.Reading(
             gateway=self._gateway,
             channel=channel,
             quantity=quantity,
@@ -268,23 +268,23 @@ class Intake:
             reasons=reasons,
             run=self._run,
             seq=self._issued.draw(channel),
-            clock=schema.SYNCED if synced else schema.UNSYNCED,
+            clock=wire.SYNCED if synced else wire.UNSYNCED,
             cal=None,
             boot=None if synced else self._boot,
             mono_ms=None if synced else max(time_us * 1000 - self._clock.offset_ns(), 0) // 1_000_000,
         )
         unrepaired = mark_unsynced(reading, tested=forward.min is not None or forward.max is not None)
-        return Accepted(self._record(reading, schema.encode_reading(reading), mqtt_topic, unrepaired))
+        return Accepted(self._record(reading, wire.encode_reading(reading), mqtt_topic, unrepaired))
 
     def _channel(self, route: Route) -> str:
         """The channel of another device's reading. Raises InvalidReading where it can have none."""
         if route.name is None or route.channel is None:
-            raise schema.InvalidReading("BAD_TOPIC", "the topic gives no channel of 1 to 128 characters")
+            raise wire.InvalidReading("BAD_TOPIC", "the topic gives no channel of 1 to 128 characters")
         if route.name in self._sensors:
-            raise schema.InvalidReading("CHANNEL_TAKEN", f"{route.name} is one of the gateway's own sensors")
+            raise wire.InvalidReading("CHANNEL_TAKEN", f"{route.name} is one of the gateway's own sensors")
         if route.channel not in self._channels:
             if len(self._channels) >= _MAX_CHANNELS:
-                raise schema.InvalidReading(
+                raise wire.InvalidReading(
                     "TOO_MANY_CHANNELS", f"{route.channel} would be one over {_MAX_CHANNELS} in this run"
                 )
             self._channels.add(route.channel)
@@ -298,29 +298,29 @@ class Intake:
 
     def _record(
         self,
-        reading: schema.Reading,
+        reading: wire.Reading,
         value: bytes,
         mqtt_topic: str,
         unrepaired: tuple[tuple[str, bytes], ...],
     ) -> Record:
         return Record(
-            schema.reading_topic(self._topic, reading.quantity),
-            schema.reading_key(reading.gateway, reading.channel),
+            wire.reading_topic(self._topic, reading.quantity),
+            wire.reading_key(reading.gateway, reading.channel),
             value,
             (*self._headers(mqtt_topic), *unrepaired),
         )
 
     def _refuse(self, reason: str, detail: str, mqtt_topic: str, payload: bytes) -> Refusal:
         self._dead_letters += 1
-        letter = schema.dead_letter(
+        letter = wire.dead_letter(
             self._gateway, self._run, self._dead_letters, reason, detail, mqtt_topic, self._now_us(), payload
         )
-        value = schema.encode_dead_letter(letter)
-        record = Record(schema.DEAD_LETTER_TOPIC, self._gateway.encode(), value, self._headers(mqtt_topic))
+        value = wire.encode_dead_letter(letter)
+        record = Record(wire.DEAD_LETTER_TOPIC, self._gateway.encode(), value, self._headers(mqtt_topic))
         return Refusal(record, reason)
 
     def _headers(self, mqtt_topic: str) -> tuple[tuple[str, bytes], ...]:
-        received_at = schema.format_time(self._now_us() // 1000 * 1000)
+        received_at = wire.format_time(self._now_us() // 1000 * 1000)
         return ((_MQTT_TOPIC, mqtt_topic.encode()), (RECEIVED_AT, received_at.encode()))
 
     def _received_us(self) -> int | None:
@@ -337,7 +337,7 @@ def _judge(value: float, forward: ForwardConfig, *, synced: bool) -> tuple[int, 
     upper = math.inf if forward.max is None else forward.max
     reasons = range_reasons(value, Channel(forward.quantity or "", "", "", lower, upper))
     if not synced:
-        reasons = (*reasons, schema.CLOCK_UNSYNCED)
+        reasons = (*reasons, wire.CLOCK_UNSYNCED)
     if not reasons and forward.min is None and forward.max is None:
-        return schema.NOT_EVALUATED, ()
+        return wire.NOT_EVALUATED, ()
     return worst_flag(reasons), reasons

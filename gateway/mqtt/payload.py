@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cloud.wire.schema import OLDEST_TIME_US, InvalidReading, parse_time
+from cloud.wire.reading_records import OLDEST_TIME_US, InvalidReading, parse_time
 from gateway.config.model import DropIf, ForwardConfig
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cloud.wire.schema import FAIL, GOOD, MISSING, SUSPECT
+from cloud.wire.reading_records import FAIL, GOOD, MISSING, SUSPECT
 from drivers.interface import Channel
 
 REASON_FLAGS: Final[Mapping[str, int]] = {

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from cloud.wire.schema import FAIL, GOOD, NOT_EVALUATED, SUSPECT
+from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, SUSPECT
 from drivers.interface import Channel
 from gateway.config import QualityRules, SensorConfig
 from gateway.config.quality_rules import OPTIONAL_KEYS

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from cloud.wire.schema import STATUS_TOPIC, SYNCED, UNSYNCED
+from cloud.wire.reading_records import STATUS_TOPIC, SYNCED, UNSYNCED
 from cloud.wire.status_records import (
     OFFLINE,
     ONLINE,

@@ -18,8 +18,8 @@ from typing import Any, Final, Literal
 from buffer.drops import Drop
 from cloud.wire.fields import InvalidFields, load_object, to_json
 from cloud.wire.number_set import NumberSet
+from cloud.wire.reading_records import EVENTS_TOPIC, MAX_PAYLOAD_BYTES, RUN_ID, RUNS_TOPIC, VERSION
 from cloud.wire.run_records import DroppedFields
-from cloud.wire.schema import EVENTS_TOPIC, MAX_PAYLOAD_BYTES, RUN_ID, RUNS_TOPIC, VERSION
 from gateway.clock.hold import BootTime, Released
 from gateway.forwarding.seq_summary import Range, ranges
 from gateway.ports import Record

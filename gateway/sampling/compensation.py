@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from cloud.wire.schema import GOOD, NOT_EVALUATED, Reading
+from cloud.wire.reading_records import GOOD, NOT_EVALUATED, Reading
 from drivers.interface import Compensated, Driver
 from drivers.registry import driver_type
 from gateway.config import SensorConfig

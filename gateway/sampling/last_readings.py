@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Collection
 from typing import Any, Final
 
-from cloud.wire.schema import GOOD, NOT_EVALUATED, Reading, format_time
+from cloud.wire.reading_records import GOOD, NOT_EVALUATED, Reading, format_time
 
 RECENT: Final = 120
 """Readings kept of each channel: two minutes at 1 Hz, 10 kB."""

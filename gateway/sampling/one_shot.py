@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cloud.wire.schema import MISSING, Reading
+from cloud.wire.reading_records import MISSING, Reading
 from drivers.interface import Board, Diagnoses, Driver
 from drivers.registry import driver_type
 from gateway.clock.system_clock import SystemClock

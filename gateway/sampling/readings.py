@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cloud.wire.schema import CLOCK_UNSYNCED, MISSING, SUSPECT, SYNCED, UNSYNCED, Reading
+from cloud.wire.reading_records import CLOCK_UNSYNCED, MISSING, SUSPECT, SYNCED, UNSYNCED, Reading
 from drivers.interface import Channel, Measurement
 from gateway.calibration.record import configured, expiry_field, expiry_reasons, in_range
 from gateway.config import QualityRules, SensorConfig

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from gateway.ports import Clock
 from gateway.quality.minute_means import MinuteMeans
 from gateway.sampling.compensation import Compensation

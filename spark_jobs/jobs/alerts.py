@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
-from cloud.wire.schema import ALERTS_TOPIC, COMMANDS_TOPIC
+from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC
 from spark_jobs.alerting.channel_state import Orphan
 from spark_jobs.alerting.engine import Engine
 from spark_jobs.alerting.evaluator import AlertEvent

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from cloud.wire.schema import UNSYNCED
+from cloud.wire.reading_records import UNSYNCED
 from spark_jobs.alerting.channel_state import Sample
 from spark_jobs.alerting.engine import IntervalRow
 from spark_jobs.transforms.validate import parse_batch

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from cloud.wire.schema import GATEWAY_ID
+from cloud.wire.reading_records import GATEWAY_ID
 from spark_jobs.schemas import QUARANTINE
 
 _IDENTITY = ("gateway", "channel", "run")

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cloud.wire.schema import MISSING
+from cloud.wire.reading_records import MISSING
 from spark_jobs.intervals import DAY_US, SECOND_US, TIMES, Channel
 
 _WINDOW_US: Final = 32 * DAY_US

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cloud.wire.schema import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT
+from cloud.wire.reading_records import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT
 from spark_jobs.intervals import DAY_US, SECOND_US, TIMES, Interval
 
 GUST_S: Final = 3

@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from cloud.wire.schema import CHANNEL_ID, GATEWAY_ID, RUN_ID
+from cloud.wire.reading_records import CHANNEL_ID, GATEWAY_ID, RUN_ID
 from spark_jobs.schemas import MESSAGES
 
 _SEQ: Final = "[1-9][0-9]{0,18}"

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from cloud.wire.schema import claimed_identity
+from cloud.wire.reading_records import claimed_identity
 from spark_jobs.transforms.statistics import timely
 
 _IDENTITY: Final = ("gateway", "channel", "run")

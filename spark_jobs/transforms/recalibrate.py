@@ -20,7 +20,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from cloud.wire.schema import FAIL, NOT_EVALUATED, SUSPECT
+from cloud.wire.reading_records import FAIL, NOT_EVALUATED, SUSPECT
 
 _ORIGINAL: Final = "value double, cal string, quality int, reasons array<string>"
 _SUFFIX: Final = r',?"original":(\{"value":[^{}]*"quality":[^{}]*\})\}$'

@@ -21,8 +21,8 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from cloud.wire.channel_records import parse_channel
 from cloud.wire.fields import InvalidFields, load_object
+from cloud.wire.reading_records import DEAD_LETTER_PAYLOAD_BYTES, GATEWAY_ID, MAX_PAYLOAD_BYTES, RUN_ID
 from cloud.wire.run_records import RunRecord
-from cloud.wire.schema import DEAD_LETTER_PAYLOAD_BYTES, GATEWAY_ID, MAX_PAYLOAD_BYTES, RUN_ID
 from cloud.wire.status_records import parse_status
 from spark_jobs.schemas import CHANNELS, RUNS, STATUS, Table
 from spark_jobs.transforms.dedupe import as_quarantined

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from cloud.wire.schema import UNSYNCED
+from cloud.wire.reading_records import UNSYNCED
 from spark_jobs.intervals import SECOND_US
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.transforms.by_interval import ReadingsByInterval

@@ -1,8 +1,8 @@
 """Kafka records to readings or rejects, by the gateway's own validator.
 
 Spark's ``from_json`` takes NaN, two objects, trailing bytes or an empty payload for good and raises on a bad
-cast, so each payload is decoded by the types of ``cloud.wire.schema`` instead, in Arrow batches. The rules
-beyond types are held against whole columns: names and units once for all readings that have the same,
+cast, so each payload is decoded by the types of ``cloud.wire.reading_records`` instead, in Arrow batches. The
+rules beyond types are held against whole columns: names and units once for all readings that have the same,
 times as Arrow reads them. Whatever isn't sound by these is left to ``parse_reading``, which decides. No byte
 string may stop a query: everything that is not a reading comes out as a reject with a reason.
 """
@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cloud.wire.fields import UNDECODABLE
-from cloud.wire.schema import (
+from cloud.wire.reading_records import (
     DEAD_LETTER_PAYLOAD_BYTES,
     GATEWAY_ID,
     MAX_AHEAD_US,

@@ -26,7 +26,7 @@ from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import wait_for
 from cloud.wire.alert_records import AlertRecord
-from cloud.wire.schema import ALERTS_TOPIC, Reading, encode_reading, reading_key
+from cloud.wire.reading_records import ALERTS_TOPIC, Reading, encode_reading, reading_key
 
 _CHANNELS: Final = (
     ("probe.temperature", "Cel"),

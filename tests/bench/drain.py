@@ -27,7 +27,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.kafka.producer import KafkaSink
-from cloud.wire.schema import encode_reading, parse_reading, reading_key
+from cloud.wire.reading_records import encode_reading, parse_reading, reading_key
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
 from gateway.forwarding.record_codec import from_bytes, to_bytes

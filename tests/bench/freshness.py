@@ -31,7 +31,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from cloud.local.kafka_broker import LocalBroker
-from cloud.wire.schema import Reading, encode_reading, reading_key
+from cloud.wire.reading_records import Reading, encode_reading, reading_key
 from tests.support.servers import eventually
 
 _TOPIC: Final = "mqtt.wind_speed"

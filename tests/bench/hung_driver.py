@@ -14,7 +14,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from drivers.interface import Channel, Measurement
 from gateway.clock.system_clock import SystemClock
 from gateway.config import SensorConfig

@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.local.kafka_broker import LocalBroker
-from cloud.wire.schema import Reading, encode_reading, format_time, reading_key
+from cloud.wire.reading_records import Reading, encode_reading, format_time, reading_key
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.schemas import QUARANTINE, READINGS, SEEN
 from spark_jobs.session import spark_session

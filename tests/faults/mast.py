@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from cloud.kafka.topic_scan import read_books
 from cloud.wire.number_set import NumberSet
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import QUANTITIES, Identity, Kafka
 from tests.faults.reckoning import Reckoning, readings_in

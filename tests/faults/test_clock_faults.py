@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 from paho.mqtt import publish
 
-from cloud.wire.schema import Reading, parse_reading
+from cloud.wire.reading_records import Reading, parse_reading
 from gateway.clock.system_clock import since_boot_ns
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.status.control_socket import ask

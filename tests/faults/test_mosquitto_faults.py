@@ -11,7 +11,7 @@ from paho.mqtt import publish
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from cloud.wire.schema import MAX_PAYLOAD_BYTES, encode_reading
+from cloud.wire.reading_records import MAX_PAYLOAD_BYTES, encode_reading
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Kafka
 from tests.faults.mast import Mast, device_reading

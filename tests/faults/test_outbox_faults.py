@@ -15,7 +15,7 @@ import pytest
 from paho.mqtt import publish
 
 from buffer.sqlite_outbox import BALLAST_BYTES, SqliteOutbox
-from cloud.wire.schema import encode_reading, reading_key
+from cloud.wire.reading_records import encode_reading, reading_key
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.forwarding.record_codec import to_bytes
 from gateway.ports import Record

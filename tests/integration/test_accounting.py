@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import TopicPartition
 
 from cloud.local.kafka_broker import LocalBroker
-from cloud.wire.schema import RUNS_TOPIC
+from cloud.wire.reading_records import RUNS_TOPIC
 from tests.support.servers import fieldgate, unique_name
 from tests.unit.cloud.kafka.test_run_accounts import CUP, reading, run_record
 

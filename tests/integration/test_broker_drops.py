@@ -14,7 +14,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from cloud.wire.schema import EVENTS_TOPIC
+from cloud.wire.reading_records import EVENTS_TOPIC
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.mqtt.broker_drops import TOPIC, BrokerDrops
 from gateway.mqtt.session import MqttSession

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from buffer.reader import OutboxReader
 from cloud.wire.channel_records import ChannelRecord, parse_channel
-from cloud.wire.schema import Reading, parse_reading, parse_time
+from cloud.wire.reading_records import Reading, parse_reading, parse_time
 from gateway.calibration.history import read_history
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.forwarding.record_codec import from_bytes

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cloud.wire.schema import parse_reading
+from cloud.wire.reading_records import parse_reading
 from gateway.commands.demo.accounting import in_outbox
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.support.config import config_text, cup, dht

@@ -11,8 +11,8 @@ import pytest
 from deltalake import write_deltalake
 
 from buffer.sqlite_outbox import SqliteOutbox
+from cloud.wire.reading_records import Reading, encode_reading
 from cloud.wire.run_records import RunRecord
-from cloud.wire.schema import Reading, encode_reading
 from gateway.commands.demo.accounting import Lake, TableCounts, in_outbox, sampled
 from gateway.forwarding.record_codec import to_bytes
 from gateway.ports import Record

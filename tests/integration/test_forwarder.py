@@ -15,7 +15,7 @@ from buffer.sqlite_outbox import SqliteOutbox
 from cloud.kafka.producer import KafkaSink
 from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
-from cloud.wire.schema import Reading, encode_reading, parse_dead_letter, parse_reading
+from cloud.wire.reading_records import Reading, encode_reading, parse_dead_letter, parse_reading
 from gateway.clock.system_clock import SystemClock
 from gateway.forwarding.record_codec import from_bytes
 from gateway.mqtt.intake import Intake
@@ -144,7 +144,7 @@ def test_what_is_refused_reaches_the_dead_letters(
     kafka: LocalBroker, kafka_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead_letters = kafka_topic("dead-letter")
-    monkeypatch.setattr("cloud.wire.schema.DEAD_LETTER_TOPIC", dead_letters)
+    monkeypatch.setattr("cloud.wire.reading_records.DEAD_LETTER_TOPIC", dead_letters)
     with running(kafka.bootstrap_servers, kafka_topic(), tmp_path / "outbox.db") as station:
         station.forwarder.inbox.arrived("sensors/x", b"nonsense", Ack(1, 1))
         station.forwarder.inbox.arrived("sensors/x", b"\x00" * 2_000_000, Ack(1, 2))

@@ -19,7 +19,7 @@ from buffer.sqlite_outbox import SqliteOutbox
 from cloud.kafka.provision import provision_topics
 from cloud.kafka.topic_scan import read_books, read_channels
 from cloud.local.kafka_broker import LocalBroker
-from cloud.wire.schema import RUNS_TOPIC
+from cloud.wire.reading_records import RUNS_TOPIC
 from gateway.calibration.history import kafka_record
 from gateway.forwarding.record_codec import to_bytes
 from gateway.forwarding.seq_summary import summarise

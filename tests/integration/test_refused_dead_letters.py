@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # no __all__
 from confluent_kafka.cimpl import NewTopic
 
 from cloud.local.kafka_broker import LocalBroker
-from cloud.wire.schema import parse_dead_letter
+from cloud.wire.reading_records import parse_dead_letter
 from gateway.ports import Ack
 from tests.integration.test_forwarder import records, running, seqs
 from tests.support.servers import eventually, unique_name
@@ -53,7 +53,7 @@ def test_refused_dead_letters_wait_and_arrive_once_when_it_is_mended(
     else:
         letters, mend = kafka_topic("dead-letter", config={"max.message.bytes": "100"}), allow_size
     topic = kafka_topic()
-    monkeypatch.setattr("cloud.wire.schema.DEAD_LETTER_TOPIC", letters)
+    monkeypatch.setattr("cloud.wire.reading_records.DEAD_LETTER_TOPIC", letters)
     with running(kafka.bootstrap_servers, topic, tmp_path / "outbox.db") as station:
         forwarder = station.forwarder
         station.warm_up()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from paho.mqtt import publish
 
-from cloud.wire.schema import Reading, parse_reading
+from cloud.wire.reading_records import Reading, parse_reading
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.integration.test_daemon import daemon_config, expected, gateway, waiting
 from tests.support.mast import GatewayProcess, published, records

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud.wire.schema import format_time
+from cloud.wire.reading_records import format_time
 from gateway.clock.manual_time import ManualTime, TimeOffer
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.status import Answers, StatusServer

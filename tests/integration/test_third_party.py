@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Message
 from paho.mqtt import publish
 
-from cloud.wire.schema import (
+from cloud.wire.reading_records import (
     DEAD_LETTER_TOPIC,
     RAW_TOPIC,
     Reading,

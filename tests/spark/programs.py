@@ -20,7 +20,7 @@ import psutil
 from confluent_kafka import Producer
 from deltalake.exceptions import TableNotFoundError
 
-from cloud.wire.schema import Reading, encode_reading, reading_key
+from cloud.wire.reading_records import Reading, encode_reading, reading_key
 from spark_jobs import submit
 from spark_jobs.package import write_package
 from spark_jobs.session import find_jars

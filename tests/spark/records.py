@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from cloud.wire.schema import Reading, encode_reading
+from cloud.wire.reading_records import Reading, encode_reading
 from spark_jobs.settings import Settings
 
 START_US = 1_780_000_020_000_000

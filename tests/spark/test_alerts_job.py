@@ -24,7 +24,7 @@ from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
-from cloud.wire.schema import ALERTS_TOPIC, COMMANDS_TOPIC, Reading, encode_reading, reading_key
+from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, Reading, encode_reading, reading_key
 from spark_jobs.errors import JobError
 from spark_jobs.jobs.alerts import AlertsJob
 from spark_jobs.schemas import ANOMALIES, CHANNELS, STATISTICS

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from cloud.local.kafka_broker import LocalBroker
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.schemas import READINGS

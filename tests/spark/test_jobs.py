@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from cloud.lake.query import run as run_query
 from cloud.local.kafka_broker import LocalBroker
-from cloud.wire.schema import Reading, encode_reading, reading_key
+from cloud.wire.reading_records import Reading, encode_reading, reading_key
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.settings import Settings

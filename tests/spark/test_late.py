@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from spark_jobs.registry import STREAMING, load
 from spark_jobs.schemas import READINGS, TABLES
 from spark_jobs.settings import Settings

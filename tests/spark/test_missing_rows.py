@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.schemas import CHANNELS
 from spark_jobs.settings import Settings

@@ -12,7 +12,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from cloud.wire.schema import encode_reading
+from cloud.wire.reading_records import encode_reading
 from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.presence import PresenceJob
 from spark_jobs.schemas import QUARANTINE, READINGS, Table

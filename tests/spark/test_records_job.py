@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
-from cloud.wire.schema import dead_letter, encode_dead_letter, encode_reading, reading_key
+from cloud.wire.reading_records import dead_letter, encode_dead_letter, encode_reading, reading_key
 from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.records import RecordsJob

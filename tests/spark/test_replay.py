@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from cloud.local.kafka_broker import LocalBroker
-from cloud.wire.schema import Reading, encode_reading, reading_key
+from cloud.wire.reading_records import Reading, encode_reading, reading_key
 from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.files import Files
 from spark_jobs.jobs.ingest import IngestJob

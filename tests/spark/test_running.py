@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from spark_jobs.state.running_intervals import RunningIntervals
 from spark_jobs.transforms.by_interval import ReadingsByInterval
 from spark_jobs.transforms.interval_sums import merged, nothing, sums_of

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from spark_jobs.transforms.statistics import interval_start, interval_statistics, touched_intervals
 from tests.spark.records import START_US, reading, reading_table
 

@@ -13,7 +13,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from cloud.wire.schema import InvalidReading, dead_letter, encode_dead_letter, encode_reading, parse_reading
+from cloud.wire.reading_records import (
+    InvalidReading,
+    dead_letter,
+    encode_dead_letter,
+    encode_reading,
+    parse_reading,
+)
 from spark_jobs.transforms import validate
 from spark_jobs.transforms.packing import packed, readings_of, rejects_of
 from spark_jobs.transforms.validate import parse_batch

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from gateway.config import Config, load
 from gateway.sampling.run_context import RunContext
 from gateway.sampling.sensors import open_fitted_board, samplers

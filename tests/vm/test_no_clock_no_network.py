@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from cloud.wire.schema import EVENTS_TOPIC
+from cloud.wire.reading_records import EVENTS_TOPIC
 from tests.faults.kafka import Kafka
 from tests.support.servers import eventually
 from tests.vm.guest_mast import Ports

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from cloud.local.process import free_port
-from cloud.wire.schema import READING_TOPIC_PREFIX, UNITS, parse_reading
+from cloud.wire.reading_records import READING_TOPIC_PREFIX, UNITS, parse_reading
 from tests.faults.kafka import Kafka
 from tests.support.servers import eventually, unique_name
 from tests.vm.guest_mast import GuestMast, Ports

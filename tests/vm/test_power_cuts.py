@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cloud.kafka.run_accounts import RunAccount
-from cloud.wire.schema import UNITS
+from cloud.wire.reading_records import UNITS
 from tests.faults.kafka import Kafka
 from tests.faults.reckoning import Reckoning
 from tests.vm.guest_mast import COMMIT_INTERVAL_S, FSYNC_S, RATE, Cut, GuestMast, Phase, Ports

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Final, Literal, Protocol
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from drivers.interface import Board
 from gateway.commands.commissioning.checks import Window
 from gateway.commands.commissioning.steps import Phase

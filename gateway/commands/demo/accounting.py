@@ -16,14 +16,14 @@ from deltalake import DeltaTable
 
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.lake.tables import LakeError, open_lake, table_locations
-from cloud.wire.run_records import RunRecord
-from cloud.wire.schema import (
+from cloud.wire.reading_records import (
     DEAD_LETTER_TOPIC,
     READING_TOPIC_PREFIX,
     InvalidReading,
     claimed_identity,
     parse_reading,
 )
+from cloud.wire.run_records import RunRecord
 from gateway.forwarding.record_codec import from_bytes
 
 Identity = tuple[str, str, int]

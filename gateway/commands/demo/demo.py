@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cloud.kafka.end_offsets import EndOffsets
 from cloud.local.process import wait_for
-from cloud.wire.schema import DEAD_LETTER_TOPIC
+from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.commands.demo.accounting import Lake, in_outbox, sampled
 from gateway.commands.demo.device import CabinetThermometer
 from gateway.commands.demo.errors import DemoError

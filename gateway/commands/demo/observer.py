@@ -13,7 +13,7 @@ from typing import Any, Final
 from deltalake.exceptions import DeltaError
 
 from cloud.kafka.end_offsets import EndOffsets, NoOffsetsError
-from cloud.wire.schema import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX
+from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX
 from gateway.commands.demo.accounting import Lake, TableCounts, sampled
 from gateway.commands.demo.run_records import RunRecords
 from gateway.status.client import NoStatus, fetch

@@ -14,7 +14,7 @@ from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, look_at
 from cloud.kafka.provision import TOPICS
 from cloud.wire.channel_records import CHANNELS_TOPIC
-from cloud.wire.schema import (
+from cloud.wire.reading_records import (
     DEAD_LETTER_TOPIC,
     EVENTS_TOPIC,
     RAW_TOPIC,

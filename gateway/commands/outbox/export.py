@@ -17,8 +17,8 @@ from buffer.reader import OutboxReader
 from cloud.kafka.producer import KafkaSink
 from cloud.kafka.topic_scan import read_books, read_channels
 from cloud.wire.channel_records import CHANNELS_TOPIC, ChannelRecord, InvalidChannel, parse_channel
+from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.run_records import RunRecord
-from cloud.wire.schema import RUNS_TOPIC, STATUS_TOPIC
 from gateway.clock.repair import UNREPAIRED
 from gateway.commands.arguments import FAILED, OK, CommandError
 from gateway.commands.outbox import export_format

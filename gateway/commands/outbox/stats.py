@@ -15,7 +15,7 @@ from buffer.blocks import Block
 from buffer.files import free_bytes
 from buffer.reader import Files, OutboxReader, files_of, user_of
 from cloud.wire.number_set import NumberSet
-from cloud.wire.schema import InvalidReading, format_time, parse_reading
+from cloud.wire.reading_records import InvalidReading, format_time, parse_reading
 from gateway.commands.arguments import OK
 from gateway.commands.progress import Progress
 from gateway.config import Config

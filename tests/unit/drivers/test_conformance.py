@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from cloud.wire.schema import UNITS
+from cloud.wire.reading_records import UNITS
 from drivers import registry
 from drivers.conformance import CHECKS, Subject
 from drivers.driver_type import Claim, DriverType

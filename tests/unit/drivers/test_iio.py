@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.wire.schema import UNITS
+from cloud.wire.reading_records import UNITS
 from drivers.driver_type import Nameplate, OptionError
 from drivers.hardware.iio_sysfs import SysfsIio
 from drivers.iio import TYPE, IioChannel, IioOptions, IioSensor, Quantity, Stem, find_device

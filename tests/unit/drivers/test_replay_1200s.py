@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from drivers.interface import FittedSensor
 from drivers.registry import driver_type
 from gateway.config import SensorConfig

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.kafka.run_accounts import LOST_RECORD, NO_RECORD, Books, RunAccount
+from cloud.wire.reading_records import Reading, dead_letter, encode_dead_letter, encode_reading
 from cloud.wire.run_records import DroppedRange, RunRecord
-from cloud.wire.schema import Reading, dead_letter, encode_dead_letter, encode_reading
 
 TOPIC = "mqtt.wind_speed"
 CUP = "cup-a.wind_speed"

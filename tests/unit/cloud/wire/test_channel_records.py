@@ -21,7 +21,7 @@ from cloud.wire.channel_records import (
     encode_channel,
     parse_channel,
 )
-from cloud.wire.schema import InvalidReading, parse_reading
+from cloud.wire.reading_records import InvalidReading, parse_reading
 
 CONTRACT = (
     b'{"v":1,"gateway":"mast-07","channel":"cup-50m-a.wind_speed","cal":"5d1c0a7e","revision":3,"in_force":true,'

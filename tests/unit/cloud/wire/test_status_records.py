@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.wire.schema import InvalidReading, parse_reading
+from cloud.wire.reading_records import InvalidReading, parse_reading
 from cloud.wire.status_records import (
     MAX_STATUS_BYTES,
     InvalidStatus,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.wire.channel_records import ChannelRecord, Period, encode_channel, parse_channel
-from cloud.wire.schema import encode_reading, parse_reading
+from cloud.wire.reading_records import encode_reading, parse_reading
 from drivers.interface import Channel
 from drivers.registry import driver_type
 from gateway.calibration.record import configured, expiry_reasons, has_expired

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud.wire.schema import Reading, encode_reading, format_time, parse_reading
+from cloud.wire.reading_records import Reading, encode_reading, format_time, parse_reading
 from gateway.clock.hold import BootTime, ClockHold
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack, Done, Record

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.wire.schema import Reading, encode_reading, parse_reading
+from cloud.wire.reading_records import Reading, encode_reading, parse_reading
 from gateway.clock.repair import boot_of, mark_unsynced, repaired, unmarked
 from gateway.ports import Record
 from tests.unit.cloud.wire.test_schema import READING, readings

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buffer.drops import Drop
-from cloud.wire.schema import encode_reading
+from cloud.wire.reading_records import encode_reading
 from gateway.forwarding.seq_summary import Range, joined, ranges, summarise
 from gateway.ports import Record
 from tests.unit.cloud.wire.test_schema import READING

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.wire.schema import UNITS
+from cloud.wire.reading_records import UNITS
 from gateway.config import Config, load
 from gateway.mqtt.home_assistant import Discovery, messages
 from tests.support.forwarding import snapshot

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.wire.schema import Reading, encode_reading, parse_dead_letter, parse_reading
+from cloud.wire.reading_records import Reading, encode_reading, parse_dead_letter, parse_reading
 from gateway.clock.repair import boot_of, repaired
 from gateway.config.model import DropIf, ForwardConfig, ForwardReading
 from gateway.forwarding.record_codec import from_bytes, to_bytes

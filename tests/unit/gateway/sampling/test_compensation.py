@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from drivers.emulation.board import EmulatedBoard
 from drivers.emulation.scd4x import EmulatedScd4x
 from drivers.scd4x import Scd4x, Scd4xOptions

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from drivers.emulation.stepped_clock import SteppedClock
 from drivers.interface import BoardError, Channel, Clock, Measurement
 from gateway.config import SensorConfig

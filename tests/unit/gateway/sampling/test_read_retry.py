@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from drivers.interface import ChecksumError, Measurement, ReadError
 from drivers.registry import driver_type
 from gateway.config import SensorConfig

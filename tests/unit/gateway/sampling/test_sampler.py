@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from drivers.interface import BoardError, Channel, ChecksumError, Measurement, ReadError
 from gateway.config import SensorConfig
 from gateway.sampling.run_context import RunContext

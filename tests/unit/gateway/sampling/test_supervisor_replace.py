@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from drivers.emulation.stepped_clock import SteppedClock
 from drivers.interface import Channel, Measurement
 from gateway.config import SensorConfig

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cloud.wire.schema import Reading
+from cloud.wire.reading_records import Reading
 from gateway.quality.reasons import REASONS
 from gateway.sampling.last_readings import RECENT, LastReadings
 from gateway.status import Answers, StatusServer

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cloud.wire.schema import (
+from cloud.wire.reading_records import (
     DEAD_LETTER_PAYLOAD_BYTES,
     MAX_AHEAD_US,
     UNITS,
