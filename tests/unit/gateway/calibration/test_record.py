@@ -20,7 +20,7 @@ from gateway.clock.repair import repaired
 from gateway.config import SensorConfig, check, load
 from gateway.config.calibration import Accuracy, accuracy_of, expiry_date, parse_accuracy
 from gateway.ports import Record
-from tests.unit.cloud.wire.test_schema import UNREPAIRED
+from tests.unit.cloud.wire.test_reading_records import UNREPAIRED
 
 DAY_US = 86_400_000_000
 HEAD = '[gateway]\nid = "mast-07"\nlatitude = 27.7\nlongitude = 85.5\n'

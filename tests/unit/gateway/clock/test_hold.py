@@ -20,7 +20,7 @@ from gateway.sequences import Sequences
 from tests.support.forwarding import Acks, make_forwarder
 from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
-from tests.unit.cloud.wire.test_schema import READING
+from tests.unit.cloud.wire.test_reading_records import READING
 from tests.unit.gateway.mqtt.test_intake import FixedClock
 
 BOOT, OFFSET_MS = "boot-2", 1_795_246_000_000

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cloud.wire.reading_records import Reading, encode_reading, parse_reading
 from gateway.clock.repair import boot_of, mark_unsynced, repaired, unmarked
 from gateway.ports import Record
-from tests.unit.cloud.wire.test_schema import READING, readings
+from tests.unit.cloud.wire.test_reading_records import READING, readings
 
 UNSYNCED = replace(
     READING, time_us=12_000_000, quality=3, reasons=("CLOCK_UNSYNCED",), clock="unsynced",

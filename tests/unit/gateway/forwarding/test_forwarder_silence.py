@@ -24,7 +24,7 @@ from tests.support.forwarding import Acks, make_forwarder
 from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
 from tests.unit.buffer.trouble import Disk
-from tests.unit.cloud.wire.test_schema import READING
+from tests.unit.cloud.wire.test_reading_records import READING
 from tests.unit.gateway.mqtt.test_intake import intake
 
 

@@ -11,7 +11,7 @@ from buffer.drops import Drop
 from cloud.wire.reading_records import encode_reading
 from gateway.forwarding.seq_summary import Range, joined, ranges, summarise
 from gateway.ports import Record
-from tests.unit.cloud.wire.test_schema import READING
+from tests.unit.cloud.wire.test_reading_records import READING
 
 
 def record(channel: str, seq: int, gateway: str = "mast-07") -> Record:

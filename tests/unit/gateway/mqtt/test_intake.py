@@ -18,7 +18,7 @@ from gateway.forwarding.record_codec import from_bytes, to_bytes
 from gateway.mqtt.intake import Accepted, Ignored, Intake, Refusal, Several
 from gateway.ports import Record
 from gateway.sequences import Sequences
-from tests.unit.cloud.wire.test_schema import READING
+from tests.unit.cloud.wire.test_reading_records import READING
 
 RECEIVED_NS = READING.time_us * 1000 + 1_500_000_000
 
