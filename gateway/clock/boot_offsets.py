@@ -9,15 +9,12 @@ reboot.
 
 from __future__ import annotations
 
-import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.system.atomic_file import write_atomic
-
-log = logging.getLogger(__name__)
+from gateway.system.atomic_file import read_state, write_state
 
 _BOOTS: Final = 256
 """The newest that are kept: rows of more boots than that, each synchronised, don't wait in any outbox."""
@@ -26,10 +23,19 @@ _LATEST_MS: Final = 4_102_444_800_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Boot:
+class BootOffset:
+    """Wall time at a boot, ms since the epoch; None where its clock was never found synchronised."""
+
     offset_ms: int | None = None
     gave_up: bool = False
+    """Readings of the boot were sent unsynced: then all of them are."""
     given: bool = False
+    """It was entered by hand; the clock has not been found synchronised."""
+
+    @property
+    def known(self) -> bool:
+        """Whether readings of the boot can have a time."""
+        return self.offset_ms is not None
 
 
 class BootOffsets:
@@ -37,88 +43,67 @@ class BootOffsets:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._boots = _read(path)
+        self._boots: dict[str, BootOffset] = read_state(path, _parse, {})
         self.unsaved = False
         """Whether the disk refused the last write."""
 
-    def offset_ms(self, boot: str) -> int | None:
-        """A boot's offset, ms since the epoch; None where its clock was never found synchronised."""
-        return self._boots.get(boot, _Boot()).offset_ms
-
-    def gave_up(self, boot: str) -> bool:
-        """Whether readings of a boot were sent unsynced: then all of them are."""
-        return self._boots.get(boot, _Boot()).gave_up
-
-    def given(self, boot: str) -> bool:
-        """Whether a boot's offset was entered by hand; its clock has not been found synchronised."""
-        return self._boots.get(boot, _Boot()).given
+    def of(self, boot: str) -> BootOffset:
+        """What is stored of a boot."""
+        return self._boots.get(boot, BootOffset())
 
     @property
     def latest_seen_ms(self) -> int:
         """The latest measured offset, 0 without any: now can't be earlier."""
-        seen = (known.offset_ms for known in self._boots.values() if not known.given)
-        return max((offset_ms for offset_ms in seen if offset_ms is not None), default=0)
+        return max((each.offset_ms or 0 for each in self._boots.values() if not each.given), default=0)
 
     @property
     def boot_times(self) -> dict[str, int | None]:
         """By boot its offset (ms since the epoch), None where its readings are sent unsynced."""
-        return {boot: None if known.gave_up else known.offset_ms for boot, known in self._boots.items()}
+        return {boot: None if each.gave_up else each.offset_ms for boot, each in self._boots.items()}
 
     def measured(self, boot: str, offset_ms: int) -> None:
         """Store a synchronised clock's offset. The first one stays, an entered one too: readings have it."""
-        first = self.offset_ms(boot)
-        if first is None or self.given(boot):
-            self._put(boot, _Boot(offset_ms if first is None else first, self.gave_up(boot)))
+        before = self.of(boot)
+        if not before.known or before.given:
+            first_ms = offset_ms if before.offset_ms is None else before.offset_ms
+            self._put(boot, replace(before, offset_ms=first_ms, given=False))
 
     def enter(self, boot: str, offset_ms: int) -> None:
         """Store an offset entered by hand. Raises ValueError outside the years 2000 to 2099."""
         if not _EARLIEST_MS <= offset_ms <= _LATEST_MS:
             raise ValueError("that is no time of this century")
-        self._put(boot, _Boot(offset_ms, given=True))
+        self._put(boot, BootOffset(offset_ms, given=True))
 
     def give_up(self, boot: str) -> None:
         """Send a boot's readings unsynced from now on, even if the clock is set later."""
-        self._put(boot, _Boot(self.offset_ms(boot), gave_up=True))
+        self._put(boot, BootOffset(self.of(boot).offset_ms, gave_up=True))
 
-    def _put(self, boot: str, known: _Boot) -> None:
+    def _put(self, boot: str, offset: BootOffset) -> None:
         self._boots.pop(boot, None)
-        self._boots[boot] = known
+        self._boots[boot] = offset
         for oldest in list(self._boots)[:-_BOOTS]:
             del self._boots[oldest]
         self.save()
 
     def save(self) -> None:
         """Write the file; sets ``unsaved``."""
-        fields = {boot: _fields(known) for boot, known in self._boots.items()}
-        try:
-            write_atomic(self._path, json.dumps({"boots": fields}))
-        except OSError as error:
-            level = logging.DEBUG if self.unsaved else logging.ERROR
-            log.log(level, "event=state.not_written path=%s error=%s", self._path, error)
-            self.unsaved = True
-        else:
-            self.unsaved = False
+        fields = {boot: _fields(offset) for boot, offset in self._boots.items()}
+        level = logging.DEBUG if self.unsaved else logging.ERROR
+        self.unsaved = not write_state(self._path, {"boots": fields}, level)
 
 
-def _fields(known: _Boot) -> dict[str, Any]:
-    fields: dict[str, Any] = {} if known.offset_ms is None else {"offset_ms": known.offset_ms}
-    marks = {"gave_up": known.gave_up, "given": known.given}
-    return {**fields, **{name: True for name, mark in marks.items() if mark}}
+def _fields(offset: BootOffset) -> dict[str, Any]:
+    """Without what is unknown or false."""
+    fields = {"offset_ms": offset.offset_ms, "gave_up": offset.gave_up, "given": offset.given}
+    return {name: field for name, field in fields.items() if field is not None and field is not False}
 
 
-def _read(path: Path) -> dict[str, _Boot]:
-    try:
-        boots = json.loads(path.read_text())["boots"]
-        return {boot: _known(fields) for boot, fields in boots.items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        log.warning("event=state.unreadable path=%s error=%s", path, error)
-        return {}
+def _parse(fields: dict[str, Any]) -> dict[str, BootOffset]:
+    return {boot: _offset(each) for boot, each in fields["boots"].items()}
 
 
-def _known(fields: dict[str, Any]) -> _Boot:
+def _offset(fields: dict[str, Any]) -> BootOffset:
     offset_ms = fields.get("offset_ms")
     if offset_ms is not None and not (type(offset_ms) is int and _EARLIEST_MS <= offset_ms <= _LATEST_MS):
         raise ValueError(f"no time of a boot: {offset_ms!r}")
-    return _Boot(offset_ms, fields.get("gave_up") is True, fields.get("given") is True)
+    return BootOffset(offset_ms, fields.get("gave_up") is True, fields.get("given") is True)

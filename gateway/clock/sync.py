@@ -19,8 +19,8 @@ _SAVE_AGAIN_S: Final = 10.0
 def open_clock(config: Config, machine: Machine) -> tuple[SystemClock, ClockSync]:
     """The machine's clock and its ClockSync, with the boot offsets of earlier runs."""
     offsets = BootOffsets(config.outbox.path.with_name(config.outbox.path.name + ".clock"))
-    seen = offsets.offset_ms(machine.boot) is not None and not offsets.given(machine.boot)
-    clock = machine.clock(config.clock.trust, known_synced=seen)
+    seen = offsets.of(machine.boot)
+    clock = SystemClock(config.clock.trust, machine, known_synced=seen.known and not seen.given)
     return clock, ClockSync(clock, machine.boot, offsets, config.clock.hold_s, config.clock.trust)
 
 
@@ -63,7 +63,7 @@ class ClockSync:
     @property
     def given(self) -> bool:
         """Whether this boot's time was entered by hand."""
-        return self._offsets.given(self._boot)
+        return self._offsets.of(self._boot).given
 
     def give(self, offset_ms: int) -> BootTime:
         """Enter the wall time at boot, ms since the epoch, by hand.
@@ -83,11 +83,11 @@ class ClockSync:
     def _refusal(self) -> str | None:
         if self._trusted or self._clock.synced:
             return "the clock is set already"
-        if self._offsets.gave_up(self._boot):
+        if self._offsets.of(self._boot).gave_up:
             return (
                 "readings have begun to leave without a time, and all until the next reboot do (clock.hold_s)"
             )
-        if self._offsets.offset_ms(self._boot) is not None:
+        if self._offsets.of(self._boot).known:
             return "the time was given already, and readings have left with it"
         return None
 
@@ -96,21 +96,21 @@ class ClockSync:
         self._save_again()
         if self._settled:
             return None
-        gave_up = self._offsets.gave_up(self._boot)
+        gave_up = self._offsets.of(self._boot).gave_up
         if self._clock.synced:
             self._settled = True
             offset_ms = self._offset_ms()
             if not self._trusted:
                 # Before the first reading is sent with it: after a crash the rest must have the same.
                 self._offsets.measured(self._boot, offset_ms)
-                offset_ms = self._offsets.offset_ms(self._boot) or offset_ms
+                offset_ms = self._offsets.of(self._boot).offset_ms or offset_ms
             log.info(
                 "event=clock.synchronised boot=%s set_by_s=%.3f",
                 self._boot,
                 (offset_ms - self._first_offset_ms) / 1000,
             )
             return None if gave_up else BootTime(self._boot, offset_ms)
-        known = self._offsets.offset_ms(self._boot) is not None
+        known = self._offsets.of(self._boot).known
         if not (gave_up or known) and reachable_s >= self._hold_s and reachable_s > 0:
             self._offsets.give_up(self._boot)
             log.warning("event=clock.hold_ended boot=%s reachable_s=%.0f", self._boot, reachable_s)

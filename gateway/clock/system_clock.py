@@ -57,22 +57,12 @@ def clock_was_set(before_ns: int, now_ns: int, elapsed_ns: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine's boot id and the kernel's clocks."""
+    """The machine's boot id and the kernel's clocks. Times in nanoseconds, ``wall_ns`` since the epoch."""
 
     boot: str = field(default_factory=boot_id)
     synchronised: Callable[[], bool] = kernel_synchronised
     wall_ns: Callable[[], int] = time.time_ns
     boot_ns: Callable[[], int] = since_boot_ns
-
-    def clock(self, trust: Literal["kernel", "always"], *, known_synced: bool) -> SystemClock:
-        """The machine's clock."""
-        return SystemClock(
-            trust,
-            known_synced=known_synced,
-            synchronised=self.synchronised,
-            wall_ns=self.wall_ns,
-            boot_ns=self.boot_ns,
-        )
 
 
 class SystemClock:
@@ -80,22 +70,17 @@ class SystemClock:
 
     ``synced`` is sticky: the kernel's flag falls back after hours without NTP, and a Pi's oscillator keeps
     time well enough until the next reboot. ``known_synced``: that was so earlier in this boot.
-    ``synchronised``, ``wall_ns`` and ``boot_ns`` are what the kernel answers.
     """
 
     def __init__(
         self,
         trust: Literal["kernel", "always"],
+        machine: Machine | None = None,
         *,
         known_synced: bool = False,
-        synchronised: Callable[[], bool] = kernel_synchronised,
-        wall_ns: Callable[[], int] = time.time_ns,
-        boot_ns: Callable[[], int] = since_boot_ns,
     ) -> None:
         self._synced = trust == "always" or known_synced
-        self._synchronised = synchronised
-        self._wall_ns = wall_ns
-        self._boot_ns = boot_ns
+        self._machine = machine or Machine()
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._offset_ns = self._measure_offset_ns()
@@ -103,12 +88,12 @@ class SystemClock:
     @property
     def synced(self) -> bool:
         """True once wall time can be trusted."""
-        self._synced = self._synced or self._synchronised()
+        self._synced = self._synced or self._machine.synchronised()
         return self._synced
 
     def now_ns(self) -> int:
         """Wall time, nanoseconds since the epoch."""
-        return self._wall_ns()
+        return self._machine.wall_ns()
 
     def offset_ns(self) -> int:
         """Wall time less the time since boot (CLOCK_BOOTTIME), to a millisecond."""
@@ -137,14 +122,13 @@ class SystemClock:
     ) -> bool:
         """Block until wall time has come, or the clock is set.
 
-        False when stopped, and within a second of ``unless`` being set.
-
-        ``offset_ns`` is the one that ``time_ns`` was reckoned with: a clock set since then counts too.
+        False when stopped, and within a second of ``unless`` being set. ``offset_ns`` is the one that
+        ``time_ns`` was computed with: a clock set since then counts too.
         """
         before_ns = self.offset_ns() if offset_ns is None else offset_ns
         while not self._stopped.is_set() and not (unless is not None and unless.is_set()):
             now_ns = self.offset_ns()
-            left_s = (time_ns - self._wall_ns()) / 1e9
+            left_s = (time_ns - self._machine.wall_ns()) / 1e9
             if left_s <= 0 or clock_was_set(before_ns, now_ns, 0):
                 return True
             before_ns = now_ns
@@ -160,9 +144,9 @@ class SystemClock:
 
     def _measure_offset_ns(self) -> int:
         """The best of a few measurements: a thread may lose the processor between two readings of clocks."""
-        best_gap_ns, best_ns = None, 0
+        machine, best_gap_ns, best_ns = self._machine, None, 0
         for _ in range(_MEASUREMENTS):
-            before_ns, wall_ns, after_ns = self._boot_ns(), self._wall_ns(), self._boot_ns()
+            before_ns, wall_ns, after_ns = machine.boot_ns(), machine.wall_ns(), machine.boot_ns()
             gap_ns = after_ns - before_ns
             if best_gap_ns is None or gap_ns < best_gap_ns:
                 best_gap_ns, best_ns = gap_ns, wall_ns - (before_ns + after_ns) // 2

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from gateway.commands.arguments import OK, add_config, fail
 from gateway.config import Config, ConfigError, check
-from gateway.reporting.event_spool import NotLeft, leave
+from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, fetch
 from gateway.system.atomic_file import write_atomic
 from gateway.system.host import vitals
@@ -52,10 +52,10 @@ def make_report(config: Config, fetch_status: Callable[[str], Mapping[str, Any]]
         fields = report(status, _read(remembered))
     print(line(fields))
     try:
-        leave(config.outbox.path, EVENT, fields)
+        spool_event(config.outbox.path, EVENT, fields)
         if "run_uptime_s" in fields:
             write_atomic(remembered, json.dumps(_totals(status)))
-    except NotLeft as error:
+    except NotSpooled as error:
         return fail(error)
     except OSError as error:
         return fail(f"{remembered}: {error.strerror}")
@@ -103,11 +103,11 @@ def unanswered(config: Config, why: str) -> dict[str, Any]:
     machine = vitals(config.outbox.path)
     return {
         "daemon": why,
-        "machine_uptime_s": machine.uptime_s,
-        "disk_free_bytes": machine.disk_free_bytes,
-        "cpu_celsius": machine.cpu_celsius,
-        "load": machine.load,
-        "versions": {"fieldgate": machine.version, "python": machine.python, **_system()},
+        "machine_uptime_s": machine["uptime_s"],
+        "disk_free_bytes": machine["disk_free_bytes"],
+        "cpu_celsius": machine["cpu_celsius"],
+        "load": machine["load"],
+        "versions": {"fieldgate": machine["version"], "python": machine["python"], **_system()},
     }
 
 

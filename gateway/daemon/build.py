@@ -47,7 +47,7 @@ from gateway.status import Answers, PhoneControl, StatusPage
 from gateway.status.control_socket import ControlSocket
 from gateway.system.host import installed_version
 from gateway.system.systemd import watchdog_period_s
-from gateway.system.watchdog import DEFAULT_PERIOD_S, Shown, Watch, Watchdog
+from gateway.system.watchdog import DEFAULT_PERIOD_S, Heartbeat, Watchdog
 
 
 def build(
@@ -118,11 +118,11 @@ def build(
     clock_updates = ClockUpdates(offers, sync, hold, inbox, runs)
     reporter = Reporter(runs, status, topics, inbox, session, drops, broker_drops)
 
-    def shown() -> Iterable[Shown]:
+    def heartbeats() -> Iterable[Heartbeat]:
         parts = (life, samplers, forwarder, session, kafka)
-        return chain.from_iterable(part.shown() for part in parts)
+        return chain.from_iterable(part.heartbeats() for part in parts)
 
-    watchdog = Watchdog(Watch(shown, watchdog_period_s() or DEFAULT_PERIOD_S))
+    watchdog = Watchdog(heartbeats, watchdog_period_s() or DEFAULT_PERIOD_S)
     parts = Gateway(
         run, life, in_force, topics, board, clock, sync, hold, kafka, previous_runs, runs, inbox,
         broker_drops, session, intake, forwarder, last, context, samplers, restarts, calibrations, discovery,

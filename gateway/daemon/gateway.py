@@ -31,7 +31,7 @@ from gateway.sampling.last_readings import LastReadings
 from gateway.sampling.run_context import RunContext
 from gateway.sampling.supervisor import Supervisor
 from gateway.system.times import now_text
-from gateway.system.watchdog import Shown, Watchdog
+from gateway.system.watchdog import Heartbeat, Watchdog
 
 # A reload waits for samplers that end, half a minute at most.
 _MAIN_LOOP_PERIODS: Final = 1.0
@@ -60,9 +60,9 @@ class Life:
         self._turns += 1
         return self.turned_s
 
-    def shown(self) -> tuple[Shown, ...]:
-        """For the watchdog: that the main loop comes round."""
-        return (Shown("main-loop", self._turns, _MAIN_LOOP_PERIODS, thread=self._thread),)
+    def heartbeats(self) -> tuple[Heartbeat, ...]:
+        """The main loop's, for the watchdog."""
+        return (Heartbeat("main-loop", self._turns, _MAIN_LOOP_PERIODS, thread=self._thread),)
 
 
 @dataclass(slots=True)

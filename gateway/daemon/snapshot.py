@@ -104,7 +104,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "main_loop_ago_s": round(now_s - gateway.life.turned_s, 1),
         "forwarder_stuck": any(part.startswith("forward") for part in gateway.watchdog.stuck),
         "stuck": list(gateway.watchdog.stuck),
-        "machine": vitals(config.outbox.path).fields(),
+        "machine": vitals(config.outbox.path),
         "spinnable": sorted(gateway.samplers.pulses()),
         "channels": {
             channel: {

@@ -53,7 +53,7 @@ from gateway.forwarding.reception import Reception
 from gateway.forwarding.spill import Batches, Pace, SpillTimer
 from gateway.mqtt.intake import Intake
 from gateway.ports import Broker, Record, Sink
-from gateway.system.watchdog import Shown
+from gateway.system.watchdog import Heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -175,9 +175,9 @@ class Forwarder:
         """Whether this thread and the outbox writer's run."""
         return self._thread.is_alive() and self._writer.is_alive()
 
-    def shown(self) -> tuple[Shown, ...]:
+    def heartbeats(self) -> tuple[Heartbeat, ...]:
         """For the watchdog: this thread, what it forwards, and the outbox writer."""
-        return (*self._progress.shown(self._thread.native_id), self._writer.shown())
+        return (*self._progress.heartbeats(self._thread.native_id), self._writer.heartbeat())
 
     @property
     def uplink(self) -> Uplink:

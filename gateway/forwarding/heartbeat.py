@@ -13,7 +13,7 @@ from gateway.forwarding.ledger import Counters, Ledger
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.spill import SpillTimer
 from gateway.ports import Sink
-from gateway.system.watchdog import Shown
+from gateway.system.watchdog import Heartbeat
 
 _TURN_PERIODS: Final = 0.25
 _MOVE_PERIODS: Final = 1.0
@@ -61,12 +61,12 @@ class ForwarderHeartbeat:
         """The outbox has refused messages, which stay in the ledger: that is no standstill."""
         self._refusals += 1
 
-    def shown(self, thread: int | None) -> tuple[Shown, ...]:
+    def heartbeats(self, thread: int | None) -> tuple[Heartbeat, ...]:
         """For the watchdog, from any thread."""
         pace = self._spill.pace
         drain_s = (pace.batch_s or 0.0) + self._sink.delivery_timeout_s
         return (
-            Shown("forwarder", self._turns, _TURN_PERIODS, thread=thread),
-            Shown("forwarding", self._oldest, _MOVE_PERIODS, pace.commit_interval_s, thread),
-            Shown("draining", self._moves, _MOVE_PERIODS, drain_s, thread),
+            Heartbeat("forwarder", self._turns, _TURN_PERIODS, thread=thread),
+            Heartbeat("forwarding", self._oldest, _MOVE_PERIODS, pace.commit_interval_s, thread),
+            Heartbeat("draining", self._moves, _MOVE_PERIODS, drain_s, thread),
         )

@@ -24,7 +24,7 @@ from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.seq_summary import summarise
 from gateway.ports import Outbox
-from gateway.system.watchdog import Shown
+from gateway.system.watchdog import Heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -153,10 +153,10 @@ class OutboxWriter:
         """Whether a task is under way or waits; any thread may ask."""
         return self._at_work or not self._tasks.empty()
 
-    def shown(self) -> Shown:
+    def heartbeat(self) -> Heartbeat:
         """For the watchdog: how much is done, where there is something to do."""
         mark = self._done if self.busy else None
-        return Shown("outbox-writer", mark, _TASK_PERIODS, thread=self._thread.native_id)
+        return Heartbeat("outbox-writer", mark, _TASK_PERIODS, thread=self._thread.native_id)
 
     def store(self, entries: Sequence[Entry]) -> None:
         """Put entries on disk; answered by Stored, by Kept and later Durable, or by NotStored."""

@@ -9,7 +9,7 @@ from typing import Final
 from cloud.errors import CloudError
 from cloud.kafka.producer import METERED_PROPERTIES, KafkaSink
 from gateway.config import Config
-from gateway.system.watchdog import Shown
+from gateway.system.watchdog import Heartbeat
 
 # Poll threads come round ten times a second, and stand still a little when a producer is replaced.
 _POLL_PERIODS: Final = 0.5
@@ -53,10 +53,10 @@ class KafkaSinks:
         """The names of those whose poll thread has ended."""
         return [f"kafka-{role}" for role, sink in self._by_role() if not sink.is_alive()]
 
-    def shown(self) -> Iterator[Shown]:
+    def heartbeats(self) -> Iterator[Heartbeat]:
         """For the watchdog: that the poll threads come round."""
         for role, sink in self._by_role():
-            yield Shown(f"kafka-{role}", sink.polls, _POLL_PERIODS, thread=sink.thread)
+            yield Heartbeat(f"kafka-{role}", sink.polls, _POLL_PERIODS, thread=sink.thread)
 
     def close(self) -> None:
         """Give up what is open and end."""

@@ -24,7 +24,7 @@ from gateway.mqtt.broker_drops import TOPIC as DROPS_TOPIC
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.ports import Ack, OwnTopics, Receiver
 from gateway.system.backoff import Backoff
-from gateway.system.watchdog import Shown
+from gateway.system.watchdog import Heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -185,10 +185,10 @@ class MqttSession:
         """Whether the network thread runs."""
         return self._thread.is_alive()
 
-    def shown(self) -> tuple[Shown, ...]:
+    def heartbeats(self) -> tuple[Heartbeat, ...]:
         """For the watchdog: that the network thread comes round, connected or not."""
         turns = self._client.turns + self._tries
-        return (Shown("mqtt", turns, _TURN_PERIODS, thread=self._thread.native_id),)
+        return (Heartbeat("mqtt", turns, _TURN_PERIODS, thread=self._thread.native_id),)
 
     def acknowledge(self, ack: Ack) -> None:
         """Send a PUBACK, unless its connection is gone."""

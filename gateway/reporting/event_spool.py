@@ -1,8 +1,8 @@
-"""Events that a command leaves for the daemon, which announces them as its own: in ``gateway.events``.
+"""Events that commands write for the daemon, which announces them as its own in ``gateway.events``.
 
-Each is a file in a directory beside the outbox. So it needs neither an uplink nor a running daemon: who isn't
-there now finds it at its start. A file goes when what it says has long been on the disk or confirmed; a
-daemon that dies before tells it again, under the same ``id``.
+Each is a file in a directory beside the outbox, so it needs neither an uplink nor a running daemon: the next
+start finds it. A file is deleted once its event has long been on the disk or confirmed; a daemon that dies
+before announces it again, with the same ``id``.
 """
 
 from __future__ import annotations
@@ -25,88 +25,86 @@ MAX_BYTES: Final = 256 << 10
 """Of one event; Kafka takes 1 MiB by default."""
 _DURABLE_AFTER_S: Final = 150.0
 """An event is as durable as a reading: after a commit interval, 60 s at most, and an fsync."""
+_UNUSABLE: Final = "event=notice.unusable path=%s error=%s"
+_REFUSED: Final = "event=notice.refused path=%s error=%s"
 _RESERVED: Final = frozenset({"v", "gateway", "run", "time", "event", "self"})
 
 
-class NotLeft(Exception):
-    """The event couldn't be left; the message says why and what to do."""
+class NotSpooled(Exception):
+    """The event couldn't be written; the message has the cause and the remedy."""
 
 
-def notices_directory(outbox: Path) -> Path:
-    """Where events for the daemon that owns this outbox are left."""
+def spool_directory(outbox: Path) -> Path:
+    """Where the daemon that owns this outbox finds events."""
     return outbox.with_name(outbox.name + ".notices")
 
 
-def leave(outbox: Path, event: str, fields: Mapping[str, Any]) -> Path:
-    """Leave an event for the daemon; durable when it returns. Raises NotLeft."""
-    directory = notices_directory(outbox)
-    moment = datetime.now(UTC)
-    told = {
-        "event": event,
-        "id": secrets.token_hex(8),
-        "at": utc_text(moment),
-        **fields,
-    }
-    content = json.dumps(told).encode()
+def spool_event(outbox: Path, event: str, fields: Mapping[str, Any]) -> Path:
+    """Write an event for the daemon; durable when it returns. Raises NotSpooled."""
+    directory = spool_directory(outbox)
+    moment, identity = datetime.now(UTC), secrets.token_hex(8)
+    content = json.dumps({"event": event, "id": identity, "at": utc_text(moment), **fields}).encode()
     if len(content) > MAX_BYTES:
-        raise NotLeft(f"the event has {len(content):,} bytes, {MAX_BYTES:,} are allowed")
-    path = directory / f"{moment:%Y%m%dT%H%M%S%f}-{told['id']}.json"
+        raise NotSpooled(f"the event has {len(content):,} bytes, {MAX_BYTES:,} are allowed")
+    path = directory / f"{moment:%Y%m%dT%H%M%S%f}-{identity}.json"
     try:
         make_directory(directory)
         write_atomic(path, content, ownership_within(directory))
     except OSError as error:
-        raise NotLeft(f"the event can't be left for the daemon in {directory}: {error.strerror}") from error
+        raise NotSpooled(
+            f"the event can't be left for the daemon in {directory}: {error.strerror}"
+        ) from error
     return path
 
 
 class EventSpool:
-    """Announces what was left. Owned by the main thread.
+    """Announces the events of the directory. Owned by the main thread.
 
     ``event`` makes the record of an event, ``announce`` takes it.
     """
 
     def __init__(
-        self,
-        outbox: Path,
-        event: Callable[..., Record],
-        announce: Callable[[Record], None],
+        self, outbox: Path, event: Callable[..., Record], announce: Callable[[Record], None]
     ) -> None:
-        self._directory = notices_directory(outbox)
+        self._directory = spool_directory(outbox)
         self._event = event
         self._announce = announce
-        self._told: dict[Path, float] = {}
-        self._complained: set[Path] = set()
+        self._announced_s: dict[Path, float] = {}
+        self._logged: set[Path] = set()
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Announce what is new, remove what is safe: not while a disk fails or a part is stuck."""
+        """Announce new events, delete durable ones: not while a disk fails or a part is stuck."""
         try:
             found = sorted(self._directory.glob("*.json"))
         except OSError as error:
-            self._complain(self._directory, error)
+            self._log(self._directory, _UNUSABLE, error)
             return
-        now_s = snapshot.at_s
         for path in found:
-            if path not in self._told:
-                self._tell(path, now_s)
-        if self._told and snapshot.stores:
-            self._remove([path for path, told_s in self._told.items() if now_s >= told_s + _DURABLE_AFTER_S])
+            announced_s = self._announced_s.get(path)
+            if announced_s is None:
+                self._take(path, snapshot.at_s)
+            elif snapshot.stores and snapshot.at_s >= announced_s + _DURABLE_AFTER_S:
+                self._delete(path)
+        self._announced_s = {path: at_s for path, at_s in self._announced_s.items() if path in found}
 
     def settle(self) -> None:
-        """All that was announced is safe: the daemon has stored everything and ends."""
-        self._remove(list(self._told))
+        """All that was announced is durable: the daemon has stored everything and ends."""
+        for path in self._announced_s:
+            self._delete(path)
 
-    def _tell(self, path: Path, now_s: float) -> None:
+    def _take(self, path: Path, now_s: float) -> None:
         try:
-            record = self._read(path)
+            try:
+                record = self._read(path)
+            except ValueError as error:
+                self._log(path, _REFUSED, error)
+                path.replace(path.with_suffix(".refused"))
+                return
         except OSError as error:
-            self._complain(path, error)
-            return
-        except ValueError as error:
-            log.warning("event=notice.refused path=%s error=%s", path, error)
-            self._set_aside(path)
+            self._log(path, _UNUSABLE, error)
             return
         self._announce(record)
-        self._told[path] = now_s
+        self._announced_s[path] = now_s
 
     def _read(self, path: Path) -> Record:
         with path.open("rb") as file:
@@ -114,36 +112,23 @@ class EventSpool:
         if len(content) > MAX_BYTES:
             raise ValueError(f"more than {MAX_BYTES} bytes")
         try:
-            told = json.loads(content)
+            fields = json.loads(content)
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
-        if not isinstance(told, dict) or not isinstance(event := told.pop("event", None), str):
+        if not isinstance(fields, dict) or not isinstance(event := fields.pop("event", None), str):
             raise ValueError("no object with an event's name")
-        if taken := _RESERVED & told.keys():
-            raise ValueError(f"says what the gateway says itself: {', '.join(sorted(taken))}")
-        return self._event(event, **told)
+        if taken := _RESERVED & fields.keys():
+            raise ValueError(f"fields that the gateway sets itself: {', '.join(sorted(taken))}")
+        return self._event(event, **fields)
 
-    def _set_aside(self, path: Path) -> None:
+    def _delete(self, path: Path) -> None:
         try:
-            path.replace(path.with_suffix(".refused"))
+            path.unlink(missing_ok=True)
         except OSError as error:
-            self._complain(path, error)
-            # Not again at each look.
-            self._told[path] = float("inf")
+            self._log(path, _UNUSABLE, error)
 
-    def _remove(self, paths: list[Path]) -> None:
-        for path in paths:
-            if self._told[path] == float("inf"):
-                continue
-            try:
-                path.unlink(missing_ok=True)
-            except OSError as error:
-                self._complain(path, error)
-                self._told[path] = float("inf")
-            else:
-                del self._told[path]
-
-    def _complain(self, path: Path, error: OSError) -> None:
-        if path not in self._complained:
-            self._complained.add(path)
-            log.warning("event=notice.unusable path=%s error=%s", path, error)
+    def _log(self, path: Path, template: str, error: Exception) -> None:
+        """Log a path's first trouble."""
+        if path not in self._logged:
+            self._logged.add(path)
+            log.warning(template, path, error)

@@ -1,27 +1,20 @@
-"""What a daemon remembers of its predecessors. Written at its start and at a clean stop.
+"""What a daemon stores for its successors: at its start and at a clean stop.
 
 In between only where a reload makes the commit interval longer.
-
-A file written without fsync comes back full of zeros after a power cut, so: temporary file, fsync, rename,
-fsync of the directory.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from cloud.wire.run_records import Unfinished
 from gateway.config import Config
-from gateway.system.atomic_file import write_atomic
+from gateway.system.atomic_file import read_state, write_state
 from gateway.system.host import boot_id
 
-log = logging.getLogger(__name__)
-
-# A run that is cut off within a second of its start has told nobody of the one before it.
+# A run that is cut off within a second of its start has not reported the one before it.
 _REMEMBERED: Final = 8
 # An fsync on an SD card can take that long; what is sampled meanwhile is lost with the commit interval's.
 _LONGEST_FSYNC_S: Final = 1.0
@@ -41,15 +34,15 @@ class Predecessors:
 
 
 class PreviousRuns:
-    """The file of one run. What can't be read or written is logged: it is no reason not to sample."""
+    """The file of one run. What can't be read or written is logged; sampling continues."""
 
     def __init__(self, path: Path, run: str, lost_at_most_s: float) -> None:
         self._path = path
         self._fields: dict[str, Any] = {"run": run, "boot": boot_id(), "lost_at_most_s": lost_at_most_s}
 
     def begin(self) -> Predecessors:
-        """Write this run over the previous one, which is told."""
-        before = self._read()
+        """Write this run over the previous one, which is returned."""
+        before = read_state(self._path, _predecessors, Predecessors())
         self._fields["unfinished"] = [asdict(each) for each in before.unfinished]
         self._write(stopped=False)
         return before
@@ -64,24 +57,15 @@ class PreviousRuns:
         """Write that this run has ended itself, and that its last record is durable."""
         self._write(stopped=True)
 
-    def _read(self) -> Predecessors:
-        try:
-            fields = json.loads(self._path.read_text())
-            previous = fields["run"]
-            unfinished = [Unfinished(**each) for each in fields.get("unfinished", ())]
-            # A file of an earlier version doesn't know how its run ended.
-            if fields.get("stopped") is False:
-                end: Literal["killed", "reset"] = "killed" if fields["boot"] == boot_id() else "reset"
-                unfinished.append(Unfinished(previous, end, fields["lost_at_most_s"]))
-        except FileNotFoundError:
-            return Predecessors()
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            log.warning("event=state.unreadable path=%s error=%s", self._path, error)
-            return Predecessors()
-        return Predecessors(str(previous), tuple(unfinished[-_REMEMBERED:]))
-
     def _write(self, *, stopped: bool) -> None:
-        try:
-            write_atomic(self._path, json.dumps({**self._fields, "stopped": stopped}))
-        except OSError as error:
-            log.error("event=state.not_written path=%s error=%s", self._path, error)
+        write_state(self._path, {**self._fields, "stopped": stopped})
+
+
+def _predecessors(fields: dict[str, Any]) -> Predecessors:
+    previous = fields["run"]
+    unfinished = [Unfinished(**each) for each in fields.get("unfinished", ())]
+    # A file of an earlier version has no ``stopped``.
+    if fields.get("stopped") is False:
+        end: Literal["killed", "reset"] = "killed" if fields["boot"] == boot_id() else "reset"
+        unfinished.append(Unfinished(previous, end, fields["lost_at_most_s"]))
+    return Predecessors(str(previous), tuple(unfinished[-_REMEMBERED:]))

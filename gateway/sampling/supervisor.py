@@ -23,7 +23,7 @@ from gateway.ports import Clock
 from gateway.sampling.call_timeout import Call
 from gateway.sampling.sampler import Sampler
 from gateway.system.backoff import Backoff
-from gateway.system.watchdog import Shown
+from gateway.system.watchdog import Heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -153,11 +153,11 @@ class _Supervised:
             self._clock.leave()
 
     @property
-    def shown(self) -> Shown:
+    def heartbeat(self) -> Heartbeat:
         """For the watchdog: a thread that has ended, failed or not, has nothing to do."""
         steps = self.sampler.steps if self.running else None
         thread = self._thread.native_id if self._thread is not None else None
-        return Shown(f"sampler-{self.name}", steps, _STEP_PERIODS, thread=thread)
+        return Heartbeat(f"sampler-{self.name}", steps, _STEP_PERIODS, thread=thread)
 
     def replace_if_dead(self, now_s: float) -> None:
         """Start again what has failed, once its pause is over."""
@@ -252,9 +252,9 @@ class Supervisor:
         """By sensor: what it reported of itself at its last start."""
         return {one.name: one.sampler.description for one in self._supervised if one.sampler.description}
 
-    def shown(self) -> tuple[Shown, ...]:
+    def heartbeats(self) -> tuple[Heartbeat, ...]:
         """For the watchdog, from any thread: each sampler, without the abandoned ones."""
-        return tuple(one.shown for one in tuple(self._supervised))
+        return tuple(one.heartbeat for one in tuple(self._supervised))
 
     def start(self) -> None:
         """Start all samplers together: a stepped clock must count each before it moves."""

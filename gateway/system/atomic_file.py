@@ -5,15 +5,21 @@ Temporary file, fsync, rename, fsync of the directory. ``buffer/files.py`` has i
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from buffer.files import sync_directory
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +80,24 @@ def replacing(path: Path, ownership: Ownership | None = None) -> Iterator[Binary
         new.unlink(missing_ok=True)
         raise
     sync_directory(path.absolute().parent)
+
+
+def read_state(path: Path, parse: Callable[[Any], T], default: T) -> T:
+    """What ``parse`` makes of a JSON file; ``default`` without one, and, logged, where it can't be read."""
+    try:
+        return parse(json.loads(path.read_text()))
+    except FileNotFoundError:
+        return default
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        log.warning("event=state.unreadable path=%s error=%s", path, error)
+        return default
+
+
+def write_state(path: Path, fields: Any, level: int = logging.ERROR) -> bool:
+    """Replace or make a JSON file; False, logged at ``level``, where the disk refuses."""
+    try:
+        write_atomic(path, json.dumps(fields))
+    except OSError as error:
+        log.log(level, "event=state.not_written path=%s error=%s", path, error)
+        return False
+    return True

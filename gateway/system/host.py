@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,23 +20,6 @@ def boot_id() -> str:
         return _BOOT_ID.read_text().strip()
     except OSError:
         return "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Vitals:
-    """None is what this machine doesn't have. Temperature in Cel, load over one minute, uptime in seconds."""
-
-    version: str
-    python: str
-    system: str
-    disk_free_bytes: int | None
-    cpu_celsius: float | None
-    load: float | None
-    uptime_s: float | None
-
-    def fields(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 @cache
@@ -61,18 +43,21 @@ def system(root: Path = Path("/")) -> str:
     return " · ".join((*names, release))
 
 
-def vitals(outbox: Path, root: Path = Path("/")) -> Vitals:
-    """As measured now. The disk is that of ``outbox``; ``root`` is where ``/sys`` and ``/proc`` are."""
+def vitals(outbox: Path, root: Path = Path("/")) -> dict[str, Any]:
+    """As measured now, for JSON: load over one minute, uptime in s; None is what this machine doesn't have.
+
+    The disk is that of ``outbox``; ``root`` is where ``/sys`` and ``/proc`` are.
+    """
     celsius = _number(root / "sys/class/thermal/thermal_zone0/temp")
-    return Vitals(
-        version=installed_version() or "unknown",
-        python=platform.python_version(),
-        system=system(root),
-        disk_free_bytes=_free(outbox.parent),
-        cpu_celsius=None if celsius is None else celsius / 1000,
-        load=_number(root / "proc/loadavg"),
-        uptime_s=_number(root / "proc/uptime"),
-    )
+    return {
+        "version": installed_version() or "unknown",
+        "python": platform.python_version(),
+        "system": system(root),
+        "disk_free_bytes": _free(outbox.parent),
+        "cpu_celsius": None if celsius is None else celsius / 1000,
+        "load": _number(root / "proc/loadavg"),
+        "uptime_s": _number(root / "proc/uptime"),
+    }
 
 
 def _number(path: Path) -> float | None:

@@ -23,7 +23,7 @@ Tell = Callable[..., None]
 
 DAY_MINUTES: Final = 1440
 FLAPS: Final = IN_A_ROW - 2
-"""Fewer than the daemon itself would begin to hold back."""
+"""Fewer than the daemon itself would begin to leave out."""
 _LINE: Final = re.compile(r"\S+ \S+ level=([A-Z]+) (\S+) (.*)")
 _WORDS: Final = re.compile(r"(\w+)=(.*?)(?= \w+=|$)")
 _BOARD: Final = {
@@ -88,7 +88,7 @@ def test_a_day_of_flapping_brokers_and_failing_sensors(
     assert {"kafka.error", "kafka.silent", "kafka.answers", "mqtt.disconnected", "sensor.silent"} <= events
 
     bounded, unbounded = Day(), Day()
-    log, queued = RateLimit(bounded, lambda: bounded.now_s), LogQueue()
+    log, queued = RateLimit(bounded.handle, lambda: bounded.now_s), LogQueue()
     for minute in range(DAY_MINUTES):
         for second in range(60):
             bounded.now_s = 60.0 * minute + second
@@ -105,6 +105,6 @@ def test_a_day_of_flapping_brokers_and_failing_sensors(
         bytes_without_a_bound=unbounded.size,
     )
     assert bounded.size + ENTRY_BYTES * bounded.lines < 1_000_000 < unbounded.size
-    # The last word of the day is there, and says how often it was said.
+    # The last line of the day is there, with how many were left out.
     last = [line for line in bounded.stream.getvalue().splitlines() if "event=kafka.answers" in line][-1]
     assert "suppressed=" in last

@@ -23,7 +23,7 @@ from gateway.commands.commissioning.walkthrough import Walk
 from gateway.commands.read import chosen_sensors
 from gateway.config import Config, SensorConfig, load
 from gateway.config.calibration import today
-from gateway.reporting.event_spool import NotLeft, leave
+from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, daemon_status
 from gateway.system.host import installed_version
 from gateway.system.times import now_text
@@ -172,8 +172,8 @@ def _keep(config: Config, session: Session, report: Report, dialogue: Dialogue) 
     session.write(path.with_suffix(".md"), markdown(report).encode())
     dialogue.tell(f"Report {path} and .md\nsha256 {report.sha256}")
     try:
-        leave(config.outbox.path, EVENT, event_fields(report, path.name))
-    except NotLeft as error:
+        spool_event(config.outbox.path, EVENT, event_fields(report, path.name))
+    except NotSpooled as error:
         dialogue.tell(f"No event for the cloud: {error}")
     else:
         dialogue.tell("The daemon sends it with the readings.")

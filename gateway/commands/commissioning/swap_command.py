@@ -16,7 +16,7 @@ from gateway.commands.commissioning.daemon_reload import Reloaded, reload_daemon
 from gateway.commands.commissioning.swap import CannotSwap, Plan, Swap, plan
 from gateway.commands.commissioning.toml_edit import date_text, number_text, string_text
 from gateway.config import Config, check
-from gateway.reporting.event_spool import NotLeft, leave, notices_directory
+from gateway.reporting.event_spool import NotSpooled, spool_directory, spool_event
 from gateway.system.atomic_file import ownership_of, replacing, write_atomic
 
 EVENT: Final = "sensor-swapped"
@@ -162,11 +162,11 @@ def _tell_cloud(config: Config, swap: Swap, wanted: Plan) -> None:
         _say(f"no event: {config.outbox.path.parent} isn't there before the daemon's first start")
         return
     try:
-        leave(config.outbox.path, EVENT, fields)
-    except NotLeft as error:
+        spool_event(config.outbox.path, EVENT, fields)
+    except NotSpooled as error:
         _say(f"warning: {error}")
     else:
-        _say(f"event {EVENT} left in {notices_directory(config.outbox.path)}")
+        _say(f"event {EVENT} left in {spool_directory(config.outbox.path)}")
 
 
 def _tell_daemon(told: Reloaded, path: Path) -> int:

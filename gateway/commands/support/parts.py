@@ -150,7 +150,7 @@ def _machine(config: Config | None) -> dict[str, Any]:
         "kernel": " ".join(platform.uname()),
         "os": host.text("/etc/os-release"),
         "user": host.user,
-        "vitals": vitals(here).fields(),
+        "vitals": vitals(here),
         "memory": host.text("/proc/meminfo"),
         "throttled": _output("vcgencmd", "get_throttled").strip() or None,
         "disks": disks,

@@ -19,7 +19,7 @@ from gateway.clock.system_clock import since_boot_ns
 from gateway.commands.arguments import OK, add_config, fail
 from gateway.commands.uplink.policy import Action, Rules, Seen, State, look
 from gateway.config import Config, ConfigError, check
-from gateway.reporting.event_spool import NotLeft, leave
+from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, fetch
 from gateway.system.atomic_file import write_atomic
 from gateway.system.host import boot_id
@@ -120,8 +120,8 @@ def _tell(status: Mapping[str, Any] | None, why: str, state: State, action: Acti
 def _act(action: Action, config: Config, state: State, machine: Machine) -> int:
     told = {"away_h": round(state.away_s / 3600, 2), "resets": state.resets, "reboots": state.reboots}
     try:
-        leave(config.outbox.path, f"uplink-{action}", told)
-    except NotLeft as error:
+        spool_event(config.outbox.path, f"uplink-{action}", told)
+    except NotSpooled as error:
         fail(error)
     command = REBOOT if action == "reboot" else config.uplink.reset_command
     try:

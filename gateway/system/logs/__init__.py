@@ -1,7 +1,7 @@
 """Where the daemon's log goes: the journal with fields, or standard error; bounded, by a thread of its own.
 
 ``fields`` finds the fields in a line's template, ``background`` is the queue and its thread, ``rate_limit``
-holds repetitions back, ``journal`` writes entries; ``set_up`` puts them together.
+limits repetitions, ``journal`` writes entries; ``set_up`` puts them together.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ def set_up(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
 
     At the end what is queued is written, within two seconds.
     """
-    lines = logging.StreamHandler(sys.stderr)
-    lines.setFormatter(logging.Formatter(LINE))
+    stderr = logging.StreamHandler(sys.stderr)
+    stderr.setFormatter(logging.Formatter(LINE))
     queued = LogQueue()
-    thread = LogThread(queued, RateLimit(Journal(lines) if goes_to_journal(environ) else lines))
+    write = Journal(stderr).write if goes_to_journal(environ) else stderr.handle
+    thread = LogThread(queued, RateLimit(write))
     root = logging.getLogger()
     root.setLevel(logging.INFO)
     root.addHandler(queued)

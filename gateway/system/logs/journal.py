@@ -19,12 +19,7 @@ except ImportError:
 
 SOCKET: Final = "/run/systemd/journal/socket"
 _NAMESPACE: Final = uuid.UUID("5f1d6a3e-4c0b-4a6e-9d0f-0c6c8a1e7b52")
-_PRIORITIES: Final = (
-    (logging.CRITICAL, 2),
-    (logging.ERROR, 3),
-    (logging.WARNING, 4),
-    (logging.INFO, 6),
-)
+_PRIORITIES: Final = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6}
 _DEBUG: Final = 7
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Z0-9_]")
 _LONGEST_NAME: Final = 64
@@ -51,7 +46,7 @@ def entry(record: logging.LogRecord, message: str) -> dict[str, str]:
     event = fields.get("event")
     return {
         "MESSAGE": message,
-        "PRIORITY": str(next((each for level, each in _PRIORITIES if record.levelno >= level), _DEBUG)),
+        "PRIORITY": str(_PRIORITIES.get(record.levelno, _DEBUG)),
         "SYSLOG_IDENTIFIER": "fieldgate",
         "LOGGER": record.name,
         "THREAD_NAME": record.threadName or "",
@@ -66,7 +61,7 @@ def entry(record: logging.LogRecord, message: str) -> dict[str, str]:
 class Journal:
     """Writes entries; to ``otherwise`` where journald is away or systemd-python isn't installed.
 
-    No logging.Handler: its lock would be held while journald is stuck, and logging.shutdown waits for it.
+    Not a logging.Handler: its lock would be held while journald is stuck, and logging.shutdown waits for it.
     """
 
     def __init__(
@@ -78,14 +73,13 @@ class Journal:
         self._otherwise = otherwise
         self._sendv = sendv
         self._address = address
-        self.format = logging.Formatter().format
 
-    def handle(self, record: logging.LogRecord) -> None:
+    def write(self, record: logging.LogRecord) -> None:
         """Write one entry; waits while journald is stuck."""
         if self._sendv is None:
             self._otherwise.handle(record)
             return
-        fields = entry(record, self.format(record)).items()
+        fields = entry(record, logging.Formatter().format(record)).items()
         try:
             # The library would wait with the interpreter lock held, and every thread with it.
             while not has_room(self._address, _WAIT_S):

@@ -1,9 +1,9 @@
-"""Holds back what the log repeats, and counts it: a bad uplink must not fill a card.
+"""Limits repeated log lines and counts those left out: a bad uplink must not fill a card.
 
 Of each kind of line (an event and what it is about) IN_A_ROW may come at once, then one each AGAIN_S: the
-last one, with how many were held back (``suppressed=…``). All lines together have an allowance in bytes,
-which keeps any 24 hours below a megabyte, in the journal's files too (journald's own limit counts messages,
-and drops the last ones). Lines of level CRITICAL are written in any case. Owned by the log's thread.
+last one, with how many were left out (``suppressed=…``). All lines together have an allowance in bytes, which
+keeps any 24 hours below a megabyte, in the journal's files too (journald's own limit counts messages, and
+drops the last ones). Lines of level CRITICAL are written in any case. Owned by the log's thread.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import copy
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from gateway.system.logs.fields import fields_of
 
@@ -31,90 +32,59 @@ _ABOUT: Final = ("sensor", "sensors", "topic", "path", "pin", "problem", "reason
 
 
 @dataclass(slots=True)
-class _Allowance:
-    """Grows with time up to ``most``."""
-
-    most: float
-    per_s: float
-    left: float
-    at_s: float
-
-    def has(self, cost: float, now_s: float) -> bool:
-        self.left = min(self.most, self.left + (now_s - self.at_s) * self.per_s)
-        self.at_s = now_s
-        return self.left >= cost
-
-
-@dataclass(slots=True)
 class _Kind:
-    lines: _Allowance
+    """``restored_s``: when its allowance, which grows with time, is complete again."""
+
+    restored_s: float = 0.0
     suppressed: int = 0
     last: logging.LogRecord | None = None
 
 
-class Target(Protocol):
-    """Where lines are written."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The text of a line."""
-        ...
-
-    def handle(self, record: logging.LogRecord) -> object:
-        """Write a line."""
-        ...
-
-
 class RateLimit:
-    """Passes lines on to ``target``; they must be as LogQueue prepares them."""
+    """Passes lines on to ``write``; they must be as LogQueue prepares them."""
 
-    def __init__(self, target: Target, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._target = target
+    def __init__(
+        self,
+        write: Callable[[logging.LogRecord], object],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write = write
         self._monotonic = monotonic
-        self._kinds: dict[tuple[str, str], _Kind] = {}
-        self._bytes = _Allowance(BYTES_AT_ONCE, BYTES_PER_S, BYTES_AT_ONCE, monotonic())
+        self._kinds: defaultdict[tuple[str, str], _Kind] = defaultdict(_Kind)
+        self._restored_s = 0.0
 
     def handle(self, record: logging.LogRecord) -> None:
-        """Write a line, or hold it back."""
+        """Write a line, or count it."""
         kind = self._kind(record)
-        if not self._write(kind, _counted(record, kind.suppressed)):
+        if not self._written(kind, record, kind.suppressed):
             kind.suppressed += 1
             kind.last = record
 
     def release_due(self) -> None:
-        """Write the last line of each kind whose time has come, with how many were held back before it."""
+        """Write the last line of each kind that may come again, with how many were left out before it."""
         for kind in self._kinds.values():
             if kind.last is not None:
-                self._write(kind, _counted(kind.last, kind.suppressed - 1))
+                self._written(kind, kind.last, kind.suppressed - 1)
 
     def _kind(self, record: logging.LogRecord) -> _Kind:
         fields = fields_of(record)
         about = next((fields[key] for key in _ABOUT if key in fields), "")
         key = (fields.get("event") or f"{record.pathname}:{record.lineno}", about)
-        if key not in self._kinds and len(self._kinds) >= _MOST_KINDS:
-            key = ("", "")
-        fresh = _Allowance(IN_A_ROW, 1 / AGAIN_S, IN_A_ROW, self._monotonic())
-        return self._kinds.setdefault(key, _Kind(fresh))
+        return self._kinds[key if key in self._kinds or len(self._kinds) < _MOST_KINDS else ("", "")]
 
-    def _write(self, kind: _Kind, line: logging.LogRecord) -> bool:
-        now_s = self._monotonic()
-        if line.levelno < logging.CRITICAL:
-            if not kind.lines.has(1, now_s):
+    def _written(self, kind: _Kind, record: logging.LogRecord, suppressed: int) -> bool:
+        if record.levelno < logging.CRITICAL:
+            text = f"{record.msg}{record.exc_text or ''}".encode(errors="replace")
+            now_s, size = self._monotonic(), len(text) + ENTRY_BYTES
+            kind_s = max(kind.restored_s, now_s) + AGAIN_S
+            all_s = max(self._restored_s, now_s) + size / BYTES_PER_S
+            if kind_s > now_s + IN_A_ROW * AGAIN_S or all_s > now_s + BYTES_AT_ONCE / BYTES_PER_S:
                 return False
-            size = len(self._target.format(line).encode(errors="replace")) + ENTRY_BYTES
-            if not self._bytes.has(size, now_s):
-                return False
-            kind.lines.left -= 1
-            self._bytes.left -= size
-        self._target.handle(line)
+            kind.restored_s, self._restored_s = kind_s, all_s
+        if suppressed:
+            record = copy.copy(record)
+            record.__dict__["fields"] = {**fields_of(record), "suppressed": str(suppressed)}
+            record.msg = f"{record.msg} suppressed={suppressed}"
+        self._write(record)
         kind.last, kind.suppressed = None, 0
         return True
-
-
-def _counted(record: logging.LogRecord, suppressed: int) -> logging.LogRecord:
-    """The line with the count of those held back before it."""
-    if not suppressed:
-        return record
-    line = copy.copy(record)
-    line.msg = f"{record.msg} suppressed={suppressed}"
-    line.__dict__["fields"] = {**fields_of(record), "suppressed": str(suppressed)}
-    return line

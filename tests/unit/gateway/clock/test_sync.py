@@ -12,7 +12,7 @@ import pytest
 from gateway.clock.boot_offsets import BootOffsets
 from gateway.clock.hold import BootTime
 from gateway.clock.sync import ClockSync
-from gateway.clock.system_clock import SystemClock
+from gateway.clock.system_clock import Machine, SystemClock
 from tests.support.disks import full_disk
 
 BOOTED_MS = 1_795_246_000_123
@@ -28,15 +28,19 @@ class Kernel:
     synchronised: bool = False
 
     def start(self, boot: str = "boot-1", hold_s: float = 60.0, trust: Any = "kernel") -> ClockSync:
-        anchors = BootOffsets(self.path)
+        offsets = BootOffsets(self.path)
+        seen = offsets.of(boot)
         clock = SystemClock(
             trust,
-            known_synced=anchors.offset_ms(boot) is not None and not anchors.given(boot),
-            synchronised=lambda: self.synchronised,
-            wall_ns=lambda: self.offset_ms * 1_000_000 + 7_000_000_000,
-            boot_ns=lambda: 7_000_000_000,
+            Machine(
+                boot,
+                lambda: self.synchronised,
+                lambda: self.offset_ms * 1_000_000 + 7_000_000_000,
+                lambda: 7_000_000_000,
+            ),
+            known_synced=seen.known and not seen.given,
         )
-        return ClockSync(clock, boot, anchors, hold_s, trust)
+        return ClockSync(clock, boot, offsets, hold_s, trust)
 
     def kept(self) -> Any:
         return json.loads(self.path.read_text())["boots"]
@@ -47,47 +51,47 @@ def kernel(tmp_path: Path) -> Kernel:
     return Kernel(tmp_path / "outbox.db.clock")
 
 
-def test_a_clock_that_is_synchronised_is_the_verdict_once_and_is_kept(kernel: Kernel) -> None:
-    keeper = kernel.start()
-    assert keeper.check(59.9) is None
+def test_a_synchronised_clock_decides_once_and_its_offset_is_stored(kernel: Kernel) -> None:
+    sync = kernel.start()
+    assert sync.check(59.9) is None
     assert not kernel.path.exists()
     kernel.offset_ms, kernel.synchronised = BOOTED_MS, True
-    assert keeper.check(60.0) == BootTime("boot-1", BOOTED_MS)
-    assert keeper.check(3600.0) is None
+    assert sync.check(60.0) == BootTime("boot-1", BOOTED_MS)
+    assert sync.check(3600.0) is None
     assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS}}
 
 
-def test_the_next_run_of_a_boot_trusts_its_clock_and_keeps_its_anchor(kernel: Kernel) -> None:
+def test_the_next_run_of_a_boot_trusts_its_clock_and_keeps_its_offset(kernel: Kernel) -> None:
     kernel.synchronised, kernel.offset_ms = True, BOOTED_MS
     kernel.start()
     before = kernel.path.stat().st_mtime_ns
     kernel.synchronised, kernel.offset_ms = False, BOOTED_MS + 30
-    keeper = kernel.start()
-    assert not keeper.hold().active
-    assert keeper.check(1e9) is None
+    sync = kernel.start()
+    assert not sync.hold().active
+    assert sync.check(1e9) is None
     assert kernel.path.stat().st_mtime_ns == before
     assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS}}
-    # The next boot knows nothing yet.
+    # The next boot has nothing yet.
     assert kernel.start("boot-2").hold().active
 
 
 def test_when_the_hold_ends_that_is_for_the_whole_boot(kernel: Kernel) -> None:
-    keeper = kernel.start()
-    assert keeper.check(60.0) == BootTime("boot-1", None)
-    assert keeper.check(61.0) is None
+    sync = kernel.start()
+    assert sync.check(60.0) == BootTime("boot-1", None)
+    assert sync.check(61.0) is None
     assert kernel.kept() == {"boot-1": {"gave_up": True}}
-    keeper = kernel.start()
-    assert not keeper.hold().active
+    sync = kernel.start()
+    assert not sync.hold().active
     kernel.offset_ms, kernel.synchronised = BOOTED_MS, True
-    assert keeper.check(0.0) is None
+    assert sync.check(0.0) is None
     assert kernel.kept() == {"boot-1": {"gave_up": True, "offset_ms": BOOTED_MS}}
     assert BootOffsets(kernel.path).boot_times == {"boot-1": None}
 
 
 def test_without_a_hold_the_first_sign_of_kafka_ends_it(kernel: Kernel) -> None:
-    keeper = kernel.start(hold_s=0.0)
-    assert keeper.check(0.0) is None
-    assert keeper.check(0.001) == BootTime("boot-1", None)
+    sync = kernel.start(hold_s=0.0)
+    assert sync.check(0.0) is None
+    assert sync.check(0.001) == BootTime("boot-1", None)
 
 
 def test_a_clock_that_is_always_trusted_writes_nothing(kernel: Kernel) -> None:
@@ -102,9 +106,9 @@ def test_a_clock_that_is_always_trusted_writes_nothing(kernel: Kernel) -> None:
 )  # fmt: skip
 def test_a_damaged_file_is_no_reason_not_to_sample(kernel: Kernel, text: str) -> None:
     kernel.path.write_text(text)
-    keeper = kernel.start()
+    sync = kernel.start()
     kernel.synchronised, kernel.offset_ms = True, BOOTED_MS
-    assert keeper.check(0.0) == BootTime("boot-1", BOOTED_MS)
+    assert sync.check(0.0) == BootTime("boot-1", BOOTED_MS)
     assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS}}
 
 
@@ -123,72 +127,72 @@ def test_the_newest_boots_are_kept(kernel: Kernel) -> None:
 @pytest.mark.parametrize("hold_ends", [False, True])
 def test_what_a_full_disk_refuses_is_written_once_there_is_room(kernel: Kernel, hold_ends: bool) -> None:
     # Held rows of this boot would lose their time at the next reboot, or leave a second time with another.
-    keeper = kernel.start()
+    sync = kernel.start()
     with full_disk():
         if hold_ends:
-            assert keeper.check(60.0) == BootTime("boot-1", None)
+            assert sync.check(60.0) == BootTime("boot-1", None)
         else:
             kernel.offset_ms, kernel.synchronised = BOOTED_MS, True
-            assert keeper.check(0.0) == BootTime("boot-1", BOOTED_MS)
+            assert sync.check(0.0) == BootTime("boot-1", BOOTED_MS)
         assert not kernel.path.exists()
-    assert keeper.check(0.0) is None
+    assert sync.check(0.0) is None
     assert kernel.kept() == {"boot-1": {"gave_up": True} if hold_ends else {"offset_ms": BOOTED_MS}}
     before = kernel.path.stat().st_mtime_ns
-    assert keeper.check(0.0) is None
+    assert sync.check(0.0) is None
     assert kernel.path.stat().st_mtime_ns == before
 
 
-def test_a_given_time_is_the_verdict_and_no_synchronisation(kernel: Kernel) -> None:
-    keeper = kernel.start()
-    assert (keeper.may_be_given, keeper.given) == (True, False)
-    assert keeper.give(BOOTED_MS) == BootTime("boot-1", BOOTED_MS)
-    assert (keeper.may_be_given, keeper.given) == (False, True)
+def test_an_entered_time_decides_and_is_no_synchronisation(kernel: Kernel) -> None:
+    sync = kernel.start()
+    assert (sync.may_be_given, sync.given) == (True, False)
+    assert sync.give(BOOTED_MS) == BootTime("boot-1", BOOTED_MS)
+    assert (sync.may_be_given, sync.given) == (False, True)
     assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS, "given": True}}
     # A known time isn't given up, and the kernel's clock is as wrong as before.
-    assert keeper.check(1e9) is None
+    assert sync.check(1e9) is None
     with pytest.raises(ValueError, match="given already"):
-        keeper.give(BOOTED_MS + 1)
+        sync.give(BOOTED_MS + 1)
     # The next run of the boot repairs by the same, and doesn't take the clock for right.
-    keeper = kernel.start()
-    assert not keeper.hold().active
-    assert (keeper.given, keeper.check(1e9)) == (True, None)
+    sync = kernel.start()
+    assert not sync.hold().active
+    assert (sync.given, sync.check(1e9)) == (True, None)
 
 
-def test_a_clock_that_is_set_after_all_counts_and_the_given_anchor_stands(kernel: Kernel) -> None:
+def test_a_clock_that_is_set_after_all_counts_and_the_entered_offset_stays(kernel: Kernel) -> None:
     kernel.start().give(BOOTED_MS)
     kernel.offset_ms, kernel.synchronised = BOOTED_MS + 800, True
-    keeper = kernel.start()
-    assert not keeper.given
+    sync = kernel.start()
+    assert not sync.given
     # What has left had the given time: what is left of it gets the same.
     assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS}}
-    assert not keeper.may_be_given
+    assert not sync.may_be_given
     with pytest.raises(ValueError, match="set already"):
-        keeper.give(BOOTED_MS)
+        sync.give(BOOTED_MS)
 
 
-def test_what_nobody_can_mean_is_not_taken(kernel: Kernel) -> None:
+def test_impossible_times_are_refused(kernel: Kernel) -> None:
     kernel.path.write_text(json.dumps({"boots": {"boot-0": {"offset_ms": BOOTED_MS}}}))
-    keeper = kernel.start()
+    sync = kernel.start()
     for offset_ms, why in (
         (5, "before an earlier start"),
         (BOOTED_MS, "before an earlier start"),
         (4_102_444_800_001, "no time of this century"),
     ):
         with pytest.raises(ValueError, match=why):
-            keeper.give(offset_ms)
-    assert keeper.may_be_given
-    assert keeper.give(BOOTED_MS + 1) == BootTime("boot-1", BOOTED_MS + 1)
+            sync.give(offset_ms)
+    assert sync.may_be_given
+    assert sync.give(BOOTED_MS + 1) == BootTime("boot-1", BOOTED_MS + 1)
 
 
-def test_somebodys_slip_does_not_bind_the_next_boot(kernel: Kernel) -> None:
+def test_a_wrong_entry_does_not_bind_the_next_boot(kernel: Kernel) -> None:
     kernel.start().give(BOOTED_MS + 10**10)
     assert kernel.start("boot-2").give(BOOTED_MS) == BootTime("boot-2", BOOTED_MS)
 
 
 def test_once_the_hold_has_ended_no_time_is_taken(kernel: Kernel) -> None:
-    keeper = kernel.start()
-    keeper.check(60.0)
-    assert not keeper.may_be_given
+    sync = kernel.start()
+    sync.check(60.0)
+    assert not sync.may_be_given
     with pytest.raises(ValueError, match="without a time"):
-        keeper.give(BOOTED_MS)
+        sync.give(BOOTED_MS)
     assert not kernel.start(trust="always").may_be_given

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gateway.clock.system_clock import SystemClock, kernel_synchronised
+from gateway.clock.system_clock import Machine, SystemClock, kernel_synchronised
 
 
 def test_waiting_ends_when_the_time_has_come() -> None:
@@ -17,7 +17,7 @@ def test_waiting_ends_when_the_time_has_come() -> None:
     assert time.time_ns() >= due_ns
 
 
-def test_stop_wakes_whoever_waits() -> None:
+def test_stop_ends_every_wait() -> None:
     clock = SystemClock("always")
     woken: list[bool] = []
     waiter = threading.Thread(target=lambda: woken.append(clock.wait_until(time.time_ns() + 10**12)))
@@ -34,14 +34,14 @@ class Kernel:
     def __init__(self, by_ns: int = 0, set_at: int = 1_000_000) -> None:
         self.by_ns = by_ns
         self.set_at = set_at
-        self.looks = 0
+        self.reads = 0
 
     def wall_ns(self) -> int:
-        self.looks += 1
-        return time.time_ns() + (self.by_ns if self.looks >= self.set_at else 0)
+        self.reads += 1
+        return time.time_ns() + (self.by_ns if self.reads >= self.set_at else 0)
 
     def clock(self) -> SystemClock:
-        return SystemClock("always", wall_ns=self.wall_ns)
+        return SystemClock("always", Machine(wall_ns=self.wall_ns))
 
 
 @pytest.mark.parametrize("by_ns", [-3600 * 10**9, 3600 * 10**9])
@@ -49,7 +49,7 @@ def test_a_clock_that_is_set_ends_the_wait(by_ns: int) -> None:
     kernel = Kernel(by_ns)
     clock = kernel.clock()
     before_ns = clock.offset_ns()
-    kernel.set_at = kernel.looks + 4
+    kernel.set_at = kernel.reads + 4
     began_s = time.monotonic()
     assert clock.wait_until(time.time_ns() + 20 * 10**9)
     assert time.monotonic() - began_s < 15
@@ -65,18 +65,18 @@ def test_a_clock_that_was_set_just_before_is_not_waited_for() -> None:
 
 
 def test_the_offset_is_wall_time_less_time_since_boot() -> None:
-    clock = SystemClock("always", wall_ns=lambda: 5_000_000_007, boot_ns=lambda: 2_000_000_003)
+    clock = SystemClock("always", Machine(wall_ns=lambda: 5_000_000_007, boot_ns=lambda: 2_000_000_003))
     assert clock.offset_ns() == 3_000_000_004
 
 
-def test_the_offset_stands_still_while_nobody_sets_the_clock() -> None:
+def test_the_offset_stays_the_same_while_the_clock_is_not_set() -> None:
     offsets_ns = iter([0, 400_000, -900_000, 1_000_001, 1_100_000])
     at_ns = 0
 
     def boot_ns() -> int:
         return at_ns
 
-    clock = SystemClock("always", wall_ns=lambda: at_ns + next(offsets_ns), boot_ns=boot_ns)
+    clock = SystemClock("always", Machine(wall_ns=lambda: at_ns + next(offsets_ns), boot_ns=boot_ns))
     seen: list[int] = []
     for at_ns in range(1, 5):  # noqa: B007
         seen.append(clock.offset_ns())
@@ -85,11 +85,11 @@ def test_the_offset_stands_still_while_nobody_sets_the_clock() -> None:
 
 def test_what_was_synchronised_once_stays_so() -> None:
     answers = iter([False, True, False])
-    clock = SystemClock("kernel", synchronised=lambda: next(answers))
+    clock = SystemClock("kernel", Machine(synchronised=lambda: next(answers)))
     assert [clock.synced for _ in range(5)] == [False, True, True, True, True]
-    assert SystemClock("kernel", known_synced=True, synchronised=lambda: False).synced
+    assert SystemClock("kernel", Machine(synchronised=lambda: False), known_synced=True).synced
 
 
-def test_trust_decides_whose_word_the_time_is() -> None:
+def test_trust_decides_whether_the_kernels_flag_counts() -> None:
     assert SystemClock("always").synced
     assert SystemClock("kernel").synced == kernel_synchronised()

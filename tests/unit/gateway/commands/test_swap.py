@@ -9,7 +9,7 @@ import pytest
 
 from gateway import cli
 from gateway.commands.commissioning.swap import CannotSwap, Swap, plan
-from gateway.reporting.event_spool import notices_directory
+from gateway.reporting.event_spool import spool_directory
 
 CONFIG = """\
 # Mast 7, south ridge.
@@ -78,7 +78,7 @@ def test_the_file_is_changed_and_nothing_else_in_it(config: Path, capsys: pytest
     assert "stays: model = NRG 40H\n" in told
     assert told.endswith("daemon: no daemon: no daemon runs: it will find the new figures at its start\n")
     # Nothing half written is left, and the event waits for the daemon.
-    (notice,) = notices_directory(config.parent / "outbox.db").iterdir()
+    (notice,) = spool_directory(config.parent / "outbox.db").iterdir()
     assert {each.name for each in config.parent.iterdir()} == {
         "gateway.toml", backup.name, "outbox.db.notices",
     }  # fmt: skip

@@ -182,11 +182,11 @@ def test_vitals_are_the_kernels(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     found = vitals(tmp_path / "outbox.db", tmp_path)
-    assert (found.cpu_celsius, found.load, found.uptime_s) == (51.54, 0.42, 3600.5)
-    assert found.disk_free_bytes is not None
+    assert (found["cpu_celsius"], found["load"], found["uptime_s"]) == (51.54, 0.42, 3600.5)
+    assert found["disk_free_bytes"] is not None
     (tmp_path / "proc/loadavg").write_text("")
     nothing = vitals(tmp_path / "missing/outbox.db", tmp_path)
-    assert (nothing.load, nothing.disk_free_bytes) == (None, None)
+    assert (nothing["load"], nothing["disk_free_bytes"]) == (None, None)
 
 
 def test_the_last_readings_of_each_channel_are_remembered() -> None:

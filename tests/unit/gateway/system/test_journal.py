@@ -53,6 +53,10 @@ def record(template: str, *arguments: object, level: int = logging.WARNING) -> l
         (record("event=mqtt.held reason=memory_full"), {"event": "mqtt.held", "reason": "memory_full"}),
         (record("no fields in %s", "this"), {}),
         (record("%d%% of a=%.1f", 5, 2.5), {"a": "2.5"}),
+        (
+            record("event=a path=%s count=%d", "odd\0name=1", 2),
+            {"event": "a", "path": "odd\0name=1", "count": "2"},
+        ),
     ],
 )
 def test_a_lines_template_says_where_its_values_end(line: logging.LogRecord, fields: dict[str, str]) -> None:
@@ -97,7 +101,7 @@ class Lines(logging.Handler):
 
 
 class Journald:
-    """A journald of the test's own, which reads when it is told to, and the library's call to it."""
+    """A journald of the test's own, which reads when a test calls ``read``, and the library's call to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -132,7 +136,7 @@ def stuck(tmp_path: Path) -> Iterator[Journald]:
 @contextmanager
 def logged_to(journal: Journal) -> Iterator[tuple[LogQueue, LogThread]]:
     queued = LogQueue()
-    thread = LogThread(queued, RateLimit(journal))
+    thread = LogThread(queued, RateLimit(journal.write))
     thread.start()
     try:
         yield queued, thread
@@ -174,7 +178,7 @@ def test_the_end_writes_what_is_queued_and_gives_up_a_stuck_journald(
         eventually(lambda: stuck.read() == ["event=a"])
     lines = Lines()
     queued = LogQueue()
-    thread = LogThread(queued, RateLimit(lines))
+    thread = LogThread(queued, RateLimit(lines.handle))
     for number in range(100):
         queued.handle(record(f"event=e{number}"))
     thread.start()
@@ -184,8 +188,8 @@ def test_the_end_writes_what_is_queued_and_gives_up_a_stuck_journald(
 
 def test_standard_error_takes_the_lines_where_there_is_no_journald_or_no_library(tmp_path: Path) -> None:
     lines = Lines()
-    Journal(lines, lambda *_: None, str(tmp_path / "none")).handle(record("journald is away"))
-    Journal(lines, None).handle(record("no python3-systemd"))
+    Journal(lines, lambda *_: None, str(tmp_path / "none")).write(record("journald is away"))
+    Journal(lines, None).write(record("no python3-systemd"))
     assert lines.messages == ["journald is away", "no python3-systemd"]
 
 
@@ -201,7 +205,9 @@ def test_what_is_not_on_its_way_holds_text_only() -> None:
     assert line.exc_info == raised
 
 
-def test_arguments_that_do_not_fit_harm_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_that_do_not_fit_go_to_standard_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     queued = LogQueue()
     queued.handle(record("event=a number=%d", "no number"))
     queued.handle(record("event=b number=%d", 1))
@@ -297,7 +303,7 @@ from gateway.system.logs.journal import Journal
 journal = Journal(logging.NullHandler())
 for values in (("baro", "no\\nanswer"), ("dht", "checksum"), ("cup", 10_000_000 * "x")):
     line = "event=sensor.silent sensor=%s error=%s"
-    journal.handle(logging.LogRecord("gateway.x", logging.WARNING, "x.py", 7, line, values, None, "f"))
+    journal.write(logging.LogRecord("gateway.x", logging.WARNING, "x.py", 7, line, values, None, "f"))
 """
 
 
@@ -325,7 +331,7 @@ from gateway.system.logs.rate_limit import RateLimit
 journald = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 journald.bind(SOCKET)
 queued = LogQueue()
-LogThread(queued, RateLimit(Journal(logging.NullHandler()))).start()
+LogThread(queued, RateLimit(Journal(logging.NullHandler()).write)).start()
 for number in range(1000):
     line = logging.LogRecord("gateway.x", logging.CRITICAL, "x.py", 7, "event=e", (), None, "f")
     queued.handle(line)

@@ -1,4 +1,4 @@
-"""Repetitions are held back and counted, the last word always comes, and no day has more than a megabyte."""
+"""Repetitions are left out and counted, the last line always comes, no day has more than a megabyte."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Log:
     def __init__(self) -> None:
         self.written = Written()
         self._queue = LogQueue()
-        self.limit = RateLimit(self.written, lambda: self.written.now_s)
+        self.limit = RateLimit(self.written.handle, lambda: self.written.now_s)
 
     def at(self, second: float) -> None:
         self.written.now_s = second
@@ -61,14 +61,14 @@ def log() -> Log:
     return Log()
 
 
-def test_a_repetition_is_counted_and_its_last_word_comes(log: Log) -> None:
+def test_repetitions_are_counted_and_the_last_one_is_written(log: Log) -> None:
     for number in range(IN_A_ROW + 4):
         log.write("event=kafka.error error=%s", f"e{number}")
     assert log.written.messages == [f"event=kafka.error error=e{number}" for number in range(IN_A_ROW)]
     log.at(AGAIN_S - 1)
     assert len(log.written.messages) == IN_A_ROW
     log.at(AGAIN_S)
-    # Nothing came meanwhile: the last one is told, three before it are counted.
+    # Nothing came meanwhile: the last one is written, three before it are counted.
     assert log.written.messages[IN_A_ROW:] == [f"event=kafka.error error=e{IN_A_ROW + 3} suppressed=3"]
     log.at(5 * AGAIN_S)
     assert len(log.written.messages) == IN_A_ROW + 1
@@ -96,7 +96,7 @@ def test_all_problems_of_a_config_are_written(log: Log) -> None:
     assert len(log.written.messages) == 30
 
 
-def test_what_ends_the_daemon_is_always_told(log: Log) -> None:
+def test_what_ends_the_daemon_is_always_written(log: Log) -> None:
     for _ in range(50):
         log.write("event=thread.died threads=%s", "forwarder", level=logging.CRITICAL)
     assert len(log.written.messages) == 50

@@ -1,4 +1,4 @@
-"""Who is stuck, and who only waits; on a clock that the test moves."""
+"""Which parts are stuck, and which only wait; on a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.system.watchdog import Shown, Stuck, Watch, Watchdog, sleeps_in_kernel
+from gateway.system.watchdog import Heartbeat, Watchdog, sleeps_in_kernel
 from tests.support.servers import eventually
 
 PERIOD_S = 60.0
@@ -21,106 +21,108 @@ class Scene:
     """Parts whose marks the test sets, and threads that sleep in the kernel."""
 
     now_s: float = 1000.0
-    shown: list[Shown] = field(default_factory=list)
+    heartbeats: list[Heartbeat] = field(default_factory=list)
     asleep: set[int] = field(default_factory=set)
 
-    def watch(self) -> Watch:
-        return Watch(lambda: self.shown, PERIOD_S, lambda: self.now_s, lambda thread: thread in self.asleep)
+    def watchdog(self) -> Watchdog:
+        return Watchdog(
+            lambda: self.heartbeats, PERIOD_S, lambda: self.now_s, lambda thread: thread in self.asleep
+        )
 
     def show(self, mark: Hashable | None, *, periods: float = 0.5, plus_s: float = 0.0) -> None:
-        self.shown = [Shown("part", mark, periods, plus_s, thread=7)]
+        self.heartbeats = [Heartbeat("part", mark, periods, plus_s, thread=7)]
 
-    def after(self, watch: Watch, seconds: int) -> list[Stuck]:
-        """Look each second."""
-        stuck: list[Stuck] = []
+    def after(self, watchdog: Watchdog, seconds: int) -> dict[str, float]:
+        """Check each second."""
+        stuck: dict[str, float] = {}
         for _ in range(seconds):
             self.now_s += 1.0
-            stuck = watch.look()
+            stuck = watchdog.check()
         return stuck
 
 
 def test_the_same_mark_for_longer_than_allowed_is_stuck() -> None:
     scene = Scene()
-    watch = scene.watch()
+    watchdog = scene.watchdog()
     scene.show(1)
-    # The first look sees the mark, the next thirty that it stays.
-    assert scene.after(watch, 31) == []
-    assert scene.after(watch, 1) == [Stuck("part", 31.0)]
+    # The first check sees the mark, the next thirty that it stays.
+    assert scene.after(watchdog, 31) == {}
+    assert scene.after(watchdog, 1) == {"part": 31.0}
     scene.show(2)
-    assert scene.after(watch, 31) == []
-    assert scene.after(watch, 1) == [Stuck("part", 31.0)]
+    assert scene.after(watchdog, 31) == {}
+    assert scene.after(watchdog, 1) == {"part": 31.0}
 
 
 def test_seconds_of_its_own_come_on_top() -> None:
     scene = Scene()
-    watch = scene.watch()
+    watchdog = scene.watchdog()
     scene.show("batch", periods=1.0, plus_s=120.0)
-    assert scene.after(watch, 181) == []
-    assert scene.after(watch, 1) == [Stuck("part", 181.0)]
+    assert scene.after(watchdog, 181) == {}
+    assert scene.after(watchdog, 1) == {"part": 181.0}
 
 
-def test_nothing_to_do_is_no_standstill_and_begins_anew() -> None:
+def test_nothing_to_do_is_no_standstill_and_begins_again() -> None:
     scene = Scene()
-    watch = scene.watch()
+    watchdog = scene.watchdog()
     scene.show(1)
-    assert scene.after(watch, 30) == []
+    assert scene.after(watchdog, 30) == {}
     scene.show(None)
-    assert scene.after(watch, 1000) == []
+    assert scene.after(watchdog, 1000) == {}
     scene.show(1)
-    assert scene.after(watch, 31) == []
+    assert scene.after(watchdog, 31) == {}
 
 
-def test_a_part_that_goes_and_comes_begins_anew() -> None:
+def test_a_part_that_goes_and_comes_begins_again() -> None:
     scene = Scene()
-    watch = scene.watch()
+    watchdog = scene.watchdog()
     scene.show(1)
-    scene.after(watch, 30)
-    scene.shown = []
-    scene.after(watch, 1)
+    scene.after(watchdog, 30)
+    scene.heartbeats = []
+    scene.after(watchdog, 1)
     scene.show(1)
-    assert scene.after(watch, 31) == []
+    assert scene.after(watchdog, 31) == {}
 
 
 def test_a_thread_that_waits_for_the_disk_is_never_stuck() -> None:
     scene = Scene(asleep={7})
-    watch = scene.watch()
+    watchdog = scene.watchdog()
     scene.show(1)
-    assert scene.after(watch, 3600) == []
+    assert scene.after(watchdog, 3600) == {}
     # Not in the kernel any more, and still no step further.
     scene.asleep.clear()
-    assert scene.after(watch, 30) == []
-    assert scene.after(watch, 1) == [Stuck("part", 31.0)]
+    assert scene.after(watchdog, 30) == {}
+    assert scene.after(watchdog, 1) == {"part": 31.0}
 
 
 def test_what_a_suspended_process_has_not_seen_does_not_count() -> None:
     scene = Scene()
-    watch = scene.watch()
+    watchdog = scene.watchdog()
     scene.show(1)
-    scene.after(watch, 1)
+    scene.after(watchdog, 1)
     for _ in range(10):
         scene.now_s += 600.0
-        assert watch.look() == []
-    # Ten long looks counted two seconds each.
-    assert scene.after(watch, 10) == []
-    assert scene.after(watch, 1) == [Stuck("part", 31.0)]
+        assert watchdog.check() == {}
+    # Ten long intervals counted two seconds each.
+    assert scene.after(watchdog, 10) == {}
+    assert scene.after(watchdog, 1) == {"part": 31.0}
 
 
 @given(st.lists(st.integers(0, 30), max_size=50))
 def test_steps_in_time_are_never_stuck_however_they_come(pauses_s: list[int]) -> None:
     scene = Scene()
-    watch = scene.watch()
+    watchdog = scene.watchdog()
     for step, pause_s in enumerate(pauses_s):
         scene.show(step)
-        assert scene.after(watch, 1 + pause_s) == []
+        assert scene.after(watchdog, 1 + pause_s) == {}
 
 
-def test_two_parts_are_judged_apart() -> None:
+def test_two_parts_are_checked_apart() -> None:
     scene = Scene()
-    watch = scene.watch()
+    watchdog = scene.watchdog()
     for step in range(40):
-        scene.shown = [Shown("writer", 1, 0.5), Shown("forwarder", step, 0.25)]
-        found = scene.after(watch, 1)
-    assert [each.part for each in found] == ["writer"]
+        scene.heartbeats = [Heartbeat("writer", 1, 0.5), Heartbeat("forwarder", step, 0.25)]
+        found = scene.after(watchdog, 1)
+    assert list(found) == ["writer"]
 
 
 @pytest.mark.parametrize(
@@ -142,24 +144,25 @@ def test_the_state_of_a_thread(tmp_path: Path, stat: str, asleep: bool) -> None:
 
 def test_pings_end_while_a_part_is_stuck_and_come_again(caplog: pytest.LogCaptureFixture) -> None:
     marks: dict[str, Hashable | None] = {"part": None}
-    told: list[str] = []
-    watch = Watch(lambda: [Shown("part", marks["part"], 0.5)], 0.3, asleep=lambda _: False)
-    watchdog = Watchdog(watch, told.append)
+    sent: list[str] = []
+    watchdog = Watchdog(
+        lambda: [Heartbeat("part", marks["part"], 0.5)], 0.3, asleep=lambda _: False, notify=sent.append
+    )
     watchdog.start()
     try:
-        eventually(lambda: told.count("WATCHDOG=1"), until=lambda n: n > 2)
+        eventually(lambda: sent.count("WATCHDOG=1"), until=lambda n: n > 2)
         marks["part"] = 1
         eventually(lambda: watchdog.stuck, until=lambda stuck: stuck == ("part",))
-        pings = told.count("WATCHDOG=1")
-        eventually(lambda: len([each for each in told if "part for" in each]), until=lambda n: n > 20)
-        assert told.count("WATCHDOG=1") == pings
+        pings = sent.count("WATCHDOG=1")
+        eventually(lambda: len([each for each in sent if "part for" in each]), until=lambda n: n > 20)
+        assert sent.count("WATCHDOG=1") == pings
         assert "event=watchdog.stuck part=part" in caplog.text
         marks["part"] = None
-        eventually(lambda: told.count("WATCHDOG=1"), until=lambda n: n > pings)
+        eventually(lambda: sent.count("WATCHDOG=1"), until=lambda n: n > pings)
         assert watchdog.stuck == ()
         assert "event=watchdog.moves part=part" in caplog.text
     finally:
         watchdog.stop()
-    pings = told.count("WATCHDOG=1")
+    pings = sent.count("WATCHDOG=1")
     watchdog.stop()
-    assert told.count("WATCHDOG=1") == pings
+    assert sent.count("WATCHDOG=1") == pings
