@@ -21,11 +21,16 @@ class Meaning:
     text: str
     unit: str = ""
 
+    @property
+    def description(self) -> str:
+        """The text with the unit."""
+        return f"{self.text} ({self.unit})" if self.unit else self.text
+
     def __get_pydantic_json_schema__(
         self, schema: Any, handler: Callable[[Any], dict[str, Any]]
     ) -> dict[str, Any]:
         """The key's description in a JSON Schema; pydantic calls it, which drivers don't import."""
-        return {**handler(schema), "description": f"{self.text} ({self.unit})" if self.unit else self.text}
+        return {**handler(schema), "description": self.description}
 
 
 PIN: Final = Meaning("GPIO number of the pin (BCM), not its place on the header")

@@ -171,10 +171,7 @@ def _asked(ask: Ask, question: str, answers: Answers, put: Callable[[Answers, st
 
 
 def _question(key: Key) -> str:
-    meaning = key.meaning
-    if meaning is None:
-        return f"its {key.name}"
-    return f"its {key.name}, {meaning.text}" + (f" ({meaning.unit})" if meaning.unit else "")
+    return ", ".join(filter(None, (f"its {key.name}", key.meaning.description)))
 
 
 def _with_id(answers: Answers, text: str) -> Answers:

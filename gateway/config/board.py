@@ -40,11 +40,10 @@ def read_board(source: Source) -> BoardConfig | None:
         # A time may stand as it is or in quotes.
         given["start"] = given["start"].isoformat()
     options = validate(options_type, given, ("board",), source.error)
-    if isinstance(options, SimulatedOptions) and options.start is not None:
-        problem = _start_problem(options.start)
-        if problem is not None:
-            source.error(("board", "start"), problem)
-            return None
+    start = options.start if isinstance(options, SimulatedOptions) else None
+    if start is not None and (problem := _start_problem(start)) is not None:
+        source.error(("board", "start"), problem)
+        return None
     return BoardConfig(kind, options) if options is not None else None
 
 
@@ -126,10 +125,8 @@ def check_faults(source: Source, board: BoardConfig, sensors: Sequence[SensorCon
 def _start_problem(start: str) -> str | None:
     try:
         moment = datetime.fromisoformat(start)
+        if moment.tzinfo is None:
+            return f"needs a time zone, as in 2026-06-01T00:00:00Z, not {quote(start)}"
     except ValueError:
         return f"must be an RFC 3339 time, as in 2026-06-01T00:00:00Z, not {quote(start)}"
-    if moment.tzinfo is None:
-        return f"needs a time zone, as in 2026-06-01T00:00:00Z, not {quote(start)}"
-    if moment > datetime.now(UTC):
-        return f"must not lie in the future: {quote(start)}"
-    return None
+    return f"must not lie in the future: {quote(start)}" if moment > datetime.now(UTC) else None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from calendar import monthrange
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Any, Final
+from typing import Final
 
 from drivers.driver_type import IndividualCalibration
 from drivers.interface import Channel
@@ -15,11 +14,7 @@ from gateway.config.keys import unknown_key
 from gateway.config.model import BoardConfig, SensorCommon, SensorConfig
 from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
-
-_NUMBER: Final = r"(\d{1,9}(?:\.\d{1,9})?)"
-_ABSOLUTE: Final = re.compile(_NUMBER, re.ASCII)
-_PERCENT: Final = re.compile(_NUMBER + r"\s*%", re.ASCII)
-_BOTH: Final = re.compile(_NUMBER + r"\s*\+\s*" + _NUMBER + r"\s*%", re.ASCII)
+from gateway.config.values import Accuracy
 
 _SOON_DAYS: Final = 60
 # Before that the machine's clock was never set, and it can't judge a date.
@@ -27,62 +22,21 @@ _CLOCK_WAS_SET: Final = date(2025, 1, 1)
 _TALL_MAST_M: Final = 180.0
 
 
-@dataclass(frozen=True, slots=True)
-class Accuracy:
-    """±(``absolute`` in the channel's unit + ``percent`` of the value); at least one of them."""
-
-    absolute: float | None
-    percent: float | None
-
-
 def today() -> date:
     """The day in UTC, by this machine's clock."""
     return datetime.now(UTC).date()
 
 
-def parse_accuracy(given: object) -> Accuracy:
-    """An accuracy: 0.1 (in the unit), "2%" (of the value) or "40 + 5%". Raises ValueError."""
-    absolute = percent = None
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        absolute = float(given)
-    elif isinstance(given, str):
-        text = given.strip()
-        if match := _ABSOLUTE.fullmatch(text):
-            absolute = float(match[1])
-        elif match := _PERCENT.fullmatch(text):
-            percent = float(match[1])
-        elif match := _BOTH.fullmatch(text):
-            absolute, percent = float(match[1]), float(match[2])
-    if absolute is None and percent is None:
-        raise ValueError(f'must be ± in the unit, or as "2%" or "40 + 5%", not {quote(given)}')
-    if any(part is not None and part <= 0 for part in (absolute, percent)):
-        raise ValueError(f"must be above 0, not {quote(given)}")
-    if percent is not None and percent > 100:
-        raise ValueError(f"must be at most 100%, not {quote(given)}")
-    return Accuracy(absolute, percent)
-
-
-def parse_range(given: object) -> tuple[float, float]:
-    """A range: [lower, upper] in the unit. Raises ValueError."""
-    ends = given if isinstance(given, list | tuple) else ()
-    if len(ends) != 2 or not all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends):
-        raise ValueError(f"must be the lower and the upper end, as in [0, 75], not {quote(given)}")
-    lower, upper = float(ends[0]), float(ends[1])
-    if not lower < upper:
-        raise ValueError(f"must begin below its end, not {quote(given)}")
-    return lower, upper
-
-
 def accuracy_of(sensor: SensorCommon, quantity: str) -> Accuracy | None:
     """A channel's accuracy in the config, or None."""
-    given = _of_channel(sensor.accuracy, quantity)
-    return None if given is None else parse_accuracy(given)
+    given = sensor.accuracy
+    return given.get(quantity) if isinstance(given, Mapping) else given
 
 
 def range_of(sensor: SensorCommon, quantity: str) -> tuple[float, float] | None:
     """A channel's range in the config, or None."""
-    given = _of_channel(sensor.range, quantity)
-    return None if given is None else parse_range(given)
+    given = sensor.range
+    return given.get(quantity) if isinstance(given, Mapping) else given
 
 
 def expiry_date(sensor: SensorCommon) -> date | None:
@@ -92,67 +46,30 @@ def expiry_date(sensor: SensorCommon) -> date | None:
     return _months_later(sensor.calibrated, sensor.recalibrate_months)
 
 
-def _of_channel(given: Any, quantity: str) -> Any:
-    return given.get(quantity) if isinstance(given, Mapping) else given
-
-
 def _months_later(day: date, months: int) -> date:
     years, month = divmod(day.month - 1 + months, 12)
-    for last in (day.day, 30, 29, 28):
-        try:
-            return date(day.year + years, month + 1, min(day.day, last))
-        except ValueError:
-            continue
-    raise ValueError(f"{day} and {months} months is no date")
+    last = monthrange(day.year + years, month + 1)[1]
+    return date(day.year + years, month + 1, min(day.day, last))
 
 
-def read_by_channel(
-    source: Source, path: KeyPath, raw: Mapping[str, Any], quantities: Sequence[str]
-) -> set[str]:
-    """Check ``accuracy`` and ``range``, of one channel or by quantity; the keys that are wrong."""
-    wrong = set()
-    parsers: tuple[tuple[str, Callable[[object], object]], ...] = (
-        ("accuracy", parse_accuracy),
-        ("range", parse_range),
-    )
-    for key, parse in parsers:
-        if key in raw and not _read_by_channel(source, (*path, key), raw[key], quantities, parse):
-            wrong.add(key)
-    return wrong
-
-
-def _read_by_channel(
-    source: Source, path: KeyPath, given: object, quantities: Sequence[str], parse: Callable[[object], object]
-) -> bool:
-    before = len(source.problems)
-    if isinstance(given, Mapping):
-        for quantity, value in given.items():
-            if quantity not in quantities:
-                source.error((*path, quantity), *unknown_key(quantity, quantities))
-                continue
-            _try(source, (*path, quantity), value, parse)
-    elif len(quantities) > 1:
-        each = ", ".join(f"{quantity} = …" for quantity in quantities)
-        source.error(path, f"must say of which channel: {{ {each} }}")
-    else:
-        _try(source, path, given, parse)
-    return len(source.problems) == before
-
-
-def _try(source: Source, path: KeyPath, value: object, parse: Callable[[object], object]) -> None:
-    try:
-        parse(value)
-    except ValueError as error:
-        source.error(path, str(error))
-
-
-def check_calibration(source: Source, path: KeyPath, sensor: SensorCommon) -> None:
-    """Errors: dates that contradict one another."""
+def check_calibration(
+    source: Source, path: KeyPath, sensor: SensorCommon, channels: Sequence[str] | None
+) -> None:
+    """Errors: dates that contradict one another, an accuracy or a range of no channel of its."""
+    for key, given in (("accuracy", sensor.accuracy), ("range", sensor.range)):
+        if channels is None:
+            break
+        if isinstance(given, Mapping):
+            for quantity in [quantity for quantity in given if quantity not in channels]:
+                source.error((*path, key, quantity), *unknown_key(quantity, channels))
+        elif given is not None and len(channels) > 1:
+            each = ", ".join(f"{quantity} = …" for quantity in channels)
+            source.error((*path, key), f"must be of one channel each: {{ {each} }}")
     if sensor.expires is not None and sensor.calibrated is not None and sensor.expires <= sensor.calibrated:
         source.error((*path, "expires"), f"must come after calibrated, {sensor.calibrated}")
     if sensor.recalibrate_months is not None:
         if sensor.expires is not None:
-            source.error((*path, "recalibrate_months"), "says the same as expires: give one of them")
+            source.error((*path, "recalibrate_months"), "means the same as expires: give one of them")
         elif sensor.calibrated is None:
             source.error((*path, "recalibrate_months"), "needs calibrated, the date it counts from")
 
@@ -219,46 +136,33 @@ def _warn_of_individual(
         source.warn(
             (*path, "calibrated"),
             f"is over {individual.months} months ago: {individual.why}; "
-            "expires or recalibrate_months say how long this one counts",
+            "expires or recalibrate_months set how long this one counts",
         )
 
 
 def check_datasheet(source: Source, sensors: Sequence[tuple[KeyPath, SensorConfig]]) -> None:
     """Warn of an accuracy that the sensor hasn't by its datasheet, and of a range beyond its own."""
     for path, sensor in sensors:
+        # A certificate is of this instrument, the datasheet of all.
+        measured = sensor.certificate is not None or sensor.lab is not None
         for channel in driver_type(sensor.driver).channels_of(sensor.options):
-            # A certificate is of this instrument, the datasheet of all.
-            if sensor.certificate is None and sensor.lab is None:
-                _check_accuracy(source, path, sensor, channel)
-            _check_range(source, path, sensor, channel)
-
-
-def _check_accuracy(source: Source, path: KeyPath, sensor: SensorConfig, channel: Channel) -> None:
-    given = accuracy_of(sensor, channel.quantity)
-    if channel.accuracy is None or given is None or _widest(given, channel) >= channel.accuracy:
-        return
-    source.warn(
-        _key(path, "accuracy", sensor.accuracy, channel),
-        f"±{_widest(given, channel):g} {channel.unit} is better than the datasheet's ±{channel.accuracy:g}:"
-        " name lab or certificate if this one was measured",
-    )
-
-
-def _check_range(source: Source, path: KeyPath, sensor: SensorConfig, channel: Channel) -> None:
-    given = range_of(sensor, channel.quantity)
-    if given is None or (given[0] >= channel.lower and given[1] <= channel.upper):
-        return
-    source.warn(
-        _key(path, "range", sensor.range, channel),
-        f"{given[0]:g} to {given[1]:g} {channel.unit} is wider than the sensor's own range,"
-        f" {channel.lower:g} to {channel.upper:g}",
-    )
-
-
-def _widest(accuracy: Accuracy, channel: Channel) -> float:
-    """The ± at the end of the range, in the channel's unit."""
-    largest = max(abs(channel.lower), abs(channel.upper))
-    return (accuracy.absolute or 0.0) + (accuracy.percent or 0.0) / 100 * largest
+            accuracy, limits = accuracy_of(sensor, channel.quantity), range_of(sensor, channel.quantity)
+            lower, upper, unit = channel.lower, channel.upper, channel.unit
+            if accuracy is not None and channel.accuracy is not None and not measured:
+                largest = max(abs(lower), abs(upper))
+                widest = (accuracy.absolute or 0.0) + (accuracy.percent or 0.0) / 100 * largest
+                if widest < channel.accuracy:
+                    source.warn(
+                        _key(path, "accuracy", sensor.accuracy, channel),
+                        f"±{widest:g} {unit} is better than the datasheet's ±{channel.accuracy:g}:"
+                        " name lab or certificate if this one was measured",
+                    )
+            if limits is not None and (limits[0] < lower or limits[1] > upper):
+                source.warn(
+                    _key(path, "range", sensor.range, channel),
+                    f"{limits[0]:g} to {limits[1]:g} {unit} is wider than the sensor's own range,"
+                    f" {lower:g} to {upper:g}",
+                )
 
 
 def _key(path: KeyPath, key: str, given: object, channel: Channel) -> KeyPath:

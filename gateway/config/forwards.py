@@ -40,7 +40,7 @@ def read_forwards(
     if not isinstance(tables, list):
         source.error(("forward",), TWO_BRACKETS.format("forward"))
         return None
-    before = len(source.problems)
+    before = source.errors()
     forwards: list[ForwardConfig] = []
     # (where it stands, filter); the gateway's own topics come first.
     taken: list[tuple[str, str]] = []
@@ -56,8 +56,7 @@ def read_forwards(
         if forward is not None:
             _check(source, path, forward)
             forwards.append(forward)
-    errors = any(problem.severity == "error" for problem in source.problems[before:])
-    return None if errors else tuple(forwards)
+    return tuple(forwards) if source.errors() == before else None
 
 
 def _check_overlap(source: Source, path: KeyPath, given: object, taken: list[tuple[str, str]]) -> None:
@@ -150,6 +149,7 @@ def _check_reading(source: Source, path: KeyPath, reading: ForwardConfig | Forwa
 def _check_channel(source: Source, path: KeyPath, forward: ForwardConfig, template: str) -> None:
     """``shed``, or with what stands for the filter's wildcards: ``shed-{1}``."""
     available = wildcards(forward.filter)
+    count = f"{available or 'no'} wildcard{'' if available == 1 else 's'}"
     used = [int(number) for number in _PLACEHOLDER.findall(template)]
     fixed = _PLACEHOLDER.sub("", template)
     if template == "" or _NAME.fullmatch(fixed) is None:
@@ -163,12 +163,8 @@ def _check_channel(source: Source, path: KeyPath, forward: ForwardConfig, templa
             path, 'can\'t have placeholders for payload = "raw", whose messages are counted together'
         )
     elif beyond := [number for number in used if not 1 <= number <= available]:
-        source.error(path, f"has {{{beyond[0]}}}, but {quote(forward.filter)} has {_count(available)}")
+        source.error(path, f"has {{{beyond[0]}}}, but {quote(forward.filter)} has {count}")
     elif not used and fixed in source.sensor_names() and forward.payload != "raw":
         source.error(path, f"{quote(fixed)} is a sensor's name already")
     elif not used and available and forward.payload != "raw":
         source.warn(path, f"makes one channel of all the topics that match {quote(forward.filter)}")
-
-
-def _count(wildcards_: int) -> str:
-    return f"{wildcards_ or 'no'} wildcard{'' if wildcards_ == 1 else 's'}"

@@ -22,7 +22,7 @@ class Key:
     name: str
     hint: Any
     default: Any
-    meaning: Meaning | None
+    meaning: Meaning
 
     @property
     def required(self) -> bool:
@@ -32,9 +32,10 @@ class Key:
     @property
     def unit(self) -> str:
         """The unit of its value; empty where it has none."""
-        return self.meaning.unit if self.meaning is not None else ""
+        return self.meaning.unit
 
 
+_NO_MEANING: Final = Meaning("")
 _keys: dict[type[Any], tuple[Key, ...]] = {}
 
 
@@ -98,8 +99,8 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def _meaning(hint: Any) -> Meaning | None:
-    return next((each for each in parts_of(hint) if isinstance(each, Meaning)), None)
+def _meaning(hint: Any) -> Meaning:
+    return next((each for each in parts_of(hint) if isinstance(each, Meaning)), _NO_MEANING)
 
 
 def parts_of(hint: Any) -> Iterator[Any]:

@@ -23,7 +23,7 @@ from gateway.config.model import (
     StatusConfig,
     UplinkConfig,
 )
-from gateway.config.problems import KeyPath, Problem
+from gateway.config.problems import ConfigError, KeyPath, Problem
 from gateway.config.quality import read_sections
 from gateway.config.secrets import resolve
 from gateway.config.source import Source
@@ -39,14 +39,23 @@ _AT_ZERO: Final = "0, 0 is a place in the sea off Ghana: is it still to be fille
 _EMPTIED: Final = ("/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108
 """Directories that are emptied at boot, or from time to time."""
 _ALL: Final = (*SECTIONS, "board", "quality", "sensor", "forward")
+_NO_OVERRIDES: Final[Mapping[str, object]] = {}
 
 
-def load_file(
-    path: Path, overrides: Mapping[str, object], *, at_work: bool
+def load(path: Path, overrides: Mapping[str, object] = _NO_OVERRIDES) -> Config:
+    """The config of a file, with ``overrides`` (dotted keys) put over it. Raises ConfigError."""
+    config, problems = check(path, overrides, at_work=True)
+    if config is None:
+        raise ConfigError(problems)
+    return config
+
+
+def check(
+    path: Path, overrides: Mapping[str, object] = _NO_OVERRIDES, *, at_work: bool = False
 ) -> tuple[Config | None, tuple[Problem, ...]]:
     """The config of a file, None where it has errors; and its problems, warnings included. Never raises.
 
-    Where it is ``at_work`` a secret that can't be read is an error.
+    Secrets that can't be read are errors where the config is ``at_work``, else warnings.
     """
     source = Source(path, at_work=at_work)
     config = _read(source, path.absolute().parent, overrides) if source.usable else None
@@ -56,10 +65,10 @@ def load_file(
     return config, tuple(problems)
 
 
-def locate(
+def located(
     path: Path, overrides: Mapping[str, object], messages: Mapping[KeyPath, str]
 ) -> tuple[Problem, ...]:
-    """Errors found elsewhere, each with the place of its key in the file or the overrides."""
+    """Errors found elsewhere, each with the place of its key in the file or the overrides. Never raises."""
     source = Source(path)
     source.override(overrides)
     before = len(source.problems)

@@ -17,13 +17,16 @@ from drivers.option_docs import Meaning
 from gateway.config import values
 from gateway.config.quality_rules import QualityRules
 from gateway.config.values import (
+    Accuracies,
     Bytes,
     Day,
     GatewayId,
     JsonPath,
+    KafkaTopic,
     Label,
     NotEmpty,
     Properties,
+    Ranges,
     Secret,
     SensorName,
     Token,
@@ -39,33 +42,33 @@ MIB = 1 << 20
 DEFAULT_OUTBOX: Final = Path("/var/lib/fieldgate/outbox.db")
 """In the directory that systemd makes for the service."""
 
-Port = Annotated[int, Ge(1), Le(65535)]
+_Number = float | None
+_WGS84: Final = "degrees (WGS 84)"
+_ANSWER: Final = "after so long without an answer from Kafka"
+_FROM_NORTH: Final = "degrees from north"
+_WHOLE_MS: Final = checked(values.whole_milliseconds)
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """Who and where this gateway is; degrees (WGS 84) and metres above sea level."""
+    """Who and where this gateway is."""
 
     id: Annotated[
         GatewayId, Meaning("who this gateway is, in every topic and table: small letters, digits, hyphens")
     ]
-    latitude: Annotated[
-        float | None, Ge(-90), Le(90), Meaning("of the mast; north is positive", "degrees (WGS 84)")
-    ] = None
-    longitude: Annotated[
-        float | None, Ge(-180), Le(180), Meaning("of the mast; east is positive", "degrees (WGS 84)")
-    ] = None
+    latitude: Annotated[_Number, Ge(-90), Le(90), Meaning("of the mast; north is positive", _WGS84)] = None
+    longitude: Annotated[_Number, Ge(-180), Le(180), Meaning("of the mast; east is positive", _WGS84)] = None
     elevation_m: Annotated[
-        float | None, Ge(-500), Le(9000), Meaning("of the mast's foot", "m above sea level")
+        _Number, Ge(-500), Le(9000), Meaning("of the mast's foot", "m above sea level")
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class MqttConfig:
-    """The local broker. Topics are ``{topic_root}/{gateway}/{sensor}/{quantity}``."""
+    """The local Mosquitto."""
 
     host: Annotated[NotEmpty, Meaning("the local Mosquitto: name or address")] = "127.0.0.1"
-    port: Annotated[Port, Meaning("Mosquitto's port")] = 1883
+    port: Annotated[int, Ge(1), Le(65535), Meaning("Mosquitto's port")] = 1883
     topic_root: Annotated[TopicRoot, Meaning("the first levels of the gateway's own topics")] = "fieldgate"
     keepalive_s: Annotated[
         int, Ge(5), Le(65535), Meaning("after how long a silence the connection counts as lost", "s")
@@ -74,12 +77,8 @@ class MqttConfig:
     password: Annotated[
         Secret | None, Meaning('better { credential = "name" } or { file = "…" } than the password itself')
     ] = field(default=None, repr=False)
-    home_assistant: Annotated[bool, Meaning("announce each channel to Home Assistant (MQTT discovery)")] = (
-        False
-    )
-    home_assistant_prefix: Annotated[TopicRoot, Meaning("Home Assistant's discovery prefix")] = (
-        "homeassistant"
-    )
+    home_assistant: Annotated[bool, Meaning("announce each channel to Home Assistant (discovery)")] = False
+    home_assistant_prefix: Annotated[TopicRoot, Meaning("its discovery prefix")] = "homeassistant"
 
     @property
     def login(self) -> tuple[str, str | None] | None:
@@ -89,16 +88,14 @@ class MqttConfig:
 
 @dataclass(frozen=True, slots=True)
 class KafkaConfig:
-    """The cluster. ``properties`` are librdkafka's own, by their dotted names."""
+    """Where readings go."""
 
     bootstrap_servers: Annotated[
         str, checked(values.servers), Meaning("the cluster: host:port, several with commas between")
     ] = "127.0.0.1:9092"
-    topic: Annotated[
-        str,
-        checked(values.kafka_topic),
-        Meaning("where readings go; {quantity} stands for wind_speed and so on"),
-    ] = "mqtt.{quantity}"
+    topic: Annotated[KafkaTopic, Meaning("where readings go; {quantity} stands for wind_speed and so on")] = (
+        "mqtt.{quantity}"
+    )
     format: Annotated[Literal["json"], read_by(values.kafka_format), Meaning("how readings are written")] = (
         "json"
     )
@@ -109,32 +106,22 @@ class KafkaConfig:
 
 @dataclass(frozen=True, slots=True)
 class UplinkConfig:
-    """How readings leave: each at once (live), or stored and sent every ``batch_s`` seconds (metered).
-
-    The others are for ``fieldgate uplink``, in hours without an acknowledgement from Kafka.
-    """
+    """How they get there: at once, or stored and in batches where megabytes cost."""
 
     mode: Annotated[
         Literal["live", "metered"], Meaning("each reading is sent at once; or stored, and sent in batches")
     ] = "live"
     batch_s: Annotated[float, Ge(1), Le(3600), Meaning("metered: how often a batch is sent", "s")] = 60.0
-    reset_after_h: Annotated[
-        float | None,
-        Ge(0.5),
-        Le(720),
-        Meaning("run reset_command after so long without an answer from Kafka", "h"),
-    ] = None
+    reset_after_h: Annotated[_Number, Ge(0.5), Le(720), Meaning(f"run reset_command {_ANSWER}", "h")] = None
     reset_command: Annotated[
         tuple[str, ...], Meaning("program and arguments that reset the modem, run by root; no shell")
     ] = ()
-    reboot_after_h: Annotated[
-        float | None, Ge(2), Le(720), Meaning("reboot after so long without an answer from Kafka", "h")
-    ] = None
+    reboot_after_h: Annotated[_Number, Ge(2), Le(720), Meaning(f"reboot {_ANSWER}", "h")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxConfig:
-    """Where readings wait for the cloud. Bytes; a relative path is relative to the config's directory."""
+    """Where readings wait on the disk while Kafka can't be reached."""
 
     path: Annotated[
         Path, read_by(values.not_empty), Meaning("a relative path starts at this file's directory")
@@ -155,25 +142,19 @@ class OutboxConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClockConfig:
-    """When the clock counts as synchronised: by the kernel's flag, or always.
-
-    ``hold_s`` is how long readings wait for that while Kafka is reachable.
-    """
+    """When the clock counts as synchronised."""
 
     trust: Annotated[
         Literal["kernel", "always"], Meaning("kernel: once the kernel reports that it is synchronised")
     ] = "always"
     hold_s: Annotated[
-        float,
-        Ge(0),
-        Le(7 * 86400),
-        Meaning("how long readings wait for the clock while Kafka is reachable", "s"),
+        float, Ge(0), Le(7 * 86400), Meaning("how long readings wait for it while Kafka is reachable", "s")
     ] = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class StatusConfig:
-    """Where the status page listens, and the token for other machines; None: they are refused."""
+    """The status page; without a token other machines are refused."""
 
     listen: Annotated[
         str, checked(values.listen), Meaning('host:port of the status page; "" switches it off')
@@ -224,17 +205,11 @@ class SensorCommon:
 
     name: Annotated[SensorName, Meaning("unique; its channels are called name.quantity")]
     driver: Annotated[str, Meaning("what kind of sensor it is")]
-    interval_s: Annotated[
-        float,
-        Ge(0.1),
-        Le(3600),
-        checked(values.whole_milliseconds),
-        Meaning("one reading each so often", "s"),
-    ] = 1.0
-    height_m: Annotated[float | None, Ge(-10), Le(500), Meaning("of the sensor", "m above ground")] = None
-    boom_deg: Annotated[
-        float | None, Ge(0), Le(360), Meaning("where the boom points", "degrees from north")
-    ] = None
+    interval_s: Annotated[float, Ge(0.1), Le(3600), _WHOLE_MS, Meaning("one reading each so often", "s")] = (
+        1.0
+    )
+    height_m: Annotated[_Number, Ge(-10), Le(500), Meaning("of the sensor", "m above ground")] = None
+    boom_deg: Annotated[_Number, Ge(0), Le(360), Meaning("where the boom points", _FROM_NORTH)] = None
     model: Annotated[Label | None, Meaning("as on the type plate")] = None
     serial: Annotated[Label | None, Meaning("as on the type plate")] = None
     pair: Annotated[str | None, Meaning("the name of its redundant twin")] = None
@@ -248,13 +223,11 @@ class SensorCommon:
         int | None, Ge(1), Le(120), Meaning("how long the calibration counts, in place of expires", "months")
     ] = None
     accuracy: Annotated[
-        float | str | Mapping[str, float | str] | None,
-        Meaning(
-            '± of the certificate: in the unit, as "2%" or as "40 + 5%"; of several channels by quantity'
-        ),
+        Accuracies | None,
+        Meaning('± of the certificate: in the unit, as "2%" or "40 + 5%"; of several channels by quantity'),
     ] = None
     range: Annotated[
-        tuple[float, float] | Mapping[str, tuple[float, float]] | None,
+        Ranges | None,
         Meaning("the sensor's own range, [lower, upper] in the unit; of several channels by quantity"),
     ] = None
 
@@ -274,43 +247,41 @@ _IN_UNIT: Final = "the quantity's unit"
 class DropIf:
     """Values that are counted and not forwarded, in the quantity's unit, after scale and offset."""
 
-    below: Annotated[float | None, Meaning("lower values", _IN_UNIT)] = None
-    above: Annotated[float | None, Meaning("higher values", _IN_UNIT)] = None
-    equals: Annotated[float | None, Meaning("exactly this value", _IN_UNIT)] = None
+    below: Annotated[_Number, Meaning("lower values", _IN_UNIT)] = None
+    above: Annotated[_Number, Meaning("higher values", _IN_UNIT)] = None
+    equals: Annotated[_Number, Meaning("exactly this value", _IN_UNIT)] = None
 
 
 Quantity = Annotated[
     str, checked(values.quantity), Meaning("what is measured: temperature, wind_speed and so on")
 ]
 _Path = Annotated[JsonPath, Meaning("where the number stands: keys and positions with dots between")]
-_Unit = Annotated[str | None, Meaning("the quantity's, to state it only; scale and offset convert")]
-_Scale = Annotated[float, checked(values.not_zero), Meaning("value = scale · number + offset")]
-_Offset = Annotated[float, Meaning("value = scale · number + offset", _IN_UNIT)]
-_RawUnit = Annotated[Unit | None, Meaning("the unit of the number itself")]
-_Min = Annotated[float | None, Meaning("the device's range: lower values get quality 4", _IN_UNIT)]
-_Max = Annotated[float | None, Meaning("the device's range: higher values get quality 4", _IN_UNIT)]
-_Drop = Annotated[DropIf | None, Meaning("values that are counted and not forwarded")]
-_Optional = Annotated[bool, Meaning("json: nothing at path is counted and is no error")]
-_Channel = Annotated[
-    str | None, Meaning("the channel's name before the quantity; {1} is what the first wildcard stands for")
-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """How a device's number becomes a reading, for all of a filter's messages or for one of several."""
+
+    unit: Annotated[str | None, Meaning("the quantity's, to state it only; scale and offset convert")] = None
+    channel: Annotated[
+        str | None,
+        Meaning("the channel's name before the quantity; {1} is what the first wildcard stands for"),
+    ] = None
+    scale: Annotated[float, checked(values.not_zero), Meaning("value = scale · number + offset")] = 1.0
+    offset: Annotated[float, Meaning("value = scale · number + offset", _IN_UNIT)] = 0.0
+    raw_unit: Annotated[Unit | None, Meaning("the unit of the number itself")] = None
+    min: Annotated[_Number, Meaning("the device's range: lower values get quality 4", _IN_UNIT)] = None
+    max: Annotated[_Number, Meaning("the device's range: higher values get quality 4", _IN_UNIT)] = None
+    drop_if: Annotated[DropIf | None, Meaning("values that are counted and not forwarded")] = None
+    optional: Annotated[bool, Meaning("json: nothing at path is counted and is no error")] = False
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardReading:
+class ForwardReading(_Reading):
     """One of several readings that a ``json`` message makes; ``channel`` where it is not the forward's."""
 
     quantity: Quantity
     path: _Path
-    unit: _Unit = None
-    channel: _Channel = None
-    scale: _Scale = 1.0
-    offset: _Offset = 0.0
-    raw_unit: _RawUnit = None
-    min: _Min = None
-    max: _Max = None
-    drop_if: _Drop = None
-    optional: _Optional = False
 
 
 READING_KEYS: Final = tuple(field.name for field in fields(ForwardReading) if field.name != "channel")
@@ -318,12 +289,10 @@ READING_KEYS: Final = tuple(field.name for field in fields(ForwardReading) if fi
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardConfig:
+class ForwardConfig(_Reading):
     """Messages of other devices on the local broker that are forwarded, by MQTT topic filter.
 
-    A ``number`` or ``json`` payload becomes a reading: value = scale * number + offset, in the quantity's
-    unit, as are ``min`` and ``max``, the device's range. ``readings`` are several of one ``json`` message;
-    the keys they have are theirs then. An ``optional`` path may be absent.
+    ``readings`` are several of one ``json`` message; the keys they have are theirs then.
     """
 
     filter: Annotated[str, checked(values.topic_filter), Meaning("which topics: an MQTT topic filter")]
@@ -331,24 +300,11 @@ class ForwardConfig:
         "reading"
     )
     quantity: Quantity | None = None
-    unit: _Unit = None
     path: _Path | None = None
     time_path: Annotated[JsonPath | None, Meaning("json: where the time stands")] = None
-    channel: _Channel = None
     period_s: Annotated[
-        float,
-        Ge(0.001),
-        Le(86400),
-        checked(values.whole_milliseconds),
-        Meaning("how often the device reports", "s"),
+        float, Ge(0.001), Le(86400), _WHOLE_MS, Meaning("how often the device reports", "s")
     ] = 1.0
-    scale: _Scale = 1.0
-    offset: _Offset = 0.0
-    raw_unit: _RawUnit = None
-    min: _Min = None
-    max: _Max = None
-    drop_if: _Drop = None
-    optional: _Optional = False
     readings: Annotated[
         tuple[ForwardReading, ...] | None, Meaning("json: several readings of each message")
     ] = None

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from cloud.wire.reading_records import UNITS
 from gateway.config.keys import unknown_key
 from gateway.config.problems import KeyPath, quote
-from gateway.config.quality_rules import DEFAULTS, OPTIONAL_KEYS, QualityOptions, QualityRules, Test
+from gateway.config.quality_rules import DEFAULTS, OPTIONAL_KEYS, QualityRules
 from gateway.config.source import Source
 from gateway.config.validate import validate
 
 _LOWEST_PRESSURE: Final = 0.92
 _HIGHEST_PRESSURE: Final = 1.05
 
-Sections = Mapping[str, QualityOptions]
+Sections = Mapping[str, QualityRules]
 """``[quality.QUANTITY]`` by quantity."""
 
 
@@ -36,7 +36,7 @@ def read_sections(source: Source) -> Sections | None:
         source.error(("quality",), "must be a table of tables: [quality.wind_speed]")
         return None
     before = len(source.problems)
-    sections: dict[str, QualityOptions] = {}
+    sections: dict[str, QualityRules] = {}
     for quantity, table in raw.items():
         if quantity not in UNITS:
             message, guess = unknown_key(quantity, tuple(UNITS))
@@ -64,7 +64,7 @@ def read_channels(
     The table has the tests' keys, or (it must for a sensor of several quantities) a table for each quantity.
     """
     before = len(source.problems)
-    own: dict[str, QualityOptions] = {}
+    own: dict[str, QualityRules] = {}
     if raw is not None and not isinstance(raw, dict):
         source.error(path, "must be a table, as in { max_step = 10 }")
     elif isinstance(raw, dict):
@@ -76,16 +76,14 @@ def read_channels(
     for quantity, options in own.items():
         place = path if quantity not in (raw if isinstance(raw, dict) else {}) else (*path, quantity)
         _check(source, place, options, quantity, found[quantity])
-        if not paired:
-            for test in ("pair", "drift"):
-                for key in OPTIONAL_KEYS[test]:
-                    if getattr(options, key) is not None:
-                        source.error((*place, key), "needs a twin to compare with: set the sensor's pair")
+        for key in () if paired else (*OPTIONAL_KEYS["pair"], *OPTIONAL_KEYS["drift"]):
+            if getattr(options, key) is not None:
+                source.error((*place, key), "needs a twin to compare with: set the sensor's pair")
     return found if len(source.problems) == before else None
 
 
 def rules(
-    sections: Sections, quantity: str, own: QualityOptions | None = None, elevation_m: float | None = None
+    sections: Sections, quantity: str, own: QualityRules | None = None, elevation_m: float | None = None
 ) -> QualityRules:
     """What holds for a channel of a quantity."""
     values: dict[str, Any] = dataclasses.asdict(DEFAULTS.get(quantity, QualityRules()))
@@ -117,32 +115,23 @@ def _by_quantity(
     return [(key, (*path, key), raw[key]) for key in named if key in quantities]
 
 
-def _read_table(source: Source, path: KeyPath, table: object) -> QualityOptions | None:
+def _read_table(source: Source, path: KeyPath, table: object) -> QualityRules | None:
     if not isinstance(table, dict):
         source.error(path, "must be a table, as in { max_step = 10 }")
         return None
-    return validate(QualityOptions, table, path, source.error)
+    return validate(QualityRules, table, path, source.error)
 
 
-def _check(
-    source: Source, path: KeyPath, options: QualityOptions, quantity: str, found: QualityRules
-) -> None:
-    """Keys compared with one another: ends the wrong way round, a test switched off and set at once."""
-    if options.site_range is not None and options.site_range[0] >= options.site_range[1]:
-        lower, upper = options.site_range
-        source.error((*path, "site_range"), f"the upper end must be above {lower:g}, not {upper:g}")
+def _check(source: Source, path: KeyPath, options: QualityRules, quantity: str, found: QualityRules) -> None:
+    """Keys compared with one another, such as a test that is switched off and set at once."""
     if len(options.off or ()) != len(set(options.off or ())):
         source.error((*path, "off"), "names a test twice")
-    for test in dict.fromkeys(options.off or ()):
-        given = [key for key in OPTIONAL_KEYS[test] if getattr(options, key) is not None]
-        for key in given:
-            source.error((*path, key), f"belongs to the test {quote(test)}, which off switches off")
-    for test in get_args(Test):
-        first, *others = OPTIONAL_KEYS[test]
-        if test not in (options.off or ()) and getattr(found, first) is None:
-            for key in others:
-                if getattr(options, key) is not None:
-                    source.error((*path, key), f"needs {first} too: {quantity} has no default")
+    for test, keys in OPTIONAL_KEYS.items():
+        for key in [key for key in keys if getattr(options, key) is not None]:
+            if test in (options.off or ()):
+                source.error((*path, key), f"belongs to the test {quote(test)}, which off switches off")
+            elif getattr(found, keys[0]) is None:
+                source.error((*path, key), f"needs {keys[0]} too: {quantity} has no default")
     if found.rest_s is not None and found.rest_below is None:
         key = "rest_s" if options.rest_s is not None else "rest_below"
         source.error((*path, key), "needs rest_below too: at or below what value nothing is expected to move")

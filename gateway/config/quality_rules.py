@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 from annotated_types import Ge, Gt, Le
 
 from drivers.option_docs import Meaning
-from gateway.config.values import ends, read_by
+from gateway.config.values import Ends
 
 Test = Literal["site-range", "step", "spike", "flat", "rest", "stopped", "pair", "drift"]
 
@@ -20,10 +20,10 @@ BIN_S: Final = 60.0
 """Channels are compared by their means over a minute, or over an interval where that is longer."""
 
 _IN_UNIT: Final = "the quantity's unit"
-_Positive = Annotated[float, Gt(0), Le(1e9)]
-_NotNegative = Annotated[float, Ge(0), Le(1e9)]
-_Share = Annotated[float, Gt(0), Le(2)]
-_Duration = Annotated[float, Ge(1), Le(30 * 86400)]
+_Positive = Annotated[float | None, Gt(0), Le(1e9)]
+_NotNegative = Annotated[float | None, Ge(0), Le(1e9)]
+_Share = Annotated[float | None, Gt(0), Le(2)]
+_Duration = Annotated[float | None, Ge(1), Le(30 * 86400)]
 
 OPTIONAL_KEYS: Final[Mapping[Test, tuple[str, ...]]] = {
     "site-range": ("site_range",),
@@ -39,64 +39,60 @@ OPTIONAL_KEYS: Final[Mapping[Test, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class QualityOptions:
+class QualityRules:
     """The keys, in the quantity's unit and in seconds; None: as the quantity's default has it."""
 
     site_range: Annotated[
-        tuple[float, float] | None,
-        read_by(ends),
+        Ends | None,
         Meaning("[lower, upper]: what the site's weather can be; beyond it quality is 3", _IN_UNIT),
     ] = None
     max_step: Annotated[
-        _Positive | None, Meaning("the largest change to the next reading, at most a minute later", _IN_UNIT)
+        _Positive, Meaning("the largest change to the next reading, at most a minute later", _IN_UNIT)
     ] = None
     spike: Annotated[
-        _Positive | None, Meaning("how far off the last readings' mean a spike is at least", _IN_UNIT)
+        _Positive, Meaning("how far off the last readings' mean a spike is at least", _IN_UNIT)
     ] = None
-    spike_factor: Annotated[
-        _Positive | None, Meaning("and how many standard deviations of the last readings")
-    ] = None
-    flat_s: Annotated[_Duration | None, Meaning("how long a value may stay the same", "s")] = None
-    flat_within: Annotated[_NotNegative | None, Meaning("what counts as the same", _IN_UNIT)] = None
+    spike_factor: Annotated[_Positive, Meaning("and how many standard deviations of the last readings")] = (
+        None
+    )
+    flat_s: Annotated[_Duration, Meaning("how long a value may stay the same", "s")] = None
+    flat_within: Annotated[_NotNegative, Meaning("what counts as the same", _IN_UNIT)] = None
     rest_below: Annotated[
-        Annotated[float, Ge(-1e9), Le(1e9)] | None,
+        float | None,
+        Ge(-1e9),
+        Le(1e9),
         Meaning("at or below it the sensor is at rest (calm, night), where a constant is normal", _IN_UNIT),
     ] = None
-    rest_s: Annotated[_Duration | None, Meaning("how long it may be at rest", "s")] = None
+    rest_s: Annotated[_Duration, Meaning("how long it may be at rest", "s")] = None
     stopped_s: Annotated[
-        Annotated[float, Ge(60), Le(86400)] | None,
+        float | None,
+        Ge(60),
+        Le(86400),
         Meaning("how long it may be at rest while the twin or others at the mast move", "s"),
     ] = None
-    twin_above: Annotated[_Positive | None, Meaning("the twin moves above this", _IN_UNIT)] = None
-    mast_above: Annotated[
-        _Positive | None, Meaning("another sensor of the mast moves above this", _IN_UNIT)
-    ] = None
+    twin_above: Annotated[_Positive, Meaning("the twin moves above this", _IN_UNIT)] = None
+    mast_above: Annotated[_Positive, Meaning("another sensor of the mast moves above this", _IN_UNIT)] = None
     pair_absolute: Annotated[
-        _NotNegative | None, Meaning("how far the twins' medians over the window may be apart", _IN_UNIT)
+        _NotNegative, Meaning("how far the twins' medians over the window may be apart", _IN_UNIT)
     ] = None
-    pair_relative: Annotated[
-        _Share | None, Meaning("or what share of their mean, whichever is more", "1")
-    ] = None
+    pair_relative: Annotated[_Share, Meaning("or what share of their mean, whichever is more", "1")] = None
     pair_window_s: Annotated[
         Annotated[float, Ge(120), Le(7 * 86400)] | None, Meaning("the window of this comparison", "s")
     ] = None
     pair_above: Annotated[
-        Annotated[float, Ge(-1e9), Le(1e9)] | None,
+        float | None,
+        Ge(-1e9),
+        Le(1e9),
         Meaning("twins are compared where their mean is above this", _IN_UNIT),
     ] = None
     drift_absolute: Annotated[
-        _NotNegative | None, Meaning("as pair_absolute, over the longer window of the drift test", _IN_UNIT)
+        _NotNegative, Meaning("as pair_absolute, over the longer window of the drift test", _IN_UNIT)
     ] = None
-    drift_relative: Annotated[_Share | None, Meaning("as pair_relative, over the longer window", "1")] = None
+    drift_relative: Annotated[_Share, Meaning("as pair_relative, over the longer window", "1")] = None
     drift_window_s: Annotated[
         Annotated[float, Ge(3600), Le(30 * 86400)] | None, Meaning("the longer window", "s")
     ] = None
     off: Annotated[tuple[Test, ...] | None, Meaning("tests that are not made")] = None
-
-
-@dataclass(frozen=True, slots=True)
-class QualityRules(QualityOptions):
-    """What holds for one channel: a test whose first key is None isn't made."""
 
 
 DEFAULTS: Final[Mapping[str, QualityRules]] = {

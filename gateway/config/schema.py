@@ -24,7 +24,7 @@ from gateway.config.forwards import PAYLOADS
 from gateway.config.keys import flat
 from gateway.config.model import SECTIONS, SensorCommon
 from gateway.config.problems import show
-from gateway.config.quality_rules import QualityOptions
+from gateway.config.quality_rules import QualityRules
 
 Json = dict[str, Any]
 
@@ -83,7 +83,7 @@ def config_schema(drivers: Iterable[str]) -> Json:
         **SECTIONS,
         "board": _one_of([flat(kind, options, kind=kind) for kind, options in BOARDS.items()], "kind"),
         "quality": dataclasses.make_dataclass(
-            "quality", [(quantity, QualityOptions, dataclasses.field(default=None)) for quantity in UNITS]
+            "quality", [(quantity, QualityRules, dataclasses.field(default=None)) for quantity in UNITS]
         ),
         "sensor": _list_of([_sensor(driver) for driver in drivers], "driver"),
         "forward": _list_of(PAYLOADS.values(), "payload"),

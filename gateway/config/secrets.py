@@ -36,24 +36,20 @@ def read_secret(source: Source, path: KeyPath, reference: Mapping[str, Any]) -> 
     Where the service isn't running (``fieldgate check``, on any machine) a secret that can't be read is a
     warning: systemd gives credentials to the service only, and its files may be closed to others.
     """
-    wrong = [key for key in reference if key not in _KINDS]
-    for key in wrong:
+    for key in [key for key in reference if key not in _KINDS]:
         source.error((*path, key), *unknown_key(key, _KINDS))
-    if wrong:
         return None
-    (kind, *more), name = reference, next(iter(reference.values()))
-    if more:
+    if len(reference) > 1:
         source.error(path, "names a credential and a file: keep one of them")
         return None
+    ((kind, name),) = reference.items()
     if not isinstance(name, str) or not name:
         source.error((*path, kind), f'must be a string, in "quotes", not {quote(name)}')
         return None
-    if kind == "file":
-        return _content(source, (*path, kind), source.path.absolute().parent / name)
-    if _NAME.fullmatch(name) is None or name in (".", ".."):
+    directory = source.path.absolute().parent if kind == "file" else os.environ.get(DIRECTORY)
+    if kind == "credential" and (_NAME.fullmatch(name) is None or name in (".", "..")):
         source.error((*path, kind), f"must be the name given to LoadCredential=, not {quote(name)}")
         return None
-    directory = os.environ.get(DIRECTORY)
     if directory is None:
         add = f"add LoadCredential={name}:/path/of/its/file to the service"
         source.absent((*path, kind), f"systemd gives {quote(name)} to the running service only", add)

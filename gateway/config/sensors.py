@@ -14,7 +14,6 @@ from drivers.registry import DRIVERS, driver_names, driver_type, guarded
 from gateway.config.calibration import (
     check_calibration,
     check_datasheet,
-    read_by_channel,
     today,
     warn_of_calibration,
 )
@@ -106,15 +105,19 @@ def _read_sensor(
     before = source.errors()
     own = {key: value for key, value in raw.items() if key not in common and key != "quality"}
     options = _options(source, path, known, own, gateway)
-    quantities = () if options is None else [channel.quantity for channel in known.channels_of(options)]
-    wrong = read_by_channel(source, path, common, quantities) if quantities else {"accuracy", "range"}
+    channels = known.channels if options is None else known.channels_of(options)
+    # They may depend on the options, which are wrong then.
+    quantities = None if callable(channels) else tuple(channel.quantity for channel in channels)
     common.setdefault("interval_s", max(_DEFAULT_INTERVAL_S, known.min_interval_s))
-    judged = {key: value for key, value in common.items() if key not in wrong}
-    base = validate(SensorCommon, judged, path, source.error)
+    base = validate(SensorCommon, common, path, source.error)
     if base is not None:
-        check_calibration(source, path, base)
+        check_calibration(source, path, base, quantities)
         _check_interval(source, path, base, known.min_interval_s)
-    tests = _read_tests(source, path, raw, known, options, gateway, quality)
+    if quantities is None:
+        return None
+    site = gateway.elevation_m if gateway is not None else None
+    place, given = (*path, "quality"), raw.get("quality")
+    tests = read_channels(source, place, given, quantities, quality, site, paired="pair" in raw)
     if base is None or options is None or tests is None or source.errors() != before:
         return None
     _check_rest(source, path, known.rests_at(options), tests)
@@ -201,30 +204,6 @@ def _check_rest(source: Source, path: KeyPath, rest: float | None, tests: Mappin
                 f"at rest it reads {rest:g}, and only up to {rules.rest_below:g} counts as rest: a calm is"
                 f" flagged; set quality = {{ rest_below = {rest:g} }}",
             )
-
-
-def _read_tests(
-    source: Source,
-    path: KeyPath,
-    raw: dict[str, Any],
-    known: DriverType,
-    options: Any,
-    gateway: GatewayConfig | None,
-    quality: Sections,
-) -> Mapping[str, QualityRules] | None:
-    """The quality tests of a sensor's channels; None on errors, or where the channels aren't known."""
-    if options is None and callable(known.channels):
-        return None
-    channels = known.channels if not callable(known.channels) else known.channels_of(options)
-    return read_channels(
-        source,
-        (*path, "quality"),
-        raw.get("quality"),
-        tuple(channel.quantity for channel in channels),
-        quality,
-        gateway.elevation_m if gateway is not None else None,
-        paired="pair" in raw,
-    )
 
 
 def _check_interval(source: Source, path: KeyPath, sensor: SensorCommon, min_interval_s: float) -> None:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from cloud.toml_lines import Lines, split_key
-from gateway.config.files import no_text, unreadable
+from gateway.config.files import unreadable
 from gateway.config.problems import OVERRIDES, KeyPath, Problem, key_text, nearest, quote
 from gateway.config.suggestions import syntax_hint
-from gateway.config.validate import unstorable
 
 MAX_BYTES: Final = 1 << 20
 """A config is a few kilobytes; a larger file is not one."""
 
+_MAX_DEPTH: Final = 16
 _PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 """How tomllib's messages end."""
 PLACEHOLDER: Final = "CHANGE-ME"
@@ -63,9 +64,10 @@ class Source:
 
     def report_placeholders(self) -> None:
         """An error for each value that is still to be filled in, and no other for it."""
-        for path in _placeholders(self.raw):
-            self.error(path, f"is still to be filled in: put the right value in place of {PLACEHOLDER}")
-            self._placeholders.add(path)
+        for path, value in _walk(self.raw):
+            if isinstance(value, str) and PLACEHOLDER in value.upper().replace("_", "-"):
+                self.error(path, f"is still to be filled in: put the right value in place of {PLACEHOLDER}")
+                self._placeholders.add(path)
 
     def errors(self) -> int:
         """How many errors have been noted so far."""
@@ -94,7 +96,7 @@ class Source:
             except ValueError:
                 self._refuse_override(key, "is not a dotted key such as mqtt.port")
                 continue
-            problem = next(iter(unstorable(value)), None)
+            problem = next(_unstorable(value), None)
             if problem is not None:
                 self._refuse_override(key, problem[1])
             else:
@@ -161,9 +163,11 @@ class Source:
         if len(content) > MAX_BYTES:
             self._fail(f"is larger than {MAX_BYTES} bytes: not a config")
             return None
-        strange = no_text(content)
-        if strange is not None:
-            self._fail(strange)
+        if not content.strip():
+            self._fail("is empty: fieldgate init writes a file to begin with")
+            return None
+        if not content.strip(b"\0"):
+            self._fail("holds zeros only, as after a power cut while it was written: restore it from a copy")
             return None
         try:
             # Editors on Windows begin a file with a byte order mark.
@@ -181,7 +185,7 @@ class Source:
         last = max((number for number, line in enumerate(lines, 1) if line.strip()), default=1)
         line = min(int(place[1]), len(lines)) if place is not None and place[1] else last
         column = int(place[2]) if place is not None and place[2] else None
-        hint = syntax_hint(message, lines[line - 1], column)
+        hint = syntax_hint(lines[line - 1])
         message = f"is not valid TOML: {message[:1].lower()}{message[1:]}"
         self._fail(f"{message}: {hint}" if hint is not None else message, line, column)
 
@@ -195,18 +199,31 @@ class Source:
             self._not_toml(str(error), text.replace("\r\n", "\n").split("\n"))
             return
         self._lines = Lines(text)
-        for path, message in unstorable(self.raw):
+        for path, message in _unstorable(self.raw):
             self.usable = False
             self.error(path, message)
 
 
-def _placeholders(value: object, path: KeyPath = ()) -> Iterator[KeyPath]:
-    if isinstance(value, str):
-        if PLACEHOLDER in value.upper().replace("_", "-"):
-            yield path
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _placeholders(item, (*path, key))
+def _walk(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
+    """A value and those within it, each with its path, down to the depth that is refused."""
+    yield path, value
+    within: Iterable[tuple[Any, object]] = ()
+    if isinstance(value, Mapping):
+        within = value.items()
     elif isinstance(value, list):
-        for position, item in enumerate(value):
-            yield from _placeholders(item, (*path, position))
+        within = enumerate(value)
+    for key, item in within if len(path) <= _MAX_DEPTH else ():
+        yield from _walk(item, (*path, key))
+
+
+def _unstorable(raw: object) -> Iterator[tuple[KeyPath, str]]:
+    """Values that TOML can write and no key can have: infinite, beyond 64 bits, nested without end."""
+    for path, value in _walk(raw):
+        if len(path) > _MAX_DEPTH:
+            yield path, "is nested too deeply"
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield path, f"must be a finite number, not {value}"
+        elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            yield path, "is beyond 64 bits"
+        elif isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+            yield path, "is not UTF-8"

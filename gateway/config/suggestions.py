@@ -11,7 +11,7 @@ from drivers.registry import DRIVERS, driver_type
 from gateway.config.keys import field_names, keys_of, table_of, unknown_key
 from gateway.config.model import SECTIONS, ForwardConfig, SensorCommon
 from gateway.config.problems import KeyPath, quote
-from gateway.config.quality_rules import QualityOptions
+from gateway.config.quality_rules import QualityRules
 
 TWO_BRACKETS: Final = "must be [[{}]], with two brackets on each side: there may be several"
 ONE_BRACKET: Final = "must be [{}], with one bracket on each side"
@@ -28,52 +28,23 @@ _SAME: Final[Mapping[str, tuple[str, ...]]] = {
 """Other words for a key; the first that the table has is proposed."""
 _SECTIONS_WITHIN: Final = {"properties": "kafka.properties", "columns": "board.columns"}
 _KEY: Final = r"\s*[\w.\-]+\s*"
-_AT_COLUMN: Final = (
-    ("“”„‟«»‘’‚‛", "type the plain quotes \" or ' in place of those of a phone or word processor"),
-    ("–—−", "type the plain minus - in place of the dash"),
-    ("\u00a0\u2007\u202f\u200b\ufeff\u2060", "a character here can't be seen: delete it and type a space"),
-)
-_BY_ERROR: Final = {
-    "Cannot overwrite": "the same key is given further up: delete one of them",
-    "Cannot declare": "the same heading is given further up: put these keys there",
-    "Expected '='": "write key = value",
-    "Unterminated": "close the text as it was opened",
-    "Unescaped": "write 'single quotes' around text with backslashes",
-    "Expected newline": "one key = value on each line, with nothing behind it but a # comment",
-}
 _BY_LINE: Final = tuple(
     (re.compile(pattern), hint)
     for pattern, hint in (
         (r"\s*\[\s*sensor\s*\]", TWO_BRACKETS.format("sensor")),
         (r"\s*\[\s*forward\s*\]", TWO_BRACKETS.format("forward")),
-        (r"\s*\[(?!\[?[^\[\] ]+\]+\s*(#.*)?$)", "a heading is one name, such as [gateway] or [[sensor]]"),
+        (r".*[“”„‟«»‘’‚‛]", "type the plain quotes \" or ' in place of those of a phone or word processor"),
         (r"\s*(//|;|--|/\*)", "a comment begins with #"),
-        (rf"{_KEY}=\s*(#.*)?$", "write a value after the =, or a # before the line"),
         (rf"{_KEY}=\s*[+-]?\d+,\d", "a number has a decimal point, not a comma"),
-        (rf"{_KEY}=\s*\d+\.\d+\.\d", "a date is written as in 2026-03-12"),
-        (rf"{_KEY}=\s*(True|False|yes|no)\b", "write true or false, in small letters"),
         (rf"{_KEY}=\s*[+-]?[\d.]+\s*([^\W\d]|°)", "a number stands alone, without its unit"),
-        (rf"{_KEY}=\s*[^\W\d_]", 'text needs quotes, as in key = "text"'),
-        (rf"{_KEY}=\s*{{[^}}]*$", "a table in braces { } must stand on one line, whole"),
-        (rf"{_KEY}=\s*(\"[^\"]*|'[^']*)$", "close the quotes at the end of the text"),
+        (rf"{_KEY}=\s*[^\W\d_]", 'text needs quotes, as in key = "text"; true and false need none'),
     )
 )
 
 
-def syntax_hint(error: str, line: str, column: int | None) -> str | None:
-    """What is likely wrong with a line, by the parser's message and the column (from 1) where it stopped."""
-    at = line[column - 1 : column] if column is not None else ""
-    for characters, hint in _AT_COLUMN:
-        if at and at in characters:
-            return hint
-    by_error = next((hint for start, hint in _BY_ERROR.items() if error.startswith(start)), None)
-    return next((hint for pattern, hint in _BY_LINE if pattern.match(line)), by_error)
-
-
-def number_in(text: str) -> str | None:
-    """The number that stands in quotes, with a decimal point; None where the text is more than a number."""
-    found = re.fullmatch(r"\s*([+-]?\d+)(?:[.,](\d+))?\s*", text, re.ASCII)
-    return None if found is None else found[1] + (f".{found[2]}" if found[2] else "")
+def syntax_hint(line: str) -> str | None:
+    """What is likely wrong with a line that the parser refuses, beside the parser's own message."""
+    return next((hint for pattern, hint in _BY_LINE if pattern.match(line)), None)
 
 
 def misplaced(
@@ -133,7 +104,7 @@ def _homes(key: str) -> list[str]:
         homes.append("[board]")
     if key in field_names(SensorCommon):
         homes.append("[[sensor]]")
-    if key in field_names(QualityOptions):
+    if key in field_names(QualityRules):
         homes += ["[quality.QUANTITY]", "quality = { … } of a sensor"]
     if key in field_names(ForwardConfig) and not homes:
         homes.append("[[forward]]")

@@ -21,7 +21,7 @@ from drivers.option_docs import Meaning
 from drivers.registry import driver_type
 from gateway.config.board import DEFAULT_KIND
 from gateway.config.keys import Key, keys_of, parts_of
-from gateway.config.model import SECTIONS, ClockConfig, GatewayConfig, SensorCommon
+from gateway.config.model import GIB, SECTIONS, ClockConfig, GatewayConfig, SensorCommon
 from gateway.config.problems import show
 from gateway.config.source import PLACEHOLDER
 
@@ -36,21 +36,10 @@ _FORWARD: Final = """\
 #payload = "number"
 #quantity = "temperature"
 """
-_ABOUT: Final = {
-    "gateway": "Who and where this gateway is.",
-    "mqtt": "The local Mosquitto.",
-    "kafka": "Where readings go.",
-    "uplink": "How they get there: at once, or stored and in batches where megabytes cost.",
-    "outbox": "Where readings wait on the disk while Kafka can't be reached.",
-    "clock": "When the clock counts as synchronised.",
-    "status": "The status page.",
-    "board": "What the sensors are wired to.",
-}
 _KERNEL: Final = next(
     dataclasses.replace(key, default="kernel") for key in keys_of(ClockConfig) if key.name == "trust"
 )
 """Its default on a Raspberry Pi, which has no clock of its own."""
-_BYTES: Final = {1 << 30: "GiB", 1 << 20: "MiB"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +63,10 @@ class Answers:
 
 def render(answers: Answers) -> str:
     """The file's text. Raises DriverError where a sensor's driver isn't there or is broken."""
-    given: dict[str, dict[str, Any]] = {name: dict(keys) for name, keys in answers.given.items()}
-    gateway = given.setdefault("gateway", {})
-    gateway["id"] = answers.gateway_id
-    if any(_needs_position(sensor) for sensor in answers.sensors):
-        gateway = {"latitude": PLACEHOLDER, "longitude": PLACEHOLDER, **gateway}
-        given["gateway"] = gateway
+    needed = any(_needs_position(sensor) for sensor in answers.sensors)
+    position = dict.fromkeys(("latitude", "longitude"), PLACEHOLDER) if needed else {}
+    given = dict(answers.given)
+    given["gateway"] = {**position, **given.get("gateway", {}), "id": answers.gateway_id}
     if answers.board == DEFAULT_KIND:
         given["kafka"] = {"bootstrap_servers": f"{PLACEHOLDER}:9092", **given.get("kafka", {})}
     blocks = [_HEAD]
@@ -88,20 +75,18 @@ def render(answers: Answers) -> str:
         if name == "clock" and answers.board == DEFAULT_KIND:
             keys = tuple(_KERNEL if key.name == "trust" else key for key in keys)
         lines = _lines(keys, given.get(name, {}))
-        blocks.append("\n".join((f"# {_ABOUT[name]}", f"[{name}]", *lines)))
-    kind_line = f"kind = {toml(answers.board)}"
-    choices = " or ".join(toml(each) for each in BOARDS)
-    own = _lines(keys_of(BOARDS[answers.board]), given.get("board", {}))
-    blocks.append("\n".join((f"# {_ABOUT['board']}", "[board]", f"# {choices}", kind_line, *own)))
+        blocks.append("\n".join((f"# {kind.__doc__}", f"[{name}]", *lines)))
+    choice = f"# {' or '.join(map(toml, BOARDS))}", f"kind = {toml(answers.board)}"
+    own = _lines(keys_of(BOARDS[answers.board]), {})
+    blocks.append("\n".join(("# What the sensors are wired to.", "[board]", *choice, *own)))
     blocks += ["\n".join(_sensor(sensor)) for sensor in answers.sensors]
     return "\n\n".join((*blocks, _FORWARD)).replace("\n\n\n", "\n\n")
 
 
 def comment(key: Key) -> str:
     """What a key means, its unit and bounds, and its default where it has one."""
-    text = key.meaning.text if key.meaning is not None else key.name
-    facts = [fact for fact in (key.unit, bounds(key)) if fact]
-    return text + (f" [{'; '.join(facts)}]" if facts else "")
+    facts = "; ".join(filter(None, (key.unit, bounds(key))))
+    return (key.meaning.text or key.name) + (f" [{facts}]" if facts else "")
 
 
 def bounds(key: Key) -> str:
@@ -110,40 +95,30 @@ def bounds(key: Key) -> str:
     for each in parts_of(key.hint):
         match each:
             case Ge(limit):
-                low = figure(key.name, limit)
+                low = f"from {figure(key.name, limit)}"
             case Gt(limit):
                 low = f"above {figure(key.name, limit)}"
-            case Le(limit):
-                high = figure(key.name, limit)
-            case Lt(limit):
-                high = f"below {figure(key.name, limit)}"
+            case Le(limit) | Lt(limit):
+                high = f"to {figure(key.name, limit)}"
             case _ if get_origin(each) is Literal:
                 return " or ".join(toml(choice) for choice in get_args(each))
-    if low and high:
-        return f"{low} to {high}"
-    if low:
-        return low if low.startswith("above") else f"from {low}"
-    return high and f"to {high}"
+    both = " ".join(filter(None, (low, high)))
+    return both.removeprefix("from ") if low and high else both
 
 
 def toml(value: object) -> str:
     """A value as TOML has it."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int):
+    if isinstance(value, int | float | date):
         return str(value)
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, date):
-        return value.isoformat()
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml(each) for each in value)}]"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return toml({each.name: getattr(value, each.name) for each in dataclasses.fields(value)})
     if isinstance(value, Mapping):
-        if not value:
-            return "{}"
-        return f"{{ {', '.join(f'{key} = {_address(key, each)}' for key, each in value.items())} }}"
+        pairs = ", ".join(f"{key} = {_address(key, each)}" for key, each in value.items())
+        return f"{{ {pairs} }}" if pairs else "{}"
     return json.dumps(str(value), ensure_ascii=False)
 
 
@@ -160,7 +135,7 @@ def _sensor(sensor: Wanted) -> Iterator[str]:
 
 
 def _lines(keys: Sequence[Key], given: Mapping[str, Any]) -> Iterator[str]:
-    """Each key with its comment; unknown keys as they were given, for check to name them."""
+    """Each key with its comment."""
     for key in keys:
         if key.default == {} and key.name not in given:
             # A table of its own; there is none to show.
@@ -174,16 +149,11 @@ def _lines(keys: Sequence[Key], given: Mapping[str, Any]) -> Iterator[str]:
             yield f"#{key.name} ="
         else:
             yield f"#{key.name} = {_default(key)}"
-    for name in [name for name in given if name not in {key.name for key in keys}]:
-        yield f"{name} = {toml(given[name])}"
 
 
 def _default(key: Key) -> str:
     if key.unit == "bytes" and isinstance(key.default, int):
-        size = next(
-            (f"{key.default // each}{name}" for each, name in _BYTES.items() if key.default % each == 0), None
-        )
-        return toml(size if size is not None else key.default)
+        return toml(f"{key.default >> 30}GiB" if key.default % GIB == 0 else f"{key.default >> 20}MiB")
     return _address(key.name, key.default)
 
 

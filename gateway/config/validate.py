@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from drivers.boards.pi_header import BCM_AT, PLACES
-from drivers.option_docs import PIN
+from drivers.option_docs import PIN, Meaning
 from gateway.config.keys import Key, field_names, keys_of, parts_of, table_at
 from gateway.config.problems import KeyPath, nearest, quote, show
-from gateway.config.suggestions import misplaced, number_in
+from gateway.config.suggestions import misplaced
 from gateway.config.values import LENIENT
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ _TYPES: Final = {
 }
 _NUMBERS: Final = ("float_type", "int_type", "int_from_float")
 _MIB: Final = 1 << 20
-_MAX_DEPTH: Final = 16
+_NO_KEY: Final = Key("", None, None, Meaning(""))
 
 
 def validate(
@@ -83,10 +82,9 @@ def validate(
         given[key.name] = ""
     try:
         instance = _instance(kind, given)
+        return None if dates else instance
     except ValidationError as error:
         details = error.errors(include_url=False)
-    else:
-        return None if dates else instance
     found = [(_place(given, each), each) for each in details]
     problems: list[tuple[KeyPath, str, str | None]] = []
     for place, each in sorted(found, key=lambda item: item[1]["type"] != _UNKNOWN):
@@ -106,24 +104,6 @@ def validate(
         return _instance(kind, known, LENIENT)
     except ValidationError:
         return None
-
-
-def unstorable(value: object, path: KeyPath = ()) -> Iterable[tuple[KeyPath, str]]:
-    """Values that TOML can write and no key can have: infinite, beyond 64 bits, nested without end."""
-    if len(path) > _MAX_DEPTH:
-        yield path, "is nested too deeply"
-    elif isinstance(value, float) and not math.isfinite(value):
-        yield path, f"must be a finite number, not {value}"
-    elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-        yield path, "is beyond 64 bits"
-    elif isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
-        yield path, "is not UTF-8"
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from unstorable(item, (*path, key))
-    elif isinstance(value, list):
-        for position, item in enumerate(value):
-            yield from unstorable(item, (*path, position))
 
 
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}
@@ -174,15 +154,16 @@ def _explain(
     error, given, context = details["type"], details["input"], details.get("ctx", {})
     table = table_at(kind, place[:-1])
     name = str(place[-1]) if place else ""
-    key = next((each for each in keys_of(table) if each.name == name), None) if table is not None else None
+    keys = keys_of(table) if table is not None else ()
+    key = next((each for each in keys if each.name == name), _NO_KEY)
     if error == _UNKNOWN:
         if unknown is not None and len(place) == 1:
             return unknown(name)
-        return misplaced(name, field_names(table) if table is not None else (), path + place[:-1])
+        return misplaced(name, [each.name for each in keys], path + place[:-1])
     if error == "missing":
-        return _required(key), None
+        return ": ".join(filter(None, ("is required", key.meaning.description))), None
     if error in _BOUNDS:
-        return _out_of_bounds(error, context, key, given), None
+        return _out_of_bounds(error, context, key, given) + _otherwise(key, given), None
     if error in _TYPES:
         return f"must be {_TYPES[error]}, not {quote(given)}{_instead(error, key, given)}", None
     if error == "literal_error":
@@ -193,34 +174,25 @@ def _explain(
     return f"{message[:1].lower()}{message[1:]}, not {quote(given)}", None
 
 
-def _required(key: Key | None) -> str:
-    if key is None or key.meaning is None:
-        return "is required"
-    return f"is required: {key.meaning.text}{f' ({key.unit})' if key.unit else ''}"
-
-
-def _out_of_bounds(error: str, context: Mapping[str, Any], key: Key | None, given: Any) -> str:
+def _out_of_bounds(error: str, context: Mapping[str, Any], key: Key, given: Any) -> str:
     limit, words = _BOUNDS[error]
-    bound, unit = context[limit], key.unit if key is not None else ""
-    if key is not None and key.name == "address" and isinstance(given, int):
-        hexed = int(str(given), 16) if given >= 0 else 0
-        right = f" (decimal {given}): write {hexed:#x}" if 0x48 <= hexed <= 0x4B and given != hexed else ""
-        return f"must be {words} {bound:#x}, not {given:#x}{right}"
-    if unit == "bytes" and bound >= _MIB:
+    bound = context[limit]
+    if key.name == "address":
+        return f"must be {words} {bound:#x}, not {given:#x}"
+    if key.unit == "bytes" and bound >= _MIB:
         return f'must be {words} "{bound >> 20}MiB", not {quote(given)}'
-    shown = show(bound) if isinstance(bound, int | float) else quote(bound)
     # "the quantity's unit" is none to be shown.
-    of_unit = f" {unit}" if unit and not unit.startswith("the ") else ""
-    return f"must be {words} {shown}{of_unit}, not {quote(given)}{_otherwise(key, given)}"
+    unit = f" {key.unit}" if key.unit and not key.unit.startswith("the ") else ""
+    return f"must be {words} {show(bound)}{unit}, not {quote(given)}"
 
 
-def _otherwise(key: Key | None, given: Any) -> str:
+def _otherwise(key: Key, given: Any) -> str:
     """What a figure out of its range may be instead."""
-    if key is None:
-        return ""
     if key.meaning == PIN and isinstance(given, int) and 27 < given <= PLACES:
         place = f"BCM {BCM_AT[given]}" if given in BCM_AT else "power or ground"
         return f": BCM numbers count, and place {given} on the header is {place}"
+    if key.name == "address" and given == 48:
+        return " (decimal 48): write 0x48"
     if key.unit == "s" and given >= 1000:
         return ": seconds count, not milliseconds"
     if key.name == "latitude" and 90 < abs(given) <= 180:
@@ -228,19 +200,20 @@ def _otherwise(key: Key | None, given: Any) -> str:
     return ""
 
 
-def _instead(error: str, key: Key | None, given: Any) -> str:
+def _instead(error: str, key: Key, given: Any) -> str:
     """What to write for a value of the wrong type."""
     match given:
         case str() if error in _NUMBERS:
-            number = number_in(given) if key is None or key.name != "address" else None
-            if number is not None and (error == "float_type" or "." not in number):
+            number = given.strip().replace(",", ".")
+            whole = re.fullmatch(r"[+-]?\d+", number, re.ASCII) and key.name != "address"
+            if whole or (error == "float_type" and re.fullmatch(r"[+-]?\d+\.\d+", number, re.ASCII)):
                 return f": write {number}, without quotes"
-            unit = f", in {key.unit}" if key is not None and key.unit else ""
+            unit = f", in {key.unit}" if key.unit else ""
             return f": write the number alone{unit}" if re.search(r"\d", given) else ""
         case float() if error in _NUMBERS and given == int(given):
             return f": write {int(given)}"
-        case str() if error == "bool_type" and given.lower() in ("true", "false"):
-            return f": write {given.lower()}, without quotes"
+        case "true" | "false" if error == "bool_type":
+            return f": write {given}, without quotes"
         case bool():
             return ""
         case int() | float() if error in ("string_type", "path_type"):
@@ -259,7 +232,6 @@ def _no_choice(expected: str, given: Any) -> tuple[str, str | None]:
     right = next((each for each in choices if str(each) == str(given)), None)
     if right is not None and not isinstance(given, bool):
         return f"must be {quote(right)}, not {quote(given)}", None
-    texts = [each for each in choices if isinstance(each, str)]
-    guess = nearest(str(given), texts) if isinstance(given, str | int | float) else None
+    guess = nearest(str(given), [each for each in choices if isinstance(each, str)])
     words = ", ".join(map(quote, choices))
     return f"must be {'one of ' if len(choices) > 1 else ''}{words}, not {quote(given)}", guess

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import date
 from itertools import zip_longest
 from typing import Annotated, Any, Final
 
 from annotated_types import Le
-from pydantic import AfterValidator, BeforeValidator, ValidationInfo, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, ValidationInfo, WithJsonSchema
 
 from cloud.wire.reading_records import UNITS
 from gateway.config.problems import nearest, quote
 
-_GATEWAY_ID: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
-_SENSOR_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]*", re.ASCII)
 SHORTEST_TOKEN: Final = 16
 """Characters of a status page's token."""
+_TOKEN: Final = re.compile(f"[A-Za-z0-9_-]{{{SHORTEST_TOKEN},}}")
 _LONGEST_PATH: Final = 256
 _YEARS: Final = range(1950, 2101)
 _SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]*)", re.ASCII)
@@ -31,6 +30,8 @@ _UNITS: Final = {
     "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 }  # fmt: skip
 _FACTORS: Final = {"": 1, **{unit.lower(): factor for unit, factor in _UNITS.items()}}
+_FIGURE: Final = r"(\d{1,9}(?:\.\d{1,9})?)"
+_AS_TEXT: Final = re.compile(rf"(?:{_FIGURE}\s*(?:\+\s*(?=\d)|$))?(?:{_FIGURE}\s*%)?", re.ASCII)
 _PLACEHOLDER: Final = re.compile(r"\{[^}]*\}?")
 _KAFKA_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _LONGEST_TOPIC_BYTES: Final = 65_535
@@ -57,7 +58,7 @@ def checked(check: Callable[[Any], Any]) -> AfterValidator:
     return AfterValidator(after)
 
 
-def read_by(read: Callable[[Any], Any]) -> BeforeValidator:
+def read_by(read: Callable[[Any], Any], otherwise: object = None) -> BeforeValidator:
     """For an annotation: how the value in the file becomes one of the right type."""
 
     def before(value: Any, info: ValidationInfo) -> Any:
@@ -66,47 +67,15 @@ def read_by(read: Callable[[Any], Any]) -> BeforeValidator:
         except WrongValue:
             if info.context != LENIENT:
                 raise
-            return None
+            return otherwise
 
     return BeforeValidator(before)
-
-
-def gateway_id(name: str) -> str:
-    """A gateway's id."""
-    if _GATEWAY_ID.fullmatch(name) is None:
-        like = re.sub(r"[^a-z0-9]+", "-", name.strip().lower()).strip("-")
-        message = f"must be 1 to 63 small letters, digits and hyphens, not {quote(name)}"
-        raise WrongValue(message, like if _GATEWAY_ID.fullmatch(like) else None)
-    return name
-
-
-def sensor_name(name: str) -> str:
-    """A sensor's name."""
-    if _SENSOR_NAME.fullmatch(name) is None:
-        like = re.sub(r"[^A-Za-z0-9_]+", "-", name.strip()).strip("-")
-        message = f"must be 1 to 64 letters, digits, underscores and hyphens, not {quote(name)}"
-        raise WrongValue(message, like if _SENSOR_NAME.fullmatch(like) else None)
-    return name
 
 
 def not_empty(text: Any) -> Any:
     """A text with something in it."""
     if text == "":
         raise WrongValue("must not be empty")
-    return text
-
-
-def label(text: str) -> str:
-    """A text that can be printed on one line."""
-    if not (text.strip() and len(text) <= 128 and text.isprintable()):
-        raise WrongValue("must be 1 to 128 printable characters")
-    return text
-
-
-def unit(text: str) -> str:
-    """A unit's name."""
-    if not (0 < len(text) <= 64 and text.isprintable()):
-        raise WrongValue("must be 1 to 64 printable characters")
     return text
 
 
@@ -131,12 +100,38 @@ def not_zero(scale: float) -> float:
     return scale
 
 
-def ends(given: Any) -> Any:
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """±(``absolute`` in the channel's unit + ``percent`` of the value); at least one of them."""
+
+    absolute: float | None
+    percent: float | None
+
+
+def accuracy(given: Any) -> Accuracy:
+    """An accuracy: 0.1 (in the unit), "2%" (of the value) or "40 + 5%"."""
+    parts: tuple[Any, ...] = (given, None)
+    if type(given) not in (int, float):
+        match = _AS_TEXT.fullmatch(given.strip()) if isinstance(given, str) and given.strip() else None
+        if match is None:
+            raise WrongValue(f'must be ± in the unit, or as "2%" or "40 + 5%", not {quote(given)}')
+        parts = match.groups()
+    absolute, percent = (None if part is None else float(part) for part in parts)
+    if any(part is not None and part <= 0 for part in (absolute, percent)):
+        raise WrongValue(f"must be above 0, not {quote(given)}")
+    if percent is not None and percent > 100:
+        raise WrongValue(f"must be at most 100%, not {quote(given)}")
+    return Accuracy(absolute, percent)
+
+
+def ends(given: Any) -> tuple[float, float]:
     """A lower and an upper end."""
-    numbers = isinstance(given, list) and len(given) == 2
-    if not numbers or any(isinstance(end, bool) or not isinstance(end, int | float) for end in given):
-        raise WrongValue(f"must be [lower, upper], not {quote(given)}")
-    return tuple(given)
+    if not isinstance(given, list) or [type(end) in (int, float) for end in given] != [True, True]:
+        raise WrongValue(f"must be the lower and the upper end, as in [0, 75], not {quote(given)}")
+    lower, upper = map(float, given)
+    if not lower < upper:
+        raise WrongValue(f"must begin below its end, not {quote(given)}")
+    return lower, upper
 
 
 def size(given: Any) -> Any:
@@ -173,7 +168,7 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 def token(text: str) -> str:
     """A status page's token."""
-    if len(text) < SHORTEST_TOKEN or not _TOKEN.fullmatch(text):
+    if _TOKEN.fullmatch(text) is None:
         raise WrongValue(
             f"must have at least {SHORTEST_TOKEN} characters, letters, digits, - and _ only: "
             "openssl rand -hex 16 makes one"
@@ -298,43 +293,68 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535
 
 
+def _name(characters: str, longest: int, words: str, case: Callable[[str], str] = str) -> AfterValidator:
+    """For an annotation: a name of these characters."""
+    pattern = re.compile(f"[{characters}]{{1,{longest}}}")
+
+    def check(name: str) -> str:
+        if pattern.fullmatch(name) is None:
+            like = re.sub(f"[^{characters}]+", "-", case(name.strip())).strip("-")
+            message = f"must be 1 to {longest} {words}, not {quote(name)}"
+            raise WrongValue(message, like if pattern.fullmatch(like) else None)
+        return name
+
+    return checked(check)
+
+
+def _text(pattern: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern})
+
+
+def _printable(longest: int) -> AfterValidator:
+    def check(text: str) -> str:
+        if not (text.strip() and len(text) <= longest and text.isprintable()):
+            raise WrongValue(f"must be 1 to {longest} printable characters")
+        return text
+
+    return checked(check)
+
+
 GatewayId = Annotated[
-    str, checked(gateway_id), WithJsonSchema({"type": "string", "pattern": "^[a-z0-9-]{1,63}$"})
+    str, _name("a-z0-9-", 63, "small letters, digits and hyphens", str.lower), _text("^[a-z0-9-]{1,63}$")
 ]
 SensorName = Annotated[
-    str, checked(sensor_name), WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"})
+    str, _name("A-Za-z0-9_-", 64, "letters, digits, underscores and hyphens"), _text("^[A-Za-z0-9_-]{1,64}$")
 ]
 NotEmpty = Annotated[str, checked(not_empty)]
-Label = Annotated[str, checked(label)]
-Unit = Annotated[str, checked(unit)]
+Label = Annotated[str, _printable(128)]
+Unit = Annotated[str, _printable(64)]
 Day = Annotated[date, checked(day)]
+KafkaTopic = Annotated[str, checked(kafka_topic)]
 TopicRoot = Annotated[str, checked(topic_root)]
 JsonPath = Annotated[str, checked(json_path)]
-_INTEGER: Final = {"type": "integer", "minimum": 0}
-_SIZE_TEXT: Final = {
-    "type": "string",
-    "pattern": r"^\s*\d{1,15}(\.\d{1,9})?\s*([kKmMgGtT][iI]?)?[bB]?\s*$",
-}
-Bytes = Annotated[int, Le(1 << 50), read_by(size), WithJsonSchema({"anyOf": [_INTEGER, _SIZE_TEXT]})]
-_REFERENCE: Final = {
-    "type": "object",
-    "properties": {
-        "credential": {"type": "string", "description": "its name in LoadCredential= of the service"},
-        "file": {"type": "string", "description": "the file that holds it"},
-    },
-    "minProperties": 1,
-    "maxProperties": 1,
-    "additionalProperties": False,
-}
-Secret = Annotated[str, WithJsonSchema({"anyOf": [{"type": "string"}, _REFERENCE]})]
+_ONE_OR_EACH: Final = Discriminator(lambda given: "each" if isinstance(given, Mapping) else "one")
+"""Of a sensor's one channel, or a table by quantity."""
+_Accuracy = Annotated[Accuracy, read_by(accuracy, Accuracy(None, None))]
+Accuracies = Annotated[
+    Annotated[_Accuracy, Tag("one")] | Annotated[Mapping[str, _Accuracy], Tag("each")],
+    _ONE_OR_EACH,
+    WithJsonSchema({"type": ["number", "string", "object"]}),
+]
+Ends = Annotated[tuple[float, float], read_by(ends, (0.0, 1.0))]
+Ranges = Annotated[
+    Annotated[Ends, Tag("one")] | Annotated[Mapping[str, Ends], Tag("each")],
+    _ONE_OR_EACH,
+    WithJsonSchema({"type": ["array", "object"]}),
+]
+_BYTES: Final = [
+    {"type": "integer", "minimum": 0},
+    {"type": "string", "pattern": r"^\s*\d{1,15}(\.\d{1,9})?\s*([kKmMgGtT][iI]?)?[bB]?\s*$"},
+]
+Bytes = Annotated[int, Le(1 << 50), read_by(size), WithJsonSchema({"anyOf": _BYTES})]
+_OR_REFERENCE: Final = WithJsonSchema({"type": ["string", "object"]})
+Secret = Annotated[str, _OR_REFERENCE]
 """In the file a secret may be named; ``secrets.py`` reads it before the section is validated."""
-_TOKEN_TEXT: Final = {"type": "string", "pattern": f"^[A-Za-z0-9_-]{{{SHORTEST_TOKEN},}}$"}
-Token = Annotated[str, checked(token), WithJsonSchema({"anyOf": [_TOKEN_TEXT, _REFERENCE]})]
-_PROPERTY: Final = [
-    {"type": ["string", "number", "boolean"]},
-    {"type": "object", "description": "a dotted key; or { credential = … } or { file = … }"},
-]
-Properties = Annotated[
-    Mapping[str, str], WithJsonSchema({"type": "object", "additionalProperties": {"anyOf": _PROPERTY}})
-]
+Token = Annotated[str, checked(token), _OR_REFERENCE]
+Properties = Annotated[Mapping[str, str], WithJsonSchema({"type": "object"})]
 """librdkafka's properties, which ``kafka.py`` flattens before the section is validated."""

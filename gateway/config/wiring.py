@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Sequence
-from typing import Final
 
 from drivers.boards.pi import PiOptions
 from drivers.boards.pi_header import I2C_PINS, RESERVED
 from drivers.driver_type import Claim
 from drivers.registry import driver_type
 from gateway.config.model import BoardConfig, SensorConfig
-from gateway.config.problems import KeyPath, quote
+from gateway.config.problems import KeyPath, nearest, quote
 from gateway.config.quality_rules import BIN_S
 from gateway.config.source import Source
-
-_TAKEN: Final = "{} is {} already: each needs its own"
 
 Fitted = Sequence[tuple[KeyPath, SensorConfig]]
 
@@ -28,11 +24,8 @@ def check_pairs(source: Source, sensors: Fitted, names: Collection[str]) -> None
         if sensor.pair == sensor.name:
             source.error((*path, "pair"), "names the sensor itself; it must name its redundant twin")
         elif sensor.pair not in names:
-            others = [name for name in names if name != sensor.name]
-            guess = difflib.get_close_matches(sensor.pair, others, n=1)
-            source.error(
-                (*path, "pair"), f"there is no sensor {quote(sensor.pair)}", guess[0] if guess else None
-            )
+            guess = nearest(sensor.pair, [name for name in names if name != sensor.name])
+            source.error((*path, "pair"), f"there is no sensor {quote(sensor.pair)}", guess)
 
 
 def _check_twin(source: Source, path: KeyPath, sensor: SensorConfig, other: SensorConfig) -> None:
@@ -106,8 +99,7 @@ def check_needs(source: Source, sensors: Fitted, names: Collection[str]) -> None
             key = (*path, *need.key)
             if need.sensor not in names:
                 able = [name for name, quantities in measured.items() if need.quantity in quantities]
-                guess = next(iter(difflib.get_close_matches(need.sensor, able, n=1)), None)
-                source.error(key, f"there is no sensor {quote(need.sensor)}", guess)
+                source.error(key, f"there is no sensor {quote(need.sensor)}", nearest(need.sensor, able))
             elif need.quantity not in measured.get(need.sensor, [need.quantity]):
                 has = ", ".join(measured[need.sensor])
                 source.error(key, f"{quote(need.sensor)} measures {has}, not {need.quantity}")
@@ -115,36 +107,33 @@ def check_needs(source: Source, sensors: Fitted, names: Collection[str]) -> None
 
 def check_wiring(source: Source, sensors: Fitted) -> None:
     """No part of the board twice; the second's problem names the first's line. Pins: see ``check_pins``."""
-    taken: dict[str, list[tuple[Claim, str, int | None]]] = {}
+    taken: dict[str, list[tuple[Claim, str]]] = {}
     for path, sensor in sensors:
-        claims = [
-            claim for claim in driver_type(sensor.driver).claims(sensor.options) if claim.key != ("pin",)
-        ]
+        claims = driver_type(sensor.driver).claims(sensor.options)
+        own = {claim.part: claim for claim in claims if claim.key != ("pin",)}
         reported: set[tuple[str, ...]] = set()
-        for claim in claims:
-            owners = taken.setdefault(claim.part, [])
-            other = next((owner for owner in owners if claim.clashes(owner[0])), None)
-            if other is not None and claim.key not in reported:
+        for part, claim in own.items():
+            owners = [owner for other, owner in taken.get(part, ()) if claim.clashes(other)]
+            if owners and claim.key not in reported:
                 reported.add(claim.key)
-                source.error(
-                    (*path, *claim.key), f"{claim.part} is {_owner(*other[1:])} already: each needs its own"
-                )
-        for claim in claims:
-            taken[claim.part].append((claim, sensor.name, source.line((*path, *claim.key))))
+                source.error((*path, *claim.key), f"{part} is {owners[0]} already: each needs its own")
+        for part, claim in own.items():
+            owner = _owner(source, (*path, *claim.key), sensor.name)
+            taken.setdefault(part, []).append((claim, owner))
 
 
 def check_pins(source: Source, tables: Sequence[object]) -> None:
-    """No pin twice, also where the rest of a sensor is wrong."""
-    pins: dict[int, tuple[str, int | None]] = {}
+    """No pin twice, also where the rest of a sensor is wrong or not written yet."""
+    owners: dict[int, str] = {}
     for position, table in enumerate(tables):
         pin = table.get("pin") if isinstance(table, dict) else None
-        if not isinstance(table, dict) or type(pin) is not int:
-            continue
-        key = ("sensor", position, "pin")
-        if pin in pins:
-            source.error(key, _TAKEN.format(f"BCM pin {pin}", _owner(*pins[pin])))
-        pins.setdefault(pin, (str(table.get("name", position + 1)), source.line(key)))
+        if isinstance(table, dict) and type(pin) is int:
+            key = ("sensor", position, "pin")
+            if pin in owners:
+                source.error(key, f"BCM pin {pin} is {owners[pin]} already: each needs its own")
+            owners.setdefault(pin, _owner(source, key, str(table.get("name", position + 1))))
 
 
-def _owner(name: str, line: int | None) -> str:
+def _owner(source: Source, key: KeyPath, name: str) -> str:
+    line = source.line(key)
     return f"{quote(name)}'s" if line is None else f"{quote(name)}'s (line {line})"

@@ -18,7 +18,8 @@ from drivers.registry import driver_type
 from gateway.calibration.record import configured, expiry_reasons, has_expired
 from gateway.clock.repair import repaired
 from gateway.config import SensorConfig, check, load
-from gateway.config.calibration import Accuracy, accuracy_of, expiry_date, parse_accuracy
+from gateway.config.calibration import accuracy_of, expiry_date
+from gateway.config.values import Accuracy, accuracy
 from gateway.ports import Record
 from tests.unit.cloud.wire.test_reading_records import UNREPAIRED
 
@@ -226,13 +227,13 @@ def test_options_of_any_kind_make_a_record_that_can_be_read() -> None:
     ],
 )
 def test_an_accuracy_is_in_the_unit_in_percent_or_both(given: object, meant: Accuracy) -> None:
-    assert parse_accuracy(given) == meant
+    assert accuracy(given) == meant
 
 
 @pytest.mark.parametrize("given", ["", "%", "5 m/s", "-1", "1e3", "+ 5%", "5% + 40", True, None, [1], "²", 0])
 def test_what_is_no_accuracy(given: object) -> None:
     with pytest.raises(ValueError, match="must be"):
-        parse_accuracy(given)
+        accuracy(given)
 
 
 def config(**fields: Any) -> SensorConfig:
@@ -240,7 +241,7 @@ def config(**fields: Any) -> SensorConfig:
 
 
 def test_an_accuracy_of_another_channel_says_nothing() -> None:
-    assert accuracy_of(config(accuracy={"humidity": 4.0}), "temperature") is None
+    assert accuracy_of(config(accuracy={"humidity": Accuracy(4.0, None)}), "temperature") is None
 
 
 @pytest.mark.parametrize(

@@ -86,28 +86,34 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (30, 'sensor["cup-c"].calibrated', "must be from 1950 to 2100, not 2206-03-12", None),
         (31, 'sensor["cup-c"].expires', "must be from 1950 to 2100, not 2207-03-12", None),
         (32, 'sensor["cup-c"].recalibrate_months', "must be at most 120 months, not 240", None),
-        (33, 'sensor["cup-c"].accuracy.wind_sped', "is not a known key", "wind_speed"),
-        (42, 'sensor["cup-d"].recalibrate_months', "says the same as expires: give one of them", None),
-        (43, 'sensor["cup-d"].accuracy', "must be ± in the unit", None),
-        (49, 'sensor["dht"].accuracy', "say of which channel: { temperature = …, humidity = … }", None),
-        (50, 'sensor["dht"].range.temperature', "must be the lower and the upper end", None),
-        (50, 'sensor["dht"].range.humidty', "is not a known key", "humidity"),
-        (55, 'sensor["baro"].accuracy', 'must be at most 100%, not "101%"', None),
-        (56, 'sensor["baro"].certificate', 'must be a string, in "quotes", not 7', None),
+        (41, 'sensor["cup-d"].recalibrate_months', "means the same as expires: give one of them", None),
+        (42, 'sensor["cup-d"].accuracy', "must be ± in the unit", None),
+        (
+            48,
+            'sensor["dht"].accuracy',
+            "must be of one channel each: { temperature = …, humidity = … }",
+            None,
+        ),
+        (49, 'sensor["dht"].range.temperature', "must be the lower and the upper end", None),
+        (49, 'sensor["dht"].range.humidty', "is not a known key", "humidity"),
+        (54, 'sensor["baro"].accuracy', 'must be at most 100%, not "101%"', None),
+        (55, 'sensor["baro"].certificate', 'must be a string, in "quotes", not 7', None),
+        (62, 'sensor["cup-e"].accuracy.wind_sped', "is not a known key", "wind_speed"),
     ],
     "quality": [
         (4, "quality.wind_sped", "is not a known quantity", "wind_speed"),
         (8, "quality.wind_speed.max_stp", "is not a known key", "max_step"),
+        (9, "quality.wind_speed.site_range", "must begin below its end, not [40, 4]", None),
         (10, "quality.wind_speed.spike", "must be above 0, not -1", None),
         (11, "quality.wind_speed.stopped_s", 'must be a number, not "300"', None),
         (12, "quality.wind_speed.off[1]", 'must be one of "site-range", "step"', "spike"),
-        (15, "quality.temperature.site_range", "must be [lower, upper], not [1, 2, 3]", None),
+        (15, "quality.temperature.site_range", "as in [0, 75], not [1, 2, 3]", None),
         (17, "quality.temperature.flat_within", "must be a number, not true", None),
         (20, "quality.location.spike_factor", "needs spike too: location has no default", None),
         (21, "quality.location.rest_s", "needs rest_below too", None),
         (24, "quality.humidity.off", "names a test twice", None),
         (25, "quality.humidity.max_step", 'belongs to the test "step", which off switches off', None),
-        (26, "quality.humidity.site_range", 'must be [lower, upper], not "0-100"', None),
+        (26, "quality.humidity.site_range", 'as in [0, 75], not "0-100"', None),
         (34, 'sensor["cup"].quality.max_step', "must be above 0, not 0", None),
         (40, 'sensor["dht"].quality.wind_speed', "the sensor measures temperature, humidity", None),
         (40, 'sensor["dht"].quality.max_step', "must stand in a quantity's table, as in temperature", None),
@@ -117,7 +123,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
     ],
     "quality_twins": [
         (15, 'sensor["alone"].quality.pair_relative', "needs a twin to compare with", None),
-        (20, 'sensor["baro"].quality.site_range', "the upper end must be above 40, not 4", None),
+        (20, 'sensor["baro"].quality.site_range', "must begin below its end, not [40, 4]", None),
         (25, 'sensor["sun"].pair', '"cup" (hall-anemometer) measures no irradiance: no twin', None),
     ],
     "faults": [
@@ -155,7 +161,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (24, "forward[2].readings[1].drop_if.over", "is not a known key", "above"),
         (24, "forward[2].readings[1].ofset", "is not a known key", "offset"),
         (25, "forward[2].readings[2]", "must be a table, as in { key = value }, not 3", None),
-        (26, "forward[2].readings[3].period_s", "is not a known key; there are quantity, path, unit", None),
+        (26, "forward[2].readings[3].period_s", "is not a known key; there are unit, channel, scale", None),
         (26, "forward[2].readings[3].path", 'must be a string, in "quotes", not 4', None),
         (32, "forward[3].readings", "must not be empty", None),
         (38, "forward[4].optional", 'means nothing for payload = "number", only for "json"', None),
@@ -298,15 +304,13 @@ def test_file_that_is_not_utf8(tmp_path: Path) -> None:
 def test_syntax_error_at_the_end_of_the_file(tmp_path: Path) -> None:
     line, _, message = _problem_of(tmp_path, b'[gateway]\nid = "m"\nlatitude =\n\n')
     assert line == 3
-    assert message == "is not valid TOML: invalid value: write a value after the =, or a # before the line"
+    assert message == "is not valid TOML: invalid value"
 
 
 def test_key_given_twice_is_a_syntax_error_on_its_line(tmp_path: Path) -> None:
     line, _, message = _problem_of(tmp_path, b'[gateway]\nid = "m"\nid = "n"\n')
     assert line == 3
-    assert message == (
-        "is not valid TOML: cannot overwrite a value: the same key is given further up: delete one of them"
-    )
+    assert message == "is not valid TOML: cannot overwrite a value"
 
 
 def test_file_too_large(tmp_path: Path) -> None:

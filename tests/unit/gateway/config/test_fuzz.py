@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +12,6 @@ from drivers.registry import DRIVERS, driver_type
 from gateway.config import check
 from gateway.config.keys import field_names, keys_of
 from gateway.config.model import SECTIONS, ForwardConfig, SensorCommon
-from gateway.config.suggestions import number_in
 from gateway.config.template import toml
 
 EXAMPLES: Final = Path(__file__).parents[4] / "docs" / "examples"
@@ -163,20 +161,6 @@ def test_any_slip_in_a_good_file(tmp_path: Path, text: str) -> None:
 @given(text=st.text(alphabet=st.sampled_from("ab=.,\"'[]{}#\n\\0159-+°“ \t"), max_size=60))
 def test_any_line_is_explained(tmp_path: Path, text: str) -> None:
     _holds(tmp_path / "gateway.toml", text.encode())
-
-
-@given(text=st.text(max_size=40))
-def test_a_number_in_quotes_is_a_number(text: str) -> None:
-    found = number_in(text)
-    assert found is None or float(found) == float(text.strip().replace(",", "."))
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("0,765", "0.765"), ("0.350", "0.350"), (" 50 ", "50"), ("-3", "-3"), ("50 m", None), ("1e3", None)],
-)
-def test_which_text_is_a_number(text: str, number: str | None) -> None:
-    assert number_in(text) == number
 
 
 def test_keys_of_every_section_are_known_here() -> None:

@@ -282,8 +282,8 @@ channel = "blobs"
     assert _load(path, MINIMAL + text).forwards == (
         ForwardConfig("sensors/+/temperature", "number", "temperature"),
         ForwardConfig(
-            "weather/+/#", "json", "humidity", "%RH", "data.0.rh", "at", "{1}-{2}", 60.0, 100.0, 0.0, "1",
-            0.0, 100.0, DropIf(above=120.0),
+            "weather/+/#", "json", "humidity", "data.0.rh", "at", 60.0, unit="%RH", channel="{1}-{2}",
+            scale=100.0, raw_unit="1", min=0.0, max=100.0, drop_if=DropIf(above=120.0),
         ),
         ForwardConfig("blobs/#", "raw", channel="blobs"),
     )  # fmt: skip
@@ -329,7 +329,7 @@ def test_several_readings_of_one_message_are_an_array_of_tables(path: Path, read
             readings=(
                 ForwardReading("temperature", "temperature", drop_if=DropIf(equals=85.0)),
                 ForwardReading(
-                    "humidity", "rh", "%RH", scale=100.0, raw_unit="1", min=0.0, max=100.0
+                    "humidity", "rh", unit="%RH", scale=100.0, raw_unit="1", min=0.0, max=100.0
                 ),
                 ForwardReading("temperature", "ground.0", channel="{1}-ground", optional=True),
             ),

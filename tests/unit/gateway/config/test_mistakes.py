@@ -90,7 +90,9 @@ def test_files_that_hold_no_text(tmp_path: Path) -> None:
     assert _of_bytes(tmp_path, b"\0" * 4096) == [
         "1: holds zeros only, as after a power cut while it was written: restore it from a copy"
     ]
-    assert _of_bytes(tmp_path, '[gateway]\nid = "m"\n'.encode("utf-16")) == ["1: is UTF-16: save it as UTF-8"]
+    assert _of_bytes(tmp_path, '[gateway]\nid = "m"\n'.encode("utf-16")) == [
+        "1: is not UTF-8 (byte 0xff on this line): save the file as UTF-8"
+    ]
     assert _of_bytes(tmp_path, '[gateway]\n# Höhe\nid = "m"\n'.encode("latin-1")) == [
         "2: is not UTF-8 (byte 0xf6 on this line): save the file as UTF-8"
     ]
@@ -99,10 +101,6 @@ def test_files_that_hold_no_text(tmp_path: Path) -> None:
 def test_editors_that_write_other_line_ends_tabs_and_marks_are_fine(tmp_path: Path) -> None:
     text = f"[gateway]\r\n\tid\t=\t'mast-07'\t# ridge\r\n{FORWARD}"
     assert _of_bytes(tmp_path, b"\xef\xbb\xbf" + text.encode()) == []
-    # A lone carriage return is what no editor of this century writes.
-    assert _of_bytes(tmp_path, b"[gateway]\rid = 'm'\r") == [
-        "1: has line ends of old Macs: save it with those of Unix or Windows"
-    ]
 
 
 def test_places_that_are_no_file(tmp_path: Path) -> None:
@@ -128,18 +126,11 @@ def test_a_file_that_may_not_be_read_says_whose_it_is(open_directory: Path) -> N
     path.write_text(GATEWAY)
     path.chmod(0o640)
     script = (
-        "import grp, os, pathlib, pwd; from gateway.config import check, loading\n"
+        "import os, pathlib, pwd; from gateway.config import check\n"
         "os.setegid(65534); os.seteuid(65534)\n"
         f"print(check(pathlib.Path({str(path)!r}))[1][0].message)"
     )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert told == (
-        "can't be read by user nobody: it belongs to user root, group root, mode 0640;"
-        " become a member of the group, or use sudo\n"
-    )
-    path.parent.chmod(0o700)
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert told == (
-        f"can't be read by user nobody: the directory {path.parent} belongs to user root, group root,"
-        " mode 0700; become a member of the group, or use sudo\n"
+        "can't be read by user nobody: become a member of its group (ls -l shows it), or use sudo\n"
     )

@@ -12,7 +12,7 @@ from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, SUSPECT, Readi
 from drivers.emulation.faults import Fault
 from drivers.interface import Channel
 from gateway.config import Config, QualityRules, SensorConfig, load
-from gateway.config.quality_rules import DEFAULTS, QualityOptions
+from gateway.config.quality_rules import DEFAULTS
 from gateway.daemon.config_changes import Names, compare
 from gateway.quality.minute_means import MinuteMeans
 from gateway.quality.qartod import Flagged, QartodTests
@@ -195,11 +195,11 @@ def test_the_documentation_has_every_default() -> None:
     text = (Path(__file__).parents[4] / "docs" / "quality.md").read_text()
     quantities = list(DEFAULTS)
     assert "| Key | " + " | ".join(f"`{quantity}`" for quantity in quantities) + " |" in text
-    for key in (field.name for field in fields(QualityOptions) if field.name != "off"):
+    for key in (field.name for field in fields(QualityRules) if field.name != "off"):
         cells = " | ".join(_cell(getattr(DEFAULTS[quantity], key)) for quantity in quantities)
         assert f"| `{key}` | {cells} |" in text
     configure = (Path(__file__).parents[4] / "docs" / "configure.md").read_text()
-    for key in (field.name for kind in (QualityOptions, Fault) for field in fields(kind)):
+    for key in (field.name for kind in (QualityRules, Fault) for field in fields(kind)):
         assert f"\n| `{key}` | " in configure
 
 
