@@ -20,7 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from buffer import drops
 from buffer.blocks import Block
@@ -69,20 +69,18 @@ class TieredOutbox:
         on_drop: OnDrop = drops.ignore,
         memory_bytes: int = MEMORY_BYTES,
         monotonic: Callable[[], float] = time.monotonic,
-        outbox_at: Callable[..., SqliteOutbox] = SqliteOutbox,
     ) -> None:
         self._path = path
         self._on_drop = on_drop
         self._memory_bytes = memory_bytes
         self._monotonic = monotonic
-        self._make: Callable[[], SqliteOutbox] = lambda: outbox_at(
-            path,
-            max_bytes=max_bytes,
-            min_free_disk=min_free_disk,
-            ballast_bytes=ballast_bytes,
-            free_bytes=free_bytes,
-            on_drop=on_drop,
-        )
+        self._options: dict[str, Any] = {
+            "max_bytes": max_bytes,
+            "min_free_disk": min_free_disk,
+            "ballast_bytes": ballast_bytes,
+            "free_bytes": free_bytes,
+            "on_drop": on_drop,
+        }
         self._memory = MemoryBlocks()
         self._disk: SqliteOutbox | None = None
         self._problem: str | None = None
@@ -245,7 +243,7 @@ class TieredOutbox:
 
     def _open(self) -> None:
         with translated(self._path):
-            disk = self._make()
+            disk = self._open_file()
         oldest = self._memory.oldest
         if oldest is not None and disk.issued >= oldest:
             # Not the file whose numbers were expected. Once memory is empty any will do.
@@ -254,6 +252,9 @@ class TieredOutbox:
         self._disk = disk
         self._backfilled += 1
         self._issued = max(self._issued, disk.issued)
+
+    def _open_file(self) -> SqliteOutbox:
+        return SqliteOutbox(self._path, **self._options)
 
     def _failed(self, error: OutboxError) -> None:
         now_s = self._monotonic()

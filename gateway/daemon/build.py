@@ -22,10 +22,11 @@ from gateway.daemon.restart_budget import RestartBudget
 from gateway.daemon.snapshot import status_of
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Inbox
+from gateway.forwarding.kafka_health import Pace
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
 from gateway.forwarding.publisher import Publisher
 from gateway.forwarding.sinks import KafkaSinks
-from gateway.forwarding.spill import Pace
+from gateway.forwarding.state import State
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.home_assistant import Discovery, discovery_path
 from gateway.mqtt.intake import Intake
@@ -97,9 +98,8 @@ def build(
         machine.boot,
     )
     writer = OutboxWriter(outbox, inbox.put)
-    forwarder = Forwarder(
-        inbox, intake, kafka.live, kafka.backlog, writer, session, Pace.of(config), hold, drops.put
-    )
+    state = State(inbox, intake, Pace.of(config), hold)
+    forwarder = Forwarder(state, kafka.live, kafka.backlog, writer, session, drops.put)
 
     last = LastReadings()
     publisher = Publisher(topics, intake, inbox, session, last)

@@ -110,7 +110,7 @@ class Daemon:
         self._control.stop()
         self._status.stop()
         parts.board.close()
-        log.info("event=daemon.stop run=%s outbox_records=%d", parts.run, parts.forwarder.outbox_records)
+        log.info("event=daemon.stop run=%s outbox_records=%d", parts.run, parts.forwarder.outbox.records)
         return lost
 
     def _must_restart(self) -> bool:

@@ -114,8 +114,8 @@ class Reload:
             take_over()
         parts.previous_runs.allow(lost_at_most_s(config))
         if plan.forwards or plan.sensors or plan.settings:
-            parts.inbox.change(
-                lambda: parts.intake.adopt(config.kafka.topic, routes(config), sensor_names(config)),
+            parts.forwarder.change(
+                lambda: parts.intake.apply(config.kafka.topic, routes(config), sensor_names(config)),
                 config.outbox.commit_interval_s,
             )
         parts.session.refilter(filters(config))

@@ -1,8 +1,9 @@
-"""Which rows of the outbox go to Kafka next, oldest first.
+"""Which rows of the outbox go to Kafka next, oldest first, and when.
 
-A row is removed only after Kafka has confirmed it; what could not be delivered stays and is fetched again.
-Rows at the sink and rows delivered but not yet removed are never sent a second time. Pure bookkeeping, owned
-by the forwarder's thread.
+Invariants: a row is removed only after Kafka has confirmed it; what could not be delivered stays and is
+fetched again; rows at the sink and rows delivered but not yet removed are never sent a second time.
+
+Pure bookkeeping, owned by the forwarder's thread; times are monotonic.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Drain:
         self._delivered: set[int] = set()
         self._removed_since_fetch: set[int] = set()
         self._remove_at_s = float("inf")
-        # Apart: what the disk refuses to forget must not keep rows in memory from being forgotten.
+        # Apart: what the disk refuses to remove must not keep rows in memory from being removed.
         self._refused: set[int] = set()
         self._refused_at_s = float("inf")
 
@@ -80,7 +81,7 @@ class Drain:
         self._fetching = False
 
     def is_under_way(self, number: int) -> bool:
-        """Whether a fetched row is at the sink, or delivered, or removed since the fetch was asked for."""
+        """Whether a fetched row is at the sink, or delivered, or removed since the fetch began."""
         return (
             number in self._open
             or number in self._delivered
@@ -106,7 +107,7 @@ class Drain:
             self._remove_at_s = now_s + _REMOVE_EVERY_S
 
     def remove_at_s(self) -> float:
-        """When delivered rows are to be removed (monotonic), infinity without any."""
+        """When delivered rows are to be removed, infinity without any."""
         return min(self._remove_at_s, self._refused_at_s)
 
     def take_delivered(self, now_s: float = float("inf")) -> tuple[int, ...]:
@@ -123,10 +124,59 @@ class Drain:
         return tuple(sorted(rows))
 
     def not_removed(self, rows: tuple[int, ...], again_s: float) -> None:
-        """The disk refused to forget rows: they are never sent again, only their removal is."""
+        """The disk refused to remove rows: they are never sent again, only their removal is."""
         self._refused.update(rows)
         self._refused_at_s = again_s
 
     def removed(self, rows: tuple[int, ...]) -> None:
-        """These rows are being removed: a fetch asked for before may still bring them."""
+        """These rows are being removed: a fetch under way may still bring them."""
         self._removed_since_fetch.update(rows)
+
+
+class Batches:
+    """When rows of the outbox may be fetched, and which of them are late.
+
+    Live: at any time, and each row is late, or it would not be there. Metered: a pass over the outbox every
+    ``batch_s``; late is what an earlier pass has left.
+    """
+
+    def __init__(self, batch_s: float | None) -> None:
+        self._batch_s = batch_s
+        self._due_s = float("-inf")
+        self._open = False
+        self._newest = 0
+        self._newest_at_pass = 0
+        self._late_up_to: float = float("inf")
+
+    def stored(self, numbers: Sequence[int]) -> None:
+        """Rows were stored under these numbers, which grow."""
+        if self._batch_s is None or not numbers:
+            return
+        if self._late_up_to == float("inf"):
+            # What was there before this process began.
+            self._late_up_to = self._newest_at_pass = numbers[0] - 1
+        self._newest = numbers[-1]
+
+    def is_late(self, number: int) -> bool:
+        """Whether a row has missed the batch it belonged to."""
+        return number <= self._late_up_to
+
+    def wake_s(self) -> float:
+        """When rows may be fetched."""
+        return float("-inf") if self._batch_s is None or self._open else self._due_s
+
+    def tick(self, now_s: float) -> None:
+        """A pass begins where one is due, whether or not the last one has come to its end."""
+        if self._batch_s is None or now_s < self._due_s:
+            return
+        if self._due_s == float("-inf"):
+            self._due_s = now_s
+        # On a grid, so that a slow batch doesn't make all the following ones later.
+        self._due_s += (1 + (now_s - self._due_s) // self._batch_s) * self._batch_s
+        self._open = True
+        if self._newest:
+            self._late_up_to, self._newest_at_pass = self._newest_at_pass, self._newest
+
+    def end(self) -> None:
+        """The pass has come to the newest row."""
+        self._open = False

@@ -1,48 +1,42 @@
 """Carries every message from its first receipt to Kafka, or to the outbox while Kafka doesn't answer.
 
-One thread owns the ledger. Samplers, the broker's network thread, the sink's poll thread and the outbox
-writer only put events into its queue, so each decision is made in one place, in one order.
+One thread owns the ledger. Samplers, the broker's network thread, the sinks' poll threads and the outbox
+writer only put events into its inbox, so each decision is made in one place, in one order.
 
 While Kafka answers, a message goes: received, produced, confirmed, PUBACKed. A reading of our own is entered
 when it is sampled, and produced when its echo comes back from the local broker. What is not confirmed within
 half the commit interval is stored; from then on everything is, once per interval, until a delivery report
-says that Kafka answers again. Then new messages go out at once and the backlog drains beside them.
+shows that Kafka answers again. Then new messages go out at once and the backlog drains beside them.
+
+Invariants: a PUBACK is sent only when the ledger says that it is due; what neither Kafka nor the outbox takes
+is bounded in memory, and what is given up then is reported.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from queue import Empty
 from typing import Final, Literal
 
-from buffer.drops import InMemory, OnDrop, ignore
-from gateway.clock.hold import BootTime, ClockHold
-from gateway.forwarding.backlog import REMOVE_AGAIN_S, Backlog, OutcomesWait
-from gateway.forwarding.compacted_topics import CompactedTopics
-from gateway.forwarding.heartbeat import ForwarderHeartbeat
+from buffer.drops import MEMORY_FULL, Drop, OnDrop, ignore
+from gateway.clock.hold import BootTime
+from gateway.forwarding.backlog import Backlog
 from gateway.forwarding.inbox import (
     Announced,
     Arrived,
-    Changed,
+    Call,
     Event,
-    Inbox,
     Outcome,
+    OutcomesWait,
     Sampled,
     SessionLost,
-    Stop,
-    TakeNoMore,
-    bound_ledger,
 )
-from gateway.forwarding.kafka_health import KafkaHealth, TopicBackoff
-from gateway.forwarding.ledger import Counters, Ledger, Settled
 from gateway.forwarding.live import LiveSender
 from gateway.forwarding.outbox_writer import (
     Durable,
     Fetched,
-    Kept,
     NotFetched,
     NotRemoved,
     NotStored,
@@ -50,8 +44,9 @@ from gateway.forwarding.outbox_writer import (
     Stored,
 )
 from gateway.forwarding.reception import Reception
-from gateway.forwarding.spill import Batches, Pace, SpillTimer
-from gateway.mqtt.intake import Intake
+from gateway.forwarding.seq_summary import summarise
+from gateway.forwarding.spill import SpillTimer
+from gateway.forwarding.state import State
 from gateway.ports import Broker, Record, Sink
 from gateway.system.watchdog import Heartbeat
 
@@ -60,212 +55,191 @@ log = logging.getLogger(__name__)
 _IDLE_S: Final = 1.0
 # A few milliseconds' work: overdue messages don't wait for more.
 _EVENTS_PER_TURN: Final = 128
-# How often a stop looks whether the outbox has got rid of what only memory holds.
-_LOOK_AGAIN_S: Final = 0.1
+# How often a stop checks whether the outbox has got rid of what only memory holds.
+_RECHECK_S: Final = 0.1
+_RETRY_STORE_S: Final = 1.0
+# Beyond this much of our own, the oldest readings go: the disk neither takes them nor refuses.
+MAX_LEDGER_BYTES: Final = 48 << 20
+# For the watchdog.
+_TURN_PERIODS: Final = 0.25
+_MOVE_PERIODS: Final = 1.0
 
 Uplink = Literal["healthy", "spilling", "draining", "metered"]
 
 
 class Forwarder:
-    """The thread that owns the ledger.
+    """The thread that owns ``state``.
 
-    New messages go through ``live``, the outbox through ``backlog``: a long backlog delays nothing new.
-    ``broker`` is sent PUBACKs, and resumed when memory has room again. What ``holdback`` holds goes no
-    further than the outbox until it is judged. ``on_drop`` takes, in the thread, what had to be given up.
+    New messages go to ``live``, the outbox's to ``backlog``: a long backlog delays nothing new. ``broker`` is
+    sent PUBACKs, and resumed when memory has room again. ``on_drop`` takes, in the thread, what had to be
+    given up.
     """
 
     def __init__(
         self,
-        inbox: Inbox,
-        intake: Intake,
+        state: State,
         live: Sink,
         backlog: Sink,
-        writer: OutboxWriter,
+        outbox: OutboxWriter,
         broker: Broker,
-        pace: Pace,
-        holdback: ClockHold | None = None,
         on_drop: OnDrop = ignore,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.inbox = inbox
+        self.inbox = state.inbox
+        self.counters = state.counters
+        self.kafka = state.kafka
+        self.outbox = outbox
+        self._state = state
         self._broker = broker
-        self._monotonic = monotonic
-        self._ledger = Ledger()
-        self._parking = TopicBackoff()
-        self._watch = KafkaHealth(self._parking)
-        self._revisions = CompactedTopics(intake.run)
         self._on_drop = on_drop
-        self.counters = Counters()
-        self._reception = Reception(intake, self._ledger, broker, self.counters)
-        self._writer = writer
-        self._holdback = holdback or ClockHold()
-        self._overdue = SpillTimer(
-            pace, self._ledger, self._writer, self._watch, self._parking, self._holdback
-        )
-        self._backlog = Backlog(
-            intake,
-            backlog,
-            self._writer,
-            self._ledger,
-            self._parking,
-            inbox.put,
-            Batches(pace.batch_s),
-            self._holdback,
-            self._revisions,
-        )
-        self._delivery = LiveSender(
-            intake,
-            live,
-            inbox.put,
-            self._ledger,
-            self._watch,
-            self._parking,
-            self._overdue,
-            self._backlog,
-            self._writer,
-            self._holdback,
-            self._revisions,
-            self.counters,
-            monotonic,
-        )
-        self._taking = True
-        self._stopping_until_s: float | None = None
+        self._reception = Reception(state, broker)
+        self._spill = SpillTimer(state, outbox)
+        self._backlog = Backlog(state, backlog, outbox)
+        self._live = LiveSender(state, live, outbox)
         self._ended = False
-        self._progress = ForwarderHeartbeat(
-            self._ledger,
-            self._backlog,
-            self._writer,
-            self.counters,
-            self._overdue,
-            backlog,
-        )
+        self._drain_timeout_s = backlog.delivery_timeout_s
+        # What the watchdog sees: a bridge that is alive and no longer forwards is the worst failure of its
+        # kind, so that coming round proves nothing.
+        self._turns = self._refusals = 0
+        self._oldest: Hashable | None = None
+        self._moves: int | None = None
         self._thread = threading.Thread(target=self._run, name="forwarder", daemon=True)
 
     def start(self) -> None:
         """Start the thread and the outbox writer's."""
-        self._writer.start()
+        self.outbox.start()
         self._thread.start()
+
+    def change(self, apply: Callable[[], None], commit_interval_s: float) -> None:
+        """Take another config between two messages: those that have arrived go by the old one."""
+
+        def change() -> None:
+            apply()
+            self._state.pace.commit_interval_s = commit_interval_s
+
+        self.inbox.put(Call(change))
 
     def take_no_more(self) -> None:
         """Accept no further message, from the return of this on; what has arrived before is entered."""
         done = threading.Event()
-        self.inbox.put(TakeNoMore(done))
-        while self._thread.is_alive() and not done.wait(_LOOK_AGAIN_S):
+
+        def take_no_more() -> None:
+            self._state.taking = False
+            done.set()
+
+        self.inbox.put(Call(take_no_more))
+        while self._thread.is_alive() and not done.wait(_RECHECK_S):
             pass
 
     def stop(self, grace_s: float) -> list[Record]:
         """Store everything unconfirmed at once, give Kafka ``grace_s`` for what it holds, and end.
 
-        What neither Kafka nor the disk has taken by then is given back: it is lost, but for what the broker
+        What neither Kafka nor the disk has taken by then is returned: it is lost, but for what the broker
         still keeps.
         """
-        self.inbox.put(Stop(grace_s))
+
+        def stop() -> None:
+            self._state.taking = False
+            self._state.stop_at_s = self._state.monotonic() + grace_s
+
+        self.inbox.put(Call(stop))
         self._thread.join()
         if not self._ended:
             self._rescue()
-        self._writer.stop()
+        self.outbox.stop()
         while not self.inbox.empty:
             # What came to the disk at the very end is stored, and its PUBACKs are due.
             event = self.inbox.take(0.0)
-            if isinstance(event, Stored | Kept | Durable):
+            if isinstance(event, Stored | Durable):
                 self._dispatch(event)
-        return self._ledger.records()
+        return self._state.ledger.records()
 
     def is_alive(self) -> bool:
         """Whether this thread and the outbox writer's run."""
-        return self._thread.is_alive() and self._writer.is_alive()
+        return self._thread.is_alive() and self.outbox.is_alive()
 
     def heartbeats(self) -> tuple[Heartbeat, ...]:
-        """For the watchdog: this thread, what it forwards, and the outbox writer."""
-        return (*self._progress.heartbeats(self._thread.native_id), self._writer.heartbeat())
+        """For the watchdog, from any thread: that this one comes round, what it forwards, the outbox writer.
+
+        A message may stay in the ledger for a commit interval; the backlog may rest until the next batch of a
+        metered uplink, and until its sink gives a record up.
+        """
+        thread, pace = self._thread.native_id, self._state.pace
+        drain_s = (pace.batch_s or 0.0) + self._drain_timeout_s
+        return (
+            Heartbeat("forwarder", self._turns, _TURN_PERIODS, thread=thread),
+            Heartbeat("forwarding", self._oldest, _MOVE_PERIODS, pace.commit_interval_s, thread),
+            Heartbeat("draining", self._moves, _MOVE_PERIODS, drain_s, thread),
+            self.outbox.heartbeat(),
+        )
 
     @property
     def uplink(self) -> Uplink:
         """Whether Kafka answers, and whether a backlog is on its way."""
-        if not self._watch.answering:
+        if not self.kafka.answering:
             return "spilling"
-        if self._overdue.pace.metered:
+        if self._state.pace.metered:
             return "metered"
         return "draining" if self._backlog.sendable else "healthy"
 
     @property
-    def reachable_s(self) -> float:
-        """How long Kafka has answered, by its delivery reports."""
-        return self._watch.reachable_s
-
-    @property
     def confirmed_ago_s(self) -> float | None:
         """Since Kafka last confirmed anything; None when it never did in this run."""
-        told_s = self._watch.told_s
-        return None if told_s is None else self._monotonic() - told_s
+        confirmed_s = self.kafka.confirmed_s
+        return None if confirmed_s is None else self._state.monotonic() - confirmed_s
 
     @property
     def in_flight(self) -> int:
         """Entries that are neither confirmed nor stored yet."""
-        return len(self._ledger)
-
-    @property
-    def outbox_records(self) -> int:
-        """Rows in the outbox."""
-        return self._writer.records
+        return len(self._state.ledger)
 
     @property
     def held_rows(self) -> int:
         """Rows of the outbox that wait for the clock."""
         return self._backlog.held
 
-    @property
-    def outbox_bytes(self) -> int:
-        """Size of the outbox on disk, write-ahead log included."""
-        return self._writer.size_bytes
-
-    @property
-    def outbox_in_memory(self) -> InMemory:
-        """What the outbox keeps in memory because its disk can't be used."""
-        return self._writer.in_memory
-
-    @property
-    def drained(self) -> int:
-        """Rows of the outbox that Kafka has confirmed."""
-        return self._backlog.drained
-
-    @property
-    def parked_topics(self) -> tuple[str, ...]:
-        """Topics that take nothing for now; the operator's to mend."""
-        return self._parking.topics
-
     def _rescue(self) -> None:
-        """Have stored what a thread that died left, in the ledger and in its queue."""
+        """Have stored what a thread that died left, in the ledger and in its inbox."""
+        ledger = self._state.ledger
         while not self.inbox.empty:
             event = self.inbox.take(0.0)
             if isinstance(event, Sampled | Announced):
-                self._ledger.enter(event.record, self._monotonic(), own=isinstance(event, Sampled))
-            elif isinstance(event, Stored | Kept | Durable):
+                ledger.enter(event.record, self._state.monotonic(), own=isinstance(event, Sampled))
+            elif isinstance(event, Stored | Durable):
                 self._dispatch(event)
-        self._writer.store(self._ledger.take_for_storing(float("inf")))
+        self.outbox.store(ledger.take_for_storing(float("inf")))
 
     # The thread.
 
     def _run(self) -> None:
+        state = self._state
         while not self._finished():
-            self._progress.turned()
-            self.inbox.ledger_bytes = self._ledger.open_bytes
+            self._mark_progress()
+            self.inbox.ledger_bytes = state.ledger.open_bytes
             self._take_events()
-            self._watch.judge(self._monotonic(), self._overdue.pace.verdict_s)
-            self._overdue.store(self._monotonic(), stopping=self._stopping_until_s is not None)
-            self._settle(bound_ledger(self._ledger, self._on_drop))
-            self._delivery.try_again()
-            stopping, oldest = self._stopping_until_s is not None, self._writer.in_memory.oldest
-            # What ends with this process goes to Kafka while there is time.
-            unsaved_after = oldest - 1 if stopping and oldest is not None else None
-            self._backlog.turn(self._monotonic(), fetch=not stopping, last_ones_after=unsaved_after)
+            self.kafka.evaluate(state.monotonic())
+            self._spill.store(state.monotonic())
+            self._bound_memory()
+            self._live.try_again(backlog=self._backlog.sendable)
+            self._backlog.turn(state.monotonic())
             if self.inbox.has_room_again():
                 self._broker.resume()
         self._ended = True
 
+    def _mark_progress(self) -> None:
+        ledger = self._state.ledger
+        self._turns += 1
+        if ledger.storing:
+            # The writer shows its own progress. If it has nothing to do, its answer went astray.
+            self._oldest = None if self.outbox.busy else ("storing", self.counters.stored)
+        else:
+            oldest = ledger.oldest_unstored()
+            # That the outbox refuses messages, which stay in the ledger, is no standstill.
+            self._oldest = None if oldest is None else (id(oldest), oldest.entered_s, self._refusals)
+        self._moves = self._backlog.moves if self._backlog.sendable else None
+
     def _take_events(self) -> None:
-        """Wait for an event; take those behind it too, since looking around after each costs more than it."""
-        timeout_s = self._patience()
+        """Wait for an event; take those behind it too, since a turn after each costs more than it."""
+        timeout_s = self._patience_s()
         try:
             for _ in range(_EVENTS_PER_TURN):
                 self._dispatch(self.inbox.take(timeout_s))
@@ -274,90 +248,84 @@ class Forwarder:
             return
 
     def _dispatch(self, event: Event) -> None:
+        state, now_s = self._state, self._state.monotonic()
         match event:
             case Sampled(record):
-                self.counters.sampled += 1
-                self._ledger.enter(record, self._monotonic(), own=True, live=not self._overdue.pace.metered)
+                state.counters.sampled += 1
+                state.ledger.enter(record, now_s, own=True, live=not state.pace.metered)
             case Announced(record):
-                self._revisions.entered(record)
-                self._delivery.send(self._ledger.enter(record, self._monotonic(), own=False))
+                state.compacted.entered(record)
+                self._live.send(state.ledger.enter(record, now_s, own=False))
             case Arrived():
-                live, now_s = not self._overdue.pace.metered, self._monotonic()
-                for entry in self._reception.take(event, now_s, live=live, stopping=not self._taking):
-                    self._delivery.send(entry)
-                self.inbox.ledger_bytes = self._ledger.open_bytes
+                for entry in self._reception.take(event):
+                    self._live.send(entry)
+                self.inbox.ledger_bytes = state.ledger.open_bytes
             case SessionLost():
                 self._reception.session_lost()
             case Outcome():
-                self._settle(self._delivery.outcome(event))
+                self._live.outcome(event)
             case OutcomesWait():
-                delivered = self._backlog.take_outcomes(self._monotonic())
-                self._settle(self._ledger.rows_delivered(outcome.number for outcome in delivered))
-                self._delivery.drained(delivered)
-            case Stored(entries, numbers):
-                self.counters.stored += len(numbers)
+                delivered = self._backlog.take_outcomes(now_s)
+                state.ledger.rows_delivered(outcome.number for outcome in delivered)
+                self._live.drained(delivered)
+            case Stored(entries, numbers, durable):
+                state.counters.stored += len(numbers)
                 self._backlog.stored(entries, numbers)
-                self._settle(self._ledger.stored(entries, numbers))
-            case Kept(entries, numbers):
-                self.counters.stored += len(numbers)
-                self._backlog.stored(entries, numbers)
-                self._settle(self._ledger.kept(entries, numbers))
+                state.ledger.stored(entries, numbers, durable=durable)
             case Durable(below):
-                self._settle(self._ledger.durable_below(below))
+                state.ledger.durable_below(below)
             case NotStored(entries, problem):
                 log.error("event=outbox.store_failed records=%d error=%s", len(entries), problem)
-                self._overdue.refused(self._monotonic())
-                self._progress.refused()
-                self._settle(self._ledger.not_stored(entries))
-                self._delivery.send_waiting()
+                state.store_again_s = now_s + _RETRY_STORE_S
+                self._refusals += 1
+                state.ledger.not_stored(entries)
+                self._live.send_waiting()
             case BootTime():
-                self._holdback.decide(event)
+                state.hold.decide(event)
                 self._backlog.released()
-                self._delivery.send_waiting()
-            case Fetched(rows, anew):
-                self._backlog.fetched(rows, self._monotonic(), anew=anew)
+                self._live.send_waiting()
+            case Fetched(rows, backfilled):
+                self._backlog.fetched(rows, now_s, backfilled=backfilled)
             case NotRemoved(numbers, problem):
-                pause_s = self._backlog.not_removed(numbers, self._monotonic())
-                level = logging.WARNING if pause_s == REMOVE_AGAIN_S else logging.DEBUG
-                log.log(level, "event=outbox.remove_failed rows=%d error=%s", len(numbers), problem)
+                self._backlog.not_removed(numbers, problem, now_s)
             case NotFetched(problem):
-                log.error("event=outbox.fetch_failed error=%s", problem)
-                self._backlog.not_fetched(self._monotonic())
-            case Changed(apply, commit_interval_s):
-                apply()
-                self._overdue.change(commit_interval_s)
-            case TakeNoMore(done):
-                self._taking = False
-                done.set()
-            case Stop(grace_s):
-                self._taking = False
-                self._stopping_until_s = self._monotonic() + grace_s
+                self._backlog.not_fetched(problem, now_s)
+            case Call(function):
+                function()
+        self._settle()
 
-    def _settle(self, settled: Settled) -> None:
+    def _settle(self) -> None:
+        """Send the PUBACKs that are due, remove the rows that Kafka has."""
+        settled = self._state.ledger.take_settled()
         for ack in settled.acks:
             self._broker.acknowledge(ack)
         self._backlog.remove(settled.rows)
 
-    def _patience(self) -> float:
-        now_s = self._monotonic()
-        stopping = self._stopping_until_s is not None
-        until_s = min(
-            now_s + _IDLE_S,
-            self._watch.wake_s(self._overdue.pace.verdict_s),
-            self._overdue.wake_s(now_s, stopping=stopping),
-        )
-        if self._stopping_until_s is None:
+    def _bound_memory(self) -> None:
+        """Give up our own oldest readings where the ledger is too long."""
+        ledger = self._state.ledger
+        if ledger.open_bytes > MAX_LEDGER_BYTES:
+            lost = ledger.give_up(ledger.open_bytes - MAX_LEDGER_BYTES * 7 // 8)
+            if lost:
+                self._on_drop(Drop(MEMORY_FULL, 0, 0, len(lost), summarise(lost)))
+            self._settle()
+
+    def _patience_s(self) -> float:
+        now_s, stop_at_s = self._state.monotonic(), self._state.stop_at_s
+        until_s = min(now_s + _IDLE_S, self.kafka.wake_s(), self._spill.wake_s(now_s))
+        if stop_at_s is None:
             until_s = min(until_s, self._backlog.wake_s())
         else:
-            until_s = min(until_s, self._stopping_until_s)
-            if self._writer.in_memory.records:
-                until_s = min(until_s, now_s + _LOOK_AGAIN_S)
+            until_s = min(until_s, stop_at_s)
+            if self.outbox.in_memory.records:
+                until_s = min(until_s, now_s + _RECHECK_S)
         return max(until_s - now_s, 0.0)
 
     def _finished(self) -> bool:
-        if self._stopping_until_s is None:
+        state = self._state
+        if state.stop_at_s is None:
             return False
-        if self._monotonic() >= self._stopping_until_s:
+        if state.monotonic() >= state.stop_at_s:
             return True
-        done = not len(self._ledger) and not self._ledger.held and self._backlog.idle
-        return done and not self._writer.in_memory.records
+        done = not len(state.ledger) and not state.ledger.held and self._backlog.idle
+        return done and not self.outbox.in_memory.records

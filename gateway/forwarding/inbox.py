@@ -11,20 +11,15 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Final
 
-from buffer.drops import MEMORY_FULL, Drop, OnDrop
 from gateway.clock.hold import BootTime
-from gateway.forwarding.backlog import OutcomesWait
-from gateway.forwarding.ledger import Entry, Ledger, Settled
+from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import Answer
-from gateway.forwarding.seq_summary import summarise
 from gateway.ports import Ack, Record, Undelivered
 
-# Beyond this much in memory the broker is asked to keep what it has; it has the session for that.
+# Beyond this much in memory the broker must keep what it has; it has the session for that.
 MAX_MEMORY_BYTES: Final = 32 << 20
 MESSAGE_BYTES: Final = 256
 """What a waiting message takes beside its payload (measured: 217)."""
-# Beyond this much of our own, the oldest readings go: the disk neither takes them nor refuses.
-MAX_LEDGER_BYTES: Final = 48 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +53,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class SessionLost:
-    """The broker has forgotten our session: its message ids begin again."""
+    """The broker has lost our session: its message ids begin again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,40 +65,18 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeNoMore:
-    """From here on no new message is accepted; ``done`` is set once that holds."""
-
-    done: threading.Event
+class OutcomesWait:
+    """There are outcomes of rows: one event for all that come before they are taken."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """Store everything, give Kafka ``grace_s``, end."""
+class Call:
+    """Something to do between two messages: those that have arrived come before it."""
 
-    grace_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """Another config: what comes after it in the queue is judged by it."""
-
-    apply: Callable[[], None]
-    commit_interval_s: float
+    function: Callable[[], None]
 
 
-Event = (
-    Sampled
-    | Announced
-    | Arrived
-    | SessionLost
-    | Outcome
-    | OutcomesWait
-    | BootTime
-    | TakeNoMore
-    | Stop
-    | Changed
-    | Answer
-)
+Event = Sampled | Announced | Arrived | SessionLost | Outcome | OutcomesWait | BootTime | Call | Answer
 
 
 class Inbox:
@@ -126,10 +99,6 @@ class Inbox:
         """Enter a record of the gateway itself; it is as durable as a reading."""
         self._events.put(Announced(record))
 
-    def judged(self, boot_time: BootTime) -> None:
-        """Let readings leave that waited for the clock: with their boot's time, or without."""
-        self._events.put(boot_time)
-
     def arrived(
         self, topic: str, payload: bytes, ack: Ack | None, *, retained: bool = False, repeated: bool = False
     ) -> bool:
@@ -145,15 +114,11 @@ class Inbox:
         return fills
 
     def session_lost(self) -> None:
-        """The broker has forgotten us: what it sends from now on is none of what it sent before."""
+        """The broker has lost our session; the session's network thread calls."""
         self._events.put(SessionLost())
 
-    def change(self, apply: Callable[[], None], commit_interval_s: float) -> None:
-        """Take another config between two messages: those that have arrived are judged by the old one."""
-        self._events.put(Changed(apply, commit_interval_s))
-
     def put(self, event: Event) -> None:
-        """Enter an outcome of a sink, an answer of the outbox writer, or a request to stop."""
+        """Enter any other event."""
         self._events.put(event)
 
     def take(self, timeout_s: float) -> Event:
@@ -177,13 +142,3 @@ class Inbox:
 
     def _bytes(self) -> int:
         return self._arrived_bytes - self._taken_bytes + self.ledger_bytes
-
-
-def bound_ledger(ledger: Ledger, on_drop: OnDrop) -> Settled:
-    """Give up our own oldest readings where the ledger is too long; what falls due with that."""
-    if ledger.open_bytes <= MAX_LEDGER_BYTES:
-        return Settled()
-    lost, settled = ledger.give_up(ledger.open_bytes - MAX_LEDGER_BYTES * 7 // 8)
-    if lost:
-        on_drop(Drop(MEMORY_FULL, 0, 0, len(lost), summarise(lost)))
-    return settled

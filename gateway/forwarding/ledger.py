@@ -11,15 +11,16 @@ Invariants:
 - A row that the outbox keeps in memory, for want of a disk, is not durable: its PUBACKs wait until it is on
   disk, confirmed, or dropped and announced. Our own readings' don't: the broker could not restore what the
   gateway loses with its memory, and un-PUBACKed echoes would stop all that it sends us.
-- A row whose copy the sink still holds is *held*: it is not drained before the sink tells that copy's
+- A row whose copy the sink still holds is *held*: it is not drained before the sink reports that copy's
   outcome, and a late delivery deletes it.
 
-Pure bookkeeping: no I/O, no clock. One thread (the forwarder's) owns it.
+Pure bookkeeping: no I/O, no clock. One thread (the forwarder's) owns it. What falls due with a call is kept
+until ``take_settled``.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -57,27 +58,18 @@ class Entry:
     delivered: bool = False
     number: int | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What falls due when entries reach their durable end: PUBACKs, and outbox rows no longer needed."""
-
-    acks: tuple[Ack, ...] = ()
-    rows: tuple[int, ...] = ()
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory."""
+        return ENTRY_BYTES + len(self.record.value)
 
 
 @dataclass(slots=True)
-class Counters:
-    """Messages by what became of them; written by the forwarder's thread only."""
+class Settled:
+    """What falls due when entries reach their durable end: PUBACKs, and outbox rows no longer needed."""
 
-    sampled: int = 0
-    received: int = 0
-    confirmed: int = 0
-    stored: int = 0
-    dead_letters: int = 0
-    late_echoes: int = 0
-    delivered: Counter[bytes] = field(default_factory=Counter)
-    """What Kafka has confirmed, live or from the outbox, by key."""
+    acks: list[Ack] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
 
 
 class Ledger:
@@ -90,13 +82,19 @@ class Ledger:
         self._awaiting_echo: dict[bytes, Entry] = {}
         # How many open entries owe each PUBACK.
         self._owing: dict[Ack, int] = {}
-        self._held: dict[int, Entry] = {}
+        self._held: set[int] = set()
         self._in_memory: dict[int, Entry] = {}
+        self._settled = Settled()
         self.open_bytes = 0
-        """What the open entries take, and rows in memory that owe PUBACKs: ``ENTRY_BYTES`` and a value."""
+        """What the open entries take, and rows in memory that owe PUBACKs."""
 
     def __len__(self) -> int:
         return len(self._unstored) + len(self._storing)
+
+    def take_settled(self) -> Settled:
+        """What has fallen due since the last call."""
+        settled, self._settled = self._settled, Settled()
+        return settled
 
     def is_open(self, entry: Entry) -> bool:
         """Whether an entry's PUBACKs are still to come: it is neither confirmed nor stored durably yet."""
@@ -115,12 +113,12 @@ class Ledger:
     def enter(
         self, record: Record, now_s: float, *, own: bool, ack: Ack | None = None, live: bool = True
     ) -> Entry:
-        """Open an entry; one of our own readings will be known again by its bytes."""
+        """Open an entry; the echo of one of our own readings is recognised by its bytes."""
         entry = Entry(record, now_s, own, live)
         if ack is not None:
             self.owe(entry, ack)
         self._unstored[entry] = None
-        self.open_bytes += ENTRY_BYTES + len(record.value)
+        self.open_bytes += entry.size_bytes
         if own:
             self._awaiting_echo[record.value] = entry
         return entry
@@ -149,30 +147,32 @@ class Ledger:
         entry.at_sink = True
         entry.sent_s = now_s
 
-    def delivered(self, entry: Entry) -> Settled:
+    def delivered(self, entry: Entry) -> None:
         """Kafka has confirmed the entry, early or late."""
         entry.at_sink = False
         if entry.number is not None:
-            self._held.pop(entry.number, None)
-            return Settled(self._pay(entry.number), (entry.number,))
+            self._held.discard(entry.number)
+            self._settled.rows.append(entry.number)
+            self.rows_delivered((entry.number,))
+            return
         entry.delivered = True
-        if entry.stage is Stage.STORING:
-            return Settled()
-        return self._close(entry)
+        if entry.stage is not Stage.STORING:
+            self._close(entry)
 
     def undelivered(self, entry: Entry) -> None:
         """The sink has given the entry up: a stored one may be drained, an open one waits to be stored."""
         entry.at_sink = False
         if entry.number is not None:
-            self._held.pop(entry.number, None)
+            self._held.discard(entry.number)
         elif entry.stage is Stage.PRODUCED:
             entry.stage = Stage.WAITING
 
     def replace(self, entry: Entry, record: Record) -> None:
         """Send another record (its dead letter) in the entry's place; PUBACKs and deadline stay."""
-        self._forget_bytes(entry)
-        self.open_bytes += len(record.value) - len(entry.record.value)
+        self._await_no_echo(entry)
+        self.open_bytes -= entry.size_bytes
         entry.record = record
+        self.open_bytes += entry.size_bytes
 
     def oldest_unstored(self) -> Entry | None:
         """The entry that has waited longest without being on its way to the disk."""
@@ -207,8 +207,8 @@ class Ledger:
             self._storing[entry] = None
         return taken
 
-    def give_up(self, free_bytes: int) -> tuple[list[Record], Settled]:
-        """Forget the oldest entries that are nowhere else, until they took so much: they are lost.
+    def give_up(self, free_bytes: int) -> list[Record]:
+        """Remove the oldest entries that are nowhere else, until they took so much: they are lost.
 
         Other devices' messages are not among them, since the broker has them until they are acknowledged.
         """
@@ -219,87 +219,71 @@ class Ledger:
                 break
             if not entry.at_sink and (entry.own or not entry.acks):
                 doomed.append(entry)
-                freed += ENTRY_BYTES + len(entry.record.value)
-        acks = [ack for entry in doomed for ack in self._close(entry).acks]
-        return [entry.record for entry in doomed], Settled(tuple(acks))
+                freed += entry.size_bytes
+        for entry in doomed:
+            self._close(entry)
+        return [entry.record for entry in doomed]
 
-    def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> Settled:
-        """The outbox has entries on disk under these numbers."""
-        return self._placed(entries, numbers, durable=True)
-
-    def kept(self, entries: Sequence[Entry], numbers: Sequence[int]) -> Settled:
-        """The outbox has entries under these numbers, but in memory."""
-        return self._placed(entries, numbers, durable=False)
-
-    def rows_delivered(self, numbers: Iterable[int]) -> Settled:
-        """Kafka has confirmed rows of the outbox."""
-        if not self._in_memory:
-            return Settled()
-        return Settled(tuple(ack for number in numbers for ack in self._pay(number)))
-
-    def durable_below(self, number: int) -> Settled:
-        """No row below this number is in memory any more."""
-        settled = [owing for owing in self._in_memory if owing < number]
-        return Settled(tuple(ack for owing in settled for ack in self._pay(owing)))
-
-    def _placed(self, entries: Sequence[Entry], numbers: Sequence[int], *, durable: bool) -> Settled:
-        acks: list[Ack] = []
-        delivered_meanwhile: list[int] = []
+    def stored(self, entries: Sequence[Entry], numbers: Sequence[int], *, durable: bool = True) -> None:
+        """The outbox has entries under these numbers: on disk, or in memory where not ``durable``."""
         for entry, number in zip(entries, numbers, strict=True):
             if durable or entry.own or entry.delivered or not entry.acks:
-                acks += self._close(entry).acks
+                self._close(entry)
             else:
                 del self._storing[entry]
-                self._forget_bytes(entry)
+                self._await_no_echo(entry)
                 self._in_memory[number] = entry
             entry.number = number
             if entry.delivered:
-                delivered_meanwhile.append(number)
+                self._settled.rows.append(number)
             elif entry.at_sink:
-                self._held[number] = entry
-        return Settled(tuple(acks), tuple(delivered_meanwhile))
+                self._held.add(number)
 
-    def not_stored(self, entries: Sequence[Entry]) -> Settled:
+    def durable_below(self, number: int) -> None:
+        """No row below this number is in memory any more."""
+        self.rows_delivered([owing for owing in self._in_memory if owing < number])
+
+    def rows_delivered(self, numbers: Iterable[int]) -> None:
+        """Kafka has confirmed rows of the outbox, or they are on disk by now: what they owe is due."""
+        if not self._in_memory:
+            return
+        for number in numbers:
+            entry = self._in_memory.pop(number, None)
+            if entry is not None:
+                self.open_bytes -= entry.size_bytes
+                self._pay(entry)
+
+    def not_stored(self, entries: Sequence[Entry]) -> None:
         """The outbox refused entries: they stay, but for those Kafka confirmed meanwhile."""
-        acks: list[Ack] = []
         # Back to the front, in their order: they are older than what has come since.
         for entry in reversed(entries):
             entry.stage = Stage.PRODUCED if entry.at_sink else Stage.WAITING
             if entry.delivered:
-                acks += self._close(entry).acks
+                self._close(entry)
             else:
                 del self._storing[entry]
                 self._unstored[entry] = None
                 self._unstored.move_to_end(entry, last=False)
-        return Settled(tuple(acks))
 
-    def _close(self, entry: Entry) -> Settled:
+    def _close(self, entry: Entry) -> None:
         if self.is_open(entry):
-            self.open_bytes -= ENTRY_BYTES + len(entry.record.value)
+            self.open_bytes -= entry.size_bytes
         self._unstored.pop(entry, None)
         self._storing.pop(entry, None)
-        self._forget_bytes(entry)
-        return Settled(self._due(entry))
+        self._await_no_echo(entry)
+        self._pay(entry)
 
-    def _due(self, entry: Entry) -> tuple[Ack, ...]:
+    def _pay(self, entry: Entry) -> None:
         acks, entry.acks = entry.acks, []
-        return tuple(ack for ack in acks if self._was_last(ack))
+        self._settled.acks += [ack for ack in acks if self._was_last(ack)]
 
     def _was_last(self, ack: Ack) -> bool:
-        """Whether nobody owes this PUBACK any more, now that one entry has left."""
+        """Whether no other entry owes this PUBACK, now that one has left."""
         others = self._owing.pop(ack) - 1
         if others:
             self._owing[ack] = others
         return not others
 
-    def _pay(self, number: int) -> tuple[Ack, ...]:
-        """The PUBACKs that a row in memory owes."""
-        entry = self._in_memory.pop(number, None)
-        if entry is None:
-            return ()
-        self.open_bytes -= ENTRY_BYTES + len(entry.record.value)
-        return self._due(entry)
-
-    def _forget_bytes(self, entry: Entry) -> None:
+    def _await_no_echo(self, entry: Entry) -> None:
         if self._awaiting_echo.get(entry.record.value) is entry:
             del self._awaiting_echo[entry.record.value]

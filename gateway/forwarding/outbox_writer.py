@@ -1,7 +1,8 @@
-"""The one thread that touches the outbox. An fsync may take a second on an SD card: nobody else waits for it.
+"""The one thread that touches the outbox. An fsync may take a second on an SD card: no other waits for it.
 
-A commit goes before all else, so that a reading is durable in time though removals wait for fsyncs of their
-own; other tasks are done in order. Each answer goes to ``report``, which must only enqueue.
+Invariants: a commit goes before all else, so that a reading is durable in time though removals wait for
+fsyncs of their own; other tasks are done in order; entries in memory are reported as durable only once none
+below them is in memory. Each answer goes to ``report``, which must only enqueue.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from buffer.drops import Drop
 from buffer.errors import OutboxError
 from buffer.tiered_outbox import TieredOutbox
 from gateway.config import Config
-from gateway.forwarding import record_codec
 from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
 from gateway.forwarding.ledger import Entry
+from gateway.forwarding.record_codec import to_bytes
 from gateway.forwarding.seq_summary import summarise
 from gateway.ports import Outbox
 from gateway.system.watchdog import Heartbeat
@@ -34,6 +35,7 @@ _TASK_PERIODS: Final = 2.0
 _FIRST, _IN_TURN, _LAST = range(3)
 # Given up when the disk is full, so that rows can still be removed.
 _BALLAST_BYTES: Final = 1 << 20
+_FAILURES: Final = (OutboxError, sqlite3.Error, OSError)
 
 
 def open_outbox(config: Config, on_drop: Callable[[Drop], None]) -> TieredOutbox:
@@ -49,23 +51,16 @@ def open_outbox(config: Config, on_drop: Callable[[Drop], None]) -> TieredOutbox
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Entries are on disk under these numbers."""
+    """Entries are in the outbox under these numbers; where not ``durable`` they end with the process."""
 
     entries: Sequence[Entry]
     numbers: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Entries are in the outbox under these numbers, but not on disk: they end with the process."""
-
-    entries: Sequence[Entry]
-    numbers: Sequence[int]
+    durable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """Of the entries kept none below this number is in memory any more: on disk, or dropped and announced."""
+    """No entry below this number is in memory any more: on disk, or dropped and announced."""
 
     below: int
 
@@ -80,13 +75,10 @@ class NotStored:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The oldest rows after the number asked for.
-
-    ``anew`` where rows may have come in below numbers that were given before.
-    """
+    """The oldest rows after a number; ``backfilled`` where rows may have come in below earlier ones."""
 
     rows: Sequence[tuple[int, bytes]]
-    anew: bool = False
+    backfilled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +96,7 @@ class NotRemoved:
     problem: str
 
 
-Answer = Stored | Kept | Durable | NotStored | Fetched | NotFetched | NotRemoved
+Answer = Stored | Durable | NotStored | Fetched | NotFetched | NotRemoved
 
 
 def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
@@ -121,20 +113,23 @@ def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 
 class OutboxWriter:
-    """Stores, fetches and removes rows on its own thread."""
+    """Stores, fetches and removes rows on its own thread; any other may read its figures."""
 
     def __init__(self, outbox: Outbox, report: Callable[[Answer], None]) -> None:
         self._outbox = outbox
         self._report = report
-        self._tasks: PriorityQueue[tuple[int, int, Callable[[], Answer | None] | None]] = PriorityQueue()
+        self._tasks: PriorityQueue[tuple[int, int, Callable[[], None] | None]] = PriorityQueue()
         self._order = count()
         self._thread = threading.Thread(target=self._run, name="outbox-writer", daemon=True)
         self.records = len(outbox)
         self.size_bytes = outbox.size_bytes()
+        """Size on disk, write-ahead log included."""
         self.in_memory = outbox.in_memory()
+        """What is in memory because the disk can't be used."""
         self._backfilled = outbox.backfilled
+        # What is numbered from the second on, below the first, is in memory only, as far as was reported.
         self._kept_below = 0
-        self._told_below = 0
+        self._reported_below = 0
         self._at_work = False
         self._done = 0
         if self.in_memory.problem is not None:
@@ -150,7 +145,7 @@ class OutboxWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether a task is under way or waits; any thread may ask."""
+        """Whether a task is under way or waits."""
         return self._at_work or not self._tasks.empty()
 
     def heartbeat(self) -> Heartbeat:
@@ -159,7 +154,7 @@ class OutboxWriter:
         return Heartbeat("outbox-writer", mark, _TASK_PERIODS, thread=self._thread.native_id)
 
     def store(self, entries: Sequence[Entry]) -> None:
-        """Put entries on disk; answered by Stored, by Kept and later Durable, or by NotStored."""
+        """Put entries on disk; answered by Stored, where not durable later by Durable, or by NotStored."""
         self._put(_FIRST, lambda: self._store(entries))
 
     def fetch(self, after: int) -> None:
@@ -167,7 +162,7 @@ class OutboxWriter:
         self._put(_IN_TURN, lambda: self._fetch(after))
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Forget rows; answered only where that fails, by NotRemoved."""
+        """Remove rows; answered only where that fails, by NotRemoved."""
         doomed = tuple(numbers)
         self._put(_IN_TURN, lambda: self._remove(doomed))
 
@@ -176,11 +171,10 @@ class OutboxWriter:
         self._put(_LAST, None)
         self._thread.join()
         self._outbox.tend(at_once=True)
-        self._tell_durable()
-        self._look()
+        self._measure()
         self._outbox.close()
 
-    def _put(self, turn: int, task: Callable[[], Answer | None] | None) -> None:
+    def _put(self, turn: int, task: Callable[[], None] | None) -> None:
         self._tasks.put((turn, next(self._order), task))
 
     def _run(self) -> None:
@@ -189,23 +183,24 @@ class OutboxWriter:
             self._at_work = False
             try:
                 *_, task = self._tasks.get(timeout=None if self.in_memory.problem is None else _TEND_EVERY_S)
-                self._at_work = True
             except Empty:
-                self._at_work = True
-                self._outbox.tend()
-                self._look()
-                self._tell_durable()
-                continue
+                task = self._tend
+            self._at_work = True
             if task is None:
                 return
-            answer = task()
-            self._look()
-            if answer is not None:
-                self._report(answer)
-            self._tell_durable()
+            task()
 
-    def _look(self) -> None:
-        """Take down how the outbox stands; say so when its disk fails or works again."""
+    def _tend(self) -> None:
+        self._outbox.tend()
+        self._measure()
+
+    def _answer(self, answer: Answer) -> None:
+        """The figures first: the forwarder decides by them."""
+        self._measure()
+        self._report(answer)
+
+    def _measure(self) -> None:
+        """Note how the outbox stands; report what is durable now, and a disk that fails or works again."""
         try:
             self.records = len(self._outbox)
             self.size_bytes = self._outbox.size_bytes()
@@ -216,50 +211,48 @@ class OutboxWriter:
             log.warning("event=outbox.unusable action=keep_in_memory error=%s", self.in_memory.problem)
         elif before.problem is not None and self.in_memory.problem is None:
             log.warning("event=outbox.usable records=%d", self.records)
-
-    def _tell_durable(self) -> None:
-        oldest = self._outbox.in_memory().oldest
+        oldest = self.in_memory.oldest
         below = self._kept_below if oldest is None else min(oldest, self._kept_below)
-        if below > self._told_below:
-            self._told_below = below
+        if below > self._reported_below:
+            self._reported_below = below
             self._report(Durable(below))
 
-    def _store(self, entries: Sequence[Entry]) -> Answer:
+    def _store(self, entries: Sequence[Entry]) -> None:
         """One commit for each part; what is stored before the disk refuses stays stored."""
+        stored = 0
         for part in _parts(entries):
             records = [entry.record for entry in part]
             try:
-                numbers = self._outbox.append(list(map(record_codec.to_bytes, records)), summarise(records))
-            except (OutboxError, sqlite3.Error, OSError) as error:
-                return NotStored(entries, str(error))
+                numbers = self._outbox.append(list(map(to_bytes, records)), summarise(records))
+            except _FAILURES as error:
+                self._answer(NotStored(entries[stored:], str(error)))
+                return
+            stored += len(part)
             oldest = self._outbox.in_memory().oldest
             durable = oldest is None or numbers[-1] < oldest
             if not durable:
-                if self._told_below >= self._kept_below:
-                    self._told_below = numbers[0]
+                if self._reported_below >= self._kept_below:
+                    self._reported_below = numbers[0]
                 self._kept_below = numbers[-1] + 1
-            answer = (Stored if durable else Kept)(part, numbers)
-            if len(part) == len(entries):
-                return answer
-            self._report(answer)
-            entries = entries[len(part) :]
-        return Stored((), ())
+            self._answer(Stored(part, numbers, durable))
 
-    def _fetch(self, after: int) -> Answer:
+    def _fetch(self, after: int) -> None:
         try:
             rows = self._outbox.peek(after, BATCH_RECORDS, BATCH_BYTES)
             before, self._backfilled = self._backfilled, self._outbox.backfilled
-            return Fetched(rows, anew=before != self._backfilled)
-        except (OutboxError, sqlite3.Error, OSError) as error:
-            return NotFetched(str(error))
+        except _FAILURES as error:
+            self._answer(NotFetched(str(error)))
+        else:
+            self._answer(Fetched(rows, backfilled=before != self._backfilled))
 
-    def _remove(self, numbers: tuple[int, ...]) -> Answer | None:
+    def _remove(self, numbers: tuple[int, ...]) -> None:
         in_memory_from = self._outbox.in_memory().oldest
         try:
             self._outbox.remove(numbers)
-        except (OutboxError, sqlite3.Error, OSError) as error:
+        except _FAILURES as error:
             # Those in memory are gone all the same: taken for rows that are still there, they would hide as
             # many that are.
             left = (number for number in numbers if in_memory_from is None or number < in_memory_from)
-            return NotRemoved(tuple(left), str(error))
-        return None
+            self._answer(NotRemoved(tuple(left), str(error)))
+        else:
+            self._measure()

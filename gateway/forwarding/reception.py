@@ -1,21 +1,19 @@
-"""What a message from the broker is to the ledger: an echo, a repetition, or new entries.
+"""What a message from the broker is to the ledger: an echo, a redelivery, or new entries.
 
-Owned by the forwarder's thread.
+Invariant: a message is acknowledged at once only where all that came of it has left the ledger, or where
+nothing comes of it. Owned by the forwarder's thread.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
 from gateway.forwarding.inbox import Arrived
-from gateway.forwarding.ledger import Counters, Entry, Ledger
-from gateway.mqtt.intake import Ignored, Intake, Refusal, Several
+from gateway.forwarding.ledger import Entry
+from gateway.forwarding.state import State
 from gateway.ports import Ack, Broker
-
-log = logging.getLogger(__name__)
 
 # More than a broker keeps in flight for one client (Mosquitto: 20 by default).
 _REMEMBERED: Final = 2_000
@@ -26,7 +24,7 @@ class RedeliveryCache:
 
     After a broken connection the broker sends again what was not acknowledged, flagged as a duplicate and
     under its old id (MQTT 5, 4.4). Other devices' numbers and raw messages get their identity from us at
-    first receipt: a second one would count them twice. Forgotten when the daemon ends.
+    first receipt: a second one would count them twice. Not kept beyond the daemon's end.
     """
 
     def __init__(self) -> None:
@@ -45,7 +43,7 @@ class RedeliveryCache:
                 del self._by_id[oldest]
 
     def repeated(self, ack: Ack, topic: str, payload: bytes) -> tuple[Entry, ...]:
-        """What a message flagged as a duplicate became when it first came; nothing where that isn't known."""
+        """What a message flagged as a duplicate became when it first came; nothing where it isn't there."""
         known = self._by_id.get(ack.message_id)
         if known is None or known[:2] != (topic, hash(payload)):
             return ()
@@ -53,22 +51,17 @@ class RedeliveryCache:
 
 
 class Reception:
-    """Enters messages into the ledger, and acknowledges those that nobody has to wait for."""
+    """Enters messages into the ledger."""
 
-    def __init__(self, intake: Intake, ledger: Ledger, broker: Broker, counters: Counters) -> None:
-        self._intake = intake
-        self._ledger = ledger
+    def __init__(self, state: State, broker: Broker) -> None:
+        self._state = state
         self._broker = broker
-        self._counters = counters
         self._receipts = RedeliveryCache()
 
-    def take(self, message: Arrived, now_s: float, *, live: bool, stopping: bool) -> Sequence[Entry]:
-        """The entries of the ledger that may go to Kafka with this message.
-
-        Without ``live`` new ones go by way of the outbox. While ``stopping`` nothing new is taken.
-        """
-        topic, ack = message.topic, message.ack
-        echoed = self._ledger.echoed(message.payload, ack) if self._intake.may_echo(topic) else None
+    def take(self, message: Arrived) -> Sequence[Entry]:
+        """The entries of the ledger that may go to Kafka with this message."""
+        topic, ack, state = message.topic, message.ack, self._state
+        echoed = state.ledger.echoed(message.payload, ack) if state.intake.may_echo(topic) else None
         if echoed is not None:
             return (echoed,)
         if message.repeated and ack is not None:
@@ -76,42 +69,36 @@ class Reception:
             if known:
                 self._owe(known, ack)
                 return ()
-        if stopping:
-            # Without a PUBACK the broker keeps it for the next run; a number given now, after the run's last
-            # record, would be one nobody knows of.
-            return ()
-        return self._accept(message, now_s, live=live)
+        # At the end the broker keeps what it gets no PUBACK for, for the next run: a number given now, after
+        # the run's last record, would be in no record.
+        return self._accept(message) if state.taking else ()
 
     def session_lost(self) -> None:
-        """The broker's message ids begin anew: a known id says nothing any more."""
+        """The broker's message ids begin again: those of before mean other messages now."""
         self._receipts = RedeliveryCache()
 
-    def _accept(self, message: Arrived, now_s: float, *, live: bool) -> Sequence[Entry]:
-        topic, ack = message.topic, message.ack
-        self._counters.received += 1
-        accepted = self._intake.accept(topic, message.payload, retained=message.retained)
-        if accepted is None or isinstance(accepted, Ignored):
-            if accepted is None:
-                # An echo of a reading that is confirmed or stored already.
-                self._counters.late_echoes += 1
+    def _accept(self, message: Arrived) -> Sequence[Entry]:
+        topic, ack, state = message.topic, message.ack, self._state
+        state.counters.received += 1
+        records = state.intake.accept(topic, message.payload, retained=message.retained)
+        if records is None:
+            # An echo of a reading that is confirmed or stored already.
+            state.counters.late_echoes += 1
+        if not records:
             if ack is not None:
                 self._broker.acknowledge(ack)
             return ()
-        entries = []
-        for part in accepted.parts if isinstance(accepted, Several) else (accepted,):
-            if isinstance(part, Refusal):
-                self._counters.dead_letters += 1
-                log.warning("event=message.refused topic=%s reason=%s", topic, part.reason)
-            entries.append(self._ledger.enter(part.record, now_s, own=False, ack=ack, live=live))
+        now_s, live = state.monotonic(), not state.pace.metered
+        # All of them owe the PUBACK before the first of them can be confirmed.
+        entries = [state.ledger.enter(record, now_s, own=False, ack=ack, live=live) for record in records]
         if ack is not None:
             self._receipts.note(ack, topic, message.payload, entries)
-        # All of them owe the PUBACK before the first of them can be confirmed.
         return entries
 
     def _owe(self, entries: Sequence[Entry], ack: Ack) -> None:
         """A message came again: acknowledge it with its last entry, or now if all have left the ledger."""
-        still_open = [entry for entry in entries if self._ledger.is_open(entry)]
+        still_open = [entry for entry in entries if self._state.ledger.is_open(entry)]
         for entry in still_open:
-            self._ledger.owe(entry, ack)
+            self._state.ledger.owe(entry, ack)
         if not still_open:
             self._broker.acknowledge(ack)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cloud.wire import reading_records as wire
@@ -31,51 +30,15 @@ _MAX_CHANNELS: Final = 256
 """Other devices' channels in one run: the run record names each, and a topic is quickly made up."""
 
 RETAINED, DROP_IF, ABSENT, NO_FORWARD = "RETAINED", "DROP_IF", "ABSENT", "NO_FORWARD"
-
 _EVERYTHING: Final = (ForwardConfig("#"),)
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """A reading or another device's message, as it will be sent."""
-
-    record: Record
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A dead letter, as it will be sent, and why."""
-
-    record: Record
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ignored:
-    """A message, or a reading of one, that is not forwarded, on purpose. Counted.
-
-    RETAINED, DROP_IF, ABSENT or NO_FORWARD.
-    """
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Several:
-    """What one message makes: several readings, and perhaps a dead letter of those it should have made.
-
-    Its PUBACK is for all of them together.
-    """
-
-    parts: tuple[Accepted | Refusal, ...]
 
 
 class Intake:
     """Turns messages into Kafka records.
 
     ``clock`` is this machine's: the time of receipt, whatever time an emulated mast lives in. ``forwards``
-    say what is on which topic, the gateway's own topics included; ``sensors`` are the names of its own
-    sensors, which no other device's channel may take. ``boot`` is the kernel's id of this boot.
+    include the gateway's own topics; ``sensors`` are the names of its own sensors, which no other device's
+    channel may take. ``boot`` is the kernel's id of this boot.
     """
 
     def __init__(
@@ -89,42 +52,33 @@ class Intake:
         sensors: Iterable[str] = (),
         boot: str = "unknown",
     ) -> None:
+        self.run = run
         self._gateway = gateway
-        self._run = run
         self._issued = issued
-        self._topic = topic
         self._clock = clock
         self._boot = boot
-        self._routes = Routes(forwards)
-        self._sensors = frozenset(sensors)
+        self.apply(topic, forwards, sensors)
         self._channels: set[str] = set()
         # Apart from the readings': what goes to mqtt.raw is in no table of readings.
         self._issued_raw = Sequences()
-        self._ignored = {RETAINED: 0, DROP_IF: 0, ABSENT: 0, NO_FORWARD: 0}
-        self._dead_letters = 0
+        self._ignored = dict.fromkeys((RETAINED, DROP_IF, ABSENT, NO_FORWARD), 0)
+        self.dead_letters = 0
+        """How many were made; any thread may read it."""
 
-    @property
-    def run(self) -> str:
-        """The id of this run."""
-        return self._run
-
-    def adopt(self, topic: str, forwards: Iterable[ForwardConfig], sensors: Iterable[str]) -> None:
-        """Take another config's topic, forwards and sensor names from the next message on."""
+    def apply(self, topic: str, forwards: Iterable[ForwardConfig], sensors: Iterable[str]) -> None:
+        """Take a config's topic, forwards and sensor names from the next message on."""
         self._topic = topic
         self._routes = Routes(forwards)
         self._sensors = frozenset(sensors)
 
     @property
     def ignored(self) -> dict[str, int]:
-        """How many messages, or single readings of them, were not forwarded on purpose, by reason.
-
-        Any thread may ask.
-        """
+        """Messages, or readings of them, not forwarded on purpose, by reason. Any thread may read it."""
         return dict(self._ignored)
 
     @property
     def last_raw_seq(self) -> dict[str, int]:
-        """The highest number given to a message of ``mqtt.raw``, by channel. Any thread may ask."""
+        """The highest number given to a message of ``mqtt.raw``, by channel. Any thread may read it."""
         return self._issued_raw.snapshot()
 
     def own(self, reading: wire.Reading, mqtt_topic: str) -> Record:
@@ -136,10 +90,8 @@ class Intake:
         route = self._routes.find(mqtt_topic)
         return route is not None and route.forward.payload == "reading"
 
-    def accept(
-        self, mqtt_topic: str, payload: bytes, *, retained: bool = False
-    ) -> Accepted | Refusal | Several | Ignored | None:
-        """What to send for a message; None for the echo of a reading that this run issued.
+    def accept(self, mqtt_topic: str, payload: bytes, *, retained: bool = False) -> Sequence[Record] | None:
+        """What to send for a message: readings, a dead letter, nothing; None for an echo of this run's.
 
         ``retained``: the broker kept the message for new subscribers, so its age is unknown.
         """
@@ -147,13 +99,13 @@ class Intake:
         if route is None:
             # The broker's session remembers the subscriptions of an earlier config.
             return self._ignore(NO_FORWARD, mqtt_topic)
-        if len(payload) > wire.MAX_PAYLOAD_BYTES:
-            return self._refuse("TOO_LARGE", f"{len(payload)} bytes", mqtt_topic, payload)
         try:
+            if len(payload) > wire.MAX_PAYLOAD_BYTES:
+                raise wire.InvalidReading("TOO_LARGE", f"{len(payload)} bytes")
             if route.forward.payload == "reading":
                 return self._reading(mqtt_topic, payload)
             if route.forward.payload == "raw":
-                return self._raw(mqtt_topic, payload, route, retained=retained)
+                return (self._raw(mqtt_topic, payload, route, retained=retained),)
             if retained and route.forward.time_path is None:
                 # As old as it may be, it would be stamped with now.
                 return self._ignore(RETAINED, mqtt_topic)
@@ -162,9 +114,9 @@ class Intake:
                 return self._several(mqtt_topic, payload, parsed, route.parts)
             return self._measured(mqtt_topic, parsed, route)
         except wire.InvalidReading as problem:
-            return self._refuse(problem.reason, problem.detail, mqtt_topic, payload)
+            return (self._refuse_message(problem.reason, problem.detail, mqtt_topic, payload),)
 
-    def refuse(self, record: Record, problem: str) -> Refusal | None:
+    def refuse(self, record: Record, problem: str) -> Record | None:
         """The dead letter of a record that Kafka will never take; None where it is one already.
 
         That one waits until the topic or the client takes messages of its size.
@@ -174,65 +126,60 @@ class Intake:
         source = dict(record.headers).get(_MQTT_TOPIC, b"").decode(errors="replace")
         return self._refuse("REFUSED_BY_KAFKA", problem, source, record.value)
 
-    def refuse_row(self, stored: bytes, problem: str) -> Refusal:
+    def refuse_row(self, stored: bytes, problem: str) -> Record:
         """The dead letter of an outbox row that is not a record."""
         return self._refuse("BAD_OUTBOX_ROW", problem, "", stored)
 
-    def _reading(self, mqtt_topic: str, payload: bytes) -> Accepted | None:
+    def _reading(self, mqtt_topic: str, payload: bytes) -> Sequence[Record] | None:
         received_us = self._received_us()
         reading = wire.parse_reading(payload, received_us, unrepaired=True)
         unrepaired = mark_unsynced(reading) if reading.gateway == self._gateway else ()
         if reading.mono_ms is not None and not unrepaired:
-            # Its time is its own affair: nobody here repairs it.
+            # Its time is its own affair: it isn't repaired here.
             reading = wire.parse_reading(payload, received_us)
-        if (reading.gateway, reading.run) == (self._gateway, self._run):
+        if (reading.gateway, reading.run) == (self._gateway, self.run):
             if reading.seq <= self._issued.last(reading.channel):
                 return None
             raise wire.InvalidReading("FORGED", f"seq {reading.seq} was never issued")
         if reading.quantity not in wire.UNITS:
             raise wire.InvalidReading("UNKNOWN_QUANTITY", f"no topic for {reading.quantity}")
-        return Accepted(self._record(reading, payload, mqtt_topic, unrepaired))
+        return (self._record(reading, payload, mqtt_topic, unrepaired),)
 
-    def _raw(self, mqtt_topic: str, payload: bytes, route: Route, *, retained: bool) -> Accepted:
+    def _raw(self, mqtt_topic: str, payload: bytes, route: Route, *, retained: bool) -> Record:
         channel = route.channel or f"{RAW_QUANTITY}.{RAW_QUANTITY}"
         identity: tuple[tuple[str, bytes], ...] = (
             ("gateway", self._gateway.encode()),
             ("channel", channel.encode()),
-            ("run", self._run.encode()),
+            ("run", self.run.encode()),
             ("seq", str(self._issued_raw.draw(channel)).encode()),
         )
         if retained:
             identity += (("retained", b"1"),)
         headers = (*self._headers(mqtt_topic), *identity)
-        return Accepted(Record(wire.RAW_TOPIC, mqtt_topic.encode(), payload, headers))
+        return Record(wire.RAW_TOPIC, mqtt_topic.encode(), payload, headers)
 
     def _several(
         self, mqtt_topic: str, payload: bytes, parsed: object, parts: Iterable[Route]
-    ) -> Accepted | Refusal | Several | Ignored:
-        """One reading for each part; those that can't be made become one dead letter, the others go on."""
-        made: list[Accepted | Refusal] = []
+    ) -> Sequence[Record]:
+        """One reading for each part; those that can't be made become one dead letter, the others go on.
+
+        The message's PUBACK is for all of them together.
+        """
+        made: list[Record] = []
         problems: list[wire.InvalidReading] = []
-        ignored = Ignored(ABSENT)
         for part in parts:
             try:
-                found = self._measured(mqtt_topic, parsed, part)
+                made += self._measured(mqtt_topic, parsed, part)
             except wire.InvalidReading as problem:
                 problems.append(problem)
-                continue
-            if isinstance(found, Accepted):
-                made.append(found)
-            else:
-                ignored = found
         if problems:
             reason = problems[0].reason
             # The same trouble with the time comes once for each part.
             details = dict.fromkeys(each.detail if each.reason == reason else str(each) for each in problems)
-            made.append(self._refuse(reason, "; ".join(details), mqtt_topic, payload))
-        if len(made) > 1:
-            return Several(tuple(made))
-        return made[0] if made else ignored
+            made.append(self._refuse_message(reason, "; ".join(details), mqtt_topic, payload))
+        return made
 
-    def _measured(self, mqtt_topic: str, parsed: object, route: Route) -> Accepted | Ignored:
+    def _measured(self, mqtt_topic: str, parsed: object, route: Route) -> Sequence[Record]:
         forward = route.forward
         try:
             measured = measure(parsed, forward)
@@ -246,7 +193,7 @@ class Intake:
             time_us = self._now_us() // 1000 * 1000
         elif received_us is not None and time_us > received_us + wire.MAX_AHEAD_US:
             raise wire.InvalidReading("TIME_IN_FUTURE", "over 10 minutes ahead of its receipt")
-        # A device that tells the time has it from a clock of its own.
+        # A device that sends a time has it from a clock of its own.
         synced = received_us is not None or measured.time_us is not None
         quantity = forward.quantity or ""
         converted = forward.scale != 1 or forward.offset != 0
@@ -266,7 +213,7 @@ class Intake:
             raw_unit=raw_unit,
             quality=quality,
             reasons=reasons,
-            run=self._run,
+            run=self.run,
             seq=self._issued.draw(channel),
             clock=wire.SYNCED if synced else wire.UNSYNCED,
             cal=None,
@@ -274,7 +221,7 @@ class Intake:
             mono_ms=None if synced else max(time_us * 1000 - self._clock.offset_ns(), 0) // 1_000_000,
         )
         unrepaired = mark_unsynced(reading, tested=forward.min is not None or forward.max is not None)
-        return Accepted(self._record(reading, wire.encode_reading(reading), mqtt_topic, unrepaired))
+        return (self._record(reading, wire.encode_reading(reading), mqtt_topic, unrepaired),)
 
     def _channel(self, route: Route) -> str:
         """The channel of another device's reading. Raises InvalidReading where it can have none."""
@@ -290,11 +237,11 @@ class Intake:
             self._channels.add(route.channel)
         return route.channel
 
-    def _ignore(self, reason: str, mqtt_topic: str) -> Ignored:
+    def _ignore(self, reason: str, mqtt_topic: str) -> tuple[()]:
         level = logging.DEBUG if self._ignored[reason] else logging.WARNING
         self._ignored[reason] += 1
         log.log(level, "event=message.ignored topic=%s reason=%s", mqtt_topic, reason)
-        return Ignored(reason)
+        return ()
 
     def _record(
         self,
@@ -310,14 +257,17 @@ class Intake:
             (*self._headers(mqtt_topic), *unrepaired),
         )
 
-    def _refuse(self, reason: str, detail: str, mqtt_topic: str, payload: bytes) -> Refusal:
-        self._dead_letters += 1
+    def _refuse_message(self, reason: str, detail: str, mqtt_topic: str, payload: bytes) -> Record:
+        log.warning("event=message.refused topic=%s reason=%s", mqtt_topic, reason)
+        return self._refuse(reason, detail, mqtt_topic, payload)
+
+    def _refuse(self, reason: str, detail: str, mqtt_topic: str, payload: bytes) -> Record:
+        self.dead_letters += 1
         letter = wire.dead_letter(
-            self._gateway, self._run, self._dead_letters, reason, detail, mqtt_topic, self._now_us(), payload
+            self._gateway, self.run, self.dead_letters, reason, detail, mqtt_topic, self._now_us(), payload
         )
         value = wire.encode_dead_letter(letter)
-        record = Record(wire.DEAD_LETTER_TOPIC, self._gateway.encode(), value, self._headers(mqtt_topic))
-        return Refusal(record, reason)
+        return Record(wire.DEAD_LETTER_TOPIC, self._gateway.encode(), value, self._headers(mqtt_topic))
 
     def _headers(self, mqtt_topic: str) -> tuple[tuple[str, bytes], ...]:
         received_at = wire.format_time(self._now_us() // 1000 * 1000)

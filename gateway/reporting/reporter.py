@@ -173,11 +173,11 @@ class ClockUpdates:
             except ValueError as error:
                 offer.answer(str(error))
                 continue
-            self._inbox.judged(given)
+            self._inbox.put(given)
             self._inbox.announce(self._runs.clock_given(given, offer.uncertain_ms))
             offer.answer(None)
         boot_time = self._sync.check(snapshot.reachable_s)
         if boot_time is not None:
-            self._inbox.judged(boot_time)
+            self._inbox.put(boot_time)
         while not self._hold.released.empty():
             self._inbox.announce(self._runs.released(self._hold.released.get()))

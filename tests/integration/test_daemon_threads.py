@@ -92,7 +92,7 @@ def break_forwarder(daemon: Daemon) -> None:
 
 
 def break_outbox_writer(daemon: Daemon) -> None:
-    outbox = daemon.gateway.forwarder._writer._outbox
+    outbox = daemon.gateway.forwarder.outbox._outbox
     outbox.size_bytes = broken_once(daemon, outbox.size_bytes)  # type: ignore[method-assign]
 
 

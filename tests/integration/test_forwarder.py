@@ -53,12 +53,12 @@ class Station:
     def warm_up(self) -> None:
         """Send reading 1: a fresh producer takes its time to get its id, so it may go through the outbox."""
         self.receive(range(1, 2))
-        eventually(lambda: self.forwarder.counters.confirmed + self.forwarder.drained)
+        eventually(lambda: self.forwarder.counters.confirmed + self.forwarder.counters.drained)
         eventually(lambda: self.forwarder.uplink, until=lambda uplink: uplink == "healthy")
 
     def deliver(self) -> None:
         """Wait until Kafka has all: where it was slow to answer, some took the way through the outbox."""
-        eventually(lambda: not self.forwarder.in_flight and not self.forwarder.outbox_records)
+        eventually(lambda: not self.forwarder.in_flight and not self.forwarder.outbox.records)
 
     def receive(self, seqs: range) -> None:
         for seq in seqs:
@@ -111,7 +111,7 @@ def test_while_kafka_answers_nothing_touches_the_disk(
         stored = station.forwarder.counters.stored
         station.receive(range(2, 1001))
         eventually(lambda: len(station.acks), until=lambda acks: acks == 1000)
-        assert (station.forwarder.counters.stored, station.forwarder.outbox_records) == (stored, 0)
+        assert (station.forwarder.counters.stored, station.forwarder.outbox.records) == (stored, 0)
     assert {ack.message_id for ack in station.acks} == set(range(1, 1001))
     found = records(kafka.bootstrap_servers, topic)
     assert seqs(found) == dict.fromkeys(range(1, 1001), 1)
@@ -129,7 +129,7 @@ def test_a_reading_that_never_comes_back_from_the_broker_goes_through_the_outbox
             station.forwarder.inbox.sampled(
                 station.intake.own(reading(seq, gateway="mast-07", run="thisrun"), "fieldgate/mast-07/cup")
             )
-        eventually(lambda: station.forwarder.drained, until=lambda drained: drained == 5)
+        eventually(lambda: station.forwarder.counters.drained, until=lambda drained: drained == 5)
         # The echoes come at last: acknowledged, and not sent again.
         for seq in range(1, 6):
             echo = encode_reading(reading(seq, gateway="mast-07", run="thisrun"))
@@ -173,7 +173,7 @@ def test_an_outage_is_stored_and_drained_and_everything_is_there_once(tmp_path: 
             # PUBACKed because it is on disk: Kafka is away.
             eventually(lambda: len(station.acks), until=lambda acks: acks == 1200)
             assert station.forwarder.uplink == "spilling"
-            assert station.forwarder.outbox_records == 1100
+            assert station.forwarder.outbox.records == 1100
             kafka.start()
             eventually(lambda: station.forwarder.uplink, until=lambda uplink: uplink == "healthy")
             station.receive(range(1201, 1301))
@@ -201,5 +201,5 @@ def test_the_next_start_sends_what_the_last_one_left(
     with running(f"127.0.0.1:{free_port}", topic, path) as station:
         station.receive(range(1, 51))
     with running(kafka.bootstrap_servers, topic, path) as station:
-        eventually(lambda: station.forwarder.outbox_records, until=lambda left: left == 0)
+        eventually(lambda: station.forwarder.outbox.records, until=lambda left: left == 0)
     assert seqs(records(kafka.bootstrap_servers, topic)) == dict.fromkeys(range(1, 51), 1)

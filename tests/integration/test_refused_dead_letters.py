@@ -61,23 +61,23 @@ def test_refused_dead_letters_wait_and_arrive_once_when_it_is_mended(
             forwarder.inbox.arrived("sensors/x", payload, Ack(1, 1000 + number))
         # PUBACKed because they are on disk.
         eventually(lambda: len(station.acks), until=lambda acks: acks == COUNT + 1)
-        eventually(lambda: forwarder.parked_topics, until=lambda parked: parked == (letters,))
-        eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == COUNT)
-        delivered = forwarder.counters.confirmed + forwarder.drained
+        eventually(lambda: forwarder.kafka.parked_topics, until=lambda parked: parked == (letters,))
+        eventually(lambda: forwarder.outbox.records, until=lambda rows: rows == COUNT)
+        delivered = forwarder.counters.confirmed + forwarder.counters.drained
         station.receive(range(2, 302))
         # Some by way of the outbox: while nothing else was sent, Kafka itself could have been silent.
         eventually(
-            lambda: forwarder.counters.confirmed + forwarder.drained,
+            lambda: forwarder.counters.confirmed + forwarder.counters.drained,
             until=lambda now: now == delivered + 300,
         )
         # None of them was refused once more: a dead letter of a dead letter would be a loop.
-        assert (forwarder.counters.dead_letters, forwarder._backlog.dead_letters) == (COUNT, 0)
-        eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == COUNT)
-        assert forwarder.parked_topics == (letters,)
+        assert forwarder._state.intake.dead_letters == COUNT
+        eventually(lambda: forwarder.outbox.records, until=lambda rows: rows == COUNT)
+        eventually(lambda: forwarder.kafka.parked_topics, until=lambda parked: parked == (letters,))
         mend(kafka, letters)
-        eventually(lambda: forwarder.outbox_records, until=lambda left: left == 0)
-        assert not forwarder._parking.topics
-        assert (forwarder.counters.dead_letters, forwarder._backlog.dead_letters) == (COUNT, 0)
+        eventually(lambda: forwarder.outbox.records, until=lambda left: left == 0)
+        eventually(lambda: forwarder.kafka.parked_topics, until=lambda parked: not parked)
+        assert forwarder._state.intake.dead_letters == COUNT
     found = [parse_dead_letter(one.value() or b"") for one in records(kafka.bootstrap_servers, letters)]
     assert sorted(letter.payload for letter in found) == REFUSED
     assert [letter.seq for letter in sorted(found, key=lambda letter: letter.seq)] == [*range(1, COUNT + 1)]

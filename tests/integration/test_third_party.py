@@ -286,7 +286,7 @@ def test_a_raw_copy_of_our_own_reading_is_not_taken_for_its_echo(tmp_path: Path,
         station.forwarder.inbox.arrived("blobs", own.value, Ack(1, 1))
         station.forwarder.inbox.arrived("fieldgate/mast-07/cup", own.value, Ack(1, 2))
         eventually(lambda: sorted(ack.message_id for ack in station.acks), until=lambda ids: ids == [1, 2])
-        assert station.forwarder.outbox_records == 2
+        assert station.forwarder.outbox.records == 2
     assert station.intake.last_raw_seq == {"blobs.raw": 1}
 
 

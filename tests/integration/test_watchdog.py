@@ -158,11 +158,11 @@ def pings_go_on(mast: Mast) -> None:
 
 
 def wedge_forwarder(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon.gateway.forwarder._delivery, "try_again", gate)
+    return behind(daemon.gateway.forwarder._live, "try_again", gate)
 
 
 def wedge_writer(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon.gateway.forwarder._writer._outbox, "append", gate)
+    return behind(daemon.gateway.forwarder.outbox._outbox, "append", gate)
 
 
 def wedge_sampler(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
@@ -217,13 +217,13 @@ def test_a_wedged_part_ends_the_pings(
 def test_a_forwarder_that_comes_round_and_forwards_nothing_ends_the_pings(mast: Mast) -> None:
     pings_go_on(mast)
     watchdog = mast.daemon.gateway.watchdog
-    overdue = mast.daemon.gateway.forwarder._overdue
-    store = overdue.store
-    overdue.store = lambda now_s, *, stopping: None  # type: ignore[method-assign]
+    spill = mast.daemon.gateway.forwarder._spill
+    store = spill.store
+    spill.store = lambda now_s: None  # type: ignore[method-assign]
     try:
         eventually(lambda: watchdog.stuck, 20, until=lambda stuck: stuck == ("forwarding",))
     finally:
-        overdue.store = store  # type: ignore[method-assign]
+        spill.store = store  # type: ignore[method-assign]
     pings_go_on(mast)
 
 
@@ -243,7 +243,7 @@ def test_a_backlog_that_nobody_looks_at_ends_the_pings(mast: Mast) -> None:
 def test_neither_a_slow_fsync_nor_a_silent_uplink_ends_the_pings(mast: Mast) -> None:
     forwarder = mast.daemon.gateway.forwarder
     since_s, stored = time.monotonic(), forwarder.counters.stored
-    outbox = forwarder._writer._outbox
+    outbox = forwarder.outbox._outbox
     # Each commit takes longer than systemd's period, and the writer is at it all the time.
     with behind(outbox, "append", lambda: time.sleep(1.2 * PERIOD_S)):
         eventually(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from buffer.drops import OnDrop, ignore
+from gateway.clock.hold import ClockHold
 from gateway.config.model import MqttConfig
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Inbox
+from gateway.forwarding.kafka_health import Pace
 from gateway.forwarding.outbox_writer import OutboxWriter
-from gateway.forwarding.spill import Pace
+from gateway.forwarding.state import State
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.intake import Intake
 from gateway.mqtt.session import MqttSession
@@ -40,20 +44,16 @@ def make_forwarder(
     acks: Acks | None = None,
     commit_interval_s: float = 0.2,
     batch_s: float | None = None,
-    **others: Any,
+    *,
+    hold: ClockHold | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
+    on_drop: OnDrop = ignore,
 ) -> Forwarder:
     """Not started; what other threads hand it goes to its ``inbox``."""
     inbox = Inbox()
-    return Forwarder(
-        inbox,
-        intake,
-        live,
-        backlog,
-        OutboxWriter(outbox, inbox.put),
-        Acks() if acks is None else acks,
-        Pace(commit_interval_s, batch_s),
-        **others,
-    )
+    state = State(inbox, intake, Pace(commit_interval_s, batch_s), hold or ClockHold(), monotonic)
+    writer = OutboxWriter(outbox, inbox.put)
+    return Forwarder(state, live, backlog, writer, Acks() if acks is None else acks, on_drop)
 
 
 class _OwnTopic:

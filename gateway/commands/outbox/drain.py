@@ -23,9 +23,10 @@ from gateway.commands.progress import Progress
 from gateway.config import Config
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Inbox
+from gateway.forwarding.kafka_health import Pace
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
 from gateway.forwarding.sinks import KafkaSinks
-from gateway.forwarding.spill import Pace
+from gateway.forwarding.state import State
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack, Record
 from gateway.reporting.previous_runs import PreviousRuns
@@ -59,17 +60,11 @@ def run(config: Config, timeout_s: float) -> int:
     run_id = new_run()
     clock, timekeeper = open_clock(config, Machine())
     inbox = Inbox()
-    forwarder = Forwarder(
-        inbox,
-        Intake(config.gateway.id, run_id, Sequences(), config.kafka.topic, clock),
-        kafka.live,
-        kafka.backlog,
-        OutboxWriter(outbox, inbox.put),
-        _NoBroker(),
-        Pace(config.outbox.commit_interval_s),
-        timekeeper.hold(),
-    )
-    found = forwarder.outbox_records
+    intake = Intake(config.gateway.id, run_id, Sequences(), config.kafka.topic, clock)
+    state = State(inbox, intake, Pace(config.outbox.commit_interval_s), timekeeper.hold())
+    writer = OutboxWriter(outbox, inbox.put)
+    forwarder = Forwarder(state, kafka.live, kafka.backlog, writer, _NoBroker())
+    found = forwarder.outbox.records
     forwarder.start()
     interrupted = False
     try:
@@ -79,8 +74,8 @@ def run(config: Config, timeout_s: float) -> int:
     ledger = _Ledger(config, run_id, forwarder)
     while not drops.empty():
         inbox.announce(ledger.dropped(drops.get()))
-    drained = forwarder.drained
-    parked = forwarder.parked_topics
+    drained = forwarder.counters.drained
+    parked = forwarder.kafka.parked_topics
     # Without anything to tell, a record would only add to the outbox.
     forwarder.take_no_more()
     if drained or ledger.used:
@@ -89,7 +84,7 @@ def run(config: Config, timeout_s: float) -> int:
     if not unsaved:
         ledger.end()
     kafka.close()
-    left, held = forwarder.outbox_records, forwarder.held_rows
+    left, held = forwarder.outbox.records, forwarder.held_rows
     sys.stderr.write(f"{drained:,} records sent and removed, {left:,} left\n")
     if parked:
         sys.stderr.write(f"Kafka doesn't take {', '.join(parked)}: provision the topics, or the permission\n")
@@ -105,11 +100,11 @@ def run(config: Config, timeout_s: float) -> int:
 
 def _wait(forwarder: Forwarder, found: int, timeout_s: float) -> None:
     progress = Progress("records sent")
-    seen, seen_s = forwarder.drained, time.monotonic()
+    seen, seen_s = forwarder.counters.drained, time.monotonic()
     try:
-        while forwarder.outbox_records > forwarder.held_rows and forwarder.is_alive():
+        while forwarder.outbox.records > forwarder.held_rows and forwarder.is_alive():
             time.sleep(_POLL_S)
-            drained = forwarder.drained
+            drained = forwarder.counters.drained
             if drained != seen:
                 seen, seen_s = drained, time.monotonic()
             elif time.monotonic() > seen_s + timeout_s:
@@ -170,5 +165,5 @@ class _Ledger:
         return {
             "last_seq": {},
             "in_flight": self._forwarder.in_flight,
-            "outbox_records": self._forwarder.outbox_records,
+            "outbox_records": self._forwarder.outbox.records,
         }

@@ -42,13 +42,20 @@ class Disk:
 
     def outbox(self, path: Path, on_drop: OnDrop, **options: Any) -> TieredOutbox:
         """An outbox on this disk."""
+        return OutboxOnDisk(self, path, on_drop=on_drop, monotonic=lambda: self.now_s, **options)
 
-        def opened(path: Path, **options: Any) -> SqliteOutbox:
-            if not self.opening:
-                raise OutboxUnusable("no directory")
-            return FailingOutbox(self, path, **options)
 
-        return TieredOutbox(path, on_drop=on_drop, monotonic=lambda: self.now_s, outbox_at=opened, **options)
+class OutboxOnDisk(TieredOutbox):
+    """The real one, whose file is behind the switches."""
+
+    def __init__(self, disk: Disk, path: Path, **options: Any) -> None:
+        self.disk = disk
+        super().__init__(path, **options)
+
+    def _open_file(self) -> SqliteOutbox:
+        if not self.disk.opening:
+            raise OutboxUnusable("no directory")
+        return FailingOutbox(self.disk, self._path, **self._options)
 
 
 class FailingOutbox(SqliteOutbox):

@@ -122,7 +122,7 @@ class Gateway:
         self.issued = Sequences()
         clock = FixedClock(synced=self.boot in self.boot_times)
         self.station = Intake("mast-07", self.run, self.issued, "mqtt.{quantity}", clock, boot=self.boot)
-        self.holdback = ClockHold(self.boot, self.boot_times)
+        self.hold = ClockHold(self.boot, self.boot_times)
         self.forwarder = make_forwarder(
             self.station,
             self.cloud,
@@ -130,7 +130,7 @@ class Gateway:
             self.outbox,
             self.acks,
             self.interval_s,
-            holdback=self.holdback,
+            hold=self.hold,
         )
         self.forwarder.start()
 
@@ -149,7 +149,7 @@ class Gateway:
 
     def judge(self, offset_ms: int | None) -> None:
         self.boot_times.setdefault(self.boot, offset_ms)
-        self.forwarder.inbox.judged(BootTime(self.boot, offset_ms))
+        self.forwarder.inbox.put(BootTime(self.boot, offset_ms))
 
     def stop(self) -> None:
         self.cloud.close_down()
@@ -190,13 +190,13 @@ def test_a_held_reading_goes_no_further_than_the_outbox_until_its_time_is_known(
             3: ("2026-11-21T07:26:43.000Z", "repaired", 1),
             4: ("2026-11-21T07:35:00.000Z", "synced", 1),
         }
-        assert gateway.holdback.released.get_nowait().first == "run1 x.wind_speed 1"
+        assert gateway.hold.released.get_nowait().first == "run1 x.wind_speed 1"
         assert all(
             name in ("mqtt-topic", "replayed", "received-at")
             for record in gateway.cloud.taken
             for name, _ in record.headers
         )
-        assert (gateway.forwarder.held_rows, gateway.holdback.repaired) == (0, 3)
+        assert (gateway.forwarder.held_rows, gateway.hold.repaired) == (0, 3)
 
 
 def test_when_nobody_waits_any_longer_they_leave_as_they_were_published() -> None:
@@ -311,7 +311,7 @@ def test_whatever_happens_each_reading_leaves_with_one_time(steps: list[str]) ->
                     assert OFFSET_MS in gateway.boot_times.values()
         gateway.cloud.come_back()
         restart(gateway, "boot-99")
-        eventually(lambda: gateway.forwarder.in_flight + gateway.forwarder.outbox_records == 0, poll_s=0.005)
+        eventually(lambda: gateway.forwarder.in_flight + gateway.forwarder.outbox.records == 0, poll_s=0.005)
     finally:
         gateway.stop()
     found = gateway.cloud.readings()

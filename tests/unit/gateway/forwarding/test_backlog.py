@@ -1,18 +1,17 @@
-"""When the outbox's rows are asked for again, with a writer that plays the outbox."""
+"""When the outbox's rows are fetched again, with a writer that plays the outbox."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import cast
 
-from gateway.clock.hold import ClockHold
+from buffer.drops import InMemory
 from gateway.forwarding.backlog import Backlog
-from gateway.forwarding.compacted_topics import CompactedTopics
-from gateway.forwarding.kafka_health import TopicBackoff
-from gateway.forwarding.ledger import Ledger
+from gateway.forwarding.inbox import Inbox
+from gateway.forwarding.kafka_health import Pace
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.record_codec import to_bytes
-from gateway.forwarding.spill import Batches
+from gateway.forwarding.state import State
 from gateway.ports import Done, Record
 from tests.unit.gateway.mqtt.test_intake import intake
 
@@ -20,21 +19,22 @@ TOPIC = "mqtt.wind_speed"
 
 
 class Writer:
-    """Notes what it is asked for; the test answers."""
+    """Notes what is fetched; the test answers."""
 
     def __init__(self, records: int) -> None:
         self.records = records
-        self.asked: list[int] = []
+        self.in_memory = InMemory(0, 0, None, None)
+        self.fetched: list[int] = []
 
     def fetch(self, after: int) -> None:
-        self.asked.append(after)
+        self.fetched.append(after)
 
     def remove(self, numbers: Sequence[int]) -> None:
         self.records -= len(numbers)
 
 
 class Sink:
-    """Holds what it is given; the test says when it was delivered."""
+    """Holds what it is given; the test delivers it."""
 
     def __init__(self) -> None:
         self.open: list[Done] = []
@@ -53,32 +53,25 @@ class Sink:
 
 def test_rows_of_a_topic_that_takes_records_again_do_not_wait_the_pause_out() -> None:
     rows = [(number, to_bytes(Record(TOPIC, b"k", b"v", ()))) for number in (1, 2, 3)]
-    writer, sink, parking = Writer(len(rows)), Sink(), TopicBackoff()
-    backlog = Backlog(
-        intake()[0],
-        sink,
-        cast(OutboxWriter, writer),
-        Ledger(),
-        parking,
-        lambda told: None,
-        Batches(None),
-        ClockHold(),
-        CompactedTopics("thisrun"),
-    )
-    parking.park(TOPIC, 100.0, "no delivery report while others came")
+    writer, sink = Writer(len(rows)), Sink()
+    state = State(Inbox(), intake()[0], Pace(1.0))
+    backlog = Backlog(state, sink, cast(OutboxWriter, writer))
+    state.kafka.park(TOPIC, 100.0, "no delivery report while others came")
     # Two passes: the first lets one row through to see, the second finds nothing to send.
     for passing in (rows, [], rows, []):
-        backlog.turn(101.0, fetch=True)
+        backlog.turn(101.0)
         backlog.fetched(passing, 101.0)
-    asked = len(writer.asked)
-    assert (asked, len(sink.open)) == (4, 1)
-    backlog.turn(102.0, fetch=True)
-    assert len(writer.asked) == asked
+    fetched = len(writer.fetched)
+    assert (fetched, len(sink.open)) == (4, 1)
+    backlog.turn(102.0)
+    assert len(writer.fetched) == fetched
     sink.open[0](None)
     backlog.take_outcomes(102.5)
-    parking.delivered(TOPIC)
-    # As at the end of a run: the last ones are to go now.
-    backlog.turn(102.5, fetch=False, last_ones_after=0)
-    assert len(writer.asked) == asked + 1
+    state.kafka.confirmed(TOPIC, 102.5, 102.5)
+    # As at the end of a run: those in memory are to go now.
+    state.stop_at_s = 107.5
+    writer.in_memory = InMemory(3, 300, 1, "read-only")
+    backlog.turn(102.5)
+    assert len(writer.fetched) == fetched + 1
     backlog.fetched(rows[1:], 102.5)
     assert len(sink.open) == 3

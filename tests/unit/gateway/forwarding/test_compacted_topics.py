@@ -183,7 +183,7 @@ def test_what_was_stored_before_a_newer_record_was_sent_is_forgotten() -> None:
         forwarder.inbox.announce(run_record(2))
         eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 1)
         backlog.barred = False
-        eventually(lambda: forwarder.outbox_records, until=lambda left: left == 0)
+        eventually(lambda: forwarder.outbox.records, until=lambda left: left == 0)
     finally:
         forwarder.stop(grace_s=0.0)
     assert [record.key for record in backlog.sent] == [b"mast-07/r0"]

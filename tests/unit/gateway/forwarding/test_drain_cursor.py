@@ -1,10 +1,10 @@
-"""Which rows go next, and when they may be removed."""
+"""Which rows go next and when, which of them are late, and when they may be removed."""
 
 from __future__ import annotations
 
 import pytest
 
-from gateway.forwarding.drain_cursor import MOST_OPEN, Drain
+from gateway.forwarding.drain_cursor import MOST_OPEN, Batches, Drain
 
 
 def test_rows_are_removed_after_their_delivery_together() -> None:
@@ -32,7 +32,7 @@ def test_a_whole_batch_at_the_sink_is_enough() -> None:
     assert drain.busy
 
 
-def test_rows_the_disk_will_not_forget_are_not_sent_again() -> None:
+def test_rows_the_disk_does_not_remove_are_not_sent_again() -> None:
     drain = Drain()
     drain.begin()
     drain.fetched(1)
@@ -43,7 +43,7 @@ def test_rows_the_disk_will_not_forget_are_not_sent_again() -> None:
     drain.not_removed((1,), 12.0)
     assert drain.is_under_way(1)
     drain.delivered((2,), 10.5)
-    # What can be forgotten, in memory maybe, doesn't wait for what the disk refused.
+    # What can be removed, in memory maybe, doesn't wait for what the disk refused.
     assert drain.remove_at_s() == pytest.approx(10.7)
     assert drain.take_delivered(11.0) == (2,)
     assert drain.remove_at_s() == 12.0
@@ -79,7 +79,7 @@ def test_no_row_is_sent_twice() -> None:
     assert [number for number in (1, 2, 3, 4) if drain.is_under_way(number)] == [3]
 
 
-def test_after_the_end_the_next_fetch_starts_over_and_a_fruitless_pass_says_so() -> None:
+def test_after_the_end_the_next_fetch_starts_over_and_a_fruitless_pass_shows() -> None:
     drain = Drain()
     drain.begin()
     assert drain.fetched(9)
@@ -92,7 +92,7 @@ def test_after_the_end_the_next_fetch_starts_over_and_a_fruitless_pass_says_so()
     assert not drain.fetched(None)
 
 
-def test_a_failed_fetch_is_asked_again_from_the_same_place() -> None:
+def test_a_failed_fetch_is_repeated_from_the_same_place() -> None:
     drain = Drain()
     drain.begin()
     drain.fetched(9)
@@ -100,3 +100,49 @@ def test_a_failed_fetch_is_asked_again_from_the_same_place() -> None:
     drain.failed()
     assert not drain.busy
     assert drain.begin() == 9
+
+
+def test_live_rows_may_go_at_any_time_and_are_late() -> None:
+    batches = Batches(None)
+    batches.stored([1, 2])
+    batches.tick(5.0)
+    batches.end()
+    assert batches.wake_s() == float("-inf")
+    assert batches.is_late(2)
+
+
+def test_a_pass_begins_at_once_and_then_every_batch() -> None:
+    batches = Batches(60.0)
+    batches.tick(100.0)
+    # The pass goes on until it has come to the newest row.
+    assert batches.wake_s() == float("-inf")
+    batches.end()
+    assert batches.wake_s() == 160.0
+
+
+@pytest.mark.parametrize(
+    ("late_at_s", "next_s"), [(160.0, 220.0), (219.9, 220.0), (220.0, 280.0), (500.0, 520.0)]
+)
+def test_a_late_pass_does_not_shift_the_following_ones(late_at_s: float, next_s: float) -> None:
+    batches = Batches(60.0)
+    batches.tick(100.0)
+    batches.end()
+    batches.tick(late_at_s)
+    batches.end()
+    assert batches.wake_s() == next_s
+
+
+def test_late_is_what_was_there_at_the_start_or_what_an_earlier_pass_left() -> None:
+    batches = Batches(60.0)
+    assert batches.is_late(40)
+    batches.tick(0.0)
+    batches.end()
+    batches.stored([41, 42])
+    assert (batches.is_late(40), batches.is_late(41)) == (True, False)
+    batches.tick(60.0)
+    # Stored before the pass at 60 s and still there at 120 s: left behind.
+    batches.stored([43])
+    assert not batches.is_late(42)
+    # That pass has not come to its end, and the next one is due.
+    batches.tick(120.0)
+    assert (batches.is_late(42), batches.is_late(43)) == (True, False)

@@ -61,7 +61,7 @@ def seqs(sink: ScriptedSink) -> list[int]:
 
 def stored(forwarder: Forwarder, rows: int) -> None:
     """Wait until so many rows are in the outbox and nothing is in memory."""
-    eventually(lambda: (forwarder.outbox_records, forwarder.in_flight), until=lambda now: now == (rows, 0))
+    eventually(lambda: (forwarder.outbox.records, forwarder.in_flight), until=lambda now: now == (rows, 0))
 
 
 def test_readings_are_stored_and_leave_with_the_next_batch_unmarked() -> None:
@@ -69,7 +69,7 @@ def test_readings_are_stored_and_leave_with_the_next_batch_unmarked() -> None:
     with metered(live, backlog, monotonic) as (forwarder, station):
         sample(forwarder, station, 1)
         # The first pass is due at the start, and finds the first commit.
-        eventually(lambda: forwarder.drained, until=lambda drained: drained == 1)
+        eventually(lambda: forwarder.counters.drained, until=lambda drained: drained == 1)
         stored(forwarder, 0)
         for count, seq in enumerate((2, 3), 1):
             sample(forwarder, station, seq)

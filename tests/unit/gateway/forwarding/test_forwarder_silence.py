@@ -124,7 +124,7 @@ def test_what_is_overdue_while_the_disk_is_slow_goes_with_one_commit() -> None:
             begun_s = time.monotonic()
             eventually(time.monotonic, until=partial(lt, begun_s + 0.8))
         outbox.let_through.set()
-        eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == 3)
+        eventually(lambda: forwarder.outbox.records, until=lambda rows: rows == 3)
     assert outbox.commits == [1, 2]
 
 
@@ -135,7 +135,7 @@ def test_silence_is_noticed_by_our_own_readings() -> None:
         eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
         live = len(sink.sent)
         sample(forwarder, station, 2)
-        eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == 2)
+        eventually(lambda: forwarder.outbox.records, until=lambda rows: rows == 2)
         assert [
             record.headers for record in sink.sent[live:] if ("replayed", b"1") not in record.headers
         ] == []
@@ -146,7 +146,7 @@ def test_one_silent_topic_is_parked_and_the_others_stay_live() -> None:
     with running(sink) as (forwarder, station):
         sample(forwarder, station, 1, "co2")
         sample(forwarder, station, 2, "wind_speed")
-        eventually(lambda: forwarder.parked_topics, until=lambda topics: topics == ("mqtt.co2",))
+        eventually(lambda: forwarder.kafka.parked_topics, until=lambda topics: topics == ("mqtt.co2",))
         sample(forwarder, station, 3, "wind_speed")
         eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 2)
         assert forwarder.uplink == "draining"
@@ -213,7 +213,7 @@ def test_a_message_of_another_device_is_acknowledged_when_memory_has_got_rid_of_
     forwarder.start()
     sample(forwarder, station, 1)
     forwarder.inbox.arrived("elsewhere", b"no such forward: a dead letter", Ack(1, 77))
-    eventually(lambda: forwarder.outbox_in_memory.records, until=lambda records: records == 2)
+    eventually(lambda: forwarder.outbox.in_memory.records, until=lambda records: records == 2)
     # Our own echo is: its window is needed for others.
     eventually(lambda: acknowledged, until=lambda acks: acks == [Ack(1, 1)])
     disk.mend()
@@ -223,7 +223,7 @@ def test_a_message_of_another_device_is_acknowledged_when_memory_has_got_rid_of_
 
 def test_memory_is_bounded_while_a_commit_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk neither takes nor refuses: the oldest of our own readings are given up, and told."""
-    monkeypatch.setattr("gateway.forwarding.inbox.MAX_LEDGER_BYTES", 64 << 10)
+    monkeypatch.setattr("gateway.forwarding.forwarder.MAX_LEDGER_BYTES", 64 << 10)
     outbox, station = SlowOutbox(), intake()[0]
     drops: list[Drop] = []
     silent = ScriptedSink(lambda record: False)
@@ -257,12 +257,12 @@ def test_what_is_for_a_parked_topic_goes_with_few_commits() -> None:
     with running(sink, outbox=outbox) as (forwarder, station):
         sample(forwarder, station, 1, "co2")
         sample(forwarder, station, 2, "wind_speed")
-        eventually(lambda: forwarder.parked_topics, until=lambda topics: topics == ("mqtt.co2",))
+        eventually(lambda: forwarder.kafka.parked_topics, until=lambda topics: topics == ("mqtt.co2",))
         eventually(lambda: forwarder.in_flight, until=lambda left: left == 0)
         for seq in range(3, 33):
             sample(forwarder, station, seq, "co2")
             eventually(lambda: forwarder.counters.sampled, until=partial(le, seq))
-        eventually(lambda: forwarder.outbox_records, until=lambda rows: rows >= 31)
+        eventually(lambda: forwarder.outbox.records, until=lambda rows: rows >= 31)
     # Thirty readings, a few milliseconds apart: whatever the machine did meanwhile, not thirty commits.
     assert len(outbox.commits) < 15, outbox.commits
 
@@ -281,7 +281,7 @@ def test_a_thread_that_dies_while_it_stops_leaves_nothing_behind() -> None:
     forwarder = make_forwarder(station, silent, silent, outbox)
     forwarder.start()
     forwarder.take_no_more()
-    forwarder.inbox.change(die, 0.2)
+    forwarder.change(die, 0.2)
     assert forwarder.stop(grace_s=5.0) == []
     assert len(outbox) == 2
     # Neither waits for a thread that is dead.
@@ -313,7 +313,7 @@ def test_an_outbox_that_still_copies_is_asked_again_soon() -> None:
     begun_s = time.monotonic()
     with running(sink, outbox=SalvagingOutbox(record, asked=8)) as (forwarder, _):
         eventually(lambda: sink.sent, until=bool)
-        eventually(lambda: forwarder.outbox_records, until=lambda left: left == 0)
+        eventually(lambda: forwarder.outbox.records, until=lambda left: left == 0)
     assert [each.value for each in sink.sent] == [b"salvaged"]
     # A quarter of a second each, not ten.
     assert time.monotonic() - begun_s < 40

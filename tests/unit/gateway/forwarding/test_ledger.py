@@ -13,13 +13,14 @@ def record(value: bytes) -> Record:
     return Record("mqtt.wind_speed", b"mast-07/cup.wind_speed", value, ())
 
 
-def test_an_echo_is_known_by_its_bytes_until_it_is_confirmed() -> None:
+def test_an_echo_is_recognised_by_its_bytes_until_it_is_confirmed() -> None:
     ledger = Ledger()
     entry = ledger.enter(record(b"one"), 0.0, own=True)
     assert ledger.echoed(b"two", Ack(1, 7)) is None
     assert ledger.echoed(b"one", Ack(1, 8)) is entry
     ledger.produced(entry, 0.0)
-    assert ledger.delivered(entry) == Settled(acks=(Ack(1, 8),))
+    ledger.delivered(entry)
+    assert ledger.take_settled() == Settled(acks=[Ack(1, 8)])
     assert ledger.echoed(b"one", Ack(1, 9)) is None
     assert len(ledger) == 0
 
@@ -32,8 +33,10 @@ def test_a_message_that_comes_again_with_each_connection_owes_the_latest_puback_
             ledger.owe(part, Ack(connection, 7))
     assert [part.acks for part in parts] == [[Ack(999, 7)], [Ack(999, 7)]]
     ledger.take_for_storing(0.0)
-    assert ledger.stored(parts[:1], [1]) == Settled()
-    assert ledger.stored(parts[1:], [2]) == Settled(acks=(Ack(999, 7),))
+    ledger.stored(parts[:1], [1])
+    assert ledger.take_settled() == Settled()
+    ledger.stored(parts[1:], [2])
+    assert ledger.take_settled() == Settled(acks=[Ack(999, 7)])
 
 
 def test_a_foreign_message_is_no_echo() -> None:
@@ -47,9 +50,11 @@ def test_a_stored_row_is_held_while_the_sink_has_its_copy_and_deleted_by_a_late_
     entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
     ledger.produced(entry, 0.0)
     assert ledger.take_for_storing(1.0) == [entry]
-    assert ledger.stored([entry], [41]) == Settled(acks=(Ack(1, 1),))
+    ledger.stored([entry], [41])
+    assert ledger.take_settled() == Settled(acks=[Ack(1, 1)])
     assert ledger.is_held(41)
-    assert ledger.delivered(entry) == Settled(rows=(41,))
+    ledger.delivered(entry)
+    assert ledger.take_settled() == Settled(rows=[41])
     assert not ledger.is_held(41)
 
 
@@ -58,8 +63,10 @@ def test_a_delivery_during_the_commit_deletes_the_row_as_soon_as_it_is_there() -
     entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
     ledger.produced(entry, 0.0)
     ledger.take_for_storing(1.0)
-    assert ledger.delivered(entry) == Settled()
-    assert ledger.stored([entry], [41]) == Settled(acks=(Ack(1, 1),), rows=(41,))
+    ledger.delivered(entry)
+    assert ledger.take_settled() == Settled()
+    ledger.stored([entry], [41])
+    assert ledger.take_settled() == Settled(acks=[Ack(1, 1)], rows=[41])
     assert not ledger.is_held(41)
 
 
@@ -67,7 +74,8 @@ def test_a_refused_commit_leaves_the_entry_open_and_unacknowledged() -> None:
     ledger = Ledger()
     entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
     ledger.take_for_storing(1.0)
-    assert ledger.not_stored([entry]) == Settled()
+    ledger.not_stored([entry])
+    assert ledger.take_settled() == Settled()
     assert ledger.oldest_unstored() is entry
     assert ledger.take_for_storing(1.0) == [entry]
 
@@ -76,15 +84,20 @@ def test_a_row_in_memory_is_acknowledged_when_it_is_durable() -> None:
     ledger = Ledger()
     rows = [ledger.enter(record(b"%d" % n), 0.0, own=False, ack=Ack(1, n)) for n in range(4)]
     ledger.take_for_storing(1.0)
-    assert ledger.kept(rows, [5, 6, 7, 8]) == Settled()
+    ledger.stored(rows, [5, 6, 7, 8], durable=False)
+    assert ledger.take_settled() == Settled()
     assert len(ledger) == 0
     assert ledger.open_bytes == 4 * (ENTRY_BYTES + 1)
     # On the disk, delivered as a row, delivered by the live sink.
-    assert ledger.durable_below(6) == Settled((Ack(1, 0),))
-    assert ledger.rows_delivered([7]) == Settled((Ack(1, 2),))
-    assert ledger.delivered(rows[1]) == Settled((Ack(1, 1),), (6,))
+    ledger.durable_below(6)
+    assert ledger.take_settled() == Settled([Ack(1, 0)])
+    ledger.rows_delivered([7])
+    assert ledger.take_settled() == Settled([Ack(1, 2)])
+    ledger.delivered(rows[1])
+    assert ledger.take_settled() == Settled([Ack(1, 1)], [6])
     assert ledger.is_open(rows[3])
-    assert ledger.durable_below(9) == Settled((Ack(1, 3),))
+    ledger.durable_below(9)
+    assert ledger.take_settled() == Settled([Ack(1, 3)])
     assert not ledger.is_open(rows[3])
     assert ledger.open_bytes == 0
 
@@ -95,7 +108,8 @@ def test_an_own_reading_in_memory_is_acknowledged_at_once() -> None:
     entry = ledger.enter(record(b"one"), 0.0, own=True)
     ledger.echoed(b"one", Ack(1, 1))
     ledger.take_for_storing(1.0)
-    assert ledger.kept([entry], [5]) == Settled((Ack(1, 1),))
+    ledger.stored([entry], [5], durable=False)
+    assert ledger.take_settled() == Settled([Ack(1, 1)])
     assert ledger.echoed(b"one", Ack(1, 2)) is None
     assert ledger.open_bytes == 0
 
@@ -111,24 +125,29 @@ def test_a_puback_of_several_readings_is_due_after_the_last() -> None:
     ledger = Ledger()
     first, second, third = (ledger.enter(record(b"%d" % n), 0.0, own=False, ack=Ack(1, 7)) for n in range(3))
     ledger.produced(third, 0.0)
-    assert ledger.delivered(third) == Settled()
+    ledger.delivered(third)
+    assert ledger.take_settled() == Settled()
     assert ledger.take_for_storing(1.0) == [first, second]
-    assert ledger.not_stored([first, second]) == Settled()
+    ledger.not_stored([first, second])
+    assert ledger.take_settled() == Settled()
     ledger.produced(first, 0.0)
-    assert ledger.delivered(first) == Settled()
+    ledger.delivered(first)
+    assert ledger.take_settled() == Settled()
     ledger.take_for_storing(1.0)
-    assert ledger.stored([second], [1]) == Settled(acks=(Ack(1, 7),))
+    ledger.stored([second], [1])
+    assert ledger.take_settled() == Settled(acks=[Ack(1, 7)])
 
 
 def test_several_readings_stored_together_owe_one_puback() -> None:
     ledger = Ledger()
     entries = [ledger.enter(record(b"%d" % n), 0.0, own=False, ack=Ack(1, 7)) for n in range(3)]
     ledger.take_for_storing(1.0)
-    assert ledger.stored(entries, [1, 2, 3]) == Settled(acks=(Ack(1, 7),))
+    ledger.stored(entries, [1, 2, 3])
+    assert ledger.take_settled() == Settled(acks=[Ack(1, 7)])
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Random interleavings of what threads may tell the ledger."""
+    """Random interleavings of what threads may report to the ledger."""
 
     entries = Bundle("entries")
     at_sink = Bundle("at_sink")
@@ -148,7 +167,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.in_memory: dict[int, Entry] = {}
         self.kept: set[Entry] = set()
 
-    def settle(self, settled: Settled) -> None:
+    def settle(self) -> None:
+        settled = self.ledger.take_settled()
         for ack in settled.acks:
             assert ack not in self.paid, "paid twice"
             assert self.owed[ack] <= self.safe, "paid before all of its message was durable"
@@ -212,7 +232,8 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(entry=consumes(at_sink))
     def deliver(self, entry: Entry) -> None:
         self.durable.add(entry)
-        self.settle(self.ledger.delivered(entry))
+        self.ledger.delivered(entry)
+        self.settle()
 
     @rule(entry=consumes(at_sink))
     def give_up(self, entry: Entry) -> None:
@@ -229,7 +250,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.row += len(commit)
         self.rows.update(zip(numbers, commit, strict=True))
         self.durable.update(commit)
-        self.settle(self.ledger.stored(commit, numbers))
+        self.ledger.stored(commit, numbers)
+        self.settle()
 
     @rule(commit=consumes(commits))
     def end_commit_in_memory(self, commit: tuple[Entry, ...]) -> None:
@@ -238,14 +260,16 @@ class LedgerMachine(RuleBasedStateMachine):
         self.rows.update(zip(numbers, commit, strict=True))
         self.in_memory.update(zip(numbers, commit, strict=True))
         self.kept.update(commit)
-        self.settle(self.ledger.kept(commit, numbers))
+        self.ledger.stored(commit, numbers, durable=False)
+        self.settle()
 
     @rule(count=st.integers(1, 5))
     def move_to_disk(self, count: int) -> None:
         moved = sorted(self.in_memory)[:count]
         if moved:
             self.durable.update(self.in_memory.pop(number) for number in moved)
-            self.settle(self.ledger.durable_below(moved[-1] + 1))
+            self.ledger.durable_below(moved[-1] + 1)
+            self.settle()
 
     @rule(place=st.integers(0, 20))
     def deliver_row(self, place: int) -> None:
@@ -254,11 +278,13 @@ class LedgerMachine(RuleBasedStateMachine):
             number = rows[place]
             self.durable.add(self.rows.pop(number))
             self.in_memory.pop(number, None)
-            self.settle(self.ledger.rows_delivered([number]))
+            self.ledger.rows_delivered([number])
+            self.settle()
 
     @rule(commit=consumes(commits))
     def fail_commit(self, commit: tuple[Entry, ...]) -> None:
-        self.settle(self.ledger.not_stored(commit))
+        self.ledger.not_stored(commit)
+        self.settle()
 
     @invariant()
     def a_puback_is_paid_exactly_when_the_last_that_owes_it_has_left(self) -> None:

@@ -13,7 +13,6 @@ from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import (
     Answer,
     Durable,
-    Kept,
     NotRemoved,
     NotStored,
     OutboxWriter,
@@ -77,7 +76,8 @@ def test_what_memory_keeps_is_told_apart_and_told_again_when_it_is_on_disk(
     for _ in range(3):
         writer.store(entries(2, 10))
         kept = answers.get(timeout=60)
-        assert isinstance(kept, Kept)
+        assert isinstance(kept, Stored)
+        assert not kept.durable
         numbers += kept.numbers
     assert numbers == [3, 4, 5, 6, 7, 8]
     eventually(lambda: writer.in_memory.records, until=lambda count: count == 6)
@@ -106,7 +106,9 @@ def test_at_the_end_what_the_disk_takes_is_told_and_the_rest_is_dropped(tmp_path
         writer.start()
         disk.make_read_only()
         writer.store(entries(2, 10))
-        assert isinstance(answers.get(timeout=60), Kept)
+        answer = answers.get(timeout=60)
+        assert isinstance(answer, Stored)
+        assert not answer.durable
         if works:
             disk.writing = None
         writer.stop()
@@ -188,7 +190,9 @@ def test_what_the_disk_refuses_to_forget_is_told_without_what_memory_has_forgott
     assert isinstance(answers.get(timeout=60), Stored)
     disk.make_read_only()
     writer.store(entries(3, 10))
-    assert isinstance(answers.get(timeout=60), Kept)
+    answer = answers.get(timeout=60)
+    assert isinstance(answer, Stored)
+    assert not answer.durable
     writer.remove([1, 2, 3, 4])
     refused = answers.get(timeout=60)
     assert isinstance(refused, NotRemoved)

@@ -45,7 +45,7 @@ def test_a_redelivery_of_what_is_still_open_is_acknowledged_when_that_is_stored(
     with running(ScriptedSink(lambda record: False), acks) as (forwarder, _):
         raw(forwarder, Ack(1, 7), b"nonsense")
         raw(forwarder, Ack(2, 7), b"nonsense", repeated=True)
-        eventually(lambda: forwarder.outbox_records, until=lambda rows: rows == 1)
+        eventually(lambda: forwarder.outbox.records, until=lambda rows: rows == 1)
         eventually(lambda: acks, until=lambda paid: paid == [Ack(2, 7)])
     assert forwarder.counters.received == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.wire.reading_records import Reading, encode_reading, parse_dead_letter, parse_reading
+from cloud.wire.reading_records import DeadLetter, Reading, encode_reading, parse_dead_letter, parse_reading
 from gateway.clock.repair import boot_of, repaired
 from gateway.config.model import DropIf, ForwardConfig, ForwardReading
 from gateway.forwarding.record_codec import from_bytes, to_bytes
-from gateway.mqtt.intake import Accepted, Ignored, Intake, Refusal, Several
+from gateway.mqtt.intake import Intake
 from gateway.ports import Record
 from gateway.sequences import Sequences
 from tests.unit.cloud.wire.test_reading_records import READING
@@ -58,22 +59,42 @@ def intake(*, synced: bool = True) -> tuple[Intake, Sequences]:
     return Intake("mast-07", "thisrun", issued, "mqtt.{quantity}", FixedClock(synced=synced)), issued
 
 
+def only(records: Sequence[Record] | None) -> Record:
+    assert records is not None
+    (record,) = records
+    return record
+
+
+def made(records: Sequence[Record] | None) -> Reading:
+    return parse_reading(only(records).value, unrepaired=True)
+
+
+def letter(records: Sequence[Record] | None) -> DeadLetter:
+    record = only(records)
+    assert record.topic == "gateway.dead-letter"
+    return parse_dead_letter(record.value)
+
+
+def refused(records: Sequence[Record] | None) -> str:
+    return letter(records).reason
+
+
 def test_another_devices_reading_is_forwarded_byte_for_byte() -> None:
     payload = b" " + encode_reading(READING)
     accepted = intake()[0].accept("sensors/one", payload)
-    assert accepted == Accepted(
+    assert accepted == (
         Record(
             "mqtt.wind_speed",
             b"mast-07/cup-50m-a.wind_speed",
             payload,
             (("mqtt-topic", b"sensors/one"), ("received-at", b"2026-11-21T07:35:01.500Z")),
-        )
+        ),
     )
 
 
 def test_an_earlier_runs_reading_is_forwarded() -> None:
     payload = encode_reading(replace(READING, run="earlier"))
-    assert isinstance(intake()[0].accept("t", payload), Accepted)
+    made(intake()[0].accept("t", payload))
 
 
 def test_an_echo_of_an_issued_reading_needs_nothing() -> None:
@@ -94,17 +115,14 @@ def test_an_echo_of_an_issued_reading_needs_nothing() -> None:
     ids=["forged", "not-json", "too-large", "future", "quantity"],
 )
 def test_what_is_refused_becomes_a_dead_letter(payload: bytes, reason: str) -> None:
-    refusal = intake()[0].accept("sensors/x", payload)
-    assert isinstance(refusal, Refusal)
-    assert refusal.record.topic == "gateway.dead-letter"
-    letter = parse_dead_letter(refusal.record.value)
-    assert (letter.reason, letter.source, letter.payload) == (reason, "sensors/x", payload[: 64 << 10])
-    assert (letter.payload_bytes, letter.sha256) == (len(payload), hashlib.sha256(payload).hexdigest())
+    found = letter(intake()[0].accept("sensors/x", payload))
+    assert (found.reason, found.source, found.payload) == (reason, "sensors/x", payload[: 64 << 10])
+    assert (found.payload_bytes, found.sha256) == (len(payload), hashlib.sha256(payload).hexdigest())
 
 
 def test_without_a_clock_nothing_is_in_the_future() -> None:
     payload = encode_reading(replace(READING, time_us=READING.time_us + 86_400_000_000))
-    assert isinstance(intake(synced=False)[0].accept("t", payload), Accepted)
+    made(intake(synced=False)[0].accept("t", payload))
 
 
 def test_a_stored_record_is_the_same_record() -> None:
@@ -154,27 +172,16 @@ def station(*, synced: bool = True) -> Intake:
     return Intake("mast-07", "thisrun", Sequences(), "mqtt.{quantity}", clock, forwards, ["dht"])
 
 
-def made(decided: object) -> Reading:
-    assert isinstance(decided, Accepted)
-    return parse_reading(decided.record.value)
-
-
-def refused(decided: object) -> str:
-    assert isinstance(decided, Refusal)
-    return decided.reason
-
-
 def test_a_number_becomes_a_reading_of_this_run() -> None:
     intake = station()
-    accepted = intake.accept("sensors/shed/temperature", b"21.5")
-    assert isinstance(accepted, Accepted)
-    assert accepted.record == Record(
+    record = only(intake.accept("sensors/shed/temperature", b"21.5"))
+    assert record == Record(
         "mqtt.temperature",
         b"mast-07/shed.temperature",
-        accepted.record.value,
+        record.value,
         (("mqtt-topic", b"sensors/shed/temperature"), ("received-at", b"2026-11-21T07:35:01.500Z")),
     )
-    assert parse_reading(accepted.record.value) == Reading(
+    assert parse_reading(record.value) == Reading(
         gateway="mast-07", channel="shed.temperature", quantity="temperature", unit="Cel",
         time_us=RECEIVED_NS // 1000, period_ms=10_000, value=21.5, raw=21.5, raw_unit="Cel", quality=2,
         reasons=(), run="thisrun", seq=1, clock="synced", cal=None,
@@ -236,12 +243,11 @@ def test_a_number_received_without_a_clock_waits_for_its_time(topic: str, qualit
         [NUMBER, ranged],
         boot="8f-1",
     )
-    accepted = station.accept(topic, b"7.5")
-    assert isinstance(accepted, Accepted)
-    assert boot_of(accepted.record) == "8f-1"
-    reading = parse_reading(accepted.record.value)
+    record = only(station.accept(topic, b"7.5"))
+    assert boot_of(record) == "8f-1"
+    reading = parse_reading(record.value)
     assert (reading.clock, reading.boot, reading.mono_ms, reading.quality) == ("unsynced", "8f-1", 61_250, 3)
-    later = parse_reading(repaired(accepted.record, 1_795_000_000_000).value)
+    later = parse_reading(repaired(record, 1_795_000_000_000).value)
     assert (later.clock, later.quality, later.reasons) == ("repaired", quality, ())
     assert later.time_us == 1_795_000_061_250_000
 
@@ -259,14 +265,13 @@ def test_an_earlier_runs_reading_without_a_clock_waits_and_nobody_elses(
     changes: dict[str, Any], waits: bool
 ) -> None:
     fields: dict[str, Any] = {"run": "earlier", "clock": "unsynced", "boot": "8f-1", "mono_ms": 5}
-    accepted = intake()[0].accept("t", encode_reading(replace(READING, **{**fields, **changes})))
-    assert isinstance(accepted, Accepted)
-    assert boot_of(accepted.record) == ("8f-1" if waits else None)
+    record = only(intake()[0].accept("t", encode_reading(replace(READING, **{**fields, **changes}))))
+    assert boot_of(record) == ("8f-1" if waits else None)
 
 
 def test_a_reading_that_waits_may_be_of_any_time_if_it_is_ours() -> None:
     reading = replace(READING, run="earlier", clock="unsynced", boot="8f-1", mono_ms=5, time_us=3_000_000)
-    assert isinstance(intake()[0].accept("t", encode_reading(reading)), Accepted)
+    made(intake()[0].accept("t", encode_reading(reading)))
     assert (
         refused(intake()[0].accept("t", encode_reading(replace(reading, gateway="mast-08"))))
         == "TIME_TOO_OLD"
@@ -277,7 +282,7 @@ def test_a_raw_message_goes_untouched_with_its_identity_in_headers() -> None:
     intake = station()
     payload = b"\x00\xff not a reading"
     accepted = intake.accept("blobs/7/up", payload)
-    assert accepted == Accepted(
+    assert accepted == (
         Record(
             "mqtt.raw",
             b"blobs/7/up",
@@ -290,12 +295,11 @@ def test_a_raw_message_goes_untouched_with_its_identity_in_headers() -> None:
                 ("run", b"thisrun"),
                 ("seq", b"1"),
             ),
-        )
+        ),
     )
-    second = intake.accept("blobs/8", b"", retained=True)
-    assert isinstance(second, Accepted)
-    assert second.record.value == b""
-    assert second.record.headers[-2:] == (("seq", b"2"), ("retained", b"1"))
+    second = only(intake.accept("blobs/8", b"", retained=True))
+    assert second.value == b""
+    assert second.headers[-2:] == (("seq", b"2"), ("retained", b"1"))
     assert intake.last_raw_seq == {"blobs.raw": 2}
 
 
@@ -308,10 +312,10 @@ def test_our_own_bytes_on_a_raw_topic_are_no_echo() -> None:
 
 def test_what_is_ignored_is_counted() -> None:
     intake = station()
-    assert intake.accept("sensors/shed/temperature", b"20", retained=True) == Ignored("RETAINED")
-    assert intake.accept("sensors/shed/temperature", b"85.0") == Ignored("DROP_IF")
-    assert intake.accept("elsewhere", b"20") == Ignored("NO_FORWARD")
-    assert intake.accept("elsewhere", b"20") == Ignored("NO_FORWARD")
+    assert intake.accept("sensors/shed/temperature", b"20", retained=True) == ()
+    assert intake.accept("sensors/shed/temperature", b"85.0") == ()
+    assert intake.accept("elsewhere", b"20") == ()
+    assert intake.accept("elsewhere", b"20") == ()
     assert intake.ignored == {"RETAINED": 1, "DROP_IF": 1, "ABSENT": 0, "NO_FORWARD": 2}
 
 
@@ -336,10 +340,8 @@ def test_retained_messages_that_tell_their_time_are_taken() -> None:
     ],
 )
 def test_what_makes_no_reading_is_a_dead_letter(topic: str, payload: bytes, reason: str) -> None:
-    refusal = station().accept(topic, payload)
-    assert isinstance(refusal, Refusal)
-    letter = parse_dead_letter(refusal.record.value)
-    assert (letter.reason, letter.source, letter.payload) == (reason, topic, payload[: 64 << 10])
+    found = letter(station().accept(topic, payload))
+    assert (found.reason, found.source, found.payload) == (reason, topic, payload[: 64 << 10])
 
 
 def test_channels_are_bounded_and_the_known_ones_go_on() -> None:
@@ -368,9 +370,8 @@ def zigbee(*, synced: bool = True, time_path: str | None = None) -> tuple[Intake
     ), issued
 
 
-def told(decided: object) -> list[tuple[str, int, float | None, float | None]]:
-    assert isinstance(decided, Several)
-    readings = [made(part) for part in decided.parts]
+def readings_of(records: Sequence[Record] | None) -> list[tuple[str, int, float | None, float | None]]:
+    readings = [parse_reading(record.value) for record in records or ()]
     assert {one.period_ms for one in readings} == {60_000}
     return [(one.channel, one.seq, one.raw, one.value) for one in readings]
 
@@ -378,7 +379,7 @@ def told(decided: object) -> list[tuple[str, int, float | None, float | None]]:
 def test_one_message_makes_a_reading_of_each_quantity() -> None:
     intake, issued = zigbee()
     payload = b'{"temperature": 21.5, "humidity": 0.48, "ground": [8.25], "battery": 97}'
-    assert told(intake.accept("zigbee/shed", payload)) == [
+    assert readings_of(intake.accept("zigbee/shed", payload)) == [
         ("shed.temperature", 1, 21.5, 21.5),
         ("shed.humidity", 1, 0.48, 48.0),
         ("shed-ground.temperature", 1, 8.25, 8.25),
@@ -394,22 +395,19 @@ def test_what_one_quantity_lacks_costs_the_others_nothing() -> None:
     intake, issued = zigbee()
     payload = b'{"temperature": 21.5, "ground": [null]}'
     decided = intake.accept("zigbee/shed", payload)
-    assert isinstance(decided, Several)
-    reading, refusal = decided.parts
-    assert (made(reading).channel, made(reading).seq) == ("shed.temperature", 1)
-    assert isinstance(refusal, Refusal)
-    letter = parse_dead_letter(refusal.record.value)
-    assert (letter.reason, letter.detail) == ("NO_SUCH_PATH", "there is nothing at humidity")
-    assert (letter.payload, letter.source, letter.seq) == (payload, "zigbee/shed", 1)
+    assert decided is not None
+    reading, refusal = decided
+    assert (made([reading]).channel, made([reading]).seq) == ("shed.temperature", 1)
+    found = letter([refusal])
+    assert (found.reason, found.detail) == ("NO_SUCH_PATH", "there is nothing at humidity")
+    assert (found.payload, found.source, found.seq) == (payload, "zigbee/shed", 1)
     assert issued.snapshot() == {"shed.temperature": 1}
     assert intake.ignored["ABSENT"] == 1
 
 
 def test_all_that_is_wrong_with_a_message_is_one_dead_letter() -> None:
     intake, issued = zigbee()
-    refusal = intake.accept("zigbee/shed", b'{"temperature": "warm", "ground": [true]}')
-    assert isinstance(refusal, Refusal)
-    assert parse_dead_letter(refusal.record.value).detail == (
+    assert letter(intake.accept("zigbee/shed", b'{"temperature": "warm", "ground": [true]}')).detail == (
         "a JSON string stands at temperature; NO_SUCH_PATH: there is nothing at humidity;"
         " a JSON boolean stands at ground.0"
     )
@@ -421,18 +419,15 @@ def test_several_readings_share_the_time_and_its_faults() -> None:
     intake, _ = zigbee(time_path="at")
     payload = b'{"temperature": 21.5, "humidity": 0.48, "ground": [8], "at": %s}'
     decided = intake.accept("zigbee/shed", payload % b"1763710500", retained=True)
-    assert isinstance(decided, Several)
-    assert {made(part).time_us for part in decided.parts} == {1_763_710_500_000_000}
-    refusal = intake.accept("zigbee/shed", payload % b'"yesterday"')
-    assert isinstance(refusal, Refusal)
-    letter = parse_dead_letter(refusal.record.value)
-    assert letter.reason == "BAD_TIME"
-    assert letter.detail.count("at: ") == 1
+    assert {made([part]).time_us for part in decided or ()} == {1_763_710_500_000_000}
+    found = letter(intake.accept("zigbee/shed", payload % b'"yesterday"'))
+    assert found.reason == "BAD_TIME"
+    assert found.detail.count("at: ") == 1
 
 
 def test_a_retained_message_of_several_quantities_counts_once() -> None:
     intake, _ = zigbee()
-    assert intake.accept("zigbee/shed", b"not json", retained=True) == Ignored("RETAINED")
+    assert intake.accept("zigbee/shed", b"not json", retained=True) == ()
     assert intake.ignored["RETAINED"] == 1
 
 
@@ -445,11 +440,10 @@ def test_a_retained_message_of_several_quantities_counts_once() -> None:
 def test_no_bytes_raise_and_what_is_sent_is_valid(
     topic: str, payload: bytes, retained: bool, synced: bool
 ) -> None:
-    decided = station(synced=synced).accept(topic, payload, retained=retained)
-    if isinstance(decided, Refusal):
-        assert parse_dead_letter(decided.record.value).payload == payload
-    elif isinstance(decided, Accepted):
-        if topic.startswith("blobs"):
-            assert decided.record.value == payload
+    for record in station(synced=synced).accept(topic, payload, retained=retained) or ():
+        if record.topic == "gateway.dead-letter":
+            assert parse_dead_letter(record.value).payload == payload
+        elif topic.startswith("blobs"):
+            assert record.value == payload
         else:
-            assert made(decided).quality in (1, 2, 3, 4)
+            assert made([record]).quality in (1, 2, 3, 4)
