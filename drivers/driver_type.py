@@ -110,9 +110,6 @@ class EmulatedHardware(Protocol):
     def add_dht11(self, sensor: str, pin: int, air: Callable[[], tuple[float, float] | None]) -> Remove:
         """A DHT11 on a pin, in air of some °C and %RH."""
 
-    def add_scd4x(self, address: int, co2_ppm: Callable[[int], float | None], variant: str) -> Remove:
-        """An SCD4x on the I2C bus, in air whose CO2 is a function of event time (ns)."""
-
     def add_receiver(self, host: str, port: int, locate: Callable[[int], Position | None]) -> Remove:
         """A gpsd whose receiver is at a position that is a function of event time (ns)."""
 

@@ -263,7 +263,7 @@ class CountsEdges(Protocol):
 
 
 class I2cBus(Protocol):
-    """busio.I2C, as far as the Adafruit drivers use it."""
+    """busio.I2C, as far as the Adafruit drivers use it. All raise OSError where no device answers."""
 
     def try_lock(self) -> bool:
         """Lock the bus."""
@@ -271,24 +271,17 @@ class I2cBus(Protocol):
     def unlock(self) -> None:
         """Unlock the bus."""
 
-    def writeto(self, address: int, buffer: Any, *, start: int = 0, end: int | None = None) -> None:
-        """Write bytes to a device. Raises OSError where none answers."""
+    @property
+    def writeto(self) -> Callable[..., None]:
+        """Write a buffer to an address; ``start`` and ``end`` choose a part of it."""
 
-    def readfrom_into(self, address: int, buffer: Any, *, start: int = 0, end: int | None = None) -> None:
-        """Read bytes from a device. Raises OSError where none answers."""
+    @property
+    def readfrom_into(self) -> Callable[..., None]:
+        """Read from an address into a buffer; ``start`` and ``end`` choose a part of it."""
 
-    def writeto_then_readfrom(
-        self,
-        address: int,
-        out_buffer: Any,
-        in_buffer: Any,
-        *,
-        out_start: int = 0,
-        out_end: int | None = None,
-        in_start: int = 0,
-        in_end: int | None = None,
-    ) -> None:
-        """Write, then read in the same transaction."""
+    @property
+    def writeto_then_readfrom(self) -> Callable[..., None]:
+        """Both in one transaction, with ``out_start``, ``out_end``, ``in_start``, ``in_end``."""
 
 
 class LineStream(Protocol):

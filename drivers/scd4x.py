@@ -283,9 +283,12 @@ def concerns(options: Scd4xOptions, nameplate: Nameplate) -> Iterator[Concern]:
 
 def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
     """An SCD4x in the environment's CO2."""
+    # Here: a mast that simulates nothing doesn't load it.
+    from drivers.emulation.scd4x import EmulatedScd4x
+
     options: Scd4xOptions = sensor.options
-    co2_ppm = partial(hardware.value, f"{sensor.name}.co2")
-    return hardware.add_scd4x(options.address, co2_ppm, options.variant)
+    chip = EmulatedScd4x(hardware.now_ns, partial(hardware.value, f"{sensor.name}.co2"), options.variant)
+    return hardware.add_chip(options.address, chip)
 
 
 TYPE = DriverType(

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined] # no __all__
 
 from cloud.errors import CloudError
 from cloud.kafka.producer import DEFAULTS
@@ -69,7 +69,7 @@ def together_problem(properties: Mapping[str, str]) -> str | None:
     return None
 
 
-def look_at(bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float) -> Cluster:
+def describe_cluster(bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float) -> Cluster:
     """Request brokers and topics. Raises NoAnswer, CloudError where the properties don't go together."""
     begin_s = time.monotonic()
     errors: list[str] = []
@@ -83,14 +83,22 @@ def look_at(bootstrap_servers: str, properties: Mapping[str, str], timeout_s: fl
         admin = AdminClient(settings, logger=log)
     except KafkaException as error:
         raise CloudError(str(error.args[0].str()).strip()) from error
+    try:
+        found = metadata(admin, timeout_s)
+    except KafkaException as error:
+        admin.poll(0)
+        # librdkafka's complaint is of more use than that Kafka didn't answer.
+        raise NoAnswer(errors[-1] if errors else str(error.args[0].str())) from error
+    return Cluster(len(found.brokers), frozenset(found.topics), time.monotonic() - begin_s)
+
+
+def metadata(client: AdminClient | Consumer, timeout_s: float) -> ClusterMetadata:
+    """Brokers and topics, requested until the time is over. Raises KafkaException."""
+    deadline_s = time.monotonic() + timeout_s
     while True:
         try:
-            found = admin.list_topics(timeout=min(_STEP_S, timeout_s))
-        except KafkaException as error:
-            admin.poll(0)
-            if time.monotonic() >= begin_s + timeout_s:
-                # Its complaint is of more use than that it did not answer.
-                reason = errors[-1] if errors else str(error.args[0].str())
-                raise NoAnswer(reason) from error
-        else:
-            return Cluster(len(found.brokers), frozenset(found.topics), time.monotonic() - begin_s)
+            # In short steps: librdkafka can't be interrupted while it waits.
+            return client.list_topics(timeout=min(_STEP_S, timeout_s))
+        except KafkaException:
+            if time.monotonic() >= deadline_s:
+                raise

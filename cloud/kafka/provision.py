@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from confluent_kafka.cimpl import NewTopic
 
 from cloud.errors import CloudError
+from cloud.kafka.cluster_check import metadata
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.reading_records import (
     ALERTS_TOPIC,
@@ -48,8 +48,6 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """Every topic with the settings it depends on."""
 
-_STEP_S: Final = 0.5
-
 BROKER_DEFAULT: Final = -1
 """As many partitions or replicas as the broker gives by itself."""
 
@@ -83,7 +81,7 @@ def provision_topics(
     """
     admin = AdminClient({**(properties or {}), "bootstrap.servers": bootstrap_servers}, logger=log)
     try:
-        present = _topics(admin, timeout_s)
+        present = metadata(admin, timeout_s).topics
     except KafkaException as error:
         raise ProvisionError(
             f"no answer from Kafka at {bootstrap_servers} within {timeout_s:g} s: {_reason(error)}"
@@ -94,19 +92,6 @@ def provision_topics(
     if missing and not dry_run:
         missing = _create(admin, missing, partitions, replication, timeout_s)
     return Provisioned(tuple(missing), tuple(existing), deviations)
-
-
-def _topics(admin: AdminClient, timeout_s: float) -> Container[str]:
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            # In short steps: librdkafka can't be interrupted while it waits.
-            return admin.list_topics(timeout=min(_STEP_S, timeout_s)).topics
-        except KafkaException as error:
-            if not error.args[0].retriable() and error.args[0].code() != KafkaError._TRANSPORT:
-                raise
-            if time.monotonic() >= deadline:
-                raise
 
 
 def _create(

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import InvalidReading, Reading, parse_dead_letter, parse_reading
-from cloud.wire.run_records import RunRecord, Unfinished
+from cloud.wire.run_records import RunRecord
 from cloud.wire.seq_accounting import GOING_ON as GOING_ON
 from cloud.wire.seq_accounting import Found as Found
 from cloud.wire.seq_accounting import current_run, held_of_runs, in_order, named_runs, run_balance
@@ -59,15 +59,6 @@ class RunAccount:
     def balanced(self) -> bool:
         """Whether everything sampled is accounted for, and nothing else is there."""
         return self.unaccounted == 0 and self.never_sampled == 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Missing:
-    """What is nowhere of one run: ``issuing`` may just be on its way, ``settled`` was issued long ago."""
-
-    account: RunAccount
-    issuing: int
-    settled: int
 
 
 class Books:
@@ -175,46 +166,47 @@ class Books:
         unfinished = {each.run: each for record, _ in known.values() for each in record.unfinished}
         named = named_runs(known)
         current = current_run(known, named)
-        missing = {run: self._missing(gateway, run, named, run == current) for run in runs}
-        order = in_order(runs, known)
-        held = held_of_runs(order, known, current, {run: each.settled for run, each in missing.items()})
-        return [
-            replace(
-                _ended(missing[run].account, unfinished.get(run)),
-                pending=missing[run].issuing + held[run],
-                unaccounted=missing[run].settled - held[run],
+        balances = {
+            run: run_balance(
+                self._found.get((gateway, run), Found()),
+                known[run][0] if run in known else None,
+                counted=run in known or run in named,
+                current=run == current,
+                expired=self._expired,
             )
-            for run in order
-        ]
-
-    def _missing(self, gateway: str, run: str, named: set[str], current: bool) -> _Missing:
-        found = self._found.get((gateway, run), Found())
-        record, told_ms = self._records.get((gateway, run), (None, None))
-        state = record.state if record else LOST_RECORD if run in named else NO_RECORD
-        counted = state != NO_RECORD
-        balances = run_balance(found, record, counted=counted, current=current, expired=self._expired)
-        account = RunAccount(
-            gateway=gateway,
-            run=run,
-            state=state,
-            told_ms=told_ms,
-            sampled=sum(each.issued for each in balances.values()) if counted else None,
-            in_kafka=sum(each.in_kafka for each in balances.values()),
-            repeats=found.repeats,
-            replayed=found.replayed,
-            dead_letters=sum(each.dead_letters for each in balances.values()),
-            dropped=sum(each.dropped for each in balances.values()),
-            expired=sum(each.expired for each in balances.values()),
-            pending=0,
-            unaccounted=0,
-            never_sampled=sum(each.never_sampled for each in balances.values()),
-            last_seq={channel: each.issued for channel, each in balances.items()},
-        )
-        return _Missing(
-            account,
-            sum(each.issuing for each in balances.values()),
-            sum(len(each.settled) for each in balances.values()),
-        )
+            for run in runs
+        }
+        order = in_order(runs, known)
+        settled = {
+            run: sum(len(each.settled) for each in channels.values()) for run, channels in balances.items()
+        }
+        held = held_of_runs(order, known, current, settled)
+        accounts = []
+        for run in order:
+            found = self._found.get((gateway, run), Found())
+            channels = list(balances[run].values())
+            state = known[run][0].state if run in known else LOST_RECORD if run in named else NO_RECORD
+            end = unfinished.get(run)
+            account = RunAccount(
+                gateway=gateway,
+                run=run,
+                state=end.end if end is not None and state in GOING_ON else state,
+                told_ms=known[run][1] if run in known else None,
+                sampled=None if state == NO_RECORD else sum(each.issued for each in channels),
+                in_kafka=sum(each.in_kafka for each in channels),
+                repeats=found.repeats,
+                replayed=found.replayed,
+                dead_letters=sum(each.dead_letters for each in channels),
+                dropped=sum(each.dropped for each in channels),
+                expired=sum(each.expired for each in channels),
+                pending=sum(each.issuing for each in channels) + held[run],
+                unaccounted=settled[run] - held[run],
+                never_sampled=sum(each.never_sampled for each in channels),
+                last_seq={channel: each.issued for channel, each in balances[run].items()},
+                untold_s=None if end is None else end.lost_at_most_s,
+            )
+            accounts.append(account)
+        return accounts
 
     def _expired(self, channel: str, kafka: NumberSet, issued: int) -> int:
         """Up to which seq of a channel Kafka may have deleted what it had: below the oldest it still has."""
@@ -223,11 +215,3 @@ class Books:
             return 0
         lowest = kafka.lowest
         return issued if lowest is None else lowest - 1
-
-
-def _ended(account: RunAccount, unfinished: Unfinished | None) -> RunAccount:
-    """With the end that a later run reports of a run that could not report its own."""
-    if unfinished is None:
-        return account
-    state = unfinished.end if account.state in GOING_ON else account.state
-    return replace(account, state=state, untold_s=unfinished.lost_at_most_s)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from cloud.errors import CloudError
+from cloud.kafka.cluster_check import metadata
 from cloud.kafka.run_accounts import Books
 from cloud.wire.channel_records import (
     CHANNELS_TOPIC,
@@ -53,8 +55,7 @@ def read_books(
     the run records are read.
     """
     books = Books(gateway)
-    scan = _Scan(bootstrap_servers, dict(properties or {}), timeout_s)
-    try:
+    with _open_scan(bootstrap_servers, properties, timeout_s) as scan:
         known = scan.topics()
         wanted = sorted(_reading_topics(known) if topics is None else set(topics) & known)
         # The run records first: what they report as arrived is then before the ends of the other topics.
@@ -64,10 +65,6 @@ def read_books(
         letters = [DEAD_LETTER_TOPIC] if DEAD_LETTER_TOPIC in known else []
         for topic in scan.read([*letters, *wanted], _booker(books, set(wanted)), progress):
             books.truncated(topic)
-    except KafkaException as error:
-        raise ScanError(f"reading from Kafka at {bootstrap_servers}: {error.args[0].str()}") from error
-    finally:
-        scan.close()
     return books
 
 
@@ -89,14 +86,9 @@ def read_channels(
         if key not in found or record.revision >= found[key].revision:
             found[key] = record
 
-    scan = _Scan(bootstrap_servers, dict(properties or {}), timeout_s)
-    try:
+    with _open_scan(bootstrap_servers, properties, timeout_s) as scan:
         if CHANNELS_TOPIC in scan.topics():
             scan.read([CHANNELS_TOPIC], book, lambda *_: None)
-    except KafkaException as error:
-        raise ScanError(f"reading from Kafka at {bootstrap_servers}: {error.args[0].str()}") from error
-    finally:
-        scan.close()
     return found
 
 
@@ -117,6 +109,20 @@ def _booker(books: Books, reading_topics: Iterable[str]) -> Callable[[Message], 
             books.take_letter(topic, value)
 
     return book
+
+
+@contextmanager
+def _open_scan(
+    bootstrap_servers: str, properties: Mapping[str, str] | None, timeout_s: float
+) -> Iterator[_Scan]:
+    """A scan whose errors are ScanErrors."""
+    scan = _Scan(bootstrap_servers, dict(properties or {}), timeout_s)
+    try:
+        yield scan
+    except KafkaException as error:
+        raise ScanError(f"reading from Kafka at {bootstrap_servers}: {error.args[0].str()}") from error
+    finally:
+        scan.close()
 
 
 class _Scan:
@@ -142,17 +148,12 @@ class _Scan:
 
     def topics(self) -> set[str]:
         """Names of all topics."""
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                # In short steps: librdkafka can't be interrupted while it waits.
-                return set(self._consumer.list_topics(timeout=min(0.5, self._timeout_s)).topics)
-            except KafkaException as error:
-                if time.monotonic() >= deadline:
-                    raise ScanError(
-                        f"no answer from Kafka at {self._servers} within {self._timeout_s:g} s: "
-                        f"{error.args[0].str()}"
-                    ) from error
+        try:
+            return set(metadata(self._consumer, self._timeout_s).topics)
+        except KafkaException as error:
+            raise ScanError(
+                f"no answer from Kafka at {self._servers} within {self._timeout_s:g} s: {error.args[0].str()}"
+            ) from error
 
     def read(self, topics: list[str], book: Callable[[Message], None], progress: Progress) -> list[str]:
         """Book each message up to the end of now; the topics whose oldest messages are deleted already."""
@@ -170,7 +171,7 @@ class _Scan:
                     ends[topic, partition] = end
                     total += end - begin
         self._consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in ends])
-        heard_s = time.monotonic()
+        received_s = time.monotonic()
         while ends:
             messages = self._consumer.consume(_BATCH, timeout=_POLL_S)
             for message in messages:
@@ -191,11 +192,11 @@ class _Scan:
                 if (message.offset() or 0) + 1 >= ends[place_read]:
                     del ends[place_read]
             if messages:
-                heard_s = time.monotonic()
+                received_s = time.monotonic()
                 progress(read, total)
-            elif time.monotonic() > heard_s + _SILENCE_S:
+            elif time.monotonic() > received_s + _SILENCE_S:
                 raise ScanError(
-                    f"Kafka at {self._servers} has said nothing for {_SILENCE_S:g} s; "
+                    f"Kafka at {self._servers} has sent nothing for {_SILENCE_S:g} s; "
                     f"{read} of {total} records read"
                 )
         progress(total, total)

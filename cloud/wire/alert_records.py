@@ -1,4 +1,4 @@
-"""An alert's records in ``gateway.alerts``, as their readers see them: raised, then cleared.
+"""An alert's records in ``gateway.alerts``: raised, then cleared.
 
 One alert is published at least twice (raised, cleared) and may be again after a fault: ``id`` names the
 alert, the newest record of an id is its state. Pure: no I/O, no clock.
@@ -6,13 +6,12 @@ alert, the newest record of an id is its state. Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from cloud.wire.fields import Decoder, InvalidFields, check_label, format_time, time_of, to_json
+from cloud.wire.fields import Decoder, InvalidFields, check_label, time_of, to_json
 from cloud.wire.reading_records import MAX_PAYLOAD_BYTES, GatewayId, Version
 
 VERSION: Final = 1
@@ -22,15 +21,22 @@ _MAX_CHANNEL: Final = 256
 _MAX_DETAIL: Final = 1000
 
 
-class _Fields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """An alert's fields by type, in the order in which they are written."""
+class AlertRecord(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """An alert that was raised or cleared; the fields in the order in which they are written.
 
-    v: Version
+    Times are RFC 3339: ``raised_at`` the event time of its first violation, ``cleared_at`` that of what ended
+    it (null while it stands), ``told_at`` that of what brought this record. ``value`` is what was judged: the
+    channel's value, seconds of silence or of standing still, the twins' difference, recovery or score, by its
+    ``kind``. ``channel`` is null where the whole gateway is meant. ``historical`` alerts are of late data:
+    they need no action at once and send no command. ``detail`` is for people.
+    """
+
+    v: Version = VERSION
     id: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
     rule: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,62}\Z")]
-    rule_version: str | None = None
-    kind: str | None = None
-    severity: Literal["info", "warning", "critical"]
+    rule_version: str = ""
+    kind: str = ""
+    severity: Annotated[str, Meta(pattern=f"^(?:{'|'.join(SEVERITIES)})\\Z")]
     gateway: GatewayId
     channel: str | None = None
     state: Literal["raised", "cleared"]
@@ -39,38 +45,7 @@ class _Fields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     told_at: str
     value: float | None = None
     historical: bool
-    detail: str | None = None
-    command_id: str | None = None
-
-
-_DECODER: Final = Decoder(_Fields, MAX_PAYLOAD_BYTES)
-
-
-@dataclass(frozen=True, slots=True)
-class AlertRecord:
-    """An alert that was raised or cleared.
-
-    ``raised_us`` is the event time of its first violation, ``cleared_us`` that of what ended it (null while
-    it stands), ``told_us`` that of what brought this record: microseconds since the epoch. ``value`` is what
-    was judged: the channel's value, seconds of silence or of standing still, the twins' difference, recovery
-    or score, by its ``kind``. ``channel`` is null where the whole gateway is meant. ``historical``
-    alerts are of late data: they need no action at once and send no command. ``detail`` is for people.
-    """
-
-    id: str
-    rule: str
-    rule_version: str
-    kind: str
-    severity: str
-    gateway: str
-    channel: str | None
-    state: Literal["raised", "cleared"]
-    raised_us: int
-    cleared_us: int | None
-    told_us: int
-    value: float | None
-    historical: bool
-    detail: str
+    detail: str = ""
     command_id: str | None = None
 
     @property
@@ -78,20 +53,27 @@ class AlertRecord:
         """Kafka key: a gateway's alerts of one rule stay in order."""
         return f"{self.gateway}/{self.rule}".encode()
 
+    @property
+    def raised_us(self) -> int:
+        """``raised_at`` in microseconds since the epoch."""
+        return time_of("raised_at", self.raised_at)
+
+    @property
+    def cleared_us(self) -> int | None:
+        """``cleared_at`` in microseconds since the epoch."""
+        return None if self.cleared_at is None else time_of("cleared_at", self.cleared_at)
+
+    @property
+    def told_us(self) -> int:
+        """``told_at`` in microseconds since the epoch."""
+        return time_of("told_at", self.told_at)
+
     def to_json(self) -> bytes:
         """The record's bytes."""
-        written = {
-            "v": VERSION,
-            "raised_at": format_time(self.raised_us),
-            "cleared_at": None if self.cleared_us is None else format_time(self.cleared_us),
-            "told_at": format_time(self.told_us),
-        }
-        return to_json(
-            {name: written.get(name, getattr(self, name, None)) for name in _Fields.__struct_fields__}
-        )
+        return to_json(msgspec.structs.asdict(self))
 
-    @classmethod
-    def from_json(cls, payload: bytes) -> Self:
+    @staticmethod
+    def from_json(payload: bytes) -> AlertRecord:
         """The record in a message; unknown fields are ignored. Raises InvalidFields."""
         found, _ = _DECODER.decode(payload)
         for name in ("rule_version", "kind", "command_id"):
@@ -100,20 +82,10 @@ class AlertRecord:
         check_label("detail", found.detail, _MAX_DETAIL)
         if (found.cleared_at is None) != (found.state == "raised"):
             raise InvalidFields("INCONSISTENT", "cleared_at is null exactly while the alert is raised")
-        return cls(
-            id=found.id,
-            rule=found.rule,
-            rule_version=found.rule_version or "",
-            kind=found.kind or "",
-            severity=found.severity,
-            gateway=found.gateway,
-            channel=found.channel,
-            state=found.state,
-            raised_us=time_of("raised_at", found.raised_at),
-            cleared_us=None if found.cleared_at is None else time_of("cleared_at", found.cleared_at),
-            told_us=time_of("told_at", found.told_at),
-            value=found.value,
-            historical=found.historical,
-            detail=found.detail or "",
-            command_id=found.command_id,
-        )
+        for name in ("raised_at", "cleared_at", "told_at"):
+            if (text := getattr(found, name)) is not None:
+                time_of(name, text)
+        return found
+
+
+_DECODER: Final = Decoder(AlertRecord, MAX_PAYLOAD_BYTES)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
-from cloud.wire.fields import Decoder, format_time, time_of, to_json
+from cloud.wire.fields import Decoder, time_of, to_json
 from cloud.wire.reading_records import MAX_PAYLOAD_BYTES, GatewayId
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
@@ -22,60 +21,38 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
 _Name = Annotated[str, Meta(pattern=f"^{NAME.pattern}\\Z")]
 
 
-class _Fields(msgspec.Struct, forbid_unknown_fields=True):
+class Command(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What a gateway is to do; times are RFC 3339."""
+
     id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}\Z")]
     gateway: GatewayId
     target: _Name
     action: _Name
-    args: dict[str, Any]
+    args: Mapping[str, Any]
     issued_at: str
     expires_at: str
-
-
-_DECODER: Final = Decoder(_Fields, MAX_PAYLOAD_BYTES)
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """What a gateway is to do; times are microseconds since the epoch."""
-
-    id: str
-    gateway: str
-    target: str
-    action: str
-    args: Mapping[str, Any]
-    issued_us: int
-    expires_us: int
 
     @property
     def key(self) -> bytes:
         """Kafka key: a gateway's commands stay in order."""
         return self.gateway.encode()
 
+    @property
+    def issued_us(self) -> int:
+        """``issued_at`` in microseconds since the epoch."""
+        return time_of("issued_at", self.issued_at)
+
     def to_json(self) -> bytes:
         """The record's bytes."""
-        return to_json(
-            {
-                "id": self.id,
-                "gateway": self.gateway,
-                "target": self.target,
-                "action": self.action,
-                "args": self.args,
-                "issued_at": format_time(self.issued_us),
-                "expires_at": format_time(self.expires_us),
-            }
-        )
+        return to_json(msgspec.structs.asdict(self))
 
-    @classmethod
-    def from_json(cls, payload: bytes) -> Self:
+    @staticmethod
+    def from_json(payload: bytes) -> Command:
         """The command in a message; unknown fields are ignored. Raises InvalidFields."""
         found, _ = _DECODER.decode(payload)
-        return cls(
-            found.id,
-            found.gateway,
-            found.target,
-            found.action,
-            found.args,
-            issued_us=time_of("issued_at", found.issued_at),
-            expires_us=time_of("expires_at", found.expires_at),
-        )
+        time_of("issued_at", found.issued_at)
+        time_of("expires_at", found.expires_at)
+        return found
+
+
+_DECODER: Final = Decoder(Command, MAX_PAYLOAD_BYTES)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.edge_counter import CallbackCounter
-from drivers.hardware.gpio_chip import ChipCounter, Kernel, LinuxKernel, NoHeaderChipError
+from drivers.hardware.gpio_chip import ChipCounter, Kernel, NoHeaderChipError
 from drivers.hardware.gpio_library import gpio_errors, gpio_library
 from drivers.hardware.iio_sysfs import SysfsIio
 from drivers.hardware.quiet_import import quiet_import
@@ -57,7 +57,7 @@ class PiBoard:
     ) -> None:
         self._monotonic = monotonic
         self._counting = (options or PiOptions()).counting
-        self._kernel = kernel or LinuxKernel()
+        self._kernel = kernel or Kernel()
         self._lock = threading.Lock()
         self._i2c: Any = None
         self._shared: SharedI2c | None = None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Any, Final
 
 from annotated_types import Ge, Gt, Le
 
@@ -58,18 +58,6 @@ class ReplayOptions:
     utc_offset_h: Annotated[
         Annotated[float, Ge(-14), Le(14)] | None, Meaning("the zone of times that have none", "h")
     ] = None
-
-
-class CsvRows(Protocol):
-    """What csv.reader returns, whose type has no public name."""
-
-    line_num: int
-
-    def __iter__(self) -> Iterator[list[str]]:
-        """The rows."""
-
-    def __next__(self) -> list[str]:
-        """The next row."""
 
 
 class RecordedEnvironment:
@@ -152,73 +140,57 @@ def channel_columns(options: ReplayOptions, sensors: Sequence[FittedSensor]) -> 
 
 def check_header(path: Path, options: ReplayOptions, columns: Mapping[str, ReplayColumn]) -> None:
     """Raise BoardError where a file lacks one of the columns. Reads its first line only."""
-    with _rows(path) as rows:
-        _header(str(path), rows, options, columns)
+    with _rows(path, options, columns):
+        pass
 
 
 def read_recording(
     path: Path, options: ReplayOptions, columns: Mapping[str, ReplayColumn]
 ) -> RecordedEnvironment:
     """Read a file. Raises BoardError naming file, line and column of the first thing wrong."""
-    with _rows(path) as rows:
-        return _read_rows(str(path), rows, options, columns)
+    values = {channel: array("d") for channel in columns}
+    times_ns = array("q")
+    with _rows(path, options, columns) as (rows, header):
+        timestamps = options.timestamp_column or header[0]
+        for row in rows:
+            where = f"{path}: line {rows.line_num}"
+            cells = len(header) + len(row.get(None, ())) - list(row.values()).count(None)
+            if cells != len(header):
+                raise BoardError(f"{where}: {cells} cells where the header has {len(header)}")
+            time_ns = _time_ns(row[timestamps], options.utc_offset_h, f"{where}: column {timestamps!r}")
+            if times_ns and time_ns <= times_ns[-1]:
+                raise BoardError(
+                    f"{where}: column {timestamps!r}: {row[timestamps]!r} isn't after the row before"
+                )
+            times_ns.append(time_ns)
+            for channel, column in columns.items():
+                values[channel].append(_figure(row[column.column], column, where))
+    if not times_ns:
+        raise BoardError(f"{path}: no rows")
+    return RecordedEnvironment(times_ns, values)
 
 
 @contextmanager
-def _rows(path: Path) -> Iterator[CsvRows]:
+def _rows(
+    path: Path, options: ReplayOptions, columns: Mapping[str, ReplayColumn]
+) -> Iterator[tuple[csv.DictReader[Any], list[str]]]:
+    """The rows by column, and the header, which has all the columns."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            yield csv.reader(file)
+            rows: csv.DictReader[Any] = csv.DictReader(file)
+            header = rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
+            if not header:
+                raise BoardError(f"{path}: line 1: no header")
+            for name in (options.timestamp_column, *(column.column for column in columns.values())):
+                if name is not None and name not in header:
+                    raise BoardError(f"{path}: line 1: no column {name!r}; there are {', '.join(header)}")
+            yield rows, header
     except OSError as error:
         raise BoardError(f"{path}: can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BoardError(f"{path}: isn't UTF-8 text: {error}") from error
     except csv.Error as error:
         raise BoardError(f"{path}: isn't a CSV file: {error}") from error
-
-
-def _header(
-    path: str, rows: CsvRows, options: ReplayOptions, columns: Mapping[str, ReplayColumn]
-) -> tuple[list[str], int, list[int]]:
-    """The first line, the position of the times in it, and that of each column."""
-    header = [name.strip() for name in next(rows, [])]
-    if not header:
-        raise BoardError(f"{path}: line 1: no header")
-
-    def position(name: str) -> int:
-        if name not in header:
-            raise BoardError(f"{path}: line 1: no column {name!r}; there are {', '.join(header)}")
-        return header.index(name)
-
-    time_at = position(options.timestamp_column) if options.timestamp_column is not None else 0
-    return header, time_at, [position(column.column) for column in columns.values()]
-
-
-def _read_rows(
-    path: str, rows: CsvRows, options: ReplayOptions, columns: Mapping[str, ReplayColumn]
-) -> RecordedEnvironment:
-    header, time_at, positions = _header(path, rows, options, columns)
-    wanted = [(at, column, array("d")) for at, column in zip(positions, columns.values(), strict=True)]
-    times_ns = array("q")
-    for row in rows:
-        if not row:
-            continue
-        where = f"{path}: line {rows.line_num}"
-        if len(row) != len(header):
-            raise BoardError(f"{where}: {len(row)} cells where the header has {len(header)}")
-        time_ns = _time_ns(row[time_at], options.utc_offset_h, f"{where}: column {header[time_at]!r}")
-        if times_ns and time_ns <= times_ns[-1]:
-            raise BoardError(
-                f"{where}: column {header[time_at]!r}: {row[time_at]!r} isn't after the row before"
-            )
-        times_ns.append(time_ns)
-        for at, column, figures in wanted:
-            figures.append(_figure(row[at], column, where))
-    if not times_ns:
-        raise BoardError(f"{path}: no rows")
-    return RecordedEnvironment(
-        times_ns, dict(zip(columns, (figures for _, _, figures in wanted), strict=True))
-    )
 
 
 def _time_ns(cell: str, utc_offset_h: float | None, where: str) -> int:

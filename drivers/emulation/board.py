@@ -18,8 +18,6 @@ from drivers.emulation.gpsd import EmulatedGpsd, Locate
 from drivers.emulation.i2c import EmulatedI2c
 from drivers.emulation.iio import Attribute, EmulatedIio
 from drivers.emulation.pulse_train import PulseTrain, pulse_frequency_hz
-from drivers.emulation.scd4x import Air as Scd4xAir
-from drivers.emulation.scd4x import EmulatedScd4x
 from drivers.emulation.stepped_clock import SteppedClock
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.interface import BoardError, FittedSensor, ReadError
@@ -162,16 +160,6 @@ class EmulatedBoard:
     def add_iio(self, name: str, place: str | None, attributes: Mapping[str, Attribute]) -> Remove:
         """Attributes of an IIO device."""
         return self._iio.add(name, place, attributes)
-
-    def add_scd4x(self, address: int, co2_ppm: Callable[[int], float | None], variant: str) -> Remove:
-        """An SCD4x on the bus."""
-
-        def air(time_ns: int) -> Scd4xAir | None:
-            ppm = co2_ppm(time_ns)
-            # Only the CO2 is read; the words beside it carry an ordinary day.
-            return None if ppm is None else Scd4xAir(ppm, 20.0, 50.0)
-
-        return self.add_chip(address, EmulatedScd4x(self.now_ns, air, variant))
 
     def add_chip(self, address: int, chip: I2cDevice) -> Remove:
         """A chip on the I2C bus."""

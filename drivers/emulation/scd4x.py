@@ -6,7 +6,6 @@ Unlike the real chip's its first measurement is ready at once: in lock-step no t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from drivers.emulation.environment import SECOND_NS
@@ -25,17 +24,8 @@ _PERIOD_NS: Final = 5 * SECOND_NS
 _READY_WORD, _NOT_READY_WORD = 0x8006, 0x8000
 _SERIAL_WORDS: Final = (0xF896, 0x9F07, 0x3BBE)
 _VARIANT_WORDS: Final = {"SCD40": 0x0440, "SCD41": 0x1408}
-_STANDARD_HPA: Final = 1013.25
-
-
-@dataclass(frozen=True, slots=True)
-class Air:
-    """What the sensor breathes: ppm, °C, %RH; hPa where the sensor should notice that it is thin."""
-
-    co2_ppm: float
-    temperature_c: float
-    humidity_pct: float
-    pressure_hpa: float | None = None
+_OTHER_WORDS: Final = (0x6667, 0x5EB9)
+"""25 °C and 37 %RH: no driver reads them."""
 
 
 def crc8(word: bytes) -> int:
@@ -52,18 +42,14 @@ def _words(*words: int) -> bytes:
     return b"".join(pair + bytes([crc8(pair)]) for pair in (word.to_bytes(2, "big") for word in words))
 
 
-def _clip(word: float) -> int:
-    return max(0, min(0xFFFF, round(word)))
-
-
 class EmulatedScd4x:
-    """The chip in air that ``breathe`` describes at an instant (None: it answers nothing)."""
+    """The chip; what it shows (ppm) is a function of event time (ns). None: it doesn't answer."""
 
     def __init__(
-        self, now_ns: Callable[[], int], breathe: Callable[[int], Air | None], variant: str = "SCD41"
+        self, now_ns: Callable[[], int], co2_ppm: Callable[[int], float | None], variant: str = "SCD41"
     ) -> None:
         self._now_ns = now_ns
-        self._breathe = breathe
+        self._co2_ppm = co2_ppm
         self._variant = variant
         self._eeprom = {"self_calibration": 1, "altitude_m": 0, "pressure_hpa": 0}
         self.eeprom_writes = 0
@@ -91,10 +77,8 @@ class EmulatedScd4x:
             self._reply = _words(_NOT_READY_WORD if self._new_tick_ns() is None else _READY_WORD)
         elif command == _READ:
             self._reply = self._measurement()
-        elif command == _PRESSURE and argument:
-            self.settings["pressure_hpa"] = value
         elif command == _PRESSURE:
-            self._reply = _words(self.settings["pressure_hpa"])
+            self.settings["pressure_hpa"] = value
         elif self._started_ns is not None:
             raise OSError(121, "the sensor takes no such command while it measures")
         elif command == _START:
@@ -135,19 +119,8 @@ class EmulatedScd4x:
         tick_ns = self._new_tick_ns()
         if tick_ns is None:
             return b""
-        air = self._breathe(tick_ns)
-        if air is None:
+        co2_ppm = self._co2_ppm(tick_ns)
+        if co2_ppm is None:
             raise OSError(121, "the sensor is dead")
         self._measured_ns = tick_ns
-        # Its signal is the number of molecules: what it takes for the pressure decides the ppm.
-        thinness = 1.0 if air.pressure_hpa is None else air.pressure_hpa / self._assumed_hpa()
-        return _words(
-            _clip(air.co2_ppm * thinness),
-            _clip((air.temperature_c + 45) / 175 * 65535),
-            _clip(air.humidity_pct / 100 * 65535),
-        )
-
-    def _assumed_hpa(self) -> float:
-        """The pressure it was set to, else the standard atmosphere's at its altitude (ISO 2533)."""
-        hpa = self.settings["pressure_hpa"]
-        return float(hpa or _STANDARD_HPA * (1 - 2.25577e-5 * self.settings["altitude_m"]) ** 5.25588)
+        return _words(max(0, min(0xFFFF, round(co2_ppm))), *_OTHER_WORDS)

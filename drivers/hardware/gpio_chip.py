@@ -18,7 +18,7 @@ import fcntl
 import os
 import struct
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from drivers.interface import BoardError, Edges, ReadError
 
@@ -55,8 +55,6 @@ _UNDER_WAY: Final = 1
 """An edge whose interrupt has been taken and whose event isn't there yet."""
 # As often as the buffer can be full within one take; noise may bring edges quicker than they are read.
 _READS: Final = 4
-
-
 _INTERRUPTS: Final = Path("/sys/kernel/irq")
 
 
@@ -64,50 +62,25 @@ class NoHeaderChipError(BoardError):
     """The machine has no chip with a Raspberry Pi's header pins, or its kernel doesn't number edges."""
 
 
-class Kernel(Protocol):
+class Kernel:
     """The system calls a chip is used by."""
 
     def chips(self) -> list[str]:
         """The paths of all chips."""
-
-    def open(self, path: str) -> int:
-        """A file descriptor. Raises OSError."""
-
-    def ioctl(self, fd: int, request: int, argument: bytearray) -> None:
-        """One request, answered in ``argument``. Raises OSError."""
-
-    def read(self, fd: int, size: int) -> bytes:
-        """Events, as many as there are and fit; never waits. Raises BlockingIOError for none, OSError."""
-
-    def close(self, fd: int) -> None:
-        """Close it."""
-
-    def interrupt(self, consumer: str) -> int | None:
-        """The interrupt that a consumer's line has; None where this kernel doesn't show it."""
-
-    def interrupts(self, number: int) -> list[int]:
-        """How often each processor has taken an interrupt. Raises OSError, ValueError."""
-
-
-class LinuxKernel:
-    """The machine's own."""
-
-    def chips(self) -> list[str]:
-        """All of /dev/gpiochip*."""
         return sorted(str(path) for path in Path("/dev").glob("gpiochip*"))
 
     def open(self, path: str) -> int:
-        """Open a chip."""
+        """A file descriptor of a chip. Raises OSError."""
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def ioctl(self, fd: int, request: int, argument: bytearray) -> None:
-        """One request; a line that it returns doesn't block when it is read."""
+        """One request, answered in ``argument``; a line it returns never blocks. Raises OSError."""
         fcntl.ioctl(fd, request, argument, True)
         if request == GET_LINE:
             os.set_blocking(LINE_REQUEST.unpack(argument)[-1], False)
 
     def read(self, fd: int, size: int) -> bytes:
-        """Read a line's events."""
+        """Events, as many as there are and fit. Raises BlockingIOError where there is none, OSError."""
         return os.read(fd, size)
 
     def close(self, fd: int) -> None:
@@ -115,7 +88,7 @@ class LinuxKernel:
         os.close(fd)
 
     def interrupt(self, consumer: str) -> int | None:
-        """The number in /sys/kernel/irq whose action has the consumer's name."""
+        """The interrupt of a consumer's line; None where this kernel doesn't show it."""
         for actions in _INTERRUPTS.glob("*/actions"):
             try:
                 if consumer in actions.read_text().strip().split(","):
@@ -126,7 +99,7 @@ class LinuxKernel:
         return None
 
     def interrupts(self, number: int) -> list[int]:
-        """Of /sys/kernel/irq, one figure for each processor."""
+        """How often each processor has taken an interrupt. Raises OSError, ValueError."""
         return [int(count) for count in (_INTERRUPTS / str(number) / "per_cpu_count").read_text().split(",")]
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
+from cloud.wire.fields import format_time
 from spark_jobs.alerting.alarm import Transition
 from spark_jobs.alerting.channel_state import Orphan
 from spark_jobs.alerting.evaluator import AlertEvent
@@ -55,9 +56,9 @@ class Notifier:
                     gateway=event.gateway,
                     channel=event.channel,
                     state="cleared" if cleared else "raised",
-                    raised_us=event.since_us,
-                    cleared_us=event.time_us if cleared else None,
-                    told_us=event.time_us,
+                    raised_at=format_time(event.since_us),
+                    cleared_at=format_time(event.time_us) if cleared else None,
+                    told_at=format_time(event.time_us),
                     value=event.value,
                     historical=not event.live,
                     detail=(f"over: {text}" if cleared else text)[:_LONGEST_DETAIL],
@@ -84,8 +85,8 @@ class Notifier:
             target=limits.target,
             action=limits.action,
             args=limits.args,
-            issued_us=now_us,
-            expires_us=now_us + limits.expires_us,
+            issued_at=format_time(now_us),
+            expires_at=format_time(now_us + limits.expires_us),
         )
 
 
@@ -99,6 +100,7 @@ def closing(orphan: Orphan, rule: Rule | None) -> AlertRecord:
     else:
         why = "its twin is another one now"
     since_us = orphan.since_us or 0
+    cleared_at = format_time(max(orphan.last_us, since_us))
     return AlertRecord(
         id=alert_id(orphan.rule_id, orphan.gateway, orphan.channel, since_us),
         rule=name,
@@ -108,9 +110,9 @@ def closing(orphan: Orphan, rule: Rule | None) -> AlertRecord:
         gateway=orphan.gateway,
         channel=orphan.channel,
         state="cleared",
-        raised_us=since_us,
-        cleared_us=max(orphan.last_us, since_us),
-        told_us=max(orphan.last_us, since_us),
+        raised_at=format_time(since_us),
+        cleared_at=cleared_at,
+        told_at=cleared_at,
         value=None,
         historical=not orphan.live,
         detail=f"over: {why}",

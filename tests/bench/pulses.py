@@ -16,7 +16,7 @@ import pytest
 
 from drivers.boards.pi import PiBoard, PiOptions
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions
-from drivers.hardware.gpio_chip import LINE_EVENT, LinuxKernel
+from drivers.hardware.gpio_chip import LINE_EVENT, Kernel
 from tests.unit.drivers.emulated_kernel import EmulatedKernel
 from tests.unit.drivers.patched_lgpio import PatchedLgpio, patched_lgpio
 
@@ -45,7 +45,7 @@ class ReadyEvents(EmulatedKernel):
 
     def interrupts(self, number: int) -> list[int]:
         if self._files:
-            LinuxKernel().interrupts(int(self._files[0].parent.name))
+            Kernel().interrupts(int(self._files[0].parent.name))
         return [self.told * HZ]
 
     def read(self, fd: int, size: int) -> bytes:

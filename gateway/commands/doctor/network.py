@@ -11,7 +11,7 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from cloud.errors import CloudError
-from cloud.kafka.cluster_check import NoAnswer, look_at
+from cloud.kafka.cluster_check import NoAnswer, describe_cluster
 from cloud.kafka.provision import TOPICS
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.reading_records import (
@@ -70,7 +70,7 @@ def kafka(config: Config, timeout_s: float) -> Iterator[Finding]:
     """Whether the cluster answers and has the topics."""
     servers = config.kafka.bootstrap_servers
     try:
-        cluster = look_at(servers, config.kafka.properties, timeout_s)
+        cluster = describe_cluster(servers, config.kafka.properties, timeout_s)
     except NoAnswer as error:
         yield Finding(
             "kafka", "error", f"{servers}: {error}",

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from drivers.hardware.gpio_chip import Kernel
+
 GET_CHIPINFO, GET_LINE_INFO, GET_LINE, GET_VALUES = 0x8044B401, 0xC100B405, 0xC250B407, 0xC010B40E
 INPUT_FALLING_PULLED_UP: Final = 0x4 | 0x20 | 0x100
 _U32, _U64 = ctypes.c_uint32, ctypes.c_uint64
@@ -77,7 +79,7 @@ class Line:
         self.lock = threading.Lock()
 
 
-class EmulatedKernel:
+class EmulatedKernel(Kernel):
     """Chips by path: label and consumers of lines that are taken. ``old`` is a kernel before 5.10."""
 
     def __init__(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from drivers.driver_type import Nameplate
 from drivers.emulation.i2c import EmulatedI2c
-from drivers.emulation.scd4x import Air, EmulatedScd4x, crc8
+from drivers.emulation.scd4x import EmulatedScd4x, crc8
 from drivers.interface import BoardError, ChecksumError, ReadError
 from drivers.scd4x import TYPE, WARM_UP_S, Scd4x, Scd4xOptions
 from tests.support.masts import SECOND_NS
@@ -30,9 +30,15 @@ class Room:
         # The part of a board it uses.
         self.sensor = Scd4x(self, options or Scd4xOptions())  # type: ignore[arg-type]
 
-    def _breathe(self, time_ns: int) -> Air | None:
+    def _breathe(self, time_ns: int) -> float | None:
         self.breathed_at.append(time_ns / SECOND_NS)
-        return None if self.co2 is None else Air(self.co2, 25.002, 37.001, self.pressure_hpa)
+        if self.co2 is None or self.pressure_hpa is None:
+            return self.co2
+        # The signal is the number of molecules: what the chip takes for the pressure decides the ppm. Else
+        # that is the standard atmosphere's at its altitude (ISO 2533).
+        settings = self.chip.settings
+        standard_hpa = 1013.25 * (1 - 2.25577e-5 * settings["altitude_m"]) ** 5.25588
+        return float(self.co2 * self.pressure_hpa / (settings["pressure_hpa"] or standard_hpa))
 
     def i2c(self) -> EmulatedI2c:
         return self.bus
