@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from rich.console import Console
 from rich.table import Table
 
 from cloud.kafka.run_accounts import Books, RunAccount
 from cloud.kafka.topic_scan import read_books
 from gateway.commands.arguments import FAILED, OK
 from gateway.commands.progress import Progress
+from gateway.commands.tables import plain_table, wide_console
 
 _COUNTS: Final = (
     "sampled", "in_kafka", "repeats", "dead_letters", "dropped", "expired", "pending", "unaccounted",
@@ -46,15 +45,10 @@ def as_json(books: Books, accounts: Sequence[RunAccount]) -> dict[str, Any]:
 def _table(accounts: Sequence[RunAccount]) -> Table:
     totals = _totals(accounts)
     shown = [name for name in _COUNTS if name not in _ONLY_IF_ANY or totals[name]]
-    table = Table(box=None, pad_edge=False)
-    for name in ("gateway", "run", "state", "last word"):
-        table.add_column(name, no_wrap=True)
-    for name in shown:
-        table.add_column(name.replace("_", " "), justify="right")
+    counts = [name.replace("_", " ") for name in shown]
     # Columns of their own only where there is something in them.
-    untold = any(account.untold_s is not None for account in accounts)
-    if untold:
-        table.add_column("may lack", no_wrap=True)
+    may_lack = ["may lack"] if any(account.untold_s is not None for account in accounts) else []
+    table = plain_table("gateway", "run", "state", "last record", *counts, *may_lack, right=counts)
     for account in accounts:
         table.add_row(
             account.gateway,
@@ -62,7 +56,7 @@ def _table(accounts: Sequence[RunAccount]) -> Table:
             account.state,
             _moment(account.told_ms),
             *(_cell(getattr(account, name)) for name in shown),
-            *([_untold(account)] if untold else []),
+            *(_may_lack(account) for _ in may_lack),
             style=None if account.balanced else "bold red",
         )
     if len(accounts) > 1:
@@ -70,7 +64,7 @@ def _table(accounts: Sequence[RunAccount]) -> Table:
     return table
 
 
-def _untold(account: RunAccount) -> str:
+def _may_lack(account: RunAccount) -> str:
     return "" if account.untold_s is None else f"its last {account.untold_s:g} s"
 
 
@@ -101,8 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(result, indent=2))
     else:
-        # Piped, a wide table would be cut at 80 columns.
-        console = Console() if sys.stdout.isatty() else Console(width=200)
+        console = wide_console()
         if accounts:
             console.print(_table(accounts))
         else:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final
 
 OK: Final = 0
 FAILED: Final = 1
@@ -14,8 +16,6 @@ USAGE: Final = 2
 INTERRUPTED: Final = 130
 
 CONFIG_PATH: Final = Path("/etc/fieldgate/gateway.toml")
-
-Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 class CommandError(Exception):
@@ -32,6 +32,18 @@ def fail(why: Exception | str, code: int = FAILED) -> int:
     return code
 
 
+def os_problem(error: OSError, path: object = None, remedy: str = "use sudo") -> str:
+    """A file's name and the system's reason, with the remedy where a right is missing."""
+    hint = f": {remedy}" if isinstance(error, PermissionError) else ""
+    return f"{error.filename or path}: {error.strerror}{hint}"
+
+
+def without_logs(*packages: str) -> None:
+    """Silence the logs of these packages: the command itself reports what goes wrong."""
+    for package in packages:
+        logging.getLogger(package).setLevel(logging.CRITICAL)
+
+
 def add_config(parser: argparse.ArgumentParser) -> None:
     """``--config``: the gateway's file."""
     parser.add_argument(
@@ -46,34 +58,37 @@ def add_json(parser: argparse.ArgumentParser, meaning: str = "for programs") -> 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
     """``--set``: keys put over the file's, as a list of pairs."""
-    parser.add_argument(
-        "--set",
-        dest="overrides",
-        metavar="KEY=VALUE",
-        type=override,
-        action="append",
-        default=[],
-        help="override a key of the file, e.g. mqtt.port=1884 (repeatable)",
-    )
+    meaning = "override a key of the file, e.g. mqtt.port=1884"
+    add_list(parser, "--set", "overrides", "KEY=VALUE", meaning, override)
 
 
 def add_properties(parser: argparse._ActionsContainer) -> None:
     """``--property``: what else the connection to Kafka needs, as a list of pairs."""
-    parser.add_argument(
-        "--property",
-        dest="properties",
-        metavar="KEY=VALUE",
-        type=pair,
-        action="append",
-        default=[],
-        help="a librdkafka property, e.g. security.protocol=SSL (repeatable)",
-    )
+    meaning = "a librdkafka property, e.g. security.protocol=SSL"
+    add_list(parser, "--property", "properties", "KEY=VALUE", meaning, pair)
 
 
-def add_timeout(parser: argparse._ActionsContainer) -> None:
-    """``--timeout``: how long Kafka may take to respond, in seconds."""
+def add_list(
+    parser: argparse._ActionsContainer,
+    option: str,
+    name: str,
+    metavar: str,
+    meaning: str,
+    kind: Callable[[str], Any] = str,
+) -> None:
+    """An option that may be given several times."""
     parser.add_argument(
-        "--timeout", type=positive, default=10.0, metavar="S", help="seconds to wait for Kafka (default: 10)"
+        option, dest=name, metavar=metavar, type=kind, action="append", default=[],
+        help=f"{meaning} (repeatable)",
+    )  # fmt: skip
+
+
+def add_timeout(
+    parser: argparse._ActionsContainer, default: float = 10.0, meaning: str = "seconds to wait for Kafka"
+) -> None:
+    """``--timeout``, in seconds."""
+    parser.add_argument(
+        "--timeout", type=positive, default=default, metavar="S", help=f"{meaning} (default: {default:g})"
     )
 
 

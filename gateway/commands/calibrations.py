@@ -16,6 +16,7 @@ from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
 from cloud.wire.fields import format_time
 from gateway.calibration.history import UnreadableHistory, channel_records, history_path, read_history
 from gateway.commands.arguments import OK, CommandError, add_config, add_json
+from gateway.commands.tables import plain_table
 from gateway.config import load
 
 State = Literal["ended", "in force", "until reload", "from reload"]
@@ -57,13 +58,10 @@ def _place(known: Known) -> tuple[bool, int]:
 
 
 def _table(known: Sequence[Known]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("channel", "cal", "state", "from", "to", "serial"):
-        table.add_column(name, no_wrap=True)
-    for name in ("slope", "offset"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in ("calibrated", "expires"):
-        table.add_column(name, no_wrap=True)
+    figures = ("slope", "offset")
+    table = plain_table(
+        "channel", "cal", "state", "from", "to", "serial", *figures, "calibrated", "expires", right=figures
+    )
     for each in known:
         record = each.record
         last = len(record.periods) - 1

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from drivers.interface import DriverError
 from drivers.registry import driver_names, driver_type
-from gateway.commands.arguments import OK, USAGE, CommandError, fail, override
+from gateway.commands.arguments import OK, USAGE, CommandError, add_list, fail, override
 from gateway.config import Problem, check
 from gateway.config.keys import Key, field_names, keys_of
 from gateway.config.model import SensorCommon
@@ -35,14 +35,8 @@ Ask = Callable[[str], str]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What is known of the gateway; without an id or a sensor it is asked for on a terminal."""
     parser.add_argument("--id", metavar="ID", help="this gateway's, such as mast-07")
-    parser.add_argument(
-        "--sensor",
-        dest="sensors",
-        metavar="NAME=DRIVER[:PIN][,KEY=VALUE…]",
-        action="append",
-        default=[],
-        help="e.g. cup-50m-a=hall-anemometer:17,height_m=50 or baro=bp20 (repeatable)",
-    )
+    meaning = "e.g. cup-50m-a=hall-anemometer:17,height_m=50 or baro=bp20"
+    add_list(parser, "--sensor", "sensors", "NAME=DRIVER[:PIN][,KEY=VALUE…]", meaning)
     parser.add_argument(
         "--board", choices=["raspberry-pi", "simulated"], default="raspberry-pi", help="default: raspberry-pi"
     )

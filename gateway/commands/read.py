@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any, Final
 
 from rich.console import Console
 
-from gateway.commands.arguments import FAILED, OK, CommandError, add_config, add_json, positive
+from gateway.commands.arguments import (
+    FAILED,
+    OK,
+    CommandError,
+    add_config,
+    add_json,
+    add_timeout,
+    positive,
+    without_logs,
+)
+from gateway.commands.live_readings import open_source
 from gateway.commands.reading_rows import (
     Row,
     line,
@@ -29,9 +38,9 @@ from gateway.commands.reading_rows import (
 from gateway.config import Config, SensorConfig, load
 from gateway.sampling.one_shot import COUNT_S, OneShotRead
 from gateway.sampling.sensors import open_fitted_board
-from gateway.status.client import NoStatus, daemon_status
+from gateway.status.client import daemon_status
 
-_POLL_S: Final = 1.0
+_FOLLOW_S: Final = 0.3
 _AGAIN_S: Final = 0.2
 NOT_YET: Final = 75
 """Exit code: nothing is wrong, but some sensor has no reading yet (EX_TEMPFAIL of sysexits.h: try again)."""
@@ -46,9 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--follow", action="store_true", help="each second, until Ctrl-C: spin a cup and see it"
     )
     parser.add_argument("--seconds", type=positive, metavar="N", help="follow for N seconds")
-    parser.add_argument(
-        "--timeout", type=positive, default=20.0, metavar="S", help="wait so long for a sensor (default: 20)"
-    )
+    add_timeout(parser, 20.0, "seconds to wait for a sensor")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,14 +66,13 @@ def run(arguments: argparse.Namespace) -> int:
     Raises ConfigError, CommandError, NoStatus, DriverError.
     """
     # What goes wrong stands in the table.
-    logging.getLogger("gateway").setLevel(logging.CRITICAL)
-    logging.getLogger("drivers").setLevel(logging.CRITICAL)
+    without_logs("gateway", "drivers")
     config = load(arguments.config)
     sensors = chosen_sensors(config, arguments.sensors)
-    status = daemon_status(config)
     if arguments.follow or arguments.seconds is not None:
-        _follow(config, sensors, from_daemon=status is not None, arguments=arguments)
+        _follow(config, sensors, arguments.seconds, as_json=arguments.json)
         return OK
+    status = daemon_status(config)
     if status is not None:
         rows = _rows_of_daemon(config, sensors, status, arguments.timeout)
     else:
@@ -132,48 +138,20 @@ def _rows_of_board(
         board.close()
 
 
-def _follow(
-    config: Config, sensors: Sequence[SensorConfig], *, from_daemon: bool, arguments: argparse.Namespace
-) -> None:
+def _follow(config: Config, sensors: Sequence[SensorConfig], seconds: float | None, *, as_json: bool) -> None:
     """A line for each reading until Ctrl-C or the time is over: spin a cup by hand and see its Hz."""
     console = Console(highlight=False, soft_wrap=True)
-
-    def show(row: Row) -> None:
-        if arguments.json:
-            print(json.dumps(row.as_json()), flush=True)
-        else:
-            console.print(line(row))
-
+    end_s = time.monotonic() + (float("inf") if seconds is None else seconds)
+    source = open_source(config, sensors)
     try:
-        if from_daemon:
-            for row in _new_rows_of_daemon(config, sensors, arguments.seconds):
-                show(row)
-            return
-        board = open_fitted_board(config)
-        try:
-            reader = OneShotRead(
-                config.gateway.id, sensors, board, _POLL_S,
-                lambda reading, sensor: show(row_of_reading(reading, sensor, None)),
-            )  # fmt: skip
-            reader.follow(arguments.seconds)
-        finally:
-            board.close()
+        while (left_s := end_s - time.monotonic()) > 0:
+            for row in source.poll():
+                if as_json:
+                    print(json.dumps(row.as_json()), flush=True)
+                else:
+                    console.print(line(row))
+            time.sleep(min(_FOLLOW_S, left_s))
     except KeyboardInterrupt:
         pass
-
-
-def _new_rows_of_daemon(
-    config: Config, sensors: Sequence[SensorConfig], seconds: float | None
-) -> Iterator[Row]:
-    """Each new reading of the daemon, once. Raises NoStatus."""
-    end_s = float("inf") if seconds is None else time.monotonic() + seconds
-    shown: dict[str, int] = {}
-    while time.monotonic() < end_s:
-        status = daemon_status(config)
-        if status is None:
-            raise NoStatus("the daemon has ended")
-        for row in rows_of_status(status, sensors):
-            if not row.pending and shown.get(row.channel) != row.seq:
-                shown[row.channel] = row.seq
-                yield row
-        time.sleep(_POLL_S)
+    finally:
+        source.close()

@@ -16,6 +16,7 @@ from gateway.commands.arguments import (
     OK,
     CommandError,
     add_json,
+    add_list,
     add_properties,
     add_timeout,
 )
@@ -37,14 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     accounts = parser.add_argument_group("what became of everything sampled, by the run ledger in Kafka")
     accounts.add_argument("--bootstrap-servers", metavar="HOST:PORT[,…]", help="count here")
     accounts.add_argument("--gateway", metavar="ID", help="this one only")
-    accounts.add_argument(
-        "--topic",
-        dest="topics",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="a topic of readings (repeatable; default: all mqtt.… but mqtt.raw)",
-    )
+    add_list(accounts, "--topic", "topics", "NAME", "a topic of readings; default: all mqtt.… but mqtt.raw")
     add_properties(accounts)
     add_timeout(accounts)
 

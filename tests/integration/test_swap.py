@@ -1,4 +1,4 @@
-"""``fieldgate swap`` beside a running daemon: taken over, refused, told to the cloud once there is one."""
+"""``fieldgate swap`` beside a running daemon: taken over, refused; the event follows with the uplink."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_daemon_takes_it_over_or_says_why_not(
     config = tmp_path / "gateway.toml"
     with run_gateway(tmp_path, text, name, nowhere, mosquitto) as mast:
         eventually(mast.sampled, 30)
-        # The page is off as far as the file says: the daemon's own history tells that it was taken over.
+        # The page is off as far as the file says: the daemon's own history shows that it was taken over.
         done = swap(config, "cup", "--serial", "new", "--slope", "0.761", "--offset", "0.37")
         assert (done.returncode, done.stderr) == (0, "")
         assert f"daemon: taken over: the daemon (process {mast.pid}) measures with it" in done.stdout
@@ -48,7 +48,7 @@ def test_a_daemon_takes_it_over_or_says_why_not(
         expected = text.replace('"old"', '"new"').replace("0.765", "0.761").replace("0.35", "0.37")
         assert config.read_text() == expected
 
-        # Somebody has moved the outbox in the file meanwhile: the daemon refuses all of it, and is heard.
+        # The outbox has another path in the file: the daemon refuses all of it, and its reason is printed.
         page = f"127.0.0.1:{mast.status_port}"
         config.write_text(expected.replace('listen = ""', f'listen = "{page}"').replace("outbox.db", "x.db"))
         lock = tmp_path / "x.db.lock"
@@ -86,7 +86,7 @@ def test_another_process_with_the_outbox_is_not_signalled(tmp_path: Path) -> Non
         assert other.stdout.readline() == "locked\n"
         done = swap(config, "cup", "--serial", "new", "--slope", "0.761", "--offset", "0.37")
         assert done.returncode == 1
-        assert f"daemon: not told: process {other.pid} (" in done.stdout
+        assert f"daemon: not reloaded: process {other.pid} (" in done.stdout
         assert "has the outbox and is no fieldgate run" in done.stdout
         assert other.poll() is None
         other.communicate("")

@@ -1,6 +1,6 @@
-"""What must be seen of a sensor while the installer handles it. Pure: readings in, verdict out.
+"""What a sensor's readings must show while the installer handles it. Pure: readings in, result out.
 
-Where a figure here is ours, not a standard's, it is wide: a judgement is to find wrong wires, pins, gains and
+Where a figure here is ours, not a standard's, it is wide: the checks are to find wrong wires, pins, gains and
 sites, not to calibrate.
 """
 
@@ -12,20 +12,29 @@ from typing import Final, Literal
 
 from gateway.commands.reading_rows import Row
 
-Outcome = Literal["passed", "fault", "open"]
-"""``open``: nothing speaks against it, and only a person can tell."""
+Outcome = Literal["passed", "confirmed", "fault", "skipped", "open"]
+"""``open``: nothing is against it, and only a person can decide; ``confirmed``: the installer has."""
+
+GOOD: Final = ("passed", "confirmed")
 
 Window = Mapping[str, Sequence[Row]]
-"""By channel the readings seen during one phase, oldest first."""
+"""By channel the readings of one phase, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What is to be held of a sensor, in words, with the figures that led to it."""
+class Result:
+    """What came of one check. ``words`` are the program's, ``note`` the installer's."""
 
     outcome: Outcome
     words: str
     figures: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+    at: str = ""
+
+
+def _result(good: bool, words: str, why: str, figures: Mapping[str, float]) -> Result:
+    """Passed; else a fault, with ``why`` behind the words."""
+    return Result("passed", words, figures) if good else Result("fault", f"{words}: {why}", figures)
 
 
 # Cups -------------------------------------------------------------------------------------------------------
@@ -51,7 +60,7 @@ def turning(rows: Sequence[Row], interval_s: float) -> bool:
     return pulses(rows, interval_s) >= FEWEST_PULSES and bool(rows) and bool(rows[-1].raw)
 
 
-def judge_cup(own: str, intervals_s: Mapping[str, float], held: Window, spun: Window) -> Verdict:
+def check_cup(own: str, intervals_s: Mapping[str, float], held: Window, spun: Window) -> Result:
     """A cup that was held still, then spun by hand. ``intervals_s``: of all channels that count, by name.
 
     A wind turns the others in both phases, and moves none of them in a calm. Only the cup that the hand is on
@@ -68,27 +77,27 @@ def judge_cup(own: str, intervals_s: Mapping[str, float], held: Window, spun: Wi
         "spun_hz": max((row.raw or 0.0 for row in mine), default=0.0),
         "pulses": round(pulses(mine, interval_s), 3),
     }
-    trouble = _trouble([*held.get(own, ()), *mine], provoked=False)
-    if trouble is not None:
-        return Verdict("fault", trouble, figures)
-    others = [_sensor(channel) for channel in did if channel != own]
-    if own in did and not others:
+    fault = _fault([*held.get(own, ()), *mine])
+    others = " and ".join(_sensor(channel) for channel in did if channel != own)
+    if fault is None and own in did and not others:
         words = f"stood while held, up to {figures['spun_hz']:.1f} Hz while spun, and no other"
-        return Verdict("passed", words, figures)
-    if own in did:
-        return Verdict("fault", f"{_listed(others)} turned too: wires touch, or a gust: repeat", figures)
-    if others:
-        return Verdict(
-            "fault", f"{_listed(others)} moved instead: the two are swapped, or this wire is there", figures
-        )
-    if not mine:
-        return Verdict("fault", "no reading came", figures)
-    if not at_rest(held.get(own, ())):
-        return Verdict("fault", "it turned while held: is this the cup? Or the wire picks up noise", figures)
-    return Verdict("fault", "no pulse came: wire, supply, pull-up, or another pin", figures)
+        return Result("passed", words, figures)
+    if fault is not None:
+        words = fault
+    elif own in did:
+        words = f"{others} turned too: wires touch, or a gust: repeat"
+    elif others:
+        words = f"{others} moved instead: the two are swapped, or this wire is there"
+    elif not mine:
+        words = "no reading came"
+    elif not at_rest(held.get(own, ())):
+        words = "it turned while held: is this the cup? Or the wire picks up noise"
+    else:
+        words = "no pulse came: wire, supply, pull-up, or another pin"
+    return Result("fault", words, figures)
 
 
-# Answers to a hand or a breath ------------------------------------------------------------------------------
+# Reactions to a hand or a breath ----------------------------------------------------------------------------
 
 BREATH: Final[Mapping[str, float]] = {"humidity": 3.0, "temperature": 1.0, "co2": 100.0}
 """What a breath adds at least, in the channel's unit: three steps of a DHT11's humidity, one of its
@@ -97,27 +106,25 @@ temperature; breath has 40,000 ppm of CO2."""
 
 def rise(rows: Sequence[Row]) -> float:
     """How far the values went above the first one."""
-    values = [row.value for row in rows if row.value is not None]
+    values = _values(rows)
     return max(values) - values[0] if values else 0.0
 
 
-def judge_breath(channels: Sequence[str], window: Window) -> Verdict:
+def check_breath(channels: Sequence[str], window: Window) -> Result:
     """A sensor that was breathed on: one of its channels must have risen, all must be there."""
     figures: dict[str, float] = {}
-    told: list[str] = []
-    risen: list[bool] = []
+    rises: list[str] = []
+    risen = False
     for channel in channels:
-        rows = window.get(channel, ())
-        trouble = _trouble(rows, provoked=True)
-        if trouble is not None:
-            return Verdict("fault", f"{_quantity(channel)}: {trouble}", figures)
-        if not rows:
-            return Verdict("fault", f"{_quantity(channel)}: no reading came", figures)
-        figures[f"{_quantity(channel)}_rise"] = round(rise(rows), 3)
-        risen.append(rise(rows) >= BREATH[_quantity(channel)])
-        told.append(f"{_quantity(channel)} by {rise(rows):.1f} {_unit(rows)}")
-    words = f"rose with the breath: {', '.join(told)}"
-    return Verdict("passed", words, figures) if any(risen) else Verdict("fault", f"hardly {words}", figures)
+        quantity, rows = _quantity(channel), window.get(channel, ())
+        fault = _fault(rows, provoked=True)
+        if fault is not None:
+            return Result("fault", f"{quantity}: {fault}", figures)
+        figures[f"{quantity}_rise"] = round(rise(rows), 3)
+        risen = risen or rise(rows) >= BREATH[quantity]
+        rises.append(f"{quantity} by {rise(rows):.1f} {_unit(rows)}")
+    words = f"rose with the breath: {', '.join(rises)}"
+    return Result("passed" if risen else "fault", words if risen else f"hardly {words}", figures)
 
 
 DAYLIGHT_WM2: Final = 50.0
@@ -125,26 +132,23 @@ _LEFT_UNDER_A_HAND: Final = 0.3
 _LAMP_WM2: Final = 10.0
 
 
-def judge_cover(channel: str, before: Window, during: Window) -> Verdict:
+def check_cover(channel: str, before: Window, during: Window) -> Result:
     """A pyranometer that was left open, then covered by a hand; by night a lamp must make it rise."""
     open_rows, rows = before.get(channel, ()), during.get(channel, ())
-    trouble = _trouble([*open_rows, *rows], provoked=False)
-    if trouble is not None:
-        return Verdict("fault", trouble)
-    values = [row.value for row in rows if row.value is not None]
-    light = [row.value for row in open_rows if row.value is not None]
-    if not values or not light:
-        return Verdict("fault", "no reading came")
+    fault = _fault([*open_rows, *rows])
+    light, values = _values(open_rows), _values(rows)
+    if fault is not None or not values or not light:
+        return Result("fault", fault or "no reading came")
     figures = {"open": light[-1], "lowest": min(values), "highest": max(values)}
     if light[-1] >= DAYLIGHT_WM2:
-        told = f"from {light[-1]:.0f} to {min(values):.0f} W/m2 under the hand"
+        fall = f"from {light[-1]:.0f} to {min(values):.0f} W/m2 under the hand"
         if min(values) <= _LEFT_UNDER_A_HAND * light[-1]:
-            return Verdict("passed", f"fell {told}", figures)
-        return Verdict("fault", f"hardly fell, {told}: is it this input?", figures)
-    told = f"from {light[-1]:.0f} to {max(values):.0f} W/m2 under the lamp"
+            return Result("passed", f"fell {fall}", figures)
+        return Result("fault", f"hardly fell, {fall}: is it this input?", figures)
+    words = f"from {light[-1]:.0f} to {max(values):.0f} W/m2 under the lamp"
     if max(values) - light[-1] >= _LAMP_WM2:
-        return Verdict("passed", f"rose {told}", figures)
-    return Verdict("open", f"too dark to see it fall; {told}: come back by day", figures)
+        return Result("passed", f"rose {words}", figures)
+    return Result("open", f"too dark to see it fall; {words}: come back by day", figures)
 
 
 # Against what is known of the place -------------------------------------------------------------------------
@@ -168,50 +172,44 @@ def pressure_band_kpa(elevation_m: float, accuracy_kpa: float) -> float:
     return weather + _COLUMN * abs(_SEA_LEVEL_KPA - standard) + accuracy_kpa
 
 
-def judge_pressure(channel: str, window: Window, elevation_m: float | None, accuracy_kpa: float) -> Verdict:
+def check_pressure(channel: str, window: Window, elevation_m: float | None, accuracy_kpa: float) -> Result:
     """A barometer against the standard atmosphere at its place."""
     rows = window.get(channel, ())
-    trouble = _trouble(rows, provoked=False)
-    value = _last(rows)
-    if trouble is not None or value is None:
-        return Verdict("fault", trouble or "no reading came")
+    if fault := _fault(rows):
+        return Result("fault", fault)
+    value = _values(rows)[-1]
     if elevation_m is None:
-        return Verdict("open", f"{value:.2f} kPa; gateway.elevation_m isn't set to compare", {"kpa": value})
+        return Result("open", f"{value:.2f} kPa; gateway.elevation_m isn't set to compare", {"kpa": value})
     standard, band = standard_pressure_kpa(elevation_m), pressure_band_kpa(elevation_m, accuracy_kpa)
     figures = {"kpa": value, "standard_kpa": round(standard, 2), "band_kpa": round(band, 2)}
-    told = f"{value:.2f} kPa, standard at {elevation_m:.0f} m {standard:.2f} ± {band:.1f} kPa"
-    if abs(value - standard) <= band:
-        return Verdict("passed", told, figures)
-    return Verdict("fault", f"{told}: divider, slope, or elevation_m is wrong", figures)
+    words = f"{value:.2f} kPa, standard at {elevation_m:.0f} m {standard:.2f} ± {band:.1f} kPa"
+    return _result(abs(value - standard) <= band, words, "divider, slope, or elevation_m is wrong", figures)
 
 
 NEAR_M: Final = 100.0
 """A fix is good to some metres; a position typed with three decimals to a hundred."""
 
 
-def judge_location(channel: str, window: Window) -> Verdict:
+def check_location(channel: str, window: Window) -> Result:
     """A receiver against the configured position."""
     rows = window.get(channel, ())
-    trouble = _trouble(rows, provoked=False)
-    value = _last(rows)
-    if trouble is not None or value is None:
-        return Verdict("fault", trouble or "no reading came")
-    told = f"{value:.0f} m from the configured position, up to {NEAR_M:.0f} m allowed"
-    if value <= NEAR_M:
-        return Verdict("passed", told, {"metres": round(value, 1)})
-    return Verdict("fault", f"{told}: is latitude or longitude wrong?", {"metres": round(value, 1)})
+    if fault := _fault(rows):
+        return Result("fault", fault)
+    value = _values(rows)[-1]
+    words = f"{value:.0f} m from the configured position, up to {NEAR_M:.0f} m allowed"
+    figures = {"metres": round(value, 1)}
+    return _result(value <= NEAR_M, words, "is latitude or longitude wrong?", figures)
 
 
-def judge_steady(channels: Sequence[str], window: Window) -> Verdict:
-    """A sensor of which nobody here knows how to make it move: it answers; a person judges the value."""
-    told = []
+def check_values(channels: Sequence[str], window: Window) -> Result:
+    """A sensor that nothing here can move: it must respond, and a person decides on the value."""
+    words = []
     for channel in channels:
         rows = window.get(channel, ())
-        trouble, value = _trouble(rows, provoked=False), _last(rows)
-        if trouble is not None or value is None:
-            return Verdict("fault", f"{_quantity(channel)}: {trouble or 'no reading came'}")
-        told.append(f"{_quantity(channel)} {value:.3g} {_unit(rows)}")
-    return Verdict("open", f"{', '.join(told)}: can that be?")
+        if fault := _fault(rows):
+            return Result("fault", f"{_quantity(channel)}: {fault}")
+        words.append(f"{_quantity(channel)} {_values(rows)[-1]:.3g} {_unit(rows)}")
+    return Result("open", f"{', '.join(words)}: can that be?")
 
 
 # Twins ------------------------------------------------------------------------------------------------------
@@ -225,32 +223,28 @@ _TWINS: Final[Mapping[str, tuple[float, float]]] = {
     "co2": (100.0, 0.1),
 }
 """How far apart two may be: in the unit, and as a share of their mean; the larger counts. A tower's wake
-may take more from one of two cups: the verdict says so."""
+may take more from one of two cups: the words mention it."""
 _CALM_MPS: Final = 1.0
 
 
-def judge_twins(
+def check_twins(
     quantity: str, one: Sequence[Row], other: Sequence[Row], accuracies: tuple[float, float] = (0.0, 0.0)
-) -> Verdict:
+) -> Result:
     """Two sensors side by side: the means of the same moments. ``accuracies`` are their ±, in the unit."""
     theirs = {row.time: row.value for row in other if row.value is not None}
     both = [(row.value, theirs[row.time]) for row in one if row.value is not None and row.time in theirs]
     if not both:
-        return Verdict("open", "no two readings of the same moment to compare")
+        return Result("open", "no two readings of the same moment to compare")
     mean, twin = (sum(values) / len(both) for values in zip(*both, strict=True))
     figures = {"mean": round(mean, 3), "twin": round(twin, 3), "readings": float(len(both))}
-    unit = _unit(one)
-    told = f"{mean:.2f} and {twin:.2f} {unit} (means of {len(both)})"
-    if quantity == "wind_speed" and max(mean, twin) < _CALM_MPS:
-        return Verdict("open", f"{told}: too calm to compare", figures)
+    words = f"{mean:.2f} and {twin:.2f} {_unit(one)} (means of {len(both)})"
+    wind = quantity == "wind_speed"
+    if wind and max(mean, twin) < _CALM_MPS:
+        return Result("open", f"{words}: too calm to compare", figures)
     absolute, share = _TWINS.get(quantity, (0.0, 0.1))
     band = max(absolute, share * abs(mean + twin) / 2, sum(accuracies))
-    if abs(mean - twin) <= band:
-        return Verdict("passed", f"{told}, ± {band:.2f} allowed", figures)
-    why = (
-        "one in the tower's wake, or the wrong slope" if quantity == "wind_speed" else "one of them is wrong"
-    )
-    return Verdict("fault", f"{told}, ± {band:.2f} allowed: {why}", figures)
+    why = "one in the tower's wake, or the wrong slope" if wind else "one of them is wrong"
+    return _result(abs(mean - twin) <= band, f"{words}, ± {band:.2f} allowed", why, figures)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -260,16 +254,16 @@ _MOST_BAD: Final = 1 / 3
 """Of the readings may be bad: a DHT11 misses one now and then."""
 
 
-def _trouble(rows: Sequence[Row], *, provoked: bool) -> str | None:
-    """What is electrically wrong, in words; None where all is well or nothing was seen.
+def _fault(rows: Sequence[Row], *, provoked: bool = False) -> str | None:
+    """What is electrically wrong, or that no reading came; None where the last value counts.
 
-    Flags that a hand or a breath earns (a step, a spike, a twin that differs) say nothing here, and beyond a
-    range neither where the hand ``provoked`` it.
+    Flags that a hand or a breath earns (a step, a spike, a twin that differs) are no fault, and beyond a
+    range is none either where the hand ``provoked`` it.
     """
+    if not rows:
+        return "no reading came"
     bad = [row for row in rows if _is_bad(row, provoked=provoked)]
-    if not bad or len(bad) <= _MOST_BAD * len(rows):
-        return None
-    return bad[-1].words or "no value"
+    return (bad[-1].words or "no value") if len(bad) > _MOST_BAD * len(rows) else None
 
 
 def _is_bad(row: Row, *, provoked: bool) -> bool:
@@ -279,8 +273,8 @@ def _is_bad(row: Row, *, provoked: bool) -> bool:
     return bool(beyond) and row.quality == 4 and not provoked
 
 
-def _last(rows: Sequence[Row]) -> float | None:
-    return next((row.value for row in reversed(rows) if row.value is not None), None)
+def _values(rows: Sequence[Row]) -> list[float]:
+    return [row.value for row in rows if row.value is not None]
 
 
 def _unit(rows: Sequence[Row]) -> str:
@@ -293,7 +287,3 @@ def _sensor(channel: str) -> str:
 
 def _quantity(channel: str) -> str:
     return channel.rpartition(".")[2]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(names)

@@ -4,22 +4,42 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import logging
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from datetime import date
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from buffer.errors import OutboxError
 from drivers.interface import DriverError
-from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError, add_config, add_json, fail
+from gateway.commands.arguments import (
+    FAILED,
+    INTERRUPTED,
+    OK,
+    CommandError,
+    add_config,
+    add_json,
+    add_list,
+    fail,
+    os_problem,
+    without_logs,
+)
+from gateway.commands.commissioning.checks import GOOD, Result
+from gateway.commands.commissioning.collector import Collector
 from gateway.commands.commissioning.gateway_checks import gateway_checks, not_in_force, outbox_days
-from gateway.commands.commissioning.report import EVENT, Report, Signed, event_fields, make_report, markdown
-from gateway.commands.commissioning.session import GOOD, Result, Session
-from gateway.commands.commissioning.sources import Source, Watch, open_source
+from gateway.commands.commissioning.report import (
+    EVENT,
+    Report,
+    event_fields,
+    faults_of,
+    make_report,
+    markdown,
+)
+from gateway.commands.commissioning.session import Session
 from gateway.commands.commissioning.terminal import AnswersFile, Dialogue, NoAnswer, Terminal
 from gateway.commands.commissioning.walkthrough import Walk
+from gateway.commands.live_readings import Source, open_source
 from gateway.commands.read import chosen_sensors
 from gateway.config import Config, SensorConfig, load
 from gateway.config.calibration import today
@@ -28,7 +48,7 @@ from gateway.status.client import NoStatus, daemon_status
 from gateway.system.host import installed_version
 from gateway.system.times import now_text
 
-# Before that the machine's clock was never set, and it can't judge a date.
+# Before that the machine's clock was never set, and no date can be compared with it.
 _CLOCK_WAS_SET: Final = date(2025, 1, 1)
 
 
@@ -39,14 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " that you sign. Broken off, it goes on where it was."
     )
     add_config(parser)
-    parser.add_argument(
-        "--sensor",
-        dest="sensors",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="this one only (repeatable)",
-    )
+    add_list(parser, "--sensor", "sensors", "NAME", "this one only")
     parser.add_argument("--restart", action="store_true", help="forget a session that was broken off")
     add_json(parser, "the report as JSON; the dialogue goes to stderr")
     parser.add_argument(
@@ -57,24 +70,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 where all passed, 1 where faults were noted, 130 where it was broken off.
 
-    Raises NoAnswer without a terminal, and ConfigError, CommandError, NoStatus, DriverError.
+    Raises NoAnswer without a terminal, and ConfigError, CommandError.
     """
     # What goes wrong shows in the readings.
-    logging.getLogger("gateway").setLevel(logging.CRITICAL)
-    logging.getLogger("drivers").setLevel(logging.CRITICAL)
-    out = sys.stderr if arguments.json else sys.stdout
-    dialogue = _dialogue(arguments.answers, out)
+    without_logs("gateway", "drivers")
+    dialogue = _dialogue(arguments.answers, sys.stderr if arguments.json else sys.stdout)
     config = load(arguments.config)
     sensors = chosen_sensors(config, arguments.sensors)
-    source: Source | None = None
-    session: Session | None = None
     try:
-        session = Session(config, arguments.sensors)
-        source = open_source(config)
-        report = _walk(arguments, config, sensors, session, source, dialogue)
-        if arguments.json:
-            sys.stdout.write(report.content.decode())
-        return OK if report.ok else FAILED
+        with ExitStack() as opened:
+            session = opened.enter_context(closing(Session(config, arguments.sensors)))
+            source = opened.enter_context(closing(open_source(config, config.sensors)))
+            report = _walk(arguments, config, sensors, session, source, dialogue)
     except (EOFError, KeyboardInterrupt):
         return fail("broken off; what is done is kept: the same command goes on", INTERRUPTED)
     except NoAnswer as error:
@@ -82,19 +89,14 @@ def run(arguments: argparse.Namespace) -> int:
     except (NoStatus, DriverError) as error:
         raise CommandError(f"{error}\nwhat is done is kept: the same command goes on") from error
     except OSError as error:
-        remedy = ": use sudo" if isinstance(error, PermissionError) else ""
-        raise CommandError(
-            f"what is found can't be kept: {error.filename}: {error.strerror}{remedy}"
-        ) from error
-    finally:
-        if source is not None:
-            source.close()
-        if session is not None:
-            session.close()
+        raise CommandError(f"what is found can't be kept: {os_problem(error)}") from error
+    if arguments.json:
+        sys.stdout.write(report.content.decode())
+    return OK if report.ok else FAILED
 
 
 def _dialogue(answers: Path | None, out: TextIO) -> Dialogue:
-    """Raises NoAnswer where there is nobody to ask."""
+    """Raises NoAnswer where there is neither a terminal nor a file."""
     if answers is not None:
         return AnswersFile(answers, out)
     if not (sys.stdin.isatty() and out.isatty()):
@@ -110,37 +112,34 @@ def _walk(
     source: Source,
     dialogue: Dialogue,
 ) -> Report:
-    dialogue.tell(
+    dialogue.show(
         f"Commissioning {config.gateway.id}: {len(sensors)} sensors, readings from the {source.kind}. "
         "Ctrl-C breaks off; nothing is lost."
     )
-    _resume(arguments, session, dialogue)
-    Walk(config, session, Watch(source), dialogue, _day).go(sensors)
+    earlier = session.earlier()
+    if earlier is not None and earlier[1] and not arguments.restart:
+        question = f"A session of {earlier[0]} was broken off after {earlier[1]} checks. Go on with it? y/n"
+        if dialogue.ask(question, "session.resume", ("y", "n")) == "y":
+            session.resume()
+    Walk(config, session, Collector(source), dialogue, _day).go(sensors)
     gateway = _gateway(config, source, dialogue)
     found = [(sensor.name, session.of(sensor.name)) for sensor in sensors]
-    faults = sum(each.outcome not in GOOD for _, checks in found for each in checks.values())
-    faults += sum(each.outcome not in GOOD for each in gateway.values())
-    dialogue.tell(f"\n{_count(faults)} noted." if faults else "\nAll passed.")
+    faults = len(faults_of([*found, ("gateway", gateway)]))
+    dialogue.show(f"\n{faults} fault{'' if faults == 1 else 's'} noted." if faults else "\nAll passed.")
     name = ""
     while not name:
         name = dialogue.ask("To sign this, type your name.", "session.name")
-    signed = Signed(
-        name, now_text("seconds"), session.started, source.kind, installed_version() or "unknown",
-        hashlib.sha256(arguments.config.read_bytes()).hexdigest(),
-    )  # fmt: skip
+    signed = {
+        "signed_by": name,
+        "signed_at": now_text("seconds"),
+        "started": session.started,
+        "readings_from": source.kind,
+        "version": installed_version() or "unknown",
+        "config_sha256": hashlib.sha256(arguments.config.read_bytes()).hexdigest(),
+    }
     report = make_report(config, found, gateway, signed)
-    _keep(config, session, report, dialogue)
+    _store(config, session, report, dialogue)
     return report
-
-
-def _resume(arguments: argparse.Namespace, session: Session, dialogue: Dialogue) -> None:
-    earlier = session.earlier()
-    if earlier is None or not earlier[1] or arguments.restart:
-        return
-    started, count = earlier
-    question = f"A session of {started} was broken off after {count} checks. Go on with it? y/n"
-    if dialogue.ask(question, "session.resume", ("y", "n")) == "y":
-        session.resume()
 
 
 def _day() -> date | None:
@@ -149,36 +148,31 @@ def _day() -> date | None:
 
 
 def _gateway(config: Config, source: Source, dialogue: Dialogue) -> dict[str, Result]:
-    dialogue.tell("\nThe gateway")
-    status: dict[str, Any] | None = daemon_status(config) if source.kind == "daemon" else None
+    dialogue.show("\nThe gateway")
+    status = daemon_status(config) if source.kind == "daemon" else None
     days = None
     if status is not None:
         try:
             days = outbox_days(config, status)
         except (OutboxError, OSError) as error:
-            dialogue.tell(f"How many days the outbox holds can't be measured: {error}")
-    results = {}
-    for check, result in gateway_checks(config, status, days, not_in_force(config)):
-        results[check] = result
-        dialogue.tell(f"{check}: {'ok' if result.outcome in GOOD else 'FAULT'}: {result.words}")
+            dialogue.show(f"How many days the outbox holds can't be measured: {error}")
+    results = dict(gateway_checks(config, status, days, not_in_force(config)))
+    for check, result in results.items():
+        dialogue.show(f"{check}: {'ok' if result.outcome in GOOD else 'FAULT'}: {result.words}")
     return results
 
 
-def _keep(config: Config, session: Session, report: Report, dialogue: Dialogue) -> None:
+def _store(config: Config, session: Session, report: Report, dialogue: Dialogue) -> None:
     """Report, readable report, event; then the session is over."""
     stem = str(report.fields["signed_at"]).replace(":", "").replace("-", "")
     path = session.directory / f"{stem}.json"
     session.write(path, report.content)
     session.write(path.with_suffix(".md"), markdown(report).encode())
-    dialogue.tell(f"Report {path} and .md\nsha256 {report.sha256}")
+    dialogue.show(f"Report {path} and .md\nsha256 {report.sha256}")
     try:
         spool_event(config.outbox.path, EVENT, event_fields(report, path.name))
     except NotSpooled as error:
-        dialogue.tell(f"No event for the cloud: {error}")
+        dialogue.show(f"No event for the cloud: {error}")
     else:
-        dialogue.tell("The daemon sends it with the readings.")
+        dialogue.show("The daemon sends it with the readings.")
     session.end()
-
-
-def _count(faults: int) -> str:
-    return "1 fault" if faults == 1 else f"{faults} faults"

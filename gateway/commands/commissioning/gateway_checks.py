@@ -1,6 +1,6 @@
-"""The gateway itself: whether readings leave, where they wait, whether it knows the time.
+"""The gateway itself: whether readings leave, where they wait, whether its clock is set.
 
-Judged by what the running daemon says of itself (``/api/status``).
+By the running daemon's own status (``/api/status``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.calibration.history import (
     read_history,
 )
 from gateway.commands.calibrations import standing
-from gateway.commands.commissioning.session import Result
+from gateway.commands.commissioning.checks import Result
 from gateway.config import Config
 from gateway.forwarding import capacity
 
@@ -68,8 +68,8 @@ def not_in_force(config: Config) -> list[str]:
     return list(dict.fromkeys(each.record.channel for each in known if "reload" in each.state))
 
 
-def _result(good: bool, words: str, otherwise: str) -> Result:
-    return Result("passed", words) if good else Result("fault", otherwise)
+def _result(good: bool, words: str, otherwise: str | None = None) -> Result:
+    return Result("passed", words) if good else Result("fault", otherwise or words)
 
 
 def _daemon(status: Mapping[str, Any]) -> Result:
@@ -91,16 +91,14 @@ def _daemon(status: Mapping[str, Any]) -> Result:
 def _uplink(config: Config, status: Mapping[str, Any]) -> Result:
     parked = status.get("parked_topics") or ()
     if parked:
-        return Result(
-            "fault", f"Kafka takes nothing for {', '.join(map(str, parked))}: missing topic or right"
-        )
+        topics = ", ".join(map(str, parked))
+        return Result("fault", f"Kafka takes nothing for {topics}: missing topic or right")
     ago_s = status.get("kafka_confirmed_ago_s")
     limit_s = _LIVE_ACK_S + (2 * config.uplink.batch_s if config.uplink.mode == "metered" else 0.0)
     if ago_s is None:
         return Result("fault", f"Kafka has confirmed nothing so far ({config.kafka.bootstrap_servers})")
-    told = f"Kafka's last acknowledgement {ago_s:.0f} s ago"
-    good = ago_s <= limit_s
-    return Result("passed" if good else "fault", told, figures={"acknowledged_ago_s": float(ago_s)})
+    words = f"Kafka's last acknowledgement {ago_s:.0f} s ago"
+    return Result("passed" if ago_s <= limit_s else "fault", words, {"acknowledged_ago_s": float(ago_s)})
 
 
 def _outbox(status: Mapping[str, Any], days: float | None) -> Result:
@@ -110,9 +108,8 @@ def _outbox(status: Mapping[str, Any], days: float | None) -> Result:
     waiting = f"{status.get('outbox_records', 0):,} records wait"
     if days is None or days == float("inf"):
         return Result("passed", waiting)
-    figures = {"days": round(days, 1)}
     words = f"{waiting}; room for {days:.1f} days without uplink"
-    return Result("passed" if days >= _FEW_DAYS else "fault", words, figures=figures)
+    return Result("passed" if days >= _FEW_DAYS else "fault", words, {"days": round(days, 1)})
 
 
 def _disk(config: Config, status: Mapping[str, Any]) -> Result:
@@ -120,4 +117,4 @@ def _disk(config: Config, status: Mapping[str, Any]) -> Result:
     if free is None:
         return Result("fault", "what is free on the disk isn't known")
     words = f"{free / (1 << 20):,.0f} MiB free, {config.outbox.min_free_disk / (1 << 20):,.0f} are kept free"
-    return Result("passed" if free > config.outbox.min_free_disk else "fault", words)
+    return _result(free > config.outbox.min_free_disk, words)

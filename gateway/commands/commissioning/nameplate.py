@@ -17,7 +17,7 @@ _PAPERS: Final = ("serial", "certificate", "calibrated", "lab")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A value read back: ``text`` asks whether it is so, ``remedy`` says what to do where it isn't."""
+    """A value to be compared: ``remedy`` is for where it isn't so."""
 
     check: str
     text: str
@@ -44,7 +44,7 @@ def questions(sensor: SensorConfig) -> Iterator[Question]:
 
 
 def shortcomings(sensor: SensorConfig, today: date | None) -> Iterator[tuple[str, str]]:
-    """What can be said without asking: check and words. ``today`` is None while the clock isn't set."""
+    """What the config lacks: check and words. ``today`` is None while the clock isn't set."""
     individual = driver_type(sensor.driver).individual
     if individual is not None:
         absent = [key for key in ("serial", "calibrated") if getattr(sensor, key) is None]

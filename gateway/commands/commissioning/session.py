@@ -1,46 +1,38 @@
-"""What has been found so far, kept after each step: a phone that loses the connection costs nothing."""
+"""What has been found so far, stored after each step: a phone that loses the connection costs nothing."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
+
+import msgspec
 
 from buffer.files import sync_directory
+from cloud.wire.fields import UNDECODABLE
 from gateway.commands.arguments import CommandError
+from gateway.commands.commissioning.checks import Result
 from gateway.config import Config, SensorConfig
 from gateway.system.atomic_file import make_directory, ownership_within, write_atomic
 from gateway.system.times import now_text
 
-Outcome = Literal["passed", "confirmed", "fault", "skipped"]
-"""``confirmed``: nothing judged it but the installer."""
-
-GOOD: Final = ("passed", "confirmed")
 _VERSION: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What came of one check. ``words`` are the program's, ``note`` the installer's."""
+class _Stored(msgspec.Struct):
+    """The file. ``prints`` are the sensors' fingerprints, ``results`` those of each sensor by check."""
 
-    outcome: Outcome
-    words: str
-    note: str = ""
-    figures: Mapping[str, float] = field(default_factory=dict)
-    at: str = ""
-
-
-def directory_of(config: Config) -> Path:
-    """Where sessions and reports of a gateway are: beside its outbox."""
-    return config.outbox.path.parent / "commissioning"
+    v: int
+    gateway: str
+    started: str
+    prints: dict[str, str]
+    results: dict[str, dict[str, Result]]
 
 
 def fingerprint(sensor: SensorConfig) -> str:
-    """Changes whenever anything of a sensor's table does: then what was found of it counts no more."""
+    """Changes whenever anything of a sensor's table does: then what was found of it no longer counts."""
     return hashlib.sha256(repr(sensor).encode()).hexdigest()[:16]
 
 
@@ -49,15 +41,18 @@ class Busy(CommandError):
 
 
 class Session:
-    """The results so far, by sensor and check. Raises OSError where they can't be kept, Busy."""
+    """The results so far, by sensor and check. Raises OSError where they can't be stored, Busy.
+
+    Sessions and reports of a gateway are in ``directory``, beside its outbox.
+    """
 
     def __init__(self, config: Config, chosen: Sequence[str] = ()) -> None:
         """``chosen`` sensors alone: what is found of them is kept apart from a walk over all."""
-        self._directory = directory_of(config)
-        make_directory(self._directory)
+        self.directory = config.outbox.path.parent / "commissioning"
+        make_directory(self.directory)
         which = hashlib.sha256("/".join(sorted(chosen)).encode()).hexdigest()[:8]
-        self._path = self._directory / (f"session-{which}.json" if chosen else "session.json")
-        self._lock = (self._directory / "session.lock").open("a")
+        self._path = self.directory / (f"session-{which}.json" if chosen else "session.json")
+        self._lock = (self.directory / "session.lock").open("a")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -67,68 +62,52 @@ class Session:
         self._prints = {sensor.name: fingerprint(sensor) for sensor in config.sensors}
         self.started = now_text("seconds")
         self._results: dict[str, dict[str, Result]] = {}
-
-    @property
-    def directory(self) -> Path:
-        """Where reports go."""
-        return self._directory
+        self._earlier = self._read()
 
     def earlier(self) -> tuple[str, int] | None:
         """When a session that was broken off had begun, and how many of its results still count."""
-        told = self._read()
-        return None if told is None else (told[0], sum(map(len, told[1].values())))
+        if self._earlier is None:
+            return None
+        return self._earlier.started, sum(map(len, self._earlier.results.values()))
 
     def resume(self) -> None:
         """Go on with what was found in the session that was broken off."""
-        told = self._read()
-        if told is not None:
-            self.started, self._results = told
+        if self._earlier is not None:
+            self.started, self._results = self._earlier.started, self._earlier.results
 
     def of(self, sensor: str) -> Mapping[str, Result]:
         """What was found of a sensor, by check."""
         return self._results.get(sensor, {})
 
     def note(self, sensor: str, check: str, result: Result) -> None:
-        """Keep a result; durable when it returns. Raises OSError."""
+        """Store a result; durable when it returns. Raises OSError."""
         self._results.setdefault(sensor, {})[check] = result
-        told = {
-            "v": _VERSION,
-            "gateway": self._gateway,
-            "started": self.started,
-            "prints": self._prints,
-            "results": {
-                name: {check: asdict(each) for check, each in checks.items()}
-                for name, checks in self._results.items()
-            },
-        }
-        self.write(self._path, json.dumps(told, indent=1).encode())
+        stored = _Stored(_VERSION, self._gateway, self.started, self._prints, self._results)
+        self.write(self._path, msgspec.json.format(msgspec.json.encode(stored), indent=1))
 
     def write(self, path: Path, content: bytes) -> None:
         """A file beside the session's. Raises OSError."""
-        write_atomic(path, content, ownership_within(self._directory))
+        write_atomic(path, content, ownership_within(self.directory))
 
     def end(self) -> None:
         """It is signed: nothing is left to go on with. Raises OSError."""
         self._path.unlink(missing_ok=True)
-        sync_directory(self._directory)
+        sync_directory(self.directory)
 
     def close(self) -> None:
-        """Let others."""
+        """Release the lock."""
         self._lock.close()
 
-    def _read(self) -> tuple[str, dict[str, dict[str, Result]]] | None:
+    def _read(self) -> _Stored | None:
+        """The session on the disk, without what was found of sensors that have changed since."""
         try:
-            told = json.loads(self._path.read_bytes())
-            if (told["v"], told["gateway"]) != (_VERSION, self._gateway):
-                return None
-            results = {
-                name: {check: Result(**fields) for check, fields in checks.items()}
-                for name, checks in told["results"].items()
-                if told["prints"].get(name) == self._prints.get(name) is not None
-            }
-            return str(told["started"]), results
-        except FileNotFoundError:
+            stored = msgspec.json.decode(self._path.read_bytes(), type=_Stored)
+        except (FileNotFoundError, *UNDECODABLE):
+            # It isn't signed: what can't be read is done again.
             return None
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            # Nobody has signed it: what can't be read is done again.
+        if (stored.v, stored.gateway) != (_VERSION, self._gateway):
             return None
+        for name in list(stored.results):
+            if name not in self._prints or stored.prints.get(name) != self._prints[name]:
+                del stored.results[name]
+        return stored

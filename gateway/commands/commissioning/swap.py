@@ -1,7 +1,7 @@
-"""Another instrument in a sensor's place: what changes in the config, what stays, what must be said. Pure.
+"""Another instrument in a sensor's place: what changes in the config, and what stays. Pure.
 
-What belongs to one instrument alone (its slope, its certificate) never stays without a word: the new one
-would carry the old one's.
+What belongs to one instrument alone (its slope, its certificate) never stays by itself: the new one would
+carry the old one's.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ OPTIONS: Final[Mapping[str, str]] = {
     "certificate": "--certificate",
     "expires": "--expires",
 }
-"""Keys of one instrument alone, and the options that say them."""
+"""Keys of one instrument alone, and their options."""
 
 _STAYS: Final = ("model", "lab", "accuracy", "range", "recalibrate_months")
-_TOLD: Final = ("model", "serial", "lab", "certificate", "calibrated", "expires", "slope", "offset")
+_REPORTED: Final = ("model", "serial", "lab", "certificate", "calibrated", "expires", "slope", "offset")
 
 
 class CannotSwap(CommandError):
@@ -45,7 +45,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The file before and after; what stays of the old one; what an event tells."""
+    """The file before and after; what stays of the old one; what the event reports."""
 
     before: bytes
     after: bytes
@@ -64,7 +64,7 @@ class Plan:
 
 
 def plan(content: bytes, swap: Swap) -> Plan:
-    """What a swap does to a config's text. Raises CannotSwap, also where something isn't said."""
+    """What a swap does to a config's text. Raises CannotSwap, also where a figure is missing."""
     try:
         table = sensor_table(content, swap.sensor)
         _check(table, swap)
@@ -72,7 +72,7 @@ def plan(content: bytes, swap: Swap) -> Plan:
         new = sensor_table(after, swap.sensor)
     except CannotEdit as error:
         raise CannotSwap(str(error)) from error
-    changes = {key: (table.get(key), new.get(key)) for key in _TOLD if table.get(key) != new.get(key)}
+    changes = {key: (table.get(key), new.get(key)) for key in _REPORTED if table.get(key) != new.get(key)}
     stays = {key: table[key] for key in (*_STAYS, *swap.keep) if key in table and table[key] == new.get(key)}
     return Plan(content, after, stays, changes)
 

@@ -7,9 +7,10 @@ import shutil
 import sys
 import textwrap
 import tomllib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, TextIO
+from typing import Any, Final, TextIO
 
 from gateway.commands.arguments import USAGE, CommandError
 
@@ -22,33 +23,37 @@ class NoAnswer(CommandError):
     code = USAGE
 
 
-class Dialogue(Protocol):
-    """Somebody who is told things and asked."""
+class Dialogue(ABC):
+    """Shows text and takes answers. Text goes to ``out``."""
 
-    def tell(self, text: str = "") -> None:
-        """Say something, a line or more."""
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
 
+    def show(self, text: str) -> None:
+        """Print text, no line longer than the terminal is wide, so that a phone shows whole words."""
+        width = min(shutil.get_terminal_size().columns, _WIDEST)
+        for line in text.split("\n"):
+            indent = line[: len(line) - len(line.lstrip())]
+            wrapped = textwrap.fill(line.strip(), width, initial_indent=indent, subsequent_indent=indent)
+            self._out.write(f"{wrapped}\n")
+        self._out.flush()
+
+    @abstractmethod
     def ask(self, question: str, name: str, allowed: Sequence[str] | None = None) -> str:
         """An answer, stripped; one of ``allowed`` where that is given. Raises EOFError, NoAnswer."""
 
     def interrupted(self) -> bool:
         """Whether Enter was pressed while something else was going on."""
+        return False
 
 
-class Terminal:
-    """A person at a terminal. What is told goes to ``out``; questions too."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-
-    def tell(self, text: str = "") -> None:
-        """Wrapped to the terminal's width, line by line."""
-        tell_wrapped(self._out, text)
+class Terminal(Dialogue):
+    """A person at a terminal."""
 
     def ask(self, question: str, name: str, allowed: Sequence[str] | None = None) -> str:
         """Again until the answer is one that is allowed."""
         while True:
-            self.tell(question)
+            self.show(question)
             self._out.write("> ")
             self._out.flush()
             line = sys.stdin.readline()
@@ -57,7 +62,7 @@ class Terminal:
             answer = line.strip()
             if allowed is None or answer.lower() in allowed:
                 return answer if allowed is None else answer.lower()
-            self.tell(f"Please one of: {', '.join(each or 'Enter' for each in allowed)}")
+            self.show(f"Please one of: {', '.join(each or 'Enter' for each in allowed)}")
 
     def interrupted(self) -> bool:
         """Whether a line waits; it is taken."""
@@ -65,7 +70,7 @@ class Terminal:
         return bool(ready) and bool(sys.stdin.readline())
 
 
-class AnswersFile:
+class AnswersFile(Dialogue):
     """Answers of a TOML file, by the questions' names: ``"cup.serial" = "y"``; ``"*.serial"`` for all.
 
     A list answers one time after the other, its last for ever after.
@@ -73,51 +78,33 @@ class AnswersFile:
 
     def __init__(self, path: Path, out: TextIO) -> None:
         """Raises NoAnswer where the file isn't one."""
-        self._path, self._out = path, out
+        super().__init__(out)
+        self._path = path
         try:
-            self._answers: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+            answers: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise NoAnswer(f"{path}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise NoAnswer(f"{path}: {error}") from error
-        for name, answer in self._answers.items():
-            listed = answer if isinstance(answer, list) else [answer]
+        self._answers: dict[str, list[str]] = {
+            name: each if isinstance(each, list) else [each] for name, each in answers.items()
+        }
+        for name, listed in self._answers.items():
             if not listed or not all(isinstance(each, str) for each in listed):
                 raise NoAnswer(f"{path}: {name}: must be a string, or a list of them")
-        self._asked: dict[str, int] = {}
-
-    def tell(self, text: str = "") -> None:
-        """For the log."""
-        tell_wrapped(self._out, text)
+        self._turns: dict[str, int] = {}
 
     def ask(self, question: str, name: str, allowed: Sequence[str] | None = None) -> str:
         """The file's answer. Raises NoAnswer."""
-        self.tell(question)
+        self.show(question)
         rest = name.rpartition(".")[2]
         key = name if name in self._answers else f"*.{rest}"
         if key not in self._answers:
             raise NoAnswer(f'{self._path}: no answer to "{name}" (nor "*.{rest}"): {question}')
-        given = self._answers[key]
-        answers = given if isinstance(given, list) else [given]
-        turn = self._asked[name] = self._asked.get(name, -1) + 1
-        answer = str(answers[min(turn, len(answers) - 1)]).strip()
+        answers = self._answers[key]
+        turn = self._turns[name] = self._turns.get(name, -1) + 1
+        answer = answers[min(turn, len(answers) - 1)].strip()
         if allowed is not None and answer.lower() not in allowed:
             raise NoAnswer(f'{self._path}: "{key}" = {answer!r} is none of {", ".join(map(repr, allowed))}')
-        self.tell(f"> {answer}")
+        self.show(f"> {answer}")
         return answer if allowed is None else answer.lower()
-
-    def interrupted(self) -> bool:
-        """Nobody is there."""
-        return False
-
-
-def tell_wrapped(out: TextIO, text: str) -> None:
-    """Text to a stream, no line longer than the terminal is wide, so that a phone shows whole words."""
-    width = min(shutil.get_terminal_size().columns, _WIDEST)
-    for line in text.split("\n"):
-        indent = line[: len(line) - len(line.lstrip())]
-        out.write(
-            (textwrap.fill(line.strip(), width, initial_indent=indent, subsequent_indent=indent or "") or "")
-            + "\n"
-        )
-    out.flush()

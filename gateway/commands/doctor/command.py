@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import textwrap
 from collections.abc import Iterable
@@ -14,7 +13,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from gateway.commands.arguments import FAILED, OK, add_config, add_json, add_timeout
+from gateway.commands.arguments import FAILED, OK, add_config, add_json, add_timeout, without_logs
 from gateway.commands.doctor.examine import examine
 from gateway.commands.doctor.findings import Finding
 
@@ -33,8 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print each finding: 0, or 1 where one is an error."""
     # What goes wrong stands in the findings.
-    for package in ("gateway", "drivers"):
-        logging.getLogger(package).setLevel(logging.CRITICAL)
+    without_logs("gateway", "drivers")
     found = examine(arguments.config, arguments.timeout)
     if arguments.json:
         findings = list(found)

@@ -26,20 +26,27 @@ class Needs:
     pins: dict[int, tuple[str, ...]]
     addresses: dict[int, tuple[str, ...]]
 
+    @property
+    def on_pins(self) -> set[str]:
+        """The sensors on pins."""
+        return {name for names in self.pins.values() for name in names}
+
+    @property
+    def on_bus(self) -> set[str]:
+        """The sensors on the I2C bus."""
+        return {name for names in self.addresses.values() for name in names}
+
 
 def needs(sensors: Iterable[SensorConfig]) -> Needs:
     """By the sensors' own claims."""
-    pins: dict[int, tuple[str, ...]] = {}
-    addresses: dict[int, tuple[str, ...]] = {}
+    wired = Needs({}, {})
     for sensor in sensors:
         for claim in driver_type(sensor.driver).claims(sensor.options):
-            if found := _PIN.fullmatch(claim.part):
-                pin = int(found[1])
-                pins[pin] = (*pins.get(pin, ()), sensor.name)
-            elif found := _ADDRESS.fullmatch(claim.part):
-                address = int(found[1], 16)
-                addresses[address] = (*addresses.get(address, ()), sensor.name)
-    return Needs(dict(sorted(pins.items())), dict(sorted(addresses.items())))
+            for pattern, base, of in ((_PIN, 10, wired.pins), (_ADDRESS, 16, wired.addresses)):
+                if found := pattern.fullmatch(claim.part):
+                    number = int(found[1], base)
+                    of[number] = (*of.get(number, ()), sensor.name)
+    return Needs(dict(sorted(wired.pins.items())), dict(sorted(wired.addresses.items())))
 
 
 def findings(host: Host, wired: Needs, *, kernel_counts: bool = False) -> Iterator[Finding]:
@@ -48,7 +55,7 @@ def findings(host: Host, wired: Needs, *, kernel_counts: bool = False) -> Iterat
         yield library(host, kernel_counts=kernel_counts)
         yield from _pins(host)
     if wired.addresses:
-        yield from _bus(host)
+        yield _bus(host)
 
 
 def library(host: Host, *, kernel_counts: bool = False) -> Finding:
@@ -58,29 +65,21 @@ def library(host: Host, *, kernel_counts: bool = False) -> Finding:
     here = "a Pi 5" if host.is_pi_5 else f"kernel {host.kernel}"
     if legacy and modern:
         keep = "keep rpi-lgpio: pip uninstall RPi.GPIO; pip install --force-reinstall rpi-lgpio"
-        return Finding(
-            "gpio", "error",
-            f"RPi.GPIO {legacy} and rpi-lgpio {modern} are both installed and overwrite each other",
-            keep if too_new else "keep one: pip uninstall RPi.GPIO rpi-lgpio; pip install rpi-lgpio",
-        )  # fmt: skip
+        either = "keep one: pip uninstall RPi.GPIO rpi-lgpio; pip install rpi-lgpio"
+        found = f"RPi.GPIO {legacy} and rpi-lgpio {modern} are both installed and overwrite each other"
+        return Finding("gpio", "error", found, keep if too_new else either)
     if legacy and too_new:
-        return Finding(
-            "gpio", "error", f"RPi.GPIO {legacy} can't watch pins on {here}",
-            "pip uninstall RPi.GPIO; pip install rpi-lgpio (the extra 'pi' instead of 'pi-legacy')",
-        )  # fmt: skip
-    if legacy:
-        return Finding("gpio", "ok", f"RPi.GPIO {legacy} on {here}")
-    if modern:
-        return Finding("gpio", "ok", f"rpi-lgpio {modern} on {here}")
-    missing = "neither rpi-lgpio nor RPi.GPIO is installed"
-    return Finding(
-        "gpio",
-        "warning" if kernel_counts else "error",
-        f"{missing}: cups are counted by the kernel, all else on pins needs one"
-        if kernel_counts
-        else missing,
-        "pip install 'fieldgate[pi]', or on kernels before 6.6 'fieldgate[pi-legacy]'",
-    )
+        remedy = "pip uninstall RPi.GPIO; pip install rpi-lgpio (the extra 'pi' instead of 'pi-legacy')"
+        return Finding("gpio", "error", f"RPi.GPIO {legacy} can't watch pins on {here}", remedy)
+    if legacy or modern:
+        package = f"RPi.GPIO {legacy}" if legacy else f"rpi-lgpio {modern}"
+        return Finding("gpio", "ok", f"{package} on {here}")
+    found = "neither rpi-lgpio nor RPi.GPIO is installed"
+    remedy = "pip install 'fieldgate[pi]', or on kernels before 6.6 'fieldgate[pi-legacy]'"
+    if kernel_counts:
+        found += ": cups are counted by the kernel, all else on pins needs one"
+        return Finding("gpio", "warning", found, remedy)
+    return Finding("gpio", "error", found, remedy)
 
 
 def _pins(host: Host) -> Iterator[Finding]:
@@ -89,42 +88,32 @@ def _pins(host: Host) -> Iterator[Finding]:
         yield Finding("gpio", "error", "there is no /dev/gpiochip0", "is this a Raspberry Pi's own kernel?")
     else:
         yield _permission(host, "gpio", chips[0])
-    if host.installed("RPi.GPIO") and host.access("/dev/gpiomem") != "missing":
+    if host.installed("RPi.GPIO") and host.path("/dev/gpiomem").exists():
         yield _permission(host, "gpio", "/dev/gpiomem")
 
 
-def _bus(host: Host) -> Iterator[Finding]:
-    if host.access("/dev/i2c-1") != "missing":
-        yield _permission(host, "i2c", "/dev/i2c-1")
-        return
+def _bus(host: Host) -> Finding:
+    if host.path("/dev/i2c-1").exists():
+        return _permission(host, "i2c", "/dev/i2c-1")
+    found = "there is no /dev/i2c-1"
     files = ("/boot/firmware/config.txt", "/boot/config.txt")
-    boot = next(((name, text) for name in files if (text := host.text(name)) is not None), None)
-    if boot is not None and _I2C_ON.search(boot[1]) is None:
-        yield Finding(
-            "i2c", "error", f"there is no /dev/i2c-1: I2C is off in {boot[0]}",
-            f"sudo raspi-config nonint do_i2c 0, or dtparam=i2c_arm=on in {boot[0]}; then reboot",
-        )  # fmt: skip
-    elif not re.search(r"^i2c_dev\b", host.text("/proc/modules") or "", re.M):
-        yield Finding(
-            "i2c", "error", "there is no /dev/i2c-1: the module i2c-dev isn't loaded",
-            "sudo modprobe i2c-dev; echo i2c-dev | sudo tee /etc/modules-load.d/i2c.conf",
-        )  # fmt: skip
-    else:
-        yield Finding(
-            "i2c", "error", "there is no /dev/i2c-1", "reboot, if I2C was turned on since the last boot"
-        )
+    boot = next((name for name in files if host.text(name) is not None), None)
+    if boot is not None and _I2C_ON.search(host.text(boot) or "") is None:
+        remedy = f"sudo raspi-config nonint do_i2c 0, or dtparam=i2c_arm=on in {boot}; then reboot"
+        return Finding("i2c", "error", f"{found}: I2C is off in {boot}", remedy)
+    if not re.search(r"^i2c_dev\b", host.text("/proc/modules") or "", re.M):
+        remedy = "sudo modprobe i2c-dev; echo i2c-dev | sudo tee /etc/modules-load.d/i2c.conf"
+        return Finding("i2c", "error", f"{found}: the module i2c-dev isn't loaded", remedy)
+    return Finding("i2c", "error", found, "reboot, if I2C was turned on since the last boot")
 
 
 def _permission(host: Host, subject: str, device: str) -> Finding:
-    if host.access(device) == "ok":
+    path = host.path(device)
+    if host.may_use(path):
         return Finding(subject, "ok", f"{device} can be used by {host.user}")
-    group = host.group_of(device)
+    found, group = f"{device} can't be used by {host.user}", host.group_of(path)
     if group is None:
-        return Finding(
-            subject, "error", f"{device} can't be used by {host.user}, nor by any group",
-            "install fieldgate's package, or Raspberry Pi OS's udev rules (raspberrypi-sys-mods)",
-        )  # fmt: skip
-    return Finding(
-        subject, "error", f"{device} can't be used by {host.user}, who isn't in the group {group}",
-        f"sudo usermod -aG {group} {host.user}, then log in again",
-    )  # fmt: skip
+        remedy = "install fieldgate's package, or Raspberry Pi OS's udev rules (raspberrypi-sys-mods)"
+        return Finding(subject, "error", f"{found}, nor by any group", remedy)
+    remedy = f"sudo usermod -aG {group} {host.user}, then log in again"
+    return Finding(subject, "error", f"{found}, who isn't in the group {group}", remedy)

@@ -1,6 +1,6 @@
-"""The order in which ``doctor`` looks at things. Nothing is created, sent or locked.
+"""What ``doctor`` examines, in order. Nothing is created, sent or locked.
 
-It needs no more rights than the daemon has. Sensors are looked at only where no daemon has them.
+It needs no more rights than the daemon has. Sensors are read only where no daemon has them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SENSORS_S: Final = 20.0
 
 
 def examine(path: Path, timeout_s: float, host: Host | None = None) -> Iterator[Finding]:
-    """Everything, one after the other, as it is found. ``timeout_s`` is for Kafka's answer."""
+    """Everything, one after the other, as it is found. ``timeout_s`` is for Kafka's response."""
     config, problems = check(path)
     for problem in problems:
         yield Finding("config", "error" if problem.severity == "error" else "warning", str(problem))
@@ -47,24 +47,23 @@ def hardware(
 ) -> Iterator[Finding]:
     """The board, its pins and buses, and the sensors on them."""
     wired = devices.needs(config.sensors)
-    on_bus = {name for names in wired.addresses.values() for name in names}
     explained: set[str] = set()
     if config.board.kind == "raspberry-pi":
         yield from pi.findings(host)
-        if not host.is_pi:
-            explained = {*on_bus, *(name for names in wired.pins.values() for name in names)}
-        else:
+        if host.is_pi:
             kernel_counts = getattr(config.board.options, "counting", None) in ("auto", "kernel")
-            seen = list(devices.findings(host, wired, kernel_counts=kernel_counts))
-            yield from seen
-            if any(each.subject == "i2c" and each.state == "error" for each in seen):
-                explained = on_bus
+            found = list(devices.findings(host, wired, kernel_counts=kernel_counts))
+            yield from found
+            if any(each.subject == "i2c" and each.state == "error" for each in found):
+                explained = wired.on_bus
+        else:
+            explained = wired.on_bus | wired.on_pins
     if not config.sensors:
         return
     try:
         status = daemon(config)
     except NoStatus as error:
-        yield Finding("sensor", "warning", f"not looked at: {error}")
+        yield Finding("sensor", "warning", f"not examined: {error}")
         return
     if status is not None:
         yield from sensors.from_daemon(config, status)
@@ -75,7 +74,7 @@ def hardware(
         yield Finding("board", "error", str(error))
         return
     try:
-        if on_bus - explained:
+        if wired.on_bus - explained:
             found, silent = _scanned(board, wired)
             yield from found
             explained |= silent
@@ -88,10 +87,8 @@ def _scanned(board: Board, wired: devices.Needs) -> tuple[list[Finding], set[str
     try:
         bus = board.i2c()
     except DriverError as error:
-        return [Finding("i2c", "error", str(error))], {
-            name for names in wired.addresses.values() for name in names
-        }
-    return i2c.look_at(bus, wired)
+        return [Finding("i2c", "error", str(error))], wired.on_bus
+    return i2c.findings(bus, wired)
 
 
 def clock(config: Config) -> Finding:
@@ -99,8 +96,10 @@ def clock(config: Config) -> Finding:
     if config.board.kind in ("simulated", "replay"):
         return Finding("clock", "ok", f"the {config.board.kind} board has its own")
     if kernel_synchronised():
-        return Finding("clock", "ok", "the kernel says that it is synchronised")
-    remedy = "see timedatectl, chronyc tracking; a mast without network needs GPS or a clock chip"
+        return Finding("clock", "ok", "synchronised, by the kernel")
     if config.clock.trust == "kernel":
-        return Finding("clock", "warning", "not synchronised: readings wait in the outbox", remedy)
-    return Finding("clock", "warning", 'not synchronised, and trusted: clock.trust = "always"', remedy)
+        found = "not synchronised: readings wait in the outbox"
+    else:
+        found = 'not synchronised, and trusted: clock.trust = "always"'
+    remedy = "see timedatectl, chronyc tracking; a mast without network needs GPS or a clock chip"
+    return Finding("clock", "warning", found, remedy)

@@ -1,4 +1,4 @@
-"""What ``doctor`` says: one finding for each thing it has looked at."""
+"""What ``doctor`` reports: one finding for each thing it has examined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ State = Literal["ok", "warning", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: what was looked at, what was found, and what to do about it where something is."""
+    """One line: what was examined, what was found, and the remedy where there is one."""
 
     subject: str
     state: State

@@ -1,9 +1,9 @@
-"""Who answers on the I2C bus, against who should by the config.
+"""Which addresses respond on the I2C bus, against those of the config.
 
-Probed as i2cdetect does by default (its manual): an empty write, which asks for nothing, and a read of one
+Probed as i2cdetect does by default (its manual): an empty write, which requests nothing, and a read of one
 byte for 0x30-0x37 and 0x50-0x5f, where an empty write is known to corrupt an Atmel AT24RF08. A read would
-lock up a bus with a write-only chip on it (clock chips at 0x69), and a Sensirion that was asked for nothing
-doesn't answer one.
+lock up a bus with a write-only chip on it (clock chips at 0x69), and a Sensirion without a request doesn't
+respond to one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.commands.doctor.devices import Needs
 from gateway.commands.doctor.findings import Finding
 
 _FIRST, _LAST = 0x08, 0x77
-_EVERYBODY: Final = 100
+_ALL: Final = 100
 """No bus has so many devices: a data line that is low acknowledges every address."""
 _STUCK: Final = 3
 _ADS1115: Final = {0x48: "GND", 0x49: "VDD", 0x4A: "SDA", 0x4B: "SCL"}
@@ -28,7 +28,7 @@ class StuckBusError(Exception):
 
 
 def scan(bus: I2cBus) -> tuple[int, ...]:
-    """The addresses that answer. Raises StuckBusError, and OSError where another thread keeps the bus."""
+    """The addresses that respond. Raises StuckBusError, and OSError where another thread keeps the bus."""
     found, stuck = [], 0
     for address in range(_FIRST, _LAST + 1):
         bus.try_lock()
@@ -38,7 +38,7 @@ def scan(bus: I2cBus) -> tuple[int, ...]:
             else:
                 bus.writeto(address, b"")
         except OSError as error:
-            # A second each on a Pi: three are enough to know.
+            # A second each on a Pi: three are enough.
             stuck += error.errno == errno.ETIMEDOUT
             if stuck >= _STUCK:
                 raise StuckBusError from error
@@ -49,47 +49,41 @@ def scan(bus: I2cBus) -> tuple[int, ...]:
     return tuple(found)
 
 
-def look_at(bus: I2cBus, wired: Needs) -> tuple[list[Finding], set[str]]:
-    """The findings, and the sensors that they explain: nobody needs to ask those."""
-    everyone = {name for names in wired.addresses.values() for name in names}
+def findings(bus: I2cBus, wired: Needs) -> tuple[list[Finding], set[str]]:
+    """The findings, and the sensors that they explain: those need not be read."""
+    remedy: str | None
     try:
-        found = scan(bus)
+        present = scan(bus)
     except StuckBusError:
-        return [
-            Finding(
-                "i2c", "error", "the bus is stuck: transactions time out",
-                "SCL is held low: a short circuit, or a device without supply; unplug one after the other",
-            )
-        ], everyone  # fmt: skip
+        found = "the bus is stuck: transactions time out"
+        remedy = "SCL is held low: a short circuit, or a device without supply; unplug one after the other"
     except OSError as error:
-        return [Finding("i2c", "error", f"the bus can't be scanned: {error}")], everyone
-    if len(found) >= _EVERYBODY:
-        return [
-            Finding(
-                "i2c", "error", "every address answers: SDA is held low",
-                "a short circuit of SDA to ground, or a device without supply; unplug one after the other",
+        found, remedy = f"the bus can't be scanned: {error}", None
+    else:
+        if present and len(present) < _ALL:
+            return _compared(present, wired)
+        if present:
+            found = "every address answers: SDA is held low"
+            remedy = (
+                "a short circuit of SDA to ground, or a device without supply; unplug one after the other"
             )
-        ], everyone  # fmt: skip
-    if not found:
-        return [
-            Finding(
-                "i2c", "error", "nothing answers on the bus",
-                "SDA (pin 3) and SCL (pin 5) swapped? No supply or ground at the device? No pull-ups?",
-            )
-        ], everyone  # fmt: skip
-    listed = ", ".join(f"0x{address:02x}" for address in found)
-    missing = {address: names for address, names in wired.addresses.items() if address not in found}
-    strangers = [address for address in found if address not in wired.addresses]
-    findings = [
-        Finding(
-            "i2c", "error", f"0x{address:02x} ({', '.join(names)}) doesn't answer; found: {listed}",
-            _suggestion(address, strangers),
-        )
-        for address, names in missing.items()
-    ]  # fmt: skip
+        else:
+            found = "nothing answers on the bus"
+            remedy = "SDA (pin 3) and SCL (pin 5) swapped? No supply or ground at the device? No pull-ups?"
+    return [Finding("i2c", "error", found, remedy)], wired.on_bus
+
+
+def _compared(present: tuple[int, ...], wired: Needs) -> tuple[list[Finding], set[str]]:
+    listed = ", ".join(f"0x{address:02x}" for address in present)
+    missing = {address: names for address, names in wired.addresses.items() if address not in present}
     if not missing:
-        findings = [Finding("i2c", "ok", f"all expected addresses answer; found: {listed}")]
-    return findings, {name for names in missing.values() for name in names}
+        return [Finding("i2c", "ok", f"all expected addresses answer; found: {listed}")], set()
+    strangers = [address for address in present if address not in wired.addresses]
+    found = []
+    for address, names in missing.items():
+        what = f"0x{address:02x} ({', '.join(names)}) doesn't answer; found: {listed}"
+        found.append(Finding("i2c", "error", what, _suggestion(address, strangers)))
+    return found, {name for names in missing.values() for name in names}
 
 
 def _suggestion(address: int, strangers: list[int]) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Collection, Iterator
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from paho.mqtt.client import Client
@@ -30,15 +30,12 @@ _MQTT_TIMEOUT_S: Final = 3.0
 
 
 def broker(config: Config) -> Finding:
-    """Whether Mosquitto lets us in."""
+    """Whether Mosquitto accepts the gateway."""
     address = f"{config.mqtt.host}:{config.mqtt.port}"
-    answered = threading.Event()
-    refusals: list[str] = []
+    reasons: SimpleQueue[str] = SimpleQueue()
 
     def connected(_client: object, _data: object, _flags: object, reason: object, _more: object) -> None:
-        if str(reason) != "Success":
-            refusals.append(str(reason))
-        answered.set()
+        reasons.put(str(reason))
 
     client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
     client.connect_timeout = _MQTT_TIMEOUT_S
@@ -49,20 +46,20 @@ def broker(config: Config) -> Finding:
     try:
         client.connect(config.mqtt.host, config.mqtt.port)
     except OSError as error:
-        return Finding(
-            "mqtt", "error", f"{address}: {error}", "start Mosquitto there: systemctl status mosquitto"
-        )
+        remedy = "start Mosquitto there: systemctl status mosquitto"
+        return Finding("mqtt", "error", f"{address}: {error}", remedy)
     client.loop_start()
-    there = answered.wait(_MQTT_TIMEOUT_S)
-    took_s = time.monotonic() - begin_s
-    client.disconnect()
-    client.loop_stop()
-    if refusals:
-        return Finding("mqtt", "error", f"{address} refuses: {refusals[0]}", "see the broker's log")
-    if not there:
-        return Finding(
-            "mqtt", "error", f"{address} accepts and doesn't speak MQTT 5", "see mqtt.host and mqtt.port"
-        )
+    try:
+        reason = reasons.get(timeout=_MQTT_TIMEOUT_S)
+    except Empty:
+        found = f"{address} accepts the connection, and is no broker for MQTT 5"
+        return Finding("mqtt", "error", found, "see mqtt.host and mqtt.port")
+    finally:
+        took_s = time.monotonic() - begin_s
+        client.disconnect()
+        client.loop_stop()
+    if reason != "Success":
+        return Finding("mqtt", "error", f"{address} refuses: {reason}", "see the broker's log")
     return Finding("mqtt", "ok", f"{address} answers in {took_s * 1000:.0f} ms")
 
 
@@ -81,9 +78,8 @@ def kafka(config: Config, timeout_s: float) -> Iterator[Finding]:
     except CloudError as error:
         yield Finding("kafka", "error", f"kafka.properties: {error}", "correct [kafka.properties]")
         return
-    yield Finding(
-        "kafka", "ok", f"{servers} answers in {cluster.took_s * 1000:.0f} ms, {cluster.brokers} brokers"
-    )
+    found = f"{servers} answers in {cluster.took_s * 1000:.0f} ms, {cluster.brokers} brokers"
+    yield Finding("kafka", "ok", found)
     yield from topic_findings(config, cluster.topics)
 
 

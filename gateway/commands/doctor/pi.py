@@ -27,7 +27,7 @@ _VCGENCMD_S: Final = 3.0
 
 
 def findings(host: Host) -> Iterator[Finding]:
-    """What the machine says about itself."""
+    """The machine's own state."""
     if not host.is_pi:
         what = host.model or "no board with pins"
         yield Finding(
@@ -49,7 +49,7 @@ def _power(host: Host) -> Finding:
         if host.text(name) == "rpi_volt"
     ]
     if bits is None and not alarms:
-        return Finding("power", "warning", "neither vcgencmd nor the kernel tells about the supply")
+        return Finding("power", "warning", "neither vcgencmd nor the kernel reports the supply")
     bits = bits or 0
     if bits & _UNDER_VOLTAGE or "1" in alarms:
         return Finding("power", "error", "the supply is below 4.63 V now", _SUPPLY_REMEDY)
@@ -62,10 +62,10 @@ def _throttled(host: Host) -> int | None:
     text = host.text(_THROTTLED)
     if text is None and host.root == Path("/"):
         with suppress(OSError, subprocess.SubprocessError):
-            told = subprocess.run(
+            done = subprocess.run(
                 ["vcgencmd", "get_throttled"], capture_output=True, text=True, timeout=_VCGENCMD_S, check=True
             )
-            text = told.stdout.strip().removeprefix("throttled=")
+            text = done.stdout.strip().removeprefix("throttled=")
     with suppress(ValueError):
         return None if text is None else int(text, 16)
     return None
@@ -93,7 +93,7 @@ def _card(host: Host) -> Iterator[Finding]:
     found = f"{name}" + (f" of {made}" if made else "")
     used = max((int(each, 16) for each in (host.text(f"{device}/life_time") or "").split()), default=None)
     if used is None:
-        # SD cards don't say it.
+        # SD cards don't report it.
         yield Finding("card", "ok", found)
     elif used >= _WORN:
         yield Finding("card", "warning", f"{found}: {used * 10} % of its life are used", "replace it")

@@ -1,4 +1,4 @@
-"""What the sensors say: asked of the running daemon, or looked at for a moment."""
+"""The sensors' readings: of the running daemon, or read here for a moment."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ def from_daemon(config: Config, status: Mapping[str, Any]) -> Iterator[Finding]:
         if any(row.pending for row in rows):
             yield Finding("sensor", "warning", f"{sensor.name}: {rows[0].words}")
         else:
-            yield _said(sensor.name, rows)
+            yield _finding(sensor.name, rows)
 
 
 def from_board(
     config: Config, board: Board, timeout_s: float, explained: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """A look at each sensor but those ``explained``: its readings, what its driver sees of its wiring."""
-    asked = [sensor for sensor in config.sensors if sensor.name not in explained]
-    for seen in OneShotRead(config.gateway.id, asked, board).run(timeout_s):
-        rows = [row_of_reading(reading, seen.sensor, seen.trouble) for reading in seen.readings]
+    """Each sensor but those ``explained``: its readings, and its driver's diagnosis of the wiring."""
+    wanted = [sensor for sensor in config.sensors if sensor.name not in explained]
+    for result in OneShotRead(config.gateway.id, wanted, board).run(timeout_s):
+        rows = [row_of_reading(reading, result.sensor, result.trouble) for reading in result.readings]
         if rows:
-            finding = _said(seen.sensor, rows)
-            # The diagnosis says the same at greater length.
-            if finding.state != "error" or not seen.diagnosis:
+            finding = _finding(result.sensor, rows)
+            # The diagnosis has the same at greater length.
+            if finding.state != "error" or not result.diagnosis:
                 yield finding
         else:
-            yield Finding("sensor", "error", f"{seen.sensor}: {seen.trouble}")
+            yield Finding("sensor", "error", f"{result.sensor}: {result.trouble}")
         failed = any(row.failed for row in rows)
-        for sentence in seen.diagnosis:
-            yield Finding("sensor", "error" if failed else "warning", f"{seen.sensor}: {sentence}")
+        for sentence in result.diagnosis:
+            yield Finding("sensor", "error" if failed else "warning", f"{result.sensor}: {sentence}")
 
 
-def _said(sensor: str, rows: list[Row]) -> Finding:
+def _finding(sensor: str, rows: list[Row]) -> Finding:
     trouble = next((row.trouble for row in rows if row.trouble), None)
     if trouble is not None:
         return Finding("sensor", "error", f"{sensor}: {trouble}")

@@ -30,7 +30,7 @@ def outbox(config: Config) -> Iterator[Finding]:
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         yield Finding(
             "outbox", "error", f"{there} can't be written by this user",
-            f"make {directory}, writable for the daemon's user, or set outbox.path; or ask as that user",
+            f"make {directory}, writable for the daemon's user, or set outbox.path; or run this as that user",
         )  # fmt: skip
         return
     user = user_of(path)
@@ -51,33 +51,32 @@ def outbox(config: Config) -> Iterator[Finding]:
         size = sum(files.aside.values())
         yield Finding(
             "outbox", "warning", f"{len(files.aside)} damaged files set aside, {size:,} bytes",
-            "see gateway.events for what was lost; delete them when nobody wants to look",
+            "see gateway.events for what was lost; delete them when they are no longer needed",
         )  # fmt: skip
     yield _capacity(config, files.total, free_bytes(there))
 
 
 def _capacity(config: Config, used: int, free: int) -> Finding:
+    limits = config.outbox
+    if free <= limits.min_free_disk:
+        found = f"{size_text(free)} free, outbox.min_free_disk is {size_text(limits.min_free_disk)}"
+        remedy = (
+            "free the disk, or lower outbox.min_free_disk: in an outage the oldest would be dropped at once"
+        )
+        return Finding("disk", "error", found, remedy)
     room = capacity.room_bytes(config, used, free)
     per_reading = capacity.bytes_per_reading(config)
     days = capacity.days(room, config, per_reading)
-    if free <= config.outbox.min_free_disk:
-        least = size_text(config.outbox.min_free_disk)
-        return Finding(
-            "disk", "error", f"{size_text(free)} free, outbox.min_free_disk is {least}",
-            "free the disk, or lower outbox.min_free_disk: in an outage the oldest would be dropped at once",
-        )  # fmt: skip
     if days == float("inf"):
-        return Finding(
-            "disk", "ok", f"{size_text(free)} free; no sensors, so only other devices fill the outbox"
-        )
-    found = (
-        f"holds {days:.1f} days without Kafka ({size_text(room)} of room, {per_reading:.0f} bytes a reading)"
-    )
+        found = f"{size_text(free)} free; no sensors, so only other devices fill the outbox"
+        return Finding("disk", "ok", found)
+    room_text = f"{size_text(room)} of room, {per_reading:.0f} bytes a reading"
+    found = f"holds {days:.1f} days without Kafka ({room_text})"
     if days < _FEW_DAYS:
         return Finding("disk", "warning", found, "a larger outbox.max_bytes, or a larger disk")
-    if used + free - config.outbox.min_free_disk < config.outbox.max_bytes:
-        cap = f"; the disk has no room for outbox.max_bytes, {size_text(config.outbox.max_bytes)}"
-        return Finding("disk", "warning", found + cap, "free the disk, or lower outbox.max_bytes")
+    if used + free - limits.min_free_disk < limits.max_bytes:
+        found += f"; the disk has no room for outbox.max_bytes, {size_text(limits.max_bytes)}"
+        return Finding("disk", "warning", found, "free the disk, or lower outbox.max_bytes")
     return Finding("disk", "ok", found)
 
 

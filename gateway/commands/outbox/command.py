@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gateway.commands.arguments import add_config, add_json, add_properties, positive
+from gateway.commands.arguments import add_config, add_json, add_properties, add_timeout
 from gateway.config import load
 
 
@@ -16,67 +16,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stats = commands.add_parser("stats", help="what is in it, while a daemon runs too")
     add_config(stats)
     add_json(stats)
-    stats.set_defaults(action=_stats)
 
     export = commands.add_parser("export", help="write it to a file; nothing is removed")
     export.add_argument("file", metavar="FILE", help="JSON Lines; - for standard output")
     add_config(export)
-    export.set_defaults(action=_export)
 
     bring = commands.add_parser("import", help="send an exported file to Kafka; doing it again is safe")
     bring.add_argument("file", metavar="FILE", help="- for standard input")
     bring.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
     add_properties(bring)
-    bring.add_argument(
-        "--timeout",
-        type=positive,
-        default=60.0,
-        metavar="S",
-        help="seconds Kafka may take for a record (default: 60)",
-    )
-    bring.set_defaults(action=_import)
+    add_timeout(bring, 60.0, "seconds Kafka may take for a record")
 
     drain = commands.add_parser(
         "drain", help="send it to Kafka without a daemon; what has arrived is removed"
     )
     add_config(drain)
-    drain.add_argument(
-        "--timeout",
-        type=positive,
-        default=30.0,
-        metavar="S",
-        help="give up when Kafka has confirmed nothing for so many seconds (default: 30)",
-    )
-    drain.set_defaults(action=_drain)
+    add_timeout(drain, 30.0, "give up when Kafka has confirmed nothing for so many seconds")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one of them; its exit code. Raises ConfigError, CommandError, OutboxError, CloudError."""
-    code: int = arguments.action(arguments)
-    return code
+    # Each imports what it needs alone: stats does without Kafka's library.
+    match arguments.command:
+        case "stats":
+            from gateway.commands.outbox import stats
 
+            return stats.run(load(arguments.config), json_output=arguments.json)
+        case "export":
+            from gateway.commands.outbox.export import export
 
-def _stats(arguments: argparse.Namespace) -> int:
-    from gateway.commands.outbox import stats
+            return export(load(arguments.config), arguments.file)
+        case "import":
+            from gateway.commands.outbox.import_file import send_file
 
-    return stats.run(load(arguments.config), json_output=arguments.json)
+            properties = dict(arguments.properties)
+            return send_file(arguments.file, arguments.bootstrap_servers, properties, arguments.timeout)
+        case _:
+            from gateway.commands.outbox import drain
 
-
-def _export(arguments: argparse.Namespace) -> int:
-    from gateway.commands.outbox import export
-
-    return export.export(load(arguments.config), arguments.file)
-
-
-def _import(arguments: argparse.Namespace) -> int:
-    from gateway.commands.outbox import export
-
-    return export.send_file(
-        arguments.file, arguments.bootstrap_servers, dict(arguments.properties), arguments.timeout
-    )
-
-
-def _drain(arguments: argparse.Namespace) -> int:
-    from gateway.commands.outbox import drain
-
-    return drain.run(load(arguments.config), arguments.timeout)
+            return drain.run(load(arguments.config), arguments.timeout)

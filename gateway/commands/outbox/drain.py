@@ -1,6 +1,6 @@
 """``fieldgate outbox drain``: sends an outbox to Kafka without a daemon, by the daemon's own forwarder.
 
-It is a run of its own in the run ledger, one that samples nothing: its record tells what is still in the
+It is a run of its own in the run ledger, one that samples nothing: its record has what is still in the
 outbox, and what was dropped.
 """
 
@@ -28,7 +28,7 @@ from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
 from gateway.forwarding.sinks import KafkaSinks
 from gateway.forwarding.state import State
 from gateway.mqtt.intake import Intake
-from gateway.ports import Ack, Record
+from gateway.ports import Ack
 from gateway.reporting.previous_runs import PreviousRuns
 from gateway.reporting.run_ledger import RunLedger
 from gateway.sequences import Sequences, new_run
@@ -71,18 +71,23 @@ def run(config: Config, timeout_s: float) -> int:
         _wait(forwarder, found, timeout_s)
     except KeyboardInterrupt:
         interrupted = True
-    ledger = _Ledger(config, run_id, forwarder)
-    while not drops.empty():
-        inbox.announce(ledger.dropped(drops.get()))
-    drained = forwarder.counters.drained
-    parked = forwarder.kafka.parked_topics
-    # Without anything to tell, a record would only add to the outbox.
+    dropped = [drops.get() for _ in range(drops.qsize())]
+    drained, parked = forwarder.counters.drained, forwarder.kafka.parked_topics
+    # Where nothing was sent or dropped, a run record would only add to the outbox.
+    recorded = bool(drained or dropped)
+    # It samples nothing: nothing of it can be lost.
+    state_file = PreviousRuns(Path(f"{config.outbox.path}.run"), run_id, lost_at_most_s=0.0)
+    if recorded:
+        ledger = RunLedger(config.gateway.id, run_id, boot_id(), state_file.begin())
+        for drop in dropped:
+            ledger.note(drop)
+            inbox.announce(ledger.dropped(drop))
     forwarder.take_no_more()
-    if drained or ledger.used:
-        inbox.announce(ledger.farewell())
+    if recorded:
+        inbox.announce(ledger.record("stopped", _counts(forwarder)))
     unsaved = forwarder.stop(_GRACE_S)
-    if not unsaved:
-        ledger.end()
+    if recorded and not unsaved:
+        state_file.end()
     kafka.close()
     left, held = forwarder.outbox.records, forwarder.held_rows
     sys.stderr.write(f"{drained:,} records sent and removed, {left:,} left\n")
@@ -114,56 +119,19 @@ def _wait(forwarder: Forwarder, found: int, timeout_s: float) -> None:
         progress.end()
 
 
+def _counts(forwarder: Forwarder) -> dict[str, Any]:
+    return {
+        "last_seq": {},
+        "in_flight": forwarder.in_flight,
+        "outbox_records": forwarder.outbox.records,
+    }
+
+
 class _NoBroker:
-    """Stands for the local broker, which has no part in this."""
+    """In place of the local broker, which has no part in this."""
 
     def acknowledge(self, ack: Ack) -> None:
         """Nothing was received."""
 
     def resume(self) -> None:
         """Nothing is held."""
-
-
-class _Ledger:
-    """The run record of a drain: made only when there is something to tell."""
-
-    def __init__(self, config: Config, run_id: str, forwarder: Forwarder) -> None:
-        # It samples nothing: nothing of it can be lost.
-        self._state_file = PreviousRuns(Path(f"{config.outbox.path}.run"), run_id, lost_at_most_s=0.0)
-        self._gateway = config.gateway.id
-        self._run_id = run_id
-        self._forwarder = forwarder
-        self._ledger: RunLedger | None = None
-
-    @property
-    def used(self) -> bool:
-        """Whether a drop was told."""
-        return self._ledger is not None
-
-    def dropped(self, drop: Drop) -> Record:
-        """The event that announces a drop."""
-        ledger = self._opened()
-        ledger.note(drop)
-        return ledger.dropped(drop)
-
-    def farewell(self) -> Record:
-        """The run's last word."""
-        return self._opened().record("stopped", self._counts())
-
-    def _opened(self) -> RunLedger:
-        if self._ledger is None:
-            before = self._state_file.begin()
-            self._ledger = RunLedger(self._gateway, self._run_id, boot_id(), before)
-        return self._ledger
-
-    def end(self) -> None:
-        """The run's record is in Kafka or in the outbox."""
-        if self._ledger is not None:
-            self._state_file.end()
-
-    def _counts(self) -> dict[str, Any]:
-        return {
-            "last_seq": {},
-            "in_flight": self._forwarder.in_flight,
-            "outbox_records": self._forwarder.outbox.records,
-        }

@@ -12,125 +12,114 @@ bytes of topic, key, the headers' names and values, and value, each ended by its
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Annotated, Final, TypeVar
 
+import msgspec
+from msgspec import Meta
+
+from cloud.wire.fields import UNDECODABLE
 from gateway.ports import Record
 
 FORMAT: Final = "fieldgate-outbox"
 VERSION: Final = 1
 MAX_LINE_BYTES: Final = 8 << 20
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 
 
 class BadLine(ValueError):
-    """A line that is no record; the message says why."""
+    """A line that is no record; the message has the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class _Base64(msgspec.Struct):
+    base64: bytes
+
+
+_Content = str | _Base64
+_Topic = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,249}\Z")]
+_HeaderName = Annotated[str, Meta(pattern=r"^[ -~]+\Z")]
+
+
+class _Line(msgspec.Struct):
+    topic: _Topic
+    key: _Content
+    headers: list[tuple[_HeaderName, _Content]]
+    value: _Content
+    sum: str
+
+
+class _Head(msgspec.Struct):
+    format: str = ""
+    v: int = 0
+    gateway: str = ""
+    exported_at: str = ""
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True):
     """The last line: how many records came before it."""
 
+    end: bool = True
     records: int
 
 
 def head(gateway: str, exported_at: str) -> bytes:
     """The first line."""
-    return _line({"format": FORMAT, "v": VERSION, "gateway": gateway, "exported_at": exported_at})
+    return msgspec.json.encode(_Head(FORMAT, VERSION, gateway, exported_at)) + b"\n"
 
 
 def end(records: int) -> bytes:
     """The last line."""
-    return _line({"end": True, "records": records})
+    return msgspec.json.encode(End(records=records)) + b"\n"
 
 
 def encode(record: Record) -> bytes:
     """A record's line."""
-    return _line(
-        {
-            "topic": record.topic,
-            "key": _text(record.key),
-            "headers": [[name, _text(value)] for name, value in record.headers],
-            "value": _text(record.value),
-            "sum": _sum(record),
-        }
-    )
+    headers = [(name, _content(value)) for name, value in record.headers]
+    line = _Line(record.topic, _content(record.key), headers, _content(record.value), _sum(record))
+    return msgspec.json.encode(line) + b"\n"
 
 
 def decode_head(line: bytes) -> None:
-    """See that it is the first line of a file that we can read. Raises BadLine."""
-    fields = _fields(line)
-    if fields.get("format") != FORMAT:
+    """Refuse a file that this program can't read. Raises BadLine."""
+    found = _decoded(line, _Head)
+    if found.format != FORMAT:
         raise BadLine("not a file of fieldgate outbox export")
-    if fields.get("v") != VERSION:
-        raise BadLine(f"version {fields.get('v')!r}; this program reads {VERSION}")
+    if found.v != VERSION:
+        raise BadLine(f"version {found.v}; this program reads {VERSION}")
 
 
 def decode(line: bytes) -> Record | End:
     """The record of a line, or the end. Raises BadLine."""
-    fields = _fields(line)
-    if fields.get("end") is True:
-        if type(fields.get("records")) is not int:
-            raise BadLine("the last line has no count")
-        return End(fields["records"])
-    topic, headers = fields.get("topic"), fields.get("headers")
-    if not isinstance(topic, str) or _TOPIC.fullmatch(topic) is None:
-        raise BadLine("topic is not a topic's name")
-    if not isinstance(headers, list):
-        raise BadLine("headers must be a list")
-    record = Record(topic, _bytes(fields, "key"), _bytes(fields, "value"), tuple(_headers(headers)))
-    if fields.get("sum") != _sum(record):
+    if line.startswith(b'{"end"'):
+        return _decoded(line, End)
+    found = _decoded(line, _Line)
+    headers = tuple((name, _bytes(value)) for name, value in found.headers)
+    record = Record(found.topic, _bytes(found.key), _bytes(found.value), headers)
+    if found.sum != _sum(record):
         raise BadLine("the checksum is wrong")
     return record
 
 
-def _headers(headers: list[Any]) -> Iterator[tuple[str, bytes]]:
-    for header in headers:
-        if not isinstance(header, list) or len(header) != 2:
-            raise BadLine("a header is not a pair")
-        name, value = header
-        if not isinstance(name, str) or not name or not name.isascii() or not name.isprintable():
-            raise BadLine("a header's name is no plain text")
-        yield name, _bytes({name: value}, name)
+_Kind = TypeVar("_Kind", bound=msgspec.Struct)
 
 
-def _line(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-
-
-def _fields(line: bytes) -> dict[str, Any]:
+def _decoded(line: bytes, kind: type[_Kind]) -> _Kind:
     try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        return msgspec.json.decode(line, type=kind)
+    except msgspec.ValidationError as error:
+        raise BadLine(str(error)) from error
+    except UNDECODABLE as error:
         raise BadLine(f"not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise BadLine("not a JSON object")
-    return fields
 
 
-def _text(content: bytes) -> str | dict[str, str]:
+def _content(content: bytes) -> _Content:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content).decode()}
+        return _Base64(content)
 
 
-def _bytes(fields: dict[str, Any], name: str) -> bytes:
-    text = fields.get(name)
-    try:
-        if isinstance(text, str):
-            return text.encode()
-        if isinstance(text, dict) and isinstance(text.get("base64"), str):
-            return base64.b64decode(text["base64"], validate=True)
-    except (UnicodeEncodeError, binascii.Error, ValueError) as error:
-        raise BadLine(f"{name}: {error}") from error
-    raise BadLine(f"{name} is neither a string nor base64")
+def _bytes(content: _Content) -> bytes:
+    return content.base64 if isinstance(content, _Base64) else content.encode()
 
 
 def _sum(record: Record) -> str:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from typing import Any, Final
-
-from rich.console import Console
-from rich.table import Table
 
 from buffer.blocks import Block
 from buffer.files import free_bytes
@@ -18,6 +14,7 @@ from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import InvalidReading, format_time, parse_reading
 from gateway.commands.arguments import OK
 from gateway.commands.progress import Progress
+from gateway.commands.tables import plain_table, wide_console
 from gateway.config import Config
 from gateway.forwarding import capacity
 from gateway.forwarding.record_codec import from_bytes
@@ -130,7 +127,7 @@ def run(config: Config, *, json_output: bool) -> int:
 
 
 def _show(stats: Stats) -> None:
-    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console = wide_console(160)
     files = stats.files
     pid = stats.used_by_pid
     dropped = "unknown" if stats.dropped is None else f"{stats.dropped:,}"
@@ -151,11 +148,7 @@ def _show(stats: Stats) -> None:
         console.print(f"{name:<10} {text}", highlight=False, soft_wrap=True)
     if not stats.runs:
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("gateway", "run", "channel"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("readings", justify="right")
-    table.add_column("seq")
+    table = plain_table("gateway", "run", "channel", "readings", "seq", right=("readings",), wrapped=("seq",))
     for each in stats.runs:
         spans = each["ranges"]
         shown = ", ".join(f"{first}–{last}" for first, last in spans[:_RANGES_SHOWN])

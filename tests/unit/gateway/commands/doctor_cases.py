@@ -1,4 +1,4 @@
-"""Masts with one mistake each, as ``doctor`` sees them: a Pi of files, and emulated hardware on its pins.
+"""Masts with one mistake each, as ``doctor`` finds them: a Pi of files, and emulated hardware on its pins.
 
 ``python -m tests.unit.doctor_cases`` writes what is found into docs/doctor.md, between the marks.
 """
@@ -26,7 +26,7 @@ from drivers.interface import Board, EdgeCounter, Edges, ReadError
 from gateway.commands.doctor.command import print_findings
 from gateway.commands.doctor.examine import hardware
 from gateway.commands.doctor.findings import Finding
-from gateway.commands.doctor.host import Host, Owners
+from gateway.commands.doctor.host import Host
 from gateway.config import Config, load
 from gateway.sampling.sensors import fitted_sensors
 
@@ -59,7 +59,6 @@ driver = "gpsd"
 """
 START: Final = "2026-03-01T04:00:00Z"
 DOCS: Final = Path(__file__).resolve().parents[4] / "docs" / "doctor.md"
-_GROUPS: Final = {"gpio": 60001, "i2c": 60002}
 
 
 @dataclass
@@ -73,7 +72,7 @@ class Machine:
     i2c_on: bool = True
     throttled: str = "0"
     celsius: int = 48
-    mode: int = 0o660
+    group_access: bool = True
 
     def host(self, root: Path) -> Host:
         """Write them under a directory."""
@@ -96,14 +95,14 @@ class Machine:
         devices = {write("dev/gpiochip0", ""): "gpio"}
         if self.i2c_on:
             devices[write("dev/i2c-1", "")] = "i2c"
-        write("etc/group", "".join(f"{name}:x:{number}:\n" for name, number in _GROUPS.items()))
 
-        def owners(path: Path) -> Owners:
-            path.stat()
-            return Owners(0, _GROUPS[devices[path]], self.mode)
+        def may_use(path: Path) -> bool:
+            return self.group_access and devices[path] in self.groups
 
-        gids = frozenset(_GROUPS[name] for name in self.groups)
-        return Host(root, 1000, gids, "pi", self.packages.get, owners)
+        def group_of(path: Path) -> str | None:
+            return devices[path] if self.group_access else None
+
+        return Host(root, "pi", self.packages.get, may_use, group_of)
 
 
 class Wired(EmulatedBoard):
@@ -123,7 +122,7 @@ class Wired(EmulatedBoard):
         return (lambda: array("H")) if self.dht_silent else super().dht_edges(pin)
 
     def connect_gpsd(self, host: str, port: int) -> Any:
-        """Gpsd, or what the system says without it."""
+        """Gpsd, or the system's error without it."""
         if self.gpsd_error is not None:
             raise ReadError(f"nothing answers at {host}:{port} ({self.gpsd_error}): is the service running?")
         return super().connect_gpsd(host, port)
@@ -159,17 +158,17 @@ class Line:
 
 
 class BrokenBus:
-    """A bus on which every transaction ends in one way: an errno, or 0 where everybody acknowledges."""
+    """A bus on which every transaction ends in one way: an errno, or 0 where every address acknowledges."""
 
     def __init__(self, error: int) -> None:
         self._error = error
 
     def try_lock(self) -> bool:
-        """Nobody else is there."""
+        """It has one user."""
         return True
 
     def unlock(self) -> None:
-        """Nobody else is there."""
+        """It has one user."""
 
     def _end(self, *_: object, **__: object) -> None:
         if self._error:
@@ -264,7 +263,7 @@ def documented(text: str, name: str) -> str:
 
 
 def main() -> None:
-    """Write all blocks anew."""
+    """Write all blocks again."""
     logging.disable()
     text = DOCS.read_text()
     for case in CASES:

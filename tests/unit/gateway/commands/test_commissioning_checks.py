@@ -1,4 +1,4 @@
-"""What must be seen of a sensor, on made-up readings: each verdict, and its border."""
+"""What must be seen of a sensor, on made-up readings: each result, and its limit."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.commands.commissioning.checks import (
-    Verdict,
+    Result,
     at_rest,
-    judge_breath,
-    judge_cover,
-    judge_cup,
-    judge_location,
-    judge_pressure,
-    judge_steady,
-    judge_twins,
+    check_breath,
+    check_cover,
+    check_cup,
+    check_location,
+    check_pressure,
+    check_twins,
+    check_values,
     pressure_band_kpa,
     standard_pressure_kpa,
 )
@@ -51,8 +51,8 @@ A, B, C = "a.wind_speed", "b.wind_speed", "c.wind_speed"
 EVERY_S = {A: 1.0, B: 1.0, C: 1.0}
 
 
-def cup(held: dict[str, Sequence[float]], spun: dict[str, Sequence[float]]) -> Verdict:
-    return judge_cup(
+def cup(held: dict[str, Sequence[float]], spun: dict[str, Sequence[float]]) -> Result:
+    return check_cup(
         A,
         EVERY_S,
         {name: hz(name, *counts) for name, counts in held.items()},
@@ -64,7 +64,7 @@ STILL, WIND = (0.0, 0.0), (9.0, 10.0)
 
 
 @pytest.mark.parametrize(
-    ("held", "spun", "outcome", "said"),
+    ("held", "spun", "outcome", "words"),
     [
         # In a calm nothing else moves; in a wind everything else does, all the time.
         ({A: STILL, B: STILL, C: STILL}, {A: (0, 3), B: STILL, C: STILL}, "passed", "3.0 Hz while spun"),
@@ -83,34 +83,34 @@ STILL, WIND = (0.0, 0.0), (9.0, 10.0)
     ],
 )
 def test_cups(
-    held: dict[str, Sequence[float]], spun: dict[str, Sequence[float]], outcome: str, said: str
+    held: dict[str, Sequence[float]], spun: dict[str, Sequence[float]], outcome: str, words: str
 ) -> None:
-    verdict = cup(held, spun)
-    assert verdict.outcome == outcome
-    assert said in verdict.words
+    result = cup(held, spun)
+    assert result.outcome == outcome
+    assert words in result.words
 
 
 def test_pulses_count_by_the_interval() -> None:
     """0.5 Hz over four seconds are two pulses, over ten seconds five."""
     held, spun = {A: hz(A, 0, 0)}, {A: hz(A, 0, 0.5)}
-    assert judge_cup(A, {A: 4.0}, held, spun).outcome == "fault"
-    verdict = judge_cup(A, {A: 10.0}, held, spun)
-    assert (verdict.outcome, verdict.figures) == ("passed", {"held_hz": 0.0, "spun_hz": 0.5, "pulses": 5.0})
+    assert check_cup(A, {A: 4.0}, held, spun).outcome == "fault"
+    result = check_cup(A, {A: 10.0}, held, spun)
+    assert (result.outcome, result.figures) == ("passed", {"held_hz": 0.0, "spun_hz": 0.5, "pulses": 5.0})
 
 
 def test_a_cup_with_noise_or_without_an_answer() -> None:
     noisy = [row(A, 70.0, raw=90.0, quality=4, reasons=("NOISY",), second=at) for at in range(2)]
-    verdict = judge_cup(A, {A: 1.0}, {A: hz(A, 0, 0)}, {A: noisy})
-    assert verdict.words == "the electrical signal can't be trusted: check plugs, pull-up and supply"
+    result = check_cup(A, {A: 1.0}, {A: hz(A, 0, 0)}, {A: noisy})
+    assert result.words == "the electrical signal can't be trusted: check plugs, pull-up and supply"
     gone = series(A, None, None, quality=9, reasons=("READ_ERROR",), trouble="the pin is in use")
-    verdict = judge_cup(A, {A: 1.0}, {A: gone}, {})
-    assert verdict.words == "the sensor does not answer: check plug, wiring and supply; the pin is in use"
+    result = check_cup(A, {A: 1.0}, {A: gone}, {})
+    assert result.words == "the sensor does not answer: check plug, wiring and supply; the pin is in use"
     # A spike, a step, a twin that differs are what a hand makes of a cup.
     odd = [
         row(A, 3.0, raw=4.0, quality=3, reasons=("SPIKE", "STEP_TOO_HIGH", "PAIR_DISAGREES"), second=at)
         for at in range(2)
     ]
-    assert judge_cup(A, {A: 1.0}, {A: hz(A, 0, 0)}, {A: odd}).outcome == "passed"
+    assert check_cup(A, {A: 1.0}, {A: hz(A, 0, 0)}, {A: odd}).outcome == "passed"
 
 
 @given(
@@ -122,34 +122,34 @@ def test_a_cup_with_noise_or_without_an_answer() -> None:
 def test_a_cup_passes_only_if_it_stood_and_turned_alone(
     mine_held: list[float], mine_spun: list[float], held: list[float], spun: list[float]
 ) -> None:
-    verdict = cup({A: mine_held, B: held}, {A: mine_spun, B: spun})
+    result = cup({A: mine_held, B: held}, {A: mine_spun, B: spun})
     other_did = at_rest(hz(B, *held)) and sum(spun) >= 3
     wanted = at_rest(hz(A, *mine_held)) and sum(mine_spun) >= 3 and not other_did
-    assert (verdict.outcome == "passed") is wanted
+    assert (result.outcome == "passed") is wanted
 
 
 def test_a_breath() -> None:
     names = ("dht.temperature", "dht.humidity")
     flat = series(names[0], 21.0, 21.0)
-    assert judge_breath(names, {names[0]: flat, names[1]: series(names[1], 55.0, 58.0)}).outcome == "passed"
-    verdict = judge_breath(names, {names[0]: flat, names[1]: series(names[1], 55.0, 57.9)})
-    assert (verdict.outcome, verdict.figures) == ("fault", {"temperature_rise": 0.0, "humidity_rise": 2.9})
+    assert check_breath(names, {names[0]: flat, names[1]: series(names[1], 55.0, 58.0)}).outcome == "passed"
+    result = check_breath(names, {names[0]: flat, names[1]: series(names[1], 55.0, 57.9)})
+    assert (result.outcome, result.figures) == ("fault", {"temperature_rise": 0.0, "humidity_rise": 2.9})
     assert (
-        judge_breath(names, {names[0]: series(names[0], 21, 22), names[1]: series(names[1], 5, 1)}).outcome
+        check_breath(names, {names[0]: series(names[0], 21, 22), names[1]: series(names[1], 5, 1)}).outcome
         == "passed"
     )
     # Breath is wetter than a DHT11 can tell: that is no fault of its wiring.
     wet = [*series(names[1], 85.0), *series(names[1], 95.0, quality=4, reasons=("OVER_RANGE",))]
-    assert judge_breath(names, {names[0]: flat, names[1]: wet}).outcome == "passed"
+    assert check_breath(names, {names[0]: flat, names[1]: wet}).outcome == "passed"
     # One of three that fails is a DHT11's everyday; two are not.
     damaged = row(names[1], None, quality=9, reasons=("CHECKSUM",))
     good = series(names[1], 55.0, 60.0)
-    assert judge_breath(names, {names[0]: flat, names[1]: [*good, damaged]}).outcome == "passed"
-    verdict = judge_breath(names, {names[0]: flat, names[1]: [*good, damaged, damaged]})
-    assert verdict.words == "humidity: the answer was damaged on the wire: check the cable and its length"
-    assert judge_breath(names, {names[0]: flat}).words == "humidity: no reading came"
+    assert check_breath(names, {names[0]: flat, names[1]: [*good, damaged]}).outcome == "passed"
+    result = check_breath(names, {names[0]: flat, names[1]: [*good, damaged, damaged]})
+    assert result.words == "humidity: the answer was damaged on the wire: check the cable and its length"
+    assert check_breath(names, {names[0]: flat}).words == "humidity: no reading came"
     co2 = series("co2.co2", 480.0, 579.9)
-    assert judge_breath(("co2.co2",), {"co2.co2": co2}).outcome == "fault"
+    assert check_breath(("co2.co2",), {"co2.co2": co2}).outcome == "fault"
 
 
 @pytest.mark.parametrize(
@@ -169,14 +169,14 @@ def test_a_hand_over_the_pyranometer(
     light: tuple[float, ...], under: tuple[float, ...], outcome: str
 ) -> None:
     name = "sun.irradiance"
-    verdict = judge_cover(name, {name: series(name, *light)}, {name: series(name, *under)})
-    assert verdict.outcome == outcome
+    result = check_cover(name, {name: series(name, *light)}, {name: series(name, *under)})
+    assert result.outcome == outcome
 
 
 def test_an_unplugged_pyranometer() -> None:
     name = "sun.irradiance"
     floats = series(name, 1.0, 2.0, quality=3, reasons=("NOISY",))
-    assert "check plugs" in judge_cover(name, {name: floats}, {name: floats}).words
+    assert "check plugs" in check_cover(name, {name: floats}, {name: floats}).words
 
 
 @pytest.mark.parametrize(
@@ -192,46 +192,46 @@ def test_a_barometer_against_its_elevation() -> None:
     band = pressure_band_kpa(2100, 1.5)
     assert band == pytest.approx(3.5 * 78.51 / 101.325 + 0.07 * (101.325 - 78.51) + 1.5, abs=0.01)
     edge = standard_pressure_kpa(2100) + band
-    assert judge_pressure(name, {name: series(name, edge - 0.01)}, 2100, 1.5).outcome == "passed"
-    assert judge_pressure(name, {name: series(name, edge + 0.01)}, 2100, 1.5).outcome == "fault"
+    assert check_pressure(name, {name: series(name, edge - 0.01)}, 2100, 1.5).outcome == "passed"
+    assert check_pressure(name, {name: series(name, edge + 0.01)}, 2100, 1.5).outcome == "fault"
     # Someone typed feet, or nothing.
-    assert judge_pressure(name, {name: series(name, 78.5)}, 6890, 1.5).outcome == "fault"
-    assert judge_pressure(name, {name: series(name, 78.5)}, None, 1.5).outcome == "open"
-    assert judge_pressure(name, {}, 2100, 1.5).words == "no reading came"
+    assert check_pressure(name, {name: series(name, 78.5)}, 6890, 1.5).outcome == "fault"
+    assert check_pressure(name, {name: series(name, 78.5)}, None, 1.5).outcome == "open"
+    assert check_pressure(name, {}, 2100, 1.5).words == "no reading came"
     loose = series(name, 20.0, quality=4, reasons=("UNDER_RANGE",))
-    assert judge_pressure(name, {name: loose}, 2100, 1.5).words == "below the range"
+    assert check_pressure(name, {name: loose}, 2100, 1.5).words == "below the range"
 
 
 def test_a_position() -> None:
     name = "gps.location"
-    assert judge_location(name, {name: series(name, 100.0)}).outcome == "passed"
-    assert judge_location(name, {name: series(name, 100.1)}).outcome == "fault"
+    assert check_location(name, {name: series(name, 100.0)}).outcome == "passed"
+    assert check_location(name, {name: series(name, 100.1)}).outcome == "fault"
     none = series(name, None, quality=9, reasons=("READ_ERROR",), trouble="the receiver has no fix")
-    assert judge_location(name, {name: none}).words.endswith("the receiver has no fix")
+    assert check_location(name, {name: none}).words.endswith("the receiver has no fix")
 
 
 def test_twins() -> None:
-    def wind(mine: float, theirs: float) -> Verdict:
-        return judge_twins("wind_speed", series(A, mine, mine), series(B, theirs, theirs))
+    def wind(mine: float, theirs: float) -> Result:
+        return check_twins("wind_speed", series(A, mine, mine), series(B, theirs, theirs))
 
     assert wind(5.0, 5.5).outcome == "passed"
     assert wind(5.0, 5.6).outcome == "fault"
     assert wind(10.0, 11.0).outcome == "passed"
     assert wind(10.0, 11.2).outcome == "fault"
     assert wind(0.9, 0.0).outcome == "open"
-    # Readings of other moments say nothing.
+    # Readings of other moments don't count.
     other = [row(B, 5.0, second=30)]
-    assert judge_twins("wind_speed", series(A, 5.0), other).outcome == "open"
+    assert check_twins("wind_speed", series(A, 5.0), other).outcome == "open"
     # The means of the same moments, not of all.
     mine, theirs = series(A, 5.0, 5.0, 50.0), series(B, 5.0, 5.0)
-    assert judge_twins("wind_speed", mine, theirs).figures == {"mean": 5.0, "twin": 5.0, "readings": 2.0}
+    assert check_twins("wind_speed", mine, theirs).figures == {"mean": 5.0, "twin": 5.0, "readings": 2.0}
     # Two barometers of ±1.5 kPa may be 3 kPa apart.
     p, q = series("p.pressure", 78.0), series("q.pressure", 80.9)
-    assert judge_twins("pressure", p, q, (1.5, 1.5)).outcome == "passed"
-    assert judge_twins("pressure", p, q).outcome == "fault"
+    assert check_twins("pressure", p, q, (1.5, 1.5)).outcome == "passed"
+    assert check_twins("pressure", p, q).outcome == "fault"
 
 
-def test_a_sensor_nobody_knows_is_judged_by_a_person() -> None:
-    verdict = judge_steady(("x.rain",), {"x.rain": series("x.rain", 0.25)})
-    assert (verdict.outcome, verdict.words) == ("open", "rain 0.25 unit: can that be?")
-    assert judge_steady(("x.rain",), {}).outcome == "fault"
+def test_a_sensor_that_nothing_can_move_is_decided_by_a_person() -> None:
+    result = check_values(("x.rain",), {"x.rain": series("x.rain", 0.25)})
+    assert (result.outcome, result.words) == ("open", "rain 0.25 unit: can that be?")
+    assert check_values(("x.rain",), {}).outcome == "fault"

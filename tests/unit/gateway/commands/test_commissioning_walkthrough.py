@@ -11,10 +11,11 @@ from typing import Literal
 
 import pytest
 
+from gateway.commands.commissioning.checks import Result
+from gateway.commands.commissioning.collector import Collector
 from gateway.commands.commissioning.gateway_checks import gateway_checks
-from gateway.commands.commissioning.report import Signed, event_fields, make_report, markdown
-from gateway.commands.commissioning.session import Busy, Result, Session
-from gateway.commands.commissioning.sources import Watch
+from gateway.commands.commissioning.report import event_fields, make_report, markdown
+from gateway.commands.commissioning.session import Busy, Session
 from gateway.commands.commissioning.terminal import AnswersFile, NoAnswer
 from gateway.commands.commissioning.walkthrough import Walk
 from gateway.commands.reading_rows import Row
@@ -55,7 +56,7 @@ ANSWERS = {
 
 
 class Mast:
-    """Two cups in a wind of 9 Hz, a barometer, and a hand that does what the terminal says."""
+    """Two cups in a wind of 9 Hz, a barometer, and a hand that follows the terminal's instructions."""
 
     kind: Literal["daemon", "board"] = "board"
 
@@ -67,9 +68,9 @@ class Mast:
 
     def poll(self) -> list[Row]:
         self.second += 1
-        told = self._out.getvalue()
-        held, spun = told.rfind("Hold "), told.rfind("Now spin ")
-        hand = told[max(held, spun) :].split()[1 if held > spun else 2] if max(held, spun) >= 0 else ""
+        shown = self._out.getvalue()
+        held, spun = shown.rfind("Hold "), shown.rfind("Now spin ")
+        hand = shown[max(held, spun) :].split()[1 if held > spun else 2] if max(held, spun) >= 0 else ""
         rows = []
         for name in ("a", "b"):
             standing = self._wires(name) == hand and held > spun
@@ -100,8 +101,10 @@ class Person:
         self.answers.write_text("".join(f'"{key}" = {json.dumps(each)}\n' for key, each in answers.items()))
         dialogue = AnswersFile(self.answers, self.out)
         self.clock_s = 0.0
-        watch = Watch(mast or Mast(self.out), lambda: self.clock_s, self._sleep)
-        Walk(self.config, self.session, watch, dialogue, lambda: date(2026, 11, 21)).go(self.config.sensors)
+        collector = Collector(mast or Mast(self.out), lambda: self.clock_s, self._sleep)
+        Walk(self.config, self.session, collector, dialogue, lambda: date(2026, 11, 21)).go(
+            self.config.sensors
+        )
 
     def _sleep(self, seconds: float) -> None:
         self.clock_s += seconds
@@ -134,16 +137,16 @@ def test_all_steps_and_what_is_shown(person: Person, monkeypatch: pytest.MonkeyP
     assert person.outcomes() == GOOD
     lines = person.out.getvalue().splitlines()
     assert max(map(len, lines)) <= 40
-    told = " ".join(person.out.getvalue().split())
-    assert "Does the label say serial 1795? y/n > y" in told
-    assert "Is it 50 m above ground, its boom to 315° from north? y/n" in told
-    assert "12:00:03 0.000 u (0.000 Hz) good" in told
-    # A data sheet's slope is nobody's certificate; repeated twice.
-    assert "21.79" not in told
-    assert told.count("standard at 2100 m 78.51") == 3
+    shown = " ".join(person.out.getvalue().split())
+    assert "Does the label say serial 1795? y/n > y" in shown
+    assert "Is it 50 m above ground, its boom to 315° from north? y/n" in shown
+    assert "12:00:03 0.000 u (0.000 Hz) good" in shown
+    # A data sheet's slope is no certificate; repeated twice.
+    assert "21.79" not in shown
+    assert shown.count("standard at 2100 m 78.51") == 3
     # Twins are compared once, by their names.
-    assert told.count("they are compared") == 1
-    assert " a 6.885 u" in told
+    assert shown.count("they are compared") == 1
+    assert " a 6.885 u" in shown
 
 
 def test_swapped_cups_are_found(person: Person) -> None:
@@ -155,7 +158,7 @@ def test_swapped_cups_are_found(person: Person) -> None:
     assert person.session.of("b")["pulses"].words.startswith("a moved instead")
 
 
-def test_a_wrong_label_a_skipped_step_a_fault_against_the_judgement(person: Person) -> None:
+def test_a_wrong_label_a_skipped_step_a_fault_against_the_check(person: Person) -> None:
     person.walk(
         {
             **ANSWERS,
@@ -171,12 +174,12 @@ def test_a_wrong_label_a_skipped_step_a_fault_against_the_judgement(person: Pers
     assert serial.words == "Does the label say serial 1795? No: fieldgate swap a --serial …"
     assert (serial.outcome, serial.note) == ("fault", "1796")
     assert person.session.of("b")["pulses"] == Result(
-        "skipped", "not looked at", "why", {}, serial_at(person)
+        "skipped", "not checked", {}, "why", at_of_skipped(person)
     )
     assert person.session.of("baro")["pressure"].outcome == "fault"
 
 
-def serial_at(person: Person) -> str:
+def at_of_skipped(person: Person) -> str:
     return person.session.of("b")["pulses"].at
 
 
@@ -201,7 +204,7 @@ def test_a_session_that_was_broken_off_goes_on(person: Person, tmp_path: Path) -
     assert again.outcomes() == GOOD
     again.session.close()
 
-    # What has another table now is looked at again, the others aren't.
+    # What has another table now is checked again, the others aren't.
     changed = Person(tmp_path, CONFIG.replace('serial = "1795"', 'serial = "1796"'))
     changed.session.resume()
     assert {key.partition(".")[0] for key in changed.outcomes()} == {"b", "baro"}
@@ -244,15 +247,16 @@ def test_a_file_of_answers_that_is_none(tmp_path: Path, text: str, why: str) -> 
 def test_the_report(person: Person) -> None:
     person.walk(ANSWERS)
     found = [(each.name, person.session.of(each.name)) for each in person.config.sensors]
-    signed = Signed(
-        "A. *Person*", "2026-11-21T12:00:00Z", "2026-11-21T11:00:00Z", "daemon", "0.1.0", "ab" * 32
-    )
+    signed = {
+        "signed_by": "A. *Person*", "signed_at": "2026-11-21T12:00:00Z", "started": "2026-11-21T11:00:00Z",
+        "readings_from": "daemon", "version": "0.1.0", "config_sha256": "ab" * 32,
+    }  # fmt: skip
     report = make_report(person.config, found, {"clock": Result("passed", "synchronised")}, signed)
-    told = json.loads(report.content)
-    assert (told["ok"], told["complete"], told["signed_by"]) == (False, True, "A. *Person*")
-    (fault,) = told["faults"]
+    fields = json.loads(report.content)
+    assert (fields["ok"], fields["complete"], fields["signed_by"]) == (False, True, "A. *Person*")
+    (fault,) = fields["faults"]
     assert fault.startswith("b: papers: the config has no serial and no calibrated: ")
-    first = told["sensors"][0]
+    first = fields["sensors"][0]
     assert (first["serial"], first["slope"], first["pin"]) == ("1795", 0.765, 17)
     assert [each["check"] for each in first["checks"]][-2:] == ["pulses", "twin-wind_speed"]
     assert first["checks"][-2]["figures"] == {"held_hz": 0.0, "spun_hz": 9.0, "pulses": 18.0}
@@ -262,7 +266,7 @@ def test_the_report(person: Person) -> None:
     event = event_fields(report, "x.json")
     assert (event["sha256"], event["report"]["sensors"], event["ok"]) == (
         report.sha256,
-        told["sensors"],
+        fields["sensors"],
         False,
     )
     # One sensor alone: no fault, and not everything.

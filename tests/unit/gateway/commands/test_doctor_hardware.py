@@ -1,4 +1,4 @@
-"""``doctor`` names each wiring mistake; what the docs show is what it says."""
+"""``doctor`` names each wiring mistake; the docs show its output."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from drivers.emulation.i2c import EmulatedI2c
 from drivers.hardware.bus_lock import SharedI2c
 from gateway.commands.doctor.devices import library
 from gateway.commands.doctor.examine import hardware
+from gateway.commands.doctor.host import group_of, may_use
 from gateway.commands.doctor.i2c import StuckBusError, scan
 from gateway.config import load
 from tests.unit.gateway.commands.doctor_cases import (
@@ -29,8 +30,8 @@ BY_NAME = {case.name: case for case in CASES}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_docs_show_what_it_says(case: Case, tmp_path: Path) -> None:
-    """Written anew by ``python -m tests.unit.doctor_cases``."""
+def test_the_docs_show_its_output(case: Case, tmp_path: Path) -> None:
+    """Written by ``python -m tests.unit.doctor_cases``."""
     assert printed(case, tmp_path) == documented(DOCS.read_text(), case.name) != ""
 
 
@@ -41,10 +42,10 @@ def test_each_mistake_is_named_once_and_nothing_else_is_blamed(case: Case, tmp_p
     assert len(worse) == (2 if case.name == "under-voltage" else 1)
 
 
-def test_what_is_wrong_with_the_bus_is_not_said_again_of_each_sensor(tmp_path: Path) -> None:
+def test_what_is_wrong_with_the_bus_is_not_repeated_for_each_sensor(tmp_path: Path) -> None:
     findings = examined(BY_NAME["swapped SDA and SCL"], tmp_path)
-    asked = [each.found.partition(":")[0] for each in findings if each.subject == "sensor"]
-    assert asked == ["cup", "dht", "gps"]
+    read = [each.found.partition(":")[0] for each in findings if each.subject == "sensor"]
+    assert read == ["cup", "dht", "gps"]
 
 
 def test_on_a_phone_no_line_is_wider_than_the_screen(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_cups_that_the_kernel_counts_need_no_library(tmp_path: Path) -> None:
 
 
 def test_a_device_for_which_there_is_no_group(tmp_path: Path) -> None:
-    case = Case("root's only", Machine(groups=(), mode=0o600))
+    case = Case("root's only", Machine(groups=(), group_access=False))
     worse = [each for each in examined(case, tmp_path) if each.state == "error"]
     assert [each.found for each in worse] == [
         "/dev/gpiochip0 can't be used by pi, nor by any group",
@@ -91,40 +92,51 @@ def test_a_device_for_which_there_is_no_group(tmp_path: Path) -> None:
     ]
 
 
+def test_a_devices_group_is_named_only_where_the_group_may_use_it(tmp_path: Path) -> None:
+    device = tmp_path / "i2c-1"
+    device.touch()
+    device.chmod(0o660)
+    assert group_of(device) == device.group()
+    device.chmod(0o640)
+    assert group_of(device) is None
+    assert may_use(device)
+    assert not may_use(tmp_path / "absent")
+
+
 class Recorded:
-    """A chip that notes how it is asked."""
+    """A chip that notes each request."""
 
     def __init__(self) -> None:
-        self.asked: list[bytes | int] = []
+        self.requests: list[bytes | int] = []
 
     def write(self, sent: bytes) -> None:
-        self.asked.append(sent)
+        self.requests.append(sent)
 
     def read(self, count: int) -> bytes:
-        self.asked.append(count)
+        self.requests.append(count)
         return bytes(count)
 
 
 def test_a_scan_writes_nothing_and_reads_where_an_empty_write_does_harm() -> None:
     chips = {address: Recorded() for address in (0x08, 0x30, 0x37, 0x48, 0x50, 0x5F, 0x62, 0x69, 0x77)}
     assert scan(SharedI2c(EmulatedI2c(chips))) == tuple(chips)
-    reads = {address for address, chip in chips.items() if chip.asked == [1]}
+    reads = {address for address, chip in chips.items() if chip.requests == [1]}
     assert reads == {0x30, 0x37, 0x50, 0x5F}
-    assert all(chip.asked == [b""] for address, chip in chips.items() if address not in reads)
+    assert all(chip.requests == [b""] for address, chip in chips.items() if address not in reads)
 
 
 class Dead:
     """Answers nothing in time."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
 
     def write(self, sent: bytes) -> None:
-        self.asked += 1
+        self.requests += 1
         raise OSError(errno.ETIMEDOUT, "timed out")
 
     def read(self, count: int) -> bytes:
-        self.asked += 1
+        self.requests += 1
         raise OSError(errno.ETIMEDOUT, "timed out")
 
 
@@ -132,7 +144,7 @@ def test_a_scan_of_a_stuck_bus_gives_up_after_three_seconds() -> None:
     dead = Dead()
     with pytest.raises(StuckBusError):
         scan(EmulatedI2c(dict.fromkeys(range(0x80), dead)))
-    assert dead.asked == 3
+    assert dead.requests == 3
 
 
 def test_the_daemons_readings_are_taken_where_it_runs(tmp_path: Path) -> None:

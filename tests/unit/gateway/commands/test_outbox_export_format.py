@@ -58,28 +58,37 @@ def test_no_changed_byte_passes_as_another_record(data: st.DataObject) -> None:
 
 def test_ends() -> None:
     decode_head(export_format.head("mast-07", "2026-01-01T00:00:00Z"))
-    assert decode(export_format.end(7)) == End(7)
+    assert decode(export_format.end(7)) == End(records=7)
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
         (b"", "not JSON"),
-        (b"[]", "not a JSON object"),
+        (b"[]", "Expected `object`, got `array`"),
         (b"{}", "topic"),
         (b'{"topic": "a/b"}', "topic"),
-        (b'{"topic": "a", "headers": {}}', "headers must be a list"),
-        (b'{"topic": "a", "headers": [["n"]], "key": "", "value": ""}', "not a pair"),
-        (b'{"topic": "a", "headers": [["\\u0000", ""]], "key": "", "value": ""}', "no plain text"),
-        (b'{"topic": "a", "headers": [], "key": 1, "value": ""}', "key is neither"),
-        (b'{"topic": "a", "headers": [], "key": {"base64": "*"}, "value": ""}', "key: "),
-        (b'{"topic": "a", "headers": [], "key": "\\ud800", "value": ""}', "key: "),
-        (b'{"topic": "a", "headers": [], "key": "", "value": ""}', "checksum"),
-        (b'{"end": true}', "no count"),
-        (b"[" * 100_000, "not JSON"),
+        (b'{"topic": "a", "headers": {}}', "Expected `array`.*headers"),
+        (
+            b'{"topic": "a", "headers": [["n"]], "key": "", "value": ""}',
+            "length 2 - at .*headers",
+        ),
+        (
+            b'{"topic": "a", "headers": [["\\u0000", ""]], "key": "", "value": ""}',
+            "matching .*headers",
+        ),
+        (
+            b'{"topic": "a", "headers": [], "key": 1, "value": ""}',
+            "got `int` - at .*key",
+        ),
+        (b'{"topic": "a", "headers": [], "key": {"base64": "*"}, "value": ""}', "key.base64"),
+        (b'{"topic": "a", "headers": [], "key": "\\ud800", "value": ""}', "not JSON"),
+        (b'{"topic": "a", "headers": [], "key": "", "value": "", "sum": ""}', "checksum"),
+        (b'{"end": true}', "required field `records`"),
+        (b"[" * 100_000, "Expected `object`"),
     ],
 )
-def test_says_what_is_wrong(line: bytes, problem: str) -> None:
+def test_the_message_has_what_is_wrong(line: bytes, problem: str) -> None:
     with pytest.raises(BadLine, match=problem):
         decode(line)
 

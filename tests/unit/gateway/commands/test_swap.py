@@ -72,11 +72,11 @@ def test_the_file_is_changed_and_nothing_else_in_it(config: Path, capsys: pytest
     (backup,) = config.parent.glob("gateway.toml.*.bak")
     assert backup.read_text() == CONFIG
     assert backup.stat().st_mode & 0o777 == 0o640
-    told = capsys.readouterr().out
-    assert "\n-slope = 0.765\n" in told
-    assert "\n+slope = 0.761\n" in told
-    assert "stays: model = NRG 40H\n" in told
-    assert told.endswith("daemon: no daemon: no daemon runs: it will find the new figures at its start\n")
+    shown = capsys.readouterr().out
+    assert "\n-slope = 0.765\n" in shown
+    assert "\n+slope = 0.761\n" in shown
+    assert "stays: model = NRG 40H\n" in shown
+    assert shown.endswith("daemon: no daemon: no daemon runs: it will find the new figures at its start\n")
     # Nothing half written is left, and the event waits for the daemon.
     (notice,) = spool_directory(config.parent / "outbox.db").iterdir()
     assert {each.name for each in config.parent.iterdir()} == {
@@ -95,7 +95,7 @@ def test_the_file_is_changed_and_nothing_else_in_it(config: Path, capsys: pytest
 
     # Once more: nothing to do, no second backup, no second event.
     assert swap(config, "cup", *NEW, *PAPERS, "--lab", "Example", "--yes") == 0
-    assert "says so already" in capsys.readouterr().out
+    assert "has these figures already" in capsys.readouterr().out
     assert len(list(config.parent.glob("*.bak"))) == len(list(notice.parent.iterdir())) == 1
 
 
@@ -108,7 +108,7 @@ def test_a_link_stays_one(config: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "words"),
     [
         (("cup", *NEW), 2, "there is no terminal"),
         (("cup", "--serial", "x", "--slope", "0,761", "--yes"), 2, "--slope: '0,761' is not a number (with"),
@@ -132,15 +132,15 @@ def test_a_link_stays_one(config: Path, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_refused_changes_nothing(
-    config: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, said: str
+    config: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     assert swap(config, *arguments) == code
-    assert said in capsys.readouterr().err
+    assert words in capsys.readouterr().err
     assert config.read_text() == CONFIG
     assert [each.name for each in config.parent.iterdir()] == ["gateway.toml"]
 
 
-def test_what_stays_of_the_old_one_is_said(config: Path) -> None:
+def test_what_stays_of_the_old_one_is_listed(config: Path) -> None:
     assert swap(config, "cup", *NEW, "--remove", "calibrated", "--remove", "certificate", "--yes") == 0
     assert "calibrated" not in config.read_text()
     wanted = plan(CONFIG.encode(), Swap("cup", {"serial": '"x"'}, tuple(plan_keys())))
@@ -156,7 +156,7 @@ def plan_keys() -> list[str]:
     return ["slope", "offset", "calibrated", "certificate"]
 
 
-def test_an_edit_by_somebody_else_is_not_overwritten(
+def test_an_edit_by_another_program_is_not_overwritten(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the question waits, an editor saves the same file."""
@@ -171,6 +171,6 @@ def test_an_edit_by_somebody_else_is_not_overwritten(
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert swap(config, "cup", *NEW, *PAPERS) == 1
-    assert "was changed by somebody else meanwhile" in capsys.readouterr().err
+    assert "was changed by another program meanwhile" in capsys.readouterr().err
     assert config.read_text() == theirs
     assert [each.name for each in config.parent.iterdir()] == ["gateway.toml"]
