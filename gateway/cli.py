@@ -14,17 +14,17 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final, NamedTuple, Protocol, cast
 
-from gateway.commands.arguments import FAILED, INTERRUPTED, CommandError, fail
+from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError, fail
 
 
 class CommandModule(Protocol):
-    """What a command's module has."""
+    """The module of a command."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare its arguments."""
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Do it; the exit code."""
+        """Run it; the exit code."""
 
 
 class Command(NamedTuple):
@@ -97,7 +97,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="fieldgate", description="Field gateway for met masts, and the streaming pipeline behind it."
     )
-    top.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         commands.add_parser(name, help=command.help, add_help=False)
@@ -108,6 +108,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code. Wrong usage ends with SystemExit(2), as argparse does."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
+        if given == ["--version"]:
+            # Found only on request: it takes as long as all else here.
+            from gateway.system.host import installed_version
+
+            print(f"fieldgate {installed_version() or 'unknown'}")
+            return OK
         if not given or given[0] not in COMMANDS:
             parser().parse_args(given)
             return FAILED
@@ -165,22 +171,6 @@ def _expected() -> tuple[type[Exception], ...]:
     from gateway.status.client import NoStatus
 
     return CommandError, ConfigError, NoStatus, OutboxError, CloudError, DriverError
-
-
-class _Version(argparse.Action):
-    """Prints the installed version; finding it costs too much to do it for every call."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option: str | None = None,
-    ) -> None:
-        from gateway.system.host import installed_version
-
-        print(f"fieldgate {installed_version() or 'unknown'}")
-        parser.exit()
 
 
 if __name__ == "__main__":

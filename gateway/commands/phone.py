@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import zip_longest
 from typing import Any, Final
 
 from gateway.commands.arguments import OK, CommandError, add_config, add_json, positive
@@ -86,14 +87,12 @@ def qr_lines(text: str) -> list[str]:
     """A QR code as text, two rows of modules a line, dark modules as blocks."""
     import segno
 
-    rows = [[bool(module) for module in row] for row in segno.make(text, error="l", micro=False).matrix]
-    side = len(rows[0]) + 2 * _QUIET
-    empty = [[False] * side for _ in range(_QUIET)]
-    framed = [*empty, *([False] * _QUIET + row + [False] * _QUIET for row in rows), *empty]
-    if len(framed) % 2:
-        framed.append([False] * side)
-    blocks = {(False, False): " ", (True, False): "▀", (False, True): "▄", (True, True): "█"}
+    code = segno.make(text, error="l", micro=False)
+    rows = [bytes(row) for row in code.matrix_iter(border=_QUIET)]
+    pairs = zip_longest(rows[::2], rows[1::2], fillvalue=bytes(len(rows[0])))
+    # By the upper module, then the lower one.
+    blocks = ((" ", "▄"), ("▀", "█"))
     return [
-        "".join(blocks[upper, lower] for upper, lower in zip(above, below, strict=True))
-        for above, below in zip(framed[::2], framed[1::2], strict=True)
+        "".join(blocks[upper][lower] for upper, lower in zip(above, below, strict=True))
+        for above, below in pairs
     ]

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from cloud.wire.reading_records import FAIL, MISSING, Reading
 from drivers.registry import driver_type
+from gateway.commands.tables import plain_table
 from gateway.config import SensorConfig
 from gateway.quality.reasons import QUALITIES, REASONS
 from gateway.sampling.last_readings import reading_fields
@@ -150,28 +151,20 @@ def print_rows(rows: Sequence[Row], console: Console, now: datetime | None) -> N
     """
     if console.width < _NARROW:
         for row in rows:
+            raw, value = number_text(row.raw, row.raw_unit), number_text(row.value, row.unit)
+            ago = f"  {age_text(row.time, now)} ago" if now is not None else ""
             console.print(Text(f"{row.channel}  ", style="bold").append_text(_quality(row)))
-            age = f"  {age_text(row.time, now)} ago" if now is not None else ""
-            console.print(
-                f"  {number_text(row.value, row.unit)}  (raw {number_text(row.raw, row.raw_unit)}){age}"
-            )
+            console.print(f"  {value}  (raw {raw}){ago}")
             if row.words:
                 console.print(Text(f"  {row.words}"))
         return
-    table = Table(box=None, pad_edge=False)
-    for name, justify in (("channel", "left"), ("raw", "right"), ("value", "right"), ("quality", "left")):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    if now is not None:
-        table.add_column("age", justify="right", no_wrap=True)
-    table.add_column("reason", overflow="fold")
+    age = [] if now is None else ["age"]
+    columns = ("channel", "raw", "value", "quality", *age, "reason")
+    table = plain_table(*columns, right=("raw", "value", "age"), wrapped=("reason",))
     for row in rows:
-        cells: list[str | Text] = [
-            row.channel,
-            number_text(row.raw, row.raw_unit),
-            number_text(row.value, row.unit),
-            _quality(row),
-        ]
-        table.add_row(*cells, *([] if now is None else [age_text(row.time, now)]), Text(row.words))
+        raw, value = number_text(row.raw, row.raw_unit), number_text(row.value, row.unit)
+        ages = [] if now is None else [age_text(row.time, now)]
+        table.add_row(row.channel, raw, value, _quality(row), *ages, Text(row.words))
     console.print(table)
 
 

@@ -14,18 +14,39 @@ import platform
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import msgspec
+
+from cloud.wire.fields import UNDECODABLE
 from gateway.commands.arguments import OK, add_config, fail
-from gateway.config import Config, ConfigError, check
+from gateway.config import Config, load
 from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, fetch
 from gateway.system.atomic_file import write_atomic
 from gateway.system.host import vitals
 
 EVENT: Final = "report"
-_COUNTS: Final = {"seq": "sampled", "valid": "valid", "forwarded": "forwarded", "dropped": "dropped"}
-"""Keys of a channel in the status, and what the report calls them."""
+_COUNTS: Final = ("sampled", "forwarded", "dropped")
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """A channel's readings since the daemon's start, as its status has them."""
+
+    sampled: _Count = msgspec.field(name="seq", default=0)
+    valid: _Count = 0
+    forwarded: _Count = 0
+    dropped: _Count = 0
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """What of a status is stored until the next report."""
+
+    run: str
+    uptime_s: Annotated[float, msgspec.Meta(ge=0)]
+    channels: dict[str, Counts]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,80 +56,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Report once. Raises ConfigError."""
-    config, problems = check(arguments.config)
-    if config is None:
-        raise ConfigError(problems)
-    return make_report(config, fetch)
+    return make_report(load(arguments.config, at_work=False), fetch)
 
 
 def make_report(config: Config, fetch_status: Callable[[str], Mapping[str, Any]]) -> int:
     """Report once; the exit code. ``fetch_status`` raises NoStatus."""
-    remembered = config.outbox.path.with_name(config.outbox.path.name + ".report")
+    path = config.outbox.path.with_name(config.outbox.path.name + ".report")
+    totals: Totals | None = None
     try:
         status = fetch_status(config.status.listen)
     except NoStatus as error:
         fields = unanswered(config, str(error))
     else:
-        fields = report(status, _read(remembered))
+        totals = msgspec.convert(status, Totals)
+        fields = report(status, _read(path))
     print(line(fields))
     try:
         spool_event(config.outbox.path, EVENT, fields)
-        if "run_uptime_s" in fields:
-            write_atomic(remembered, json.dumps(_totals(status)))
+        if totals is not None:
+            write_atomic(path, msgspec.json.encode(totals))
     except NotSpooled as error:
         return fail(error)
     except OSError as error:
-        return fail(f"{remembered}: {error.strerror}")
+        return fail(f"{path}: {error.strerror}")
     return OK
 
 
-def report(status: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """The event's fields from the daemon's status; ``before``: the totals at the last report, or nothing.
+def report(status: Mapping[str, Any], before: Totals | None = None) -> dict[str, Any]:
+    """The event's fields from the daemon's status; ``before``: the totals at the last report.
 
     Recovery is valid readings by expected ones, 0 to 1; seconds, bytes, Cel.
     """
-    same = before.get("run") == status["run"] and before["uptime_s"] <= status["uptime_s"]
-    since_s = status["uptime_s"] - (before["uptime_s"] if same else 0)
-    earlier = before["channels"] if same else {}
-    channels = {}
-    for name, now in _totals(status)["channels"].items():
-        counts = {key: now[key] - earlier.get(name, {}).get(key, 0) for key in _COUNTS.values()}
+    now = msgspec.convert(status, Totals)
+    if before is None or before.run != now.run or before.uptime_s > now.uptime_s:
+        before = Totals(now.run, 0, {})
+    since_s = now.uptime_s - before.uptime_s
+    channels: dict[str, dict[str, Any]] = {}
+    for name, counts in now.channels.items():
+        earlier = before.channels.get(name, Counts())
         expected = since_s * 1000 / status["channels"][name]["period_ms"]
-        recovery = min(counts.pop("valid") / expected, 1.0) if expected >= 1 else None
-        channels[name] = {**counts, "recovery": None if recovery is None else round(recovery, 4)}
-    machine = status["machine"]
+        recovery = min((counts.valid - earlier.valid) / expected, 1.0) if expected >= 1 else None
+        channels[name] = {key: getattr(counts, key) - getattr(earlier, key) for key in _COUNTS}
+        channels[name]["recovery"] = None if recovery is None else round(recovery, 4)
+    as_they_are = (
+        "uplink", "kafka_confirmed_ago_s", "outbox_records", "outbox_bytes", "outbox_max_bytes",
+        "outbox_problem", "clock", "held", "troubles",
+    )  # fmt: skip
     return {
         "since_s": since_s,
         "run_uptime_s": status["uptime_s"],
-        "machine_uptime_s": machine["uptime_s"],
         "channels": channels,
-        "uplink": status["uplink"],
-        "kafka_confirmed_ago_s": status["kafka_confirmed_ago_s"],
-        "outbox_records": status["outbox_records"],
-        "outbox_bytes": status["outbox_bytes"],
-        "outbox_max_bytes": status["outbox_max_bytes"],
-        "outbox_problem": status["outbox_problem"],
-        "disk_free_bytes": machine["disk_free_bytes"],
-        "clock": status["clock"],
-        "held": status["held"],
-        "cpu_celsius": machine["cpu_celsius"],
-        "load": machine["load"],
-        "troubles": dict(status["troubles"]),
-        "versions": {"fieldgate": machine["version"], "python": machine["python"], **_system()},
+        **{key: status[key] for key in as_they_are},
+        **_machine_fields(status["machine"]),
     }
 
 
 def unanswered(config: Config, why: str) -> dict[str, Any]:
     """The fields of a report without a daemon."""
-    machine = vitals(config.outbox.path)
-    return {
-        "daemon": why,
-        "machine_uptime_s": machine["uptime_s"],
-        "disk_free_bytes": machine["disk_free_bytes"],
-        "cpu_celsius": machine["cpu_celsius"],
-        "load": machine["load"],
-        "versions": {"fieldgate": machine["version"], "python": machine["python"], **_system()},
-    }
+    return {"daemon": why, **_machine_fields(vitals(config.outbox.path))}
 
 
 def line(report: Mapping[str, Any]) -> str:
@@ -121,10 +126,7 @@ def line(report: Mapping[str, Any]) -> str:
         worst = min(channels, key=lambda name: channels[name]["recovery"] or 0.0, default=None)
         facts |= {
             "hours": round(report["since_s"] / 3600, 1),
-            **{
-                key: sum(each[key] for each in channels.values())
-                for key in ("sampled", "forwarded", "dropped")
-            },
+            **{key: sum(each[key] for each in channels.values()) for key in _COUNTS},
             **({"worst": worst, "recovery": channels[worst]["recovery"]} if worst is not None else {}),
             "uplink": report["uplink"],
             "outbox": f"{report['outbox_bytes'] / report['outbox_max_bytes']:.0%}",
@@ -140,34 +142,28 @@ def line(report: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in facts.items())
 
 
-def _totals(status: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "run": status["run"],
-        "uptime_s": status["uptime_s"],
-        "channels": {
-            name: {called: channel[key] for key, called in _COUNTS.items()}
-            for name, channel in status["channels"].items()
-        },
-    }
-
-
-def _read(path: Path) -> Mapping[str, Any]:
+def _read(path: Path) -> Totals | None:
     try:
-        totals = json.loads(path.read_text())
-        channels = totals["channels"].values()
-        if totals["uptime_s"] < 0 or any(each[key] < 0 for each in channels for key in _COUNTS.values()):
-            raise ValueError("a count is below 0")
+        return msgspec.json.decode(path.read_bytes(), type=Totals)
     except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        return None
+    except (OSError, *UNDECODABLE) as error:
         sys.stderr.write(f"{path}: {error}: counting since the daemon's start\n")
-        return {}
-    return dict(totals)
+        return None
 
 
-def _system() -> dict[str, str]:
+def _machine_fields(machine: Mapping[str, Any]) -> dict[str, Any]:
     try:
         system = platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
         system = platform.system()
-    return {"kernel": platform.release(), "system": system}
+    return {
+        "machine_uptime_s": machine["uptime_s"],
+        **{key: machine[key] for key in ("disk_free_bytes", "cpu_celsius", "load")},
+        "versions": {
+            "fieldgate": machine["version"],
+            "python": machine["python"],
+            "kernel": platform.release(),
+            "system": system,
+        },
+    }

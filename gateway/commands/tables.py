@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -13,7 +14,8 @@ def plain_table(*columns: str, right: Collection[str] = (), wrapped: Collection[
     """A table of these columns, each on one line; those in ``wrapped`` may have several."""
     table = Table(box=None, pad_edge=False)
     for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", no_wrap=name not in wrapped)
+        justify: Literal["left", "right"] = "right" if name in right else "left"
+        table.add_column(name, justify=justify, no_wrap=name not in wrapped, overflow="fold")
     return table
 
 

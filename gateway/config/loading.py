@@ -42,9 +42,9 @@ _ALL: Final = (*SECTIONS, "board", "quality", "sensor", "forward")
 _NO_OVERRIDES: Final[Mapping[str, object]] = {}
 
 
-def load(path: Path, overrides: Mapping[str, object] = _NO_OVERRIDES) -> Config:
+def load(path: Path, overrides: Mapping[str, object] = _NO_OVERRIDES, *, at_work: bool = True) -> Config:
     """The config of a file, with ``overrides`` (dotted keys) put over it. Raises ConfigError."""
-    config, problems = check(path, overrides, at_work=True)
+    config, problems = check(path, overrides, at_work=at_work)
     if config is None:
         raise ConfigError(problems)
     return config

@@ -7,18 +7,21 @@ crashes on the way, or comes up without a modem, doesn't do it again at once.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+from msgspec.structs import replace
+
+from cloud.wire.fields import UNDECODABLE
 from gateway.clock.system_clock import since_boot_ns
 from gateway.commands.arguments import OK, add_config, fail
-from gateway.commands.uplink.policy import Action, Rules, Seen, State, look
-from gateway.config import Config, ConfigError, check
+from gateway.commands.uplink.policy import Action, Rules, Seen, State, decide
+from gateway.config import Config, load
 from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, fetch
 from gateway.system.atomic_file import write_atomic
@@ -36,7 +39,7 @@ def execute(command: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is asked and done: the boot, seconds since it, the daemon's status, running a command.
+    """The boot, seconds since it, the daemon's status, running a command.
 
     ``execute`` raises OSError, subprocess.SubprocessError.
     """
@@ -62,65 +65,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check once, on this machine. Raises ConfigError."""
-    config, problems = check(arguments.config)
-    if config is None:
-        raise ConfigError(problems)
+    config = load(arguments.config, at_work=False)
     return check_uplink(config, arguments.state, Machine(), dry_run=arguments.dry_run)
 
 
 def check_uplink(config: Config, state_path: Path, machine: Machine, *, dry_run: bool) -> int:
     """Check once; the exit code. With ``dry_run`` nothing is stored nor done."""
-    uplink = config.uplink
-    if uplink.reset_after_h is None and uplink.reboot_after_h is None:
+    rules = Rules(config.uplink.reset_after_h, config.uplink.reboot_after_h)
+    if rules == (None, None):
         print("neither uplink.reset_after_h nor uplink.reboot_after_h is set: nothing to do")
         return OK
-    status, why = _asked(machine, config)
+    status, why = _status(machine, config)
     before = _read(state_path)
-    seen = Seen(
-        machine.boot(), machine.boot_s(), status is not None, (status or {}).get("kafka_confirmed_ago_s")
-    )
-    after, action = look(before, seen, Rules.of_hours(uplink.reset_after_h, uplink.reboot_after_h))
+    confirmed_ago_s = (status or {}).get("kafka_confirmed_ago_s")
+    seen = Seen(machine.boot(), machine.boot_s(), status is not None, confirmed_ago_s)
+    after, action = decide(before, seen, rules)
     if action == "reboot" and (status or {}).get("outbox_memory_records"):
         # They would be lost, and a reboot mends no card.
         sys.stderr.write("no reboot: readings are in memory only, because the outbox's disk fails\n")
-        after, action = _without_reboot(before, after), None
-    _tell(status, why, after, action)
+        after, action = replace(after, reboots=before.reboots, reboot_at_s=before.reboot_at_s), None
+    if status is None:
+        print(f"nothing is counted: {why}")
+    else:
+        done = f"{after.resets} resets, {after.reboots} reboots"
+        now = f"; now: {action}" if action else ""
+        print(f"Kafka away for {after.away_s / 3600:.1f} h; in this outage {done}{now}", flush=True)
     if dry_run:
         return OK
     try:
-        write_atomic(state_path, json.dumps(asdict(after)))
+        write_atomic(state_path, msgspec.json.encode(after))
     except OSError as error:
         # Not stored, it would be done again at each check.
         return fail(f"nothing is done: {state_path} can't be written: {error.strerror}")
     return OK if action is None else _act(action, config, after, machine)
 
 
-def _asked(machine: Machine, config: Config) -> tuple[Mapping[str, Any] | None, str]:
+def _status(machine: Machine, config: Config) -> tuple[Mapping[str, Any] | None, str]:
+    """The daemon's status, or None and the reason."""
     if not config.status.enabled:
-        return None, 'status.listen is "": the daemon can\'t be asked'
+        return None, "status.listen is \"\": the daemon's status can't be fetched"
     try:
         return machine.status(config.status.listen), ""
     except NoStatus as error:
         return None, str(error)
 
 
-def _without_reboot(before: State, after: State) -> State:
-    return replace(after, reboots=before.reboots, reboot_at_s=before.reboot_at_s)
-
-
-def _tell(status: Mapping[str, Any] | None, why: str, state: State, action: Action | None) -> None:
-    if status is None:
-        print(f"nothing is counted: {why}")
-        return
-    done = f"{state.resets} resets, {state.reboots} reboots"
-    now = f"; now: {action}" if action else ""
-    print(f"Kafka away for {state.away_s / 3600:.1f} h; in this outage {done}{now}", flush=True)
-
-
 def _act(action: Action, config: Config, state: State, machine: Machine) -> int:
-    told = {"away_h": round(state.away_s / 3600, 2), "resets": state.resets, "reboots": state.reboots}
+    fields = {"away_h": round(state.away_s / 3600, 2), "resets": state.resets, "reboots": state.reboots}
     try:
-        spool_event(config.outbox.path, f"uplink-{action}", told)
+        spool_event(config.outbox.path, f"uplink-{action}", fields)
     except NotSpooled as error:
         fail(error)
     command = REBOOT if action == "reboot" else config.uplink.reset_command
@@ -133,9 +126,9 @@ def _act(action: Action, config: Config, state: State, machine: Machine) -> int:
 
 def _read(path: Path) -> State:
     try:
-        return State.read(json.loads(path.read_text()))
+        return msgspec.json.decode(path.read_bytes(), type=State)
     except FileNotFoundError:
         return State()
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, *UNDECODABLE) as error:
         sys.stderr.write(f"{path}: {error}: counting starts again\n")
         return State()

@@ -57,20 +57,20 @@ def status(run: str, uptime_s: float, **channels: dict[str, Any]) -> dict[str, A
 
 
 def test_since_the_runs_beginning() -> None:
-    told = report(
-        status("a", 1000, cup_wind=channel(1000, 990, 980, 5), dht_t=channel(480, 500, 480, 0, 2000)), {}
+    fields = report(
+        status("a", 1000, cup_wind=channel(1000, 990, 980, 5), dht_t=channel(480, 500, 480, 0, 2000))
     )
-    assert told["since_s"] == 1000
-    assert told["channels"] == {
+    assert fields["since_s"] == 1000
+    assert fields["channels"] == {
         "cup.wind": {"sampled": 1000, "forwarded": 980, "dropped": 5, "recovery": 0.99},
         "dht.t": {"sampled": 480, "forwarded": 480, "dropped": 0, "recovery": 1.0},
     }
-    assert told["versions"]["fieldgate"] == "0.1.0"
-    assert set(told["versions"]) == {"fieldgate", "python", "kernel", "system"}
-    assert told["troubles"] == {"baro": "no answer"}
+    assert fields["versions"]["fieldgate"] == "0.1.0"
+    assert set(fields["versions"]) == {"fieldgate", "python", "kernel", "system"}
+    assert fields["troubles"] == {"baro": "no answer"}
 
 
-def test_since_the_report_before_and_another_run_begins_anew(tmp_path: Path) -> None:
+def test_since_the_report_before_and_another_run_starts_from_zero(tmp_path: Path) -> None:
     (tmp_path / "gateway.toml").write_text(CONFIG)
     statuses = iter([
         status("a", 1000, cup_wind=channel(1000, 1000, 900, 0)),
@@ -79,21 +79,21 @@ def test_since_the_report_before_and_another_run_begins_anew(tmp_path: Path) -> 
     ])  # fmt: skip
     for _ in range(3):
         assert make_report(load(tmp_path / "gateway.toml"), lambda listen: next(statuses)) == 0
-    told = [json.loads(path.read_text()) for path in sorted((tmp_path / "outbox.db.notices").iterdir())]
-    assert [each["event"] for each in told] == ["report"] * 3
-    assert [each["since_s"] for each in told] == [1000, 2000, 500]
-    assert told[1]["channels"] == {
+    fields = [json.loads(path.read_text()) for path in sorted((tmp_path / "outbox.db.notices").iterdir())]
+    assert [each["event"] for each in fields] == ["report"] * 3
+    assert [each["since_s"] for each in fields] == [1000, 2000, 500]
+    assert fields[1]["channels"] == {
         "cup.wind": {"sampled": 1990, "forwarded": 2090, "dropped": 7, "recovery": 0.5},
         "new.one": {"sampled": 10, "forwarded": 10, "dropped": 0, "recovery": 0.005},
     }
-    assert told[2]["channels"]["cup.wind"]["sampled"] == 500
+    assert fields[2]["channels"]["cup.wind"]["sampled"] == 500
 
 
 def test_the_line_for_the_journal() -> None:
-    told = report(
-        status("a", 7200, cup_wind=channel(7200, 7200, 7100, 0), b_x=channel(7200, 3600, 7200, 1)), {}
+    fields = report(
+        status("a", 7200, cup_wind=channel(7200, 7200, 7100, 0), b_x=channel(7200, 3600, 7200, 1))
     )
-    assert line(told) == (
+    assert line(fields) == (
         "event=mast.report hours=2.0 sampled=14400 forwarded=14300 dropped=1 worst=b.x recovery=0.5"
         " uplink=healthy outbox=25% outbox_records=12 clock=synced disk_free_mb=20000 cpu_celsius=48.3"
         " version=0.1.0"
@@ -110,8 +110,8 @@ def test_a_daemon_that_does_not_answer_is_what_is_reported(
 
     assert make_report(load(tmp_path / "gateway.toml"), silent) == 0
     assert 'event=mast.report daemon="no daemon answers" ' in capsys.readouterr().out
-    (told,) = [json.loads(path.read_text()) for path in (tmp_path / "outbox.db.notices").iterdir()]
-    assert told["daemon"] == "no daemon answers"
+    (fields,) = [json.loads(path.read_text()) for path in (tmp_path / "outbox.db.notices").iterdir()]
+    assert fields["daemon"] == "no daemon answers"
     assert not (tmp_path / "outbox.db.report").exists()
 
 
@@ -129,6 +129,6 @@ def test_totals_that_can_not_be_read(text: str, tmp_path: Path, capsys: pytest.C
 
 
 def test_just_started_there_is_no_recovery() -> None:
-    told = report(status("a", 0, cup_wind=channel(1, 1, 0, 0)), {})
-    assert told["channels"]["cup.wind"]["recovery"] is None
-    assert "worst=cup.wind recovery=None" in line(told)
+    fields = report(status("a", 0, cup_wind=channel(1, 1, 0, 0)))
+    assert fields["channels"]["cup.wind"]["recovery"] is None
+    assert "worst=cup.wind recovery=None" in line(fields)
