@@ -1,4 +1,4 @@
-"""Durable queues of opaque records. Knows record numbers and bytes; not their meaning or destination.
+"""Durable queues of opaque records. Handles record numbers and bytes, not their meaning or destination.
 
     tiered_outbox   what the gateway uses: on the disk, and in memory while that can't be used
     sqlite_outbox   the outbox on the disk: its lock, opening, what to do about damage
@@ -7,7 +7,7 @@
     memory_blocks   blocks in memory
     blocks, tables  what a block is; the tables of the file
     numbering       how many records there are, and how they are numbered
-    outbox_file     the SQLite file: opening it, transactions, room on a full disk
+    outbox_file     the SQLite file: opening it, transactions, the ballast that is room on a full disk
     recovery        salvage from damaged files; log_repair: from a damaged log
 
 The others are parts of these.

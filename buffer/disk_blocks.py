@@ -82,31 +82,28 @@ class DiskBlocks:
         self.numbering.issue(block)
         return list(range(block.first, block.last + 1))
 
-    def store_moved(
+    def store(
         self,
-        moved: Sequence[Block],
-        removed: Mapping[int, Iterable[int]],
+        made: Sequence[Block],
         dictionaries: Sequence[Dictionary],
+        removed: Mapping[int, Iterable[int]],
         *,
         drop_oldest: bool,
     ) -> None:
         """Store blocks made elsewhere, without those ``removed`` of their records. Raises as ``append``."""
-        self._store_with(dictionaries, moved, drop_oldest)
-        for block in moved:
+        # The file isn't known to hold these.
+        new = [dictionary for dictionary in dictionaries if not self._dictionaries.has(dictionary)]
+        self._store(made, new, drop_oldest)
+        for dictionary in new:
+            self._dictionaries.stored(dictionary)
+        for block in made:
             if gone := set(removed.get(block.first, ())):
                 self._removed[block.first] = gone
             self.numbering.issue(block)
 
-    def store_salvaged(self, block: Block, dictionary: Dictionary | None) -> None:
-        """Store a block of a damaged file; nothing is dropped for it. Raises as ``append``."""
-        self._store_with([] if dictionary is None else [dictionary], [block], drop_oldest=False)
-
     def probe(self) -> None:
         """Write a little, to check whether the file could grow. Raises as ``append``."""
-        with translated(self._file.path):
-            _, reason = self._file.limits.missing_pages(self._file.connection, [tables.PAGE_BYTES])
-        if reason == drops.DISK_LOW:
-            raise self._too_little_room()
+        self._file.missing_pages([tables.PAGE_BYTES], drop_oldest=False)
         with self._file.transaction() as connection:
             tables.write_numbering(connection, self.numbering.row)
 
@@ -126,22 +123,10 @@ class DiskBlocks:
         self.numbering.skip_to(issued)
         self.numbering.committed(after, self.numbering.stored)
 
-    def _store_with(
-        self, dictionaries: Sequence[Dictionary], fresh: Sequence[Block], drop_oldest: bool
-    ) -> None:
-        """Store blocks, and those of their dictionaries that the file isn't known to hold."""
-        new = [dictionary for dictionary in dictionaries if not self._dictionaries.has(dictionary)]
-        self._store(fresh, new, drop_oldest)
-        for dictionary in new:
-            self._dictionaries.stored(dictionary)
-
     def _store(self, fresh: Sequence[Block], copies: Sequence[Dictionary], drop_oldest: bool) -> None:
         """Store blocks, and copies of dictionaries, in one transaction."""
         sizes = [block.size_bytes for block in fresh]
-        with translated(self._file.path):
-            missing, reason = self._file.limits.missing_pages(self._file.connection, sizes)
-        if reason == drops.DISK_LOW and not drop_oldest:
-            raise self._too_little_room()
+        missing, reason = self._file.missing_pages(sizes, drop_oldest=drop_oldest)
         try:
             dropped = self._insert(fresh, copies, missing, reason)
         except OutboxDiskFull:
@@ -188,9 +173,6 @@ class DiskBlocks:
             after = self.numbering.write(connection, fresh[-1].last, stored, dropped_ever)
         self.numbering.committed(after, stored, dropped)
         return dropped
-
-    def _too_little_room(self) -> OutboxDiskFull:
-        return OutboxDiskFull(f"the disk of {self._file.path} has less room than it must keep")
 
     # Reading.
 

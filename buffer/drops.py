@@ -48,8 +48,6 @@ class InMemory:
     problem: str | None
 
 
-NOTHING_IN_MEMORY: Final = InMemory(0, 0, None, None)
-
 OnDrop = Callable[[Drop], None]
 
 

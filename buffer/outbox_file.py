@@ -6,13 +6,14 @@ The caller holds the lock. Blocks, and all numbers but the one a new file begins
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
 from buffer import log_repair, recovery, tables
-from buffer.ballast import Ballast
+from buffer.drops import DISK_LOW
 from buffer.errors import (
     OutboxCorrupt,
     OutboxDiskFull,
@@ -27,6 +28,46 @@ from buffer.sqlite_errors import translated
 
 _BUSY_TIMEOUT_S: Final = 2.0
 _T = TypeVar("_T")
+
+
+class Ballast:
+    """A preallocated file, emptied when even DELETE finds no room for its log."""
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        self._path = Path(f"{path}.ballast")
+        self.wanted_bytes = size_bytes
+
+    def size_bytes(self) -> int:
+        """Bytes reserved now."""
+        return file_size(self._path)
+
+    def is_whole(self) -> bool:
+        """Whether all the space is reserved."""
+        return self.size_bytes() == self.wanted_bytes
+
+    def make(self) -> bool:
+        """Reserve the space; False where the disk has too little, and then nothing is reserved."""
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            try:
+                os.ftruncate(descriptor, self.wanted_bytes)
+                if self.wanted_bytes:
+                    os.posix_fallocate(descriptor, 0, self.wanted_bytes)
+                return True
+            except OSError:
+                os.ftruncate(descriptor, 0)
+            finally:
+                os.close(descriptor)
+        return False
+
+    def release(self) -> bool:
+        """Free the space; False where none was reserved."""
+        if not self.size_bytes():
+            return False
+        with contextlib.suppress(OSError):
+            os.truncate(self._path, 0)
+            return True
+        return False
 
 
 class OutboxFile:
@@ -76,6 +117,17 @@ class OutboxFile:
     def database_bytes(self) -> int:
         """Database, log and its index."""
         return database_bytes(self.path)
+
+    def missing_pages(self, sizes: Sequence[int], *, drop_oldest: bool) -> tuple[int, str]:
+        """How many pages must become free before rows of these sizes can be stored, and why.
+
+        Raises OutboxTooLarge; without ``drop_oldest`` OutboxDiskFull where the disk has too little room.
+        """
+        with translated(self.path):
+            missing, reason = self.limits.missing_pages(self.connection, sizes, self.path.parent)
+        if reason == DISK_LOW and not drop_oldest:
+            raise OutboxDiskFull(f"the disk of {self.path} has less room than it must keep")
+        return missing, reason
 
     def first_page(self) -> bytes:
         """The first page on the disk, all commits included. Raises an OutboxError."""

@@ -11,8 +11,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from buffer import files
 from buffer.drops import DISK_LOW, OUTBOX_FULL
 from buffer.errors import OutboxTooLarge
 
@@ -22,6 +24,8 @@ _LOG_INDEX_BYTES: Final = 128 << 10
 # A block's row can split a leaf and its parents, or take a fresh page for a dictionary's copy.
 _TREE_PAGES: Final = 8
 MIN_BYTES: Final = 1 << 20
+BALLAST_BYTES: Final = 1 << 20
+"""Room on a full disk for the log of a removal and for what opening takes."""
 
 
 def pages_for(sizes: Sequence[int], page_bytes: int) -> int:
@@ -31,12 +35,15 @@ def pages_for(sizes: Sequence[int], page_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``max_bytes`` is everything: database, log, its index, ballast. None and 0 are no limit."""
+    """``max_bytes`` caps everything: database, log, its index, ballast; None is no cap.
 
-    max_bytes: int | None
-    min_free_disk: int
-    ballast_bytes: int
-    free_bytes: Callable[[], int]
+    ``min_free_disk`` bytes of the directory's file system must stay free, by ``free_bytes``.
+    """
+
+    max_bytes: int | None = None
+    min_free_disk: int = 0
+    ballast_bytes: int = 0
+    free_bytes: Callable[[Path], int] = files.free_bytes
 
     def __post_init__(self) -> None:
         if self.max_bytes is not None and self.max_bytes < MIN_BYTES + self.ballast_bytes:
@@ -50,7 +57,9 @@ class Limits:
             return _LOG_BYTES
         return min(_LOG_BYTES, max(_SMALLEST_LOG_BYTES, self.max_bytes // 16))
 
-    def missing_pages(self, connection: sqlite3.Connection, sizes: Sequence[int]) -> tuple[int, str]:
+    def missing_pages(
+        self, connection: sqlite3.Connection, sizes: Sequence[int], directory: Path
+    ) -> tuple[int, str]:
         """How many pages must become free before rows of these sizes can be stored, and why.
 
         Raises OutboxTooLarge.
@@ -69,6 +78,6 @@ class Limits:
             if over > 0:
                 return max(free + over, needed), OUTBOX_FULL
         growth = (needed - free) * page_bytes
-        if self.min_free_disk and growth > 0 and self.free_bytes() - growth < self.min_free_disk:
+        if self.min_free_disk and growth > 0 and self.free_bytes(directory) - growth < self.min_free_disk:
             return needed, DISK_LOW
         return 0, ""

@@ -27,21 +27,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from buffer import drops, files, recovery
+from buffer import drops, recovery
 from buffer.blocks import Block, Dictionary
 from buffer.disk_blocks import DiskBlocks
-from buffer.drops import NOTHING_IN_MEMORY, Drop, InMemory, OnDrop
+from buffer.drops import Drop, OnDrop
 from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxError
 from buffer.files import make_directory
 from buffer.lock import Lock
 from buffer.outbox_file import OutboxFile
 from buffer.space_limits import Limits
-from buffer.tables import APPLICATION_ID, SCHEMA_VERSION
 
-__all__ = ["APPLICATION_ID", "BALLAST_BYTES", "SCHEMA_VERSION", "SqliteOutbox"]
-
-BALLAST_BYTES: Final = 1 << 20
-"""Room for the log of a removal and for what opening takes; see docs/durability.md."""
+_NO_LIMITS: Final = Limits()
 _UNKNOWN: Final = 1 << 40
 """Numbers continue after this one where neither file nor lock has the last one."""
 
@@ -51,29 +47,17 @@ _T = TypeVar("_T")
 class SqliteOutbox:
     """Opaque records, oldest first, durable.
 
-    ``max_bytes`` caps everything on disk, ballast included (None: no cap); ``min_free_disk`` must stay free,
-    by ``free_bytes``. Past either the oldest records are dropped, and ``on_drop`` is called in the calling
-    thread. A damaged file is set aside and salvaged, not refused.
+    Past the ``limits`` the oldest records are dropped, and ``on_drop`` is called in the calling thread. A
+    damaged file is set aside and salvaged, not refused.
 
     Raises OutboxLocked where another outbox uses the file, OutboxUnusable where directory or file can't be
-    made or opened or the file is another program's, OutboxDiskFull, OutboxVersionError; ValueError for a cap
-    too small to work with.
+    made or opened or the file is another program's, OutboxDiskFull, OutboxVersionError.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        max_bytes: int | None = None,
-        min_free_disk: int = 0,
-        ballast_bytes: int = 0,
-        free_bytes: Callable[[], int] | None = None,
-        on_drop: OnDrop = drops.ignore,
-    ) -> None:
+    def __init__(self, path: Path, limits: Limits = _NO_LIMITS, *, on_drop: OnDrop = drops.ignore) -> None:
         self._path = path
         self._on_drop = on_drop
-        free = free_bytes or (lambda: files.free_bytes(path.parent))
-        self._file = OutboxFile(path, Limits(max_bytes, min_free_disk, ballast_bytes, free))
+        self._file = OutboxFile(path, limits)
         self._blocks = DiskBlocks(self._file, on_drop)
         self._salvages = recovery.Salvages()
         self._backfilled = 0
@@ -102,7 +86,7 @@ class SqliteOutbox:
 
         ``summary`` is reported in the Drop if the block is ever dropped, even where its payload is damaged.
         Numbers below ``not_below`` were issued to records kept elsewhere. The oldest records are dropped
-        where ``max_bytes`` would be exceeded, and on a disk without room unless ``drop_oldest`` is False.
+        where the cap would be exceeded, and on a disk without room unless ``drop_oldest`` is False.
         Raises OutboxDiskFull, OutboxUnusable (try again later).
         """
         self._ready()
@@ -135,7 +119,7 @@ class SqliteOutbox:
 
         def store() -> None:
             self._held.reserve(moved[-1].last)
-            self._blocks.store_moved(moved, removed, dictionaries, drop_oldest=drop_oldest)
+            self._blocks.store(moved, dictionaries, removed, drop_oldest=drop_oldest)
 
         self._repaired(store)
         self._write_issued()
@@ -191,13 +175,6 @@ class SqliteOutbox:
     def backfilled(self) -> int:
         """Grows when records of a damaged file come back below numbers that were read already."""
         return self._backfilled
-
-    def in_memory(self) -> InMemory:
-        """None: all records are on the disk."""
-        return NOTHING_IN_MEMORY
-
-    def tend(self, *, at_once: bool = False) -> None:
-        """Nothing to do between calls."""
 
     def close(self) -> None:
         """Release the file; safe to call twice."""
@@ -291,7 +268,7 @@ class SqliteOutbox:
             self._blocks.forget_lost_removals()
 
     def _store_salvaged(self, block: Block, dictionary: Dictionary | None) -> None:
-        self._blocks.store_salvaged(block, dictionary)
+        self._blocks.store([block], [] if dictionary is None else [dictionary], {}, drop_oldest=False)
         self._backfilled += 1
 
     # The lock.

@@ -20,7 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from buffer import drops
 from buffer.blocks import Block
@@ -36,10 +36,12 @@ from buffer.errors import (
 )
 from buffer.lock import last_reserved
 from buffer.memory_blocks import DamagedError, MemoryBlocks
+from buffer.space_limits import Limits
 from buffer.sqlite_errors import translated
 from buffer.sqlite_outbox import SqliteOutbox
 
 MEMORY_BYTES: Final = 32 << 20
+_NO_LIMITS: Final = Limits()
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 16.0
 _CALM_S: Final = 60.0
@@ -53,19 +55,16 @@ _UNKNOWN: Final = 1 << 50
 class TieredOutbox:
     """Opaque records, oldest first: on the disk, and in memory while that can't be used.
 
-    ``memory_bytes`` bounds the memory; the other arguments are SqliteOutbox's. ``on_drop`` is called in the
-    calling thread. Raises OutboxLocked, OutboxForeign, OutboxVersionError, ValueError; any other fault of the
+    ``limits`` are the disk's, ``memory_bytes`` bounds the memory. ``on_drop`` is called in the calling
+    thread. Raises OutboxLocked, OutboxForeign, OutboxVersionError, ValueError; any other fault of the
     file is in ``in_memory().problem``, and opening is tried again.
     """
 
     def __init__(
         self,
         path: Path,
+        limits: Limits = _NO_LIMITS,
         *,
-        max_bytes: int | None = None,
-        min_free_disk: int = 0,
-        ballast_bytes: int = 0,
-        free_bytes: Callable[[], int] | None = None,
         on_drop: OnDrop = drops.ignore,
         memory_bytes: int = MEMORY_BYTES,
         monotonic: Callable[[], float] = time.monotonic,
@@ -74,13 +73,7 @@ class TieredOutbox:
         self._on_drop = on_drop
         self._memory_bytes = memory_bytes
         self._monotonic = monotonic
-        self._options: dict[str, Any] = {
-            "max_bytes": max_bytes,
-            "min_free_disk": min_free_disk,
-            "ballast_bytes": ballast_bytes,
-            "free_bytes": free_bytes,
-            "on_drop": on_drop,
-        }
+        self._limits = limits
         self._memory = MemoryBlocks()
         self._disk: SqliteOutbox | None = None
         self._problem: str | None = None
@@ -254,7 +247,7 @@ class TieredOutbox:
         self._issued = max(self._issued, disk.issued)
 
     def _open_file(self) -> SqliteOutbox:
-        return SqliteOutbox(self._path, **self._options)
+        return SqliteOutbox(self._path, self._limits, on_drop=self._on_drop)
 
     def _failed(self, error: OutboxError) -> None:
         now_s = self._monotonic()

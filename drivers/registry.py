@@ -17,18 +17,6 @@ from typing import Final
 from drivers.driver_type import DriverType
 from drivers.interface import DriverError
 
-__all__ = [
-    "DRIVERS",
-    "PLUG_INS",
-    "BrokenDriverError",
-    "DriverType",
-    "UnknownDriverError",
-    "driver_names",
-    "driver_type",
-    "guarded",
-    "plug_in_problems",
-]
-
 PLUG_INS: Final = "fieldgate.drivers"
 """The entry point group."""
 

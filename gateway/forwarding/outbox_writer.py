@@ -18,6 +18,7 @@ from typing import Final
 
 from buffer.drops import Drop
 from buffer.errors import OutboxError
+from buffer.space_limits import BALLAST_BYTES, Limits
 from buffer.tiered_outbox import TieredOutbox
 from gateway.config import Config
 from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
@@ -33,8 +34,6 @@ _TEND_EVERY_S: Final = 1.0
 # Two minutes: beyond them the kernel, too, calls a task hung (kernel.hung_task_timeout_secs).
 _TASK_PERIODS: Final = 2.0
 _FIRST, _IN_TURN, _LAST = range(3)
-# Given up when the disk is full, so that rows can still be removed.
-_BALLAST_BYTES: Final = 1 << 20
 _FAILURES: Final = (OutboxError, sqlite3.Error, OSError)
 
 
@@ -42,9 +41,7 @@ def open_outbox(config: Config, on_drop: Callable[[Drop], None]) -> TieredOutbox
     """The outbox. Raises OutboxError where its file is another's; on a disk in trouble it keeps in memory."""
     return TieredOutbox(
         config.outbox.path,
-        max_bytes=config.outbox.max_bytes,
-        min_free_disk=config.outbox.min_free_disk,
-        ballast_bytes=_BALLAST_BYTES,
+        Limits(config.outbox.max_bytes, config.outbox.min_free_disk, BALLAST_BYTES),
         on_drop=on_drop,
     )
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from paho.mqtt import publish
 
-from buffer.sqlite_outbox import BALLAST_BYTES, SqliteOutbox
+from buffer.space_limits import BALLAST_BYTES
+from buffer.sqlite_outbox import SqliteOutbox
 from cloud.wire.reading_records import encode_reading, reading_key
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.forwarding.record_codec import to_bytes

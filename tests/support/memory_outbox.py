@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from buffer import drops
-from buffer.drops import NOTHING_IN_MEMORY, Drop, InMemory, OnDrop
+from buffer.drops import Drop, InMemory, OnDrop
 from buffer.errors import OutboxClosed, OutboxDiskFull
 
 RECORD_OVERHEAD_BYTES: Final = 80
@@ -119,7 +119,7 @@ class MemoryOutbox:
 
     def in_memory(self) -> InMemory:
         """Nothing waits for a disk: there is none."""
-        return NOTHING_IN_MEMORY
+        return InMemory(0, 0, None, None)
 
     def tend(self, *, at_once: bool = False) -> None:
         """Nothing is to be done between calls."""

@@ -10,6 +10,7 @@ import pytest
 
 from buffer import drops
 from buffer.blocks import DICTIONARY_BYTES
+from buffer.drops import InMemory
 from buffer.errors import OutboxClosed
 from buffer.sqlite_outbox import SqliteOutbox
 from buffer.tiered_outbox import TieredOutbox
@@ -21,7 +22,16 @@ UNBOUND = 1 << 30
 
 
 def _sqlite(directory: Path) -> Outbox:
-    return SqliteOutbox(directory / "outbox.db")
+    return _OnDisk(directory / "outbox.db")
+
+
+class _OnDisk(SqliteOutbox):
+    """All of it is on the disk, and nothing is due between calls."""
+
+    def in_memory(self) -> InMemory:
+        return InMemory(0, 0, None, None)
+
+    def tend(self, *, at_once: bool = False) -> None: ...
 
 
 def _memory(directory: Path) -> Outbox:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from buffer.drops import CORRUPT, OUTBOX_FULL, Drop
+from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 
 UNBOUND = 1 << 30
@@ -201,7 +202,7 @@ def test_salvage_into_a_smaller_cap_drops_the_oldest_and_announces_them(tmp_path
     outbox.close()
     with path.open("r+b") as file:
         file.write(os.urandom(512))
-    outbox = SqliteOutbox(path, max_bytes=2 << 20, on_drop=drops.append)
+    outbox = SqliteOutbox(path, Limits(2 << 20), on_drop=drops.append)
     for _ in range(2000):
         if not outbox._salvages:
             break

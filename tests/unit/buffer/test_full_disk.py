@@ -11,7 +11,8 @@ import pytest
 
 from buffer.drops import DISK_LOW, Drop
 from buffer.errors import OutboxDiskFull, OutboxUnusable
-from buffer.sqlite_outbox import BALLAST_BYTES, SqliteOutbox
+from buffer.space_limits import BALLAST_BYTES, Limits
+from buffer.sqlite_outbox import SqliteOutbox
 
 UNBOUND = 1 << 30
 
@@ -47,7 +48,7 @@ def _block() -> list[bytes]:
 
 
 def _open(directory: Path, drops: list[Drop]) -> SqliteOutbox:
-    return SqliteOutbox(directory / "outbox.db", ballast_bytes=BALLAST_BYTES, on_drop=drops.append)
+    return SqliteOutbox(directory / "outbox.db", Limits(ballast_bytes=BALLAST_BYTES), on_drop=drops.append)
 
 
 def test_full_disk_keeps_blocks_readable_and_removable_and_takes_new_ones_for_the_oldest(

@@ -10,13 +10,14 @@ import pytest
 
 from buffer.errors import OutboxUnusable, OutboxVersionError
 from buffer.reader import OutboxReader, files_of, user_of
+from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 
 BATCH = [b"record %d " % number * 20 for number in range(12)]
 
 
 def filled(path: Path, batches: int = 3) -> SqliteOutbox:
-    outbox = SqliteOutbox(path, ballast_bytes=4096)
+    outbox = SqliteOutbox(path, Limits(ballast_bytes=4096))
     for number in range(batches):
         outbox.append(BATCH, b"summary %d" % number)
     return outbox

@@ -10,21 +10,21 @@ import pytest
 
 from buffer.drops import DISK_LOW, OUTBOX_FULL, Drop
 from buffer.errors import OutboxDiskFull
+from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
-from gateway.ports import Outbox
 from tests.support.memory_outbox import MemoryOutbox
 
 UNBOUND = 1 << 30
 CAP = 2 << 20
-Make = Callable[[Callable[[Drop], None]], Outbox]
+Make = Callable[[Callable[[Drop], None]], SqliteOutbox | MemoryOutbox]
 
 
 @pytest.fixture(params=["sqlite", "memory"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    def sqlite(on_drop: Callable[[Drop], None]) -> Outbox:
-        return SqliteOutbox(tmp_path / "outbox.db", max_bytes=CAP, ballast_bytes=1 << 18, on_drop=on_drop)
+    def sqlite(on_drop: Callable[[Drop], None]) -> SqliteOutbox | MemoryOutbox:
+        return SqliteOutbox(tmp_path / "outbox.db", Limits(CAP, ballast_bytes=1 << 18), on_drop=on_drop)
 
-    def memory(on_drop: Callable[[Drop], None]) -> Outbox:
+    def memory(on_drop: Callable[[Drop], None]) -> SqliteOutbox | MemoryOutbox:
         return MemoryOutbox(max_bytes=CAP, on_drop=on_drop)
 
     return sqlite if request.param == "sqlite" else memory
@@ -77,7 +77,7 @@ def test_block_larger_than_the_cap_is_refused_and_drops_nothing(make: Make) -> N
 
 
 def test_space_of_dropped_and_removed_blocks_is_given_back(tmp_path: Path) -> None:
-    outbox = SqliteOutbox(tmp_path / "outbox.db", max_bytes=CAP, ballast_bytes=1 << 18)
+    outbox = SqliteOutbox(tmp_path / "outbox.db", Limits(CAP, ballast_bytes=1 << 18))
     for _ in range(600):
         outbox.append(_block())
     while rows := outbox.peek(0, 500, UNBOUND):
@@ -90,7 +90,9 @@ def test_low_disk_stops_growth_and_drops_the_oldest(tmp_path: Path) -> None:
     free = [UNBOUND]
     drops: list[Drop] = []
     outbox = SqliteOutbox(
-        tmp_path / "outbox.db", min_free_disk=1 << 20, free_bytes=lambda: free[0], on_drop=drops.append
+        tmp_path / "outbox.db",
+        Limits(min_free_disk=1 << 20, free_bytes=lambda _: free[0]),
+        on_drop=drops.append,
     )
     for at in range(100):
         outbox.append(_block(), b"%d" % at)
@@ -108,7 +110,7 @@ def test_low_disk_stops_growth_and_drops_the_oldest(tmp_path: Path) -> None:
     assert (tmp_path / "outbox.db").stat().st_size <= max(size, 600_000)
     # Free again: nothing more is dropped.
     free[0] = UNBOUND
-    outbox = SqliteOutbox(tmp_path / "outbox.db", min_free_disk=1 << 20, free_bytes=lambda: free[0])
+    outbox = SqliteOutbox(tmp_path / "outbox.db", Limits(min_free_disk=1 << 20, free_bytes=lambda _: free[0]))
     assert len(outbox) == 12 * (200 - len(drops))
     outbox.append(_block())
     assert len(outbox) == 12 * (201 - len(drops))
@@ -118,4 +120,4 @@ def test_low_disk_stops_growth_and_drops_the_oldest(tmp_path: Path) -> None:
 
 def test_cap_too_small_to_work_with_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="an outbox needs 1048576 bytes"):
-        SqliteOutbox(tmp_path / "outbox.db", max_bytes=1000)
+        Limits(max_bytes=1000)

@@ -20,7 +20,8 @@ from buffer.errors import (
     OutboxUnusable,
     OutboxVersionError,
 )
-from buffer.sqlite_outbox import APPLICATION_ID, SCHEMA_VERSION, SqliteOutbox
+from buffer.sqlite_outbox import SqliteOutbox
+from buffer.tables import APPLICATION_ID, SCHEMA_VERSION
 
 UNBOUND = 1 << 30
 

@@ -13,7 +13,8 @@ import pytest
 
 from buffer.drops import CORRUPT, DISK_LOW, MEMORY_FULL, NOT_STORED, OUTBOX_FULL, Drop
 from buffer.errors import OutboxForeign, OutboxLocked, OutboxUnusable, OutboxVersionError
-from buffer.sqlite_outbox import BALLAST_BYTES, SqliteOutbox
+from buffer.space_limits import BALLAST_BYTES, Limits
+from buffer.sqlite_outbox import SqliteOutbox
 from buffer.tiered_outbox import MEMORY_BYTES, TieredOutbox
 from tests.unit.buffer.test_full_disk import _fill, small_disk
 from tests.unit.buffer.trouble import Disk
@@ -93,7 +94,9 @@ def test_removing_makes_memory_smaller_never_larger(tmp_path: Path) -> None:
 def test_while_memory_has_room_a_full_disk_drops_nothing(tmp_path: Path) -> None:
     free, drops = [UNBOUND], list[Drop]()
     outbox = TieredOutbox(
-        tmp_path / "outbox.db", min_free_disk=1 << 20, free_bytes=lambda: free[0], on_drop=drops.append
+        tmp_path / "outbox.db",
+        Limits(min_free_disk=1 << 20, free_bytes=lambda _: free[0]),
+        on_drop=drops.append,
     )
     kept: dict[int, bytes] = {}
     for at in range(60):
@@ -121,7 +124,10 @@ def test_when_memory_is_full_too_the_oldest_of_all_go(small_disk: Path) -> None:
     """A really full disk: it takes what memory has no room for, in the place of its oldest blocks."""
     drops: list[Drop] = []
     outbox = TieredOutbox(
-        small_disk / "outbox.db", ballast_bytes=BALLAST_BYTES, on_drop=drops.append, memory_bytes=200_000
+        small_disk / "outbox.db",
+        Limits(ballast_bytes=BALLAST_BYTES),
+        on_drop=drops.append,
+        memory_bytes=200_000,
     )
     kept: dict[int, bytes] = {}
     for at in range(300):
@@ -148,7 +154,7 @@ def test_when_memory_is_full_too_the_oldest_of_all_go(small_disk: Path) -> None:
 def test_at_the_operators_cap_the_oldest_go_and_memory_is_not_used(tmp_path: Path) -> None:
     drops: list[Drop] = []
     outbox = TieredOutbox(
-        tmp_path / "outbox.db", max_bytes=2 << 20, ballast_bytes=1 << 18, on_drop=drops.append
+        tmp_path / "outbox.db", Limits(2 << 20, ballast_bytes=1 << 18), on_drop=drops.append
     )
     for _ in range(600):
         outbox.append(_block())
@@ -348,7 +354,7 @@ def test_start_on_a_read_only_file_system(small_disk: Path) -> None:
 def test_start_on_a_full_disk(small_disk: Path) -> None:
     filler = _fill(small_disk)
     drops: list[Drop] = []
-    outbox = TieredOutbox(small_disk / "outbox.db", on_drop=drops.append, ballast_bytes=1 << 20)
+    outbox = TieredOutbox(small_disk / "outbox.db", Limits(ballast_bytes=1 << 20), on_drop=drops.append)
     numbers = outbox.append([b"a"]) + outbox.append([b"b"])
     assert outbox.in_memory().records == 2
     filler.unlink()

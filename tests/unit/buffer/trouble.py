@@ -9,6 +9,7 @@ from typing import Any
 from buffer.blocks import Block, Dictionary
 from buffer.drops import OnDrop
 from buffer.errors import OutboxDiskFull, OutboxError, OutboxUnusable
+from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 from buffer.tiered_outbox import TieredOutbox
 
@@ -55,15 +56,15 @@ class OutboxOnDisk(TieredOutbox):
     def _open_file(self) -> SqliteOutbox:
         if not self.disk.opening:
             raise OutboxUnusable("no directory")
-        return FailingOutbox(self.disk, self._path, **self._options)
+        return FailingOutbox(self.disk, self._path, self._limits, on_drop=self._on_drop)
 
 
 class FailingOutbox(SqliteOutbox):
     """The real one, behind the switches."""
 
-    def __init__(self, disk: Disk, path: Path, **options: Any) -> None:
+    def __init__(self, disk: Disk, path: Path, limits: Limits, on_drop: OnDrop) -> None:
         self.disk = disk
-        super().__init__(path, **options)
+        super().__init__(path, limits, on_drop=on_drop)
 
     def append(
         self,
