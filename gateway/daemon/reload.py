@@ -66,7 +66,7 @@ class Reload:
     def announce_channels(self) -> None:
         """The channels of the config in force, to Home Assistant."""
         config = self._gateway.in_force.config
-        self._gateway.discovery.adopt(home_assistant.messages(config, installed_version()))
+        self._gateway.discovery.apply(home_assistant.messages(config, installed_version()))
 
     def reload(self) -> Plan | None:
         """Read the file again and change to it; what has changed, or None where it was refused."""

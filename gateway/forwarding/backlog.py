@@ -138,7 +138,7 @@ class Backlog:
         if not self._drain.fetched(rows[-1][0] if rows else None):
             self._not_before_s = now_s + self._pause_s(now_s)
         for number, stored in rows:
-            if self._drain.is_under_way(number) or self._state.ledger.is_held(number):
+            if self._drain.is_under_way(number) or number in self._state.ledger.held:
                 self._skipped.other()
             else:
                 self._take_row(number, stored, now_s)
@@ -223,7 +223,7 @@ class Backlog:
         return min(max(kafka.next_probe_s() - now_s, _RETRY_S), _FRUITLESS_PAUSE_S)
 
     def _wanted(self) -> bool:
-        waiting = self._state.ledger.held + self._drain.under_way
+        waiting = len(self._state.ledger.held) + self._drain.under_way
         return not self._drain.busy and self._outbox.records > waiting and not self._skipped.only
 
     def _send(self, number: int, record: Record, now_s: float) -> None:

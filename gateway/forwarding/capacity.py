@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -14,7 +13,7 @@ from buffer.errors import OutboxError
 from buffer.files import free_bytes
 from buffer.reader import OutboxReader
 from drivers.registry import driver_type
-from gateway.config import Config
+from gateway.config import Config, SensorConfig
 
 _SECONDS_A_DAY: Final = 86_400
 _LOG_BYTES: Final = 4 << 20
@@ -29,15 +28,16 @@ _READ_AGAIN_S: Final = 60.0
 
 def channels(config: Config) -> int:
     """How many channels the sensors have."""
-    return sum(len(driver_type(sensor.driver).channels_of(sensor.options)) for sensor in config.sensors)
+    return sum(map(_channels_of, config.sensors))
 
 
 def readings_per_s(config: Config) -> float:
     """How many readings the gateway's own sensors make in a second."""
-    return sum(
-        len(driver_type(sensor.driver).channels_of(sensor.options)) / sensor.interval_s
-        for sensor in config.sensors
-    )
+    return sum(_channels_of(sensor) / sensor.interval_s for sensor in config.sensors)
+
+
+def _channels_of(sensor: SensorConfig) -> int:
+    return len(driver_type(sensor.driver).channels_of(sensor.options))
 
 
 def bytes_per_reading(config: Config) -> float:
@@ -93,20 +93,12 @@ def days(room: float, config: Config, per_reading: float) -> float:
 class Forecast:
     """How many days the outbox would hold if Kafka went away now. Any thread may call it.
 
-    ``measure`` gives what a reading takes, in bytes; it is called once a minute at most, and for each config.
+    What a reading takes is read once a minute at most, and for each config: ``(config, bytes, until_s)``.
     """
 
-    def __init__(
-        self,
-        measure: Callable[[Config], float] = bytes_per_reading,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._measure = measure
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._config: Config | None = None
-        self._per_reading = 0.0
-        self._read_again_s = float("-inf")
-        self._lock = threading.Lock()
+        self._measured: tuple[Config, float, float] | None = None
 
     def days_left(self, config: Config, used_bytes: int, records: int) -> float | None:
         """Days until the first reading would be dropped; None where it isn't known or nothing is sampled.
@@ -117,16 +109,10 @@ class Forecast:
             free = free_bytes(config.outbox.path.parent)
         except OSError:
             return None
-        per_reading = self._bytes_per_reading(config)
-        room = room_bytes(config, used_bytes, free)
+        measured, now_s = self._measured, self._monotonic()
+        if measured is None or measured[0] is not config or now_s >= measured[2]:
+            self._measured = measured = (config, bytes_per_reading(config), now_s + _READ_AGAIN_S)
         # A file doesn't shrink when it is emptied: what waits counts, not the file.
-        left = days(max(room - records * per_reading, 0.0), config, per_reading)
+        room = room_bytes(config, used_bytes, free) - records * measured[1]
+        left = days(max(room, 0.0), config, measured[1])
         return round(left, 2) if math.isfinite(left) else None
-
-    def _bytes_per_reading(self, config: Config) -> float:
-        with self._lock:
-            now_s = self._monotonic()
-            if config is not self._config or now_s >= self._read_again_s:
-                self._config, self._per_reading = config, self._measure(config)
-                self._read_again_s = now_s + _READ_AGAIN_S
-            return self._per_reading

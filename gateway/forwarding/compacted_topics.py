@@ -2,7 +2,7 @@
 
 ``gateway.runs``, ``gateway.channels`` and ``gateway.status`` are compacted: of each key Kafka keeps the
 record that came last. One that was stored during an outage must not come after one that has been sent since,
-nor the last will of an earlier run after what this run says.
+nor the last will of an earlier run after this run's status.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
 from gateway.ports import Record
 
-_TOLD_AT_START: Final = frozenset({CHANNELS_TOPIC, STATUS_TOPIC})
-_REVISED: Final = _TOLD_AT_START | {RUNS_TOPIC}
+_SENT_AT_START: Final = frozenset({CHANNELS_TOPIC, STATUS_TOPIC})
+_REVISED: Final = _SENT_AT_START | {RUNS_TOPIC}
 # A run has one row a minute of its outages at most; a gateway that starts again all the time has many runs.
 _REMEMBERED: Final = 1_000
-_LAST_WORDS: Final = frozenset({"stopped", "killed"})
+_CLOSED: Final = frozenset({"stopped", "killed"})
 
 _Rank = tuple[bool, int]
 
@@ -27,7 +27,7 @@ _Rank = tuple[bool, int]
 class CompactedTopics:
     """The newest record of each run that Kafka has, of each channel, and the gateway's own newest status.
 
-    ``run`` is this run, whose word counts more than any other's. Owned by the forwarder's thread.
+    ``run`` is this run, whose records count more than any other's. Owned by the forwarder's thread.
     """
 
     def __init__(self, run: str) -> None:
@@ -35,8 +35,8 @@ class CompactedTopics:
         self._newest: OrderedDict[tuple[str, bytes], tuple[_Rank, Record | None]] = OrderedDict()
 
     def entered(self, record: Record) -> None:
-        """A record is on its way. Older ones needn't go any more where a start tells it all again."""
-        if record.topic in _TOLD_AT_START:
+        """A record is on its way. Older ones needn't go any more, of topics that each start fills again."""
+        if record.topic in _SENT_AT_START:
             self.delivered(record)
 
     def delivered(self, record: Record) -> Record | None:
@@ -49,7 +49,7 @@ class CompactedTopics:
         place, rank = (record.topic, record.key), self._rank(record)
         known = self._newest.pop(place, None)
         overtaken = known is not None and known[0] > rank
-        newest = known if overtaken and known else (rank, record if record.topic in _TOLD_AT_START else None)
+        newest = known if overtaken and known else (rank, record if record.topic in _SENT_AT_START else None)
         self._newest[place] = newest
         if len(self._newest) > _REMEMBERED:
             self._newest.popitem(last=False)
@@ -61,7 +61,7 @@ class CompactedTopics:
         return newest is not None and self._rank(record) < newest[0]
 
     def _rank(self, record: Record) -> _Rank:
-        """A run's last words are newer than anything else of it; a record without a revision is the oldest.
+        """A run's closing record is newer than any other of it; one without a revision is the oldest.
 
         A status of another run is older than any of this one; two of others come in the order they stand in.
         """
@@ -72,6 +72,6 @@ class CompactedTopics:
             if record.topic == STATUS_TOPIC:
                 own = fields.get("run") == self._run
                 return own, revision if own else -1
-            return fields.get("state") in _LAST_WORDS, revision
+            return fields.get("state") in _CLOSED, revision
         except (ValueError, AttributeError, TypeError, RecursionError):
             return False, -1

@@ -82,11 +82,12 @@ class Ledger:
         self._awaiting_echo: dict[bytes, Entry] = {}
         # How many open entries owe each PUBACK.
         self._owing: dict[Ack, int] = {}
-        self._held: set[int] = set()
         self._in_memory: dict[int, Entry] = {}
         self._settled = Settled()
         self.open_bytes = 0
         """What the open entries take, and rows in memory that owe PUBACKs."""
+        self.held: set[int] = set()
+        """Rows of the outbox that must not be drained yet, because the sink has a copy of them."""
 
     def __len__(self) -> int:
         return len(self._unstored) + len(self._storing)
@@ -100,15 +101,6 @@ class Ledger:
         """Whether an entry's PUBACKs are still to come: it is neither confirmed nor stored durably yet."""
         owing = entry.number is not None and self._in_memory.get(entry.number) is entry
         return owing or entry in self._unstored or entry in self._storing
-
-    @property
-    def held(self) -> int:
-        """How many outbox rows are held because the sink has a copy of them."""
-        return len(self._held)
-
-    def is_held(self, number: int) -> bool:
-        """Whether an outbox row must not be drained yet."""
-        return number in self._held
 
     def enter(
         self, record: Record, now_s: float, *, own: bool, ack: Ack | None = None, live: bool = True
@@ -151,7 +143,7 @@ class Ledger:
         """Kafka has confirmed the entry, early or late."""
         entry.at_sink = False
         if entry.number is not None:
-            self._held.discard(entry.number)
+            self.held.discard(entry.number)
             self._settled.rows.append(entry.number)
             self.rows_delivered((entry.number,))
             return
@@ -163,7 +155,7 @@ class Ledger:
         """The sink has given the entry up: a stored one may be drained, an open one waits to be stored."""
         entry.at_sink = False
         if entry.number is not None:
-            self._held.discard(entry.number)
+            self.held.discard(entry.number)
         elif entry.stage is Stage.PRODUCED:
             entry.stage = Stage.WAITING
 
@@ -237,7 +229,7 @@ class Ledger:
             if entry.delivered:
                 self._settled.rows.append(number)
             elif entry.at_sink:
-                self._held.add(number)
+                self.held.add(number)
 
     def durable_below(self, number: int) -> None:
         """No row below this number is in memory any more."""

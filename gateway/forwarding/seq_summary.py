@@ -17,7 +17,7 @@ from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import InvalidReading, parse_reading
 from gateway.ports import Record
 
-# Nobody needs a larger one; a damaged length must not fill the memory.
+# None is larger; a damaged length must not fill the memory.
 _MAX_BYTES = 1 << 20
 
 
@@ -60,13 +60,11 @@ def joined(drops: Iterable[Drop]) -> Iterator[Drop]:
 def _join(drops: list[Drop]) -> Drop:
     if len(drops) == 1:
         return drops[0]
-    counts = [drop.count for drop in drops]
-    known = [count for count in counts if count is not None]
+    counts = [drop.count for drop in drops if drop.count is not None]
     seqs: defaultdict[tuple[str, str, str], NumberSet] = defaultdict(NumberSet)
-    for drop in drops:
-        for lost in ranges(drop.summary):
-            seqs[lost.gateway, lost.run, lost.channel].add(lost.first, lost.last)
-    count = sum(known) if len(known) == len(counts) else None
+    for lost in chain.from_iterable(ranges(drop.summary) for drop in drops):
+        seqs[lost.gateway, lost.run, lost.channel].add(lost.first, lost.last)
+    count = sum(counts) if len(counts) == len(drops) else None
     return Drop(drops[0].reason, drops[0].first, drops[-1].last, count, _packed(seqs))
 
 
@@ -76,7 +74,7 @@ def _packed(seqs: Mapping[tuple[str, str, str], NumberSet]) -> bytes:
 
 
 def ranges(summary: bytes) -> tuple[Range, ...]:
-    """What a summary says; nothing where it is empty or damaged."""
+    """What is in a summary; nothing where it is empty or damaged."""
     if not summary:
         return ()
     try:

@@ -1,8 +1,8 @@
 """Which rows of the outbox a fetch may pass over, because they wait for the clock or are not there.
 
-Days without network mean days without time: millions of rows that wait. Each is looked at once, when it is
-stored or at the first pass after a start; from then on a pass over the outbox steps across it. Numbers are
-never used again, so a number that is not there is passed over as well.
+Days without network mean days without time: millions of rows that wait. Each is read once, when it is stored
+or at the first pass after a start; from then on a pass over the outbox steps across it. Numbers are never
+used again, so a number that is not there is passed over as well.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class SkippedRows:
         self._others_seen = False
         self._after = 0
         self.only = False
-        """True while the outbox is known to hold nothing but rows that wait."""
+        """True while the outbox holds nothing but rows that wait, as a whole pass has shown."""
         self.count = 0
-        """How many rows wait, of those looked at; some may have been dropped since."""
+        """How many rows wait, of those read; some may have been dropped since."""
 
     def begin(self, after: int) -> int:
         """Where a fetch that is to bring the rows after a number may begin: so many later."""
@@ -37,17 +37,15 @@ class SkippedRows:
         """The fetch brought rows of these numbers: between them there are none. None at all ends the pass."""
         before = self._after
         for number in numbers:
-            if number > before + 1:
-                self._pass_over(before + 1, number - 1)
+            self._pass_over(before + 1, number - 1)
             before = number
         if not numbers:
-            # Of a pass that found nothing at all nothing is known: rows of a damaged file may be to come.
+            # A pass that found nothing at all proves nothing: rows of a damaged file may be to come.
             self.only, self._others_seen = self.count > 0 and not self._others_seen, False
 
     def held(self, number: int) -> None:
         """The row waits."""
-        if self._pass_over(number, number):
-            self.count += 1
+        self.count += self._pass_over(number, number)
 
     def other(self) -> None:
         """A row was fetched that doesn't wait."""
@@ -60,7 +58,7 @@ class SkippedRows:
             self.held(number)
             return
         if number in self._numbers:
-            # It was taken for one that is not there: look at everything again.
+            # It was taken for one that is not there: read everything again.
             self.release()
         self.other()
 
@@ -68,15 +66,14 @@ class SkippedRows:
         """Rows have left the outbox; in any order, but quickest in order."""
         first = last = 0
         for number in numbers:
-            if number == last + 1:
-                last = number
-            else:
+            if number != last + 1:
                 self._pass_over(first, last)
-                first = last = number
+                first = number
+            last = number
         self._pass_over(first, last)
 
     def release(self) -> None:
-        """Nothing waits any longer, as far as is known."""
+        """No row waits any longer, as far as is known."""
         self._numbers = NumberSet()
         self._others_seen, self.only, self.count = True, False, 0
 

@@ -1,6 +1,6 @@
 """How many messages the local broker has dropped: what its queues had no room for, though it took them.
 
-Mosquitto tells a total for all its clients since it started, in ``$SYS``. We count its growth while there
+Mosquitto publishes a total for all its clients since it started, in ``$SYS``. We count its growth while there
 is a session of ours: over reconnects, over restarts of the broker (its counter begins at 0 again), and from
 where an earlier run of this gateway left off, whose session stayed. At QoS 0 and without a promise: where
 ``$SYS`` is switched off or forbidden the number is unknown. Packets over the broker's ``max_packet_size`` are
@@ -31,21 +31,20 @@ class BrokerDrops:
         self._announced = 0
         self._announce_not_before_s = float("-inf")
         self.counter: int | None = None
-        """What the broker's counter stood at last; None where it has told nothing."""
+        """The broker's counter as it came last; None where none came."""
         self.count: int | None = None
-        """Dropped for all of the broker's clients, at least, as far as this run knows; None: unknown."""
+        """Dropped for all of the broker's clients, at least, in this run; None: unknown."""
 
     def connected(self, *, session_present: bool) -> None:
         """A new connection. A broker without our session has been restarted: it counts from 0."""
         if not session_present and self.counter is not None:
             self.counter = 0
 
-    def told(self, payload: bytes) -> None:
-        """The broker's counter."""
-        text = payload.decode("ascii", "replace")
-        if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS:
+    def update(self, payload: bytes) -> None:
+        """The broker's counter, as it is published."""
+        if not payload.isdigit() or len(payload) > _MAX_DIGITS:
             return
-        now = int(text)
+        now = int(payload)
         if self.counter is None or self.count is None:
             self._first = now
             self.count = 0 if self._inherited is None else _growth(self._inherited, now)
@@ -53,7 +52,7 @@ class BrokerDrops:
             self.count += _growth(self.counter, now)
         self.counter = now
 
-    def left_by(self, record: bytes) -> None:
+    def inherit(self, record: bytes) -> None:
         """The record of a run on our own topic, read once: where an earlier one left off."""
         try:
             fields = json.loads(record)

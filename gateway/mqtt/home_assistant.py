@@ -1,7 +1,7 @@
-"""Home Assistant's MQTT discovery: one retained message for each channel says what it is and where it comes.
+"""Home Assistant's MQTT discovery: one retained message for each channel describes it and its topic.
 
-One message an entity, ``{prefix}/sensor/{gateway}/{object}/config``, which every version that knows
-discovery reads (the newer form, one message a device, needs 2024.11), and which goes with its channel: an
+One message an entity, ``{prefix}/sensor/{gateway}/{object}/config``, which every version with discovery
+reads (the newer form, one message a device, needs 2024.11), and which goes with its channel: an
 empty retained payload removes it. Source: home-assistant.io, integrations MQTT ("MQTT discovery", "Using
 availability topics") and MQTT Sensor, and the units of the sensor device classes.
 
@@ -13,10 +13,10 @@ for three intervals, the entity is *unavailable*.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,9 +24,7 @@ from drivers.interface import Channel
 from drivers.registry import driver_type
 from gateway.config import Config, SensorConfig
 from gateway.ports import Snapshot
-from gateway.system.atomic_file import write_atomic
-
-log = logging.getLogger(__name__)
+from gateway.system.atomic_file import read_state, write_state
 
 _CLASSES: Final[Mapping[str, str]] = {
     "temperature": "temperature",
@@ -117,69 +115,54 @@ def _entity(config: Config, sensor: SensorConfig, channel: Channel, version: str
 
 
 def discovery_path(config: Config) -> Path:
-    """Where the gateway remembers which discovery messages it has retained on the local broker."""
+    """The file that lists the discovery messages retained on the local broker."""
     return config.outbox.path.with_name(config.outbox.path.name + ".discovery")
 
 
 class Discovery:
-    """Which messages stand on the broker, remembered beside the outbox: those of a channel that went go, too.
+    """Which messages the broker retains, kept beside the outbox: those of a channel that went go, too.
 
     Also of one that went while the daemon was stopped, or with the whole option. The file is written only
-    when the topics change. Owned by the main thread; ``keep`` publishes retained, now and at each connect.
+    when the topics change. Owned by the main thread; ``retain`` publishes now and at each connect.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        keep: Callable[[Mapping[str, bytes]], None],
-    ) -> None:
+    def __init__(self, path: Path, retain: Callable[[Mapping[str, bytes]], None]) -> None:
         self._path = path
-        self._keep = keep
+        self._retain = retain
         self._wanted: Mapping[str, bytes] = {}
-        self._standing = self._read()
+        self._standing = read_state(path, _topics, set[str]())
         self._since_s: float | None = None
 
-    def adopt(self, wanted: Mapping[str, bytes]) -> None:
-        """Let these stand from now on, and no others."""
+    def apply(self, wanted: Mapping[str, bytes]) -> None:
+        """Let the broker retain these from now on, and no others."""
         self._wanted = wanted
-        # Before anything is published: what nobody remembers would stand for ever.
-        self._remember(self._standing | set(wanted))
+        # Before anything is published: what isn't in the file would stand for ever.
+        self._store(self._standing | set(wanted))
         self._since_s = None
-        self._keep({**dict.fromkeys(self._standing, b""), **wanted})
+        self._retain({**dict.fromkeys(self._standing, b""), **wanted})
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Forget what has been removed."""
-        if self._standing == set(self._wanted):
-            return
+        """Once the broker has had time to remove what went, it needn't be removed by the next run."""
         if not snapshot.mqtt_connected:
             self._since_s = None
-            return
-        if self._since_s is None:
+        elif self._since_s is None:
             self._since_s = snapshot.at_s
         elif snapshot.at_s - self._since_s >= _SETTLED_S:
-            self._remember(set(self._wanted))
-            self._keep(self._wanted)
+            self._store(set(self._wanted))
 
-    def _remember(self, topics: set[str]) -> None:
+    def _store(self, topics: set[str]) -> None:
         if topics == self._standing:
             return
-        try:
-            if topics:
-                write_atomic(self._path, json.dumps({"topics": sorted(topics)}))
-            else:
-                self._path.unlink(missing_ok=True)
-        except OSError as error:
-            log.error("event=state.not_written path=%s error=%s", self._path, error)
         self._standing = topics
+        if topics:
+            write_state(self._path, {"topics": sorted(topics)})
+        else:
+            with suppress(OSError):
+                self._path.unlink()
 
-    def _read(self) -> set[str]:
-        try:
-            topics = json.loads(self._path.read_text())["topics"]
-            if not all(isinstance(topic, str) and topic for topic in topics):
-                raise ValueError("topics must be a list of topics")
-        except FileNotFoundError:
-            return set()
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            log.warning("event=state.unreadable path=%s error=%s", self._path, error)
-            return set()
-        return set(topics)
+
+def _topics(fields: Any) -> set[str]:
+    topics = fields["topics"]
+    if not all(isinstance(topic, str) and topic for topic in topics):
+        raise ValueError("topics must be a list of topics")
+    return set(topics)

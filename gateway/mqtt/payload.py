@@ -1,6 +1,6 @@
-"""What other devices' payloads say: a number, or a number (and perhaps a time) somewhere in a JSON document.
+"""What other devices' payloads hold: a number, or a number (and perhaps a time) somewhere in a JSON document.
 
-Pure. A payload that doesn't say it raises InvalidReading, whose reason becomes a dead letter's.
+Pure. A payload without it raises InvalidReading, whose reason becomes a dead letter's.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, Final
 from cloud.wire.reading_records import OLDEST_TIME_US, InvalidReading, parse_time
 from gateway.config.model import DropIf, ForwardConfig
 
-_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-_NO_FINITE_NUMBER: Final = re.compile(r"[+-]?(?:nan|inf|infinity)", re.ASCII | re.IGNORECASE)
+_NUMBER: Final = re.compile(
+    r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE
+)
 # No double needs more digits, and one that has them is no sensor's.
 _MAX_NUMBER_BYTES: Final = 512
 # 1e11 s is the year 5138, 1e11 ms is 1973: between 2000 and then the two can't be mistaken for each other.
@@ -25,9 +26,9 @@ _LATEST_TIME_US: Final = 253_402_300_799_999_999
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a payload says: ``raw`` as it stands there, ``value`` after scale and offset.
+    """``raw`` as it stands in the payload, ``value`` after scale and offset.
 
-    ``time_us`` is the payload's own time, microseconds since the epoch, None where it tells none.
+    ``time_us`` is the payload's own time, microseconds since the epoch, None where it has none.
     """
 
     raw: float
@@ -45,18 +46,16 @@ def parse(payload: bytes, forward: ForwardConfig) -> object:
 
 
 def measure(parsed: object, forward: ForwardConfig) -> Measured:
-    """What a payload of a ``number`` or ``json`` forward says, already parsed.
+    """The measurement in a parsed payload of a ``number`` or ``json`` forward.
 
     Raises InvalidReading; AbsentValue where nothing, or null, stands at an optional path.
     """
-    time_us = None
-    path = forward.path or ""
+    path, found, time_us = forward.path or "", parsed, None
     if forward.payload == "json":
-        raw = _as_number(_optional(parsed, path) if forward.optional else _at(parsed, path), path)
-        if forward.time_path is not None:
-            time_us = _as_time_us(_at(parsed, forward.time_path), forward.time_path)
-    else:
-        raw = _as_number(parsed, path)
+        found = _optional(parsed, path) if forward.optional else _at(parsed, path)
+    raw = _as_number(found, path)
+    if forward.time_path is not None:
+        time_us = _as_time_us(_at(parsed, forward.time_path), forward.time_path)
     value = raw * forward.scale + forward.offset
     if not math.isfinite(value):
         raise InvalidReading("NOT_FINITE", f"{raw} is not finite after scale and offset")
@@ -64,7 +63,7 @@ def measure(parsed: object, forward: ForwardConfig) -> Measured:
 
 
 def unwanted(value: float, drop_if: DropIf | None) -> bool:
-    """Whether a value is one that the config says not to forward."""
+    """Whether a value is one that the config excludes."""
     if drop_if is None:
         return False
     return (
@@ -79,8 +78,6 @@ def parse_number(payload: bytes) -> float:
     if len(payload) > _MAX_NUMBER_BYTES:
         raise InvalidReading("NOT_A_NUMBER", f"{len(payload)} bytes are no number")
     text = _text(payload)
-    if _NO_FINITE_NUMBER.fullmatch(text):
-        raise InvalidReading("NOT_FINITE", f"{text} is not finite")
     if _NUMBER.fullmatch(text) is None:
         raise InvalidReading("NOT_A_NUMBER", f"{text[:40]!r} is no decimal number")
     return _finite(float(text), text[:40])
@@ -89,7 +86,7 @@ def parse_number(payload: bytes) -> float:
 def parse_document(payload: bytes) -> object:
     """The JSON document that a payload is. Raises InvalidReading.
 
-    NaN and Infinity, which some devices send though JSON has none, matter only where they are asked for.
+    NaN and Infinity, which some devices send though JSON has none, matter only at a forward's path.
     """
     text = _text(payload)
     try:
@@ -151,15 +148,13 @@ def _as_number(found: object, path: str) -> float:
 
 def _as_time_us(found: object, path: str) -> int:
     """RFC 3339 with a zone, or seconds or milliseconds since the epoch."""
+    if isinstance(found, bool) or not isinstance(found, str | int | float):
+        raise InvalidReading("BAD_TIME", f"a JSON {_kind(found)} stands at {path}")
     try:
         if isinstance(found, str):
             time_us = parse_time(found)
-        elif isinstance(found, int | float) and not isinstance(found, bool):
-            time_us = round(found * (1_000_000 if abs(found) < _FIRST_MILLISECONDS else 1_000))
         else:
-            raise InvalidReading("BAD_TIME", f"a JSON {_kind(found)} stands at {path}")
-    except InvalidReading:
-        raise
+            time_us = round(found * (1_000_000 if abs(found) < _FIRST_MILLISECONDS else 1_000))
     except (ValueError, OverflowError) as error:
         raise InvalidReading("BAD_TIME", f"{path}: {error}") from error
     if time_us < OLDEST_TIME_US:

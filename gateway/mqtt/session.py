@@ -1,7 +1,8 @@
 """The connection to the local Mosquitto: publishes readings, hands subscribed messages to the forwarder.
 
-The client's network thread only enqueues. A PUBACK belongs to one connection: after a reconnect the broker's
-message ids begin anew, so an ack of an earlier connection is void.
+Invariants: the client's network thread only enqueues; nothing is queued for publishing while there is no
+connection; a PUBACK belongs to one connection, and is void after it, since the broker's message ids begin
+again; a retained message of other devices comes with a new subscription only, not at every reconnect.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ STOP_TIMEOUT_S: Final = 5.0
 _CONNECT_TIMEOUT_S: Final = 3.0
 _PROVEN_S: Final = 30.0
 _SESSION_TAKEN_OVER: Final = 142
-# Mosquitto 2.0.11 gives no reason for a takeover: so many connections that it ended so soon look like one.
+# Mosquitto 2.0.11 gives no reason for a takeover: so many that it ended so soon count as one.
 _SHORT_S: Final = 5.0
 _SUSPICIOUS: Final = 3
 _SESSION_EXPIRY_S: Final = 7 * 86400
@@ -46,13 +47,16 @@ _QUEUED: Final = 10_000
 _TURN_PERIODS: Final = 2.0
 
 
-def _once() -> SubscribeOptions:
-    """Retained values come with a new subscription only, not at every reconnect."""
-    return SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
+# A retained value comes with a new subscription only.
+_NEW: Final = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
+# The session outlives a killed daemon: what that has left on our own topics comes at each connect.
+_ALWAYS: Final = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE)
+# At QoS 0, so that the session keeps no room for it.
+_LATEST: Final = SubscribeOptions(qos=0, retainHandling=SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE)
 
 
-def _matches(filters: Iterable[str], topic: str) -> bool:
-    return any(topic_matches_sub(each, topic) for each in filters)
+def _forwards_drops(filters: Iterable[str]) -> bool:
+    return any(topic_matches_sub(each, DROPS_TOPIC) for each in filters)
 
 
 class _Turning(Client):
@@ -85,13 +89,15 @@ class MqttSession:
         drops: BrokerDrops | None = None,
     ) -> None:
         self._address = (config.host, config.port, config.keepalive_s)
-        self._filters = tuple(filters)
-        self._dropped: set[str] = set()
-        self._subscribing = threading.Lock()
+        self._receiver = receiver
         self._own = own
         self._drops = drops
-        self._drops_asked: int | None = None
-        self._receiver = receiver
+        self._drops_request: int | None = None
+        self._filters = tuple(filters)
+        self._ended: set[str] = set()
+        self._subscribing = threading.Lock()
+        self._retained: dict[str, bytes] = {}
+        self._retaining = threading.Lock()
         self._connection = 0
         # Messages in flight come right behind CONNACK: they may be acknowledged before we are subscribed.
         self._connected = False
@@ -102,9 +108,6 @@ class MqttSession:
         self._may_connect.set()
         self._backoff = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S)
         self._tries = 0
-        self._greeting: tuple[str, bytes] | None = None
-        self._greeting_lock = threading.Lock()
-        self._kept: dict[str, bytes] = {}
         self.ready = threading.Event()
         client = _Turning(
             CallbackAPIVersion.VERSION2,
@@ -126,50 +129,36 @@ class MqttSession:
         self._client = client
         self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
 
-    def greet(self, topic: str, payload: bytes) -> None:
-        """Publish this, retained, now and at every connect."""
-        # One after the other: an old greeting must not come after the new one.
-        with self._greeting_lock:
-            self._greeting = (topic, payload)
-            self._publish_greeting()
+    def retain(self, messages: Mapping[str, bytes]) -> None:
+        """Publish these, retained, now and at every connect: a broker may lose them. Empty removes one."""
+        # One after the other: an old message must not come after the new one.
+        with self._retaining:
+            changed = {topic: each for topic, each in messages.items() if self._retained.get(topic) != each}
+            self._retained |= changed
+            self._publish_retained(changed)
 
-    def greet_again(self) -> None:
-        """Publish the greeting once more: something else took its place."""
-        with self._greeting_lock:
-            self._publish_greeting()
-
-    def keep(self, messages: Mapping[str, bytes]) -> None:
-        """Publish these, retained, now and at every connect, for a broker may forget. Empty removes one."""
-        with self._greeting_lock:
-            changed = {topic: each for topic, each in messages.items() if self._kept.get(topic) != each}
-            self._kept = dict(messages)
-            if self.ready.is_set():
-                self._publish_retained(changed)
-
-    def _publish_retained(self, messages: Mapping[str, bytes]) -> None:
-        for topic, payload in messages.items():
-            self._client.publish(topic, payload, qos=1, retain=True)
-
-    def _publish_greeting(self) -> None:
-        if self._greeting is not None and self.ready.is_set():
-            self._client.publish(*self._greeting, qos=1, retain=True)
+    def _publish_retained(self, topics: Iterable[str]) -> None:
+        if self.ready.is_set():
+            for topic in topics:
+                if topic in self._retained:
+                    self._client.publish(topic, self._retained[topic], qos=1, retain=True)
 
     def refilter(self, filters: Iterable[str]) -> None:
         """Subscribe to these from now on, without a new connection."""
         with self._subscribing:
             before, self._filters = self._filters, tuple(filters)
             # The broker's session remembers subscriptions: they are ended at each further connect, too.
-            self._dropped = (self._dropped | set(before)) - set(self._filters)
-            added = [(each, _once()) for each in self._filters if each not in before]
+            self._ended = (self._ended | set(before)) - set(self._filters)
+            added = [(each, _NEW) for each in self._filters if each not in before]
             if self._connected:
                 # Overlapping filters would bring a message twice: first the old ones go.
                 self._unsubscribe()
-                if _matches(self._filters, DROPS_TOPIC) and not _matches(before, DROPS_TOPIC):
+                if _forwards_drops(self._filters) and not _forwards_drops(before):
                     self._client.unsubscribe(DROPS_TOPIC)
                 if added:
                     self._client.subscribe(added)
-                if _matches(before, DROPS_TOPIC):
-                    self._watch_drops()
+                if _forwards_drops(before):
+                    self._subscribe_to_drops()
 
     def start(self) -> None:
         """Start connecting; ``ready`` is set while connected and subscribed."""
@@ -206,11 +195,11 @@ class MqttSession:
         log.warning("event=mqtt.resumed")
         self._may_connect.set()
 
-    def stop(self, farewell: tuple[str, bytes] | None = None) -> None:
+    def stop(self, last: tuple[str, bytes] | None = None) -> None:
         """Publish a last retained message where there is one, disconnect and end."""
         self._stopping.set()
-        if farewell is not None and self.ready.is_set():
-            published = self._client.publish(*farewell, qos=1, retain=True)
+        if last is not None and self.ready.is_set():
+            published = self._client.publish(*last, qos=1, retain=True)
             if published.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
                 published.wait_for_publish(2.0)
         self._client.disconnect()
@@ -241,15 +230,10 @@ class MqttSession:
             self._stopping.wait(self._backoff.next())
 
     def _on_connect(
-        self,
-        client: Client,
-        _data: Any,
-        flags: ConnectFlags,
-        reason: ReasonCode,
-        _properties: Properties | None,
+        self, client: Client, _data: Any, flags: ConnectFlags, reason: ReasonCode, *_: Any
     ) -> None:
         if self._stopping.is_set():
-            # Asked to stop while the connection was being made.
+            # ``stop`` was called while the connection was being made.
             client.disconnect()
             return
         if reason.is_failure:
@@ -261,44 +245,31 @@ class MqttSession:
             # The broker was restarted, which is no takeover.
             self._short_lived = 0
             self._receiver.session_lost()
-        # A retained value comes with a new subscription only, not at every reconnect. But the session
-        # outlives a killed daemon, and what is on our own topics is what it left: that comes each time.
-        always = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE)
         with self._subscribing:
             self._connected = True
             self._unsubscribe()
-            client.subscribe(
-                [
-                    *((each, always) for each in self._own.names),
-                    *((each, _once()) for each in self._filters),
-                ]
-            )
+            own = [(each, _ALWAYS) for each in self._own.names]
+            client.subscribe([*own, *((each, _NEW) for each in self._filters)])
             if self._drops is not None:
                 self._drops.connected(session_present=flags.session_present)
-            self._drops_asked = None
-            self._watch_drops()
+            self._drops_request = None
+            self._subscribe_to_drops()
 
     def _unsubscribe(self) -> None:
-        if self._dropped:
-            self._client.unsubscribe(sorted(self._dropped))
+        if self._ended:
+            self._client.unsubscribe(sorted(self._ended))
 
-    def _watch_drops(self) -> None:
-        # Where it is forwarded it comes anyway: a second subscription would replace that one or double it.
-        if self._drops is not None and not _matches(self._filters, DROPS_TOPIC):
-            # Apart, because it may be forbidden; at QoS 0, so that the session keeps no room for it.
-            latest = SubscribeOptions(qos=0, retainHandling=SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE)
-            _, self._drops_asked = self._client.subscribe(DROPS_TOPIC, options=latest)
+    def _subscribe_to_drops(self) -> None:
+        # Apart, because it may be forbidden. Where it is forwarded it comes anyway: a second subscription
+        # would replace that one or double it.
+        if self._drops is not None and not _forwards_drops(self._filters):
+            _, self._drops_request = self._client.subscribe(DROPS_TOPIC, options=_LATEST)
 
     def _on_subscribe(
-        self,
-        client: Client,
-        _data: Any,
-        asked: int,
-        reasons: list[ReasonCode],
-        _properties: Properties | None,
+        self, client: Client, _data: Any, request: int, reasons: list[ReasonCode], *_: Any
     ) -> None:
         refused = [str(reason) for reason in reasons if reason.is_failure]
-        if asked == self._drops_asked:
+        if request == self._drops_request:
             if refused:
                 log.info("event=mqtt.drops_unknown reasons=%s", refused)
             return
@@ -308,17 +279,11 @@ class MqttSession:
             return
         self.ready.set()
         log.info("event=mqtt.subscribed filters=%s", ",".join(self._filters))
-        self.greet_again()
-        with self._greeting_lock:
-            self._publish_retained(self._kept)
+        with self._retaining:
+            self._publish_retained(self._retained)
 
     def _on_disconnect(
-        self,
-        _client: Client,
-        _data: Any,
-        _flags: DisconnectFlags,
-        reason: ReasonCode,
-        _properties: Properties | None,
+        self, _client: Client, _data: Any, _flags: DisconnectFlags, reason: ReasonCode, *_: Any
     ) -> None:
         self.ready.clear()
         self._connected = False
@@ -332,10 +297,9 @@ class MqttSession:
                 self._suspect_takeover()
 
     def _suspect_takeover(self) -> None:
-        """The broker has ended a connection and says no reason: maybe another client took the session."""
-        self._short_lived += 1
-        if time.monotonic() - self._connected_at_s > _SHORT_S:
-            self._short_lived = 0
+        """The broker has ended a connection without a reason: maybe another client took the session."""
+        short = time.monotonic() - self._connected_at_s <= _SHORT_S
+        self._short_lived = self._short_lived + 1 if short else 0
         if self._short_lived >= _SUSPICIOUS:
             self._backoff.delay_s = _LONGEST_RETRY_S
         if self._short_lived == _SUSPICIOUS:
@@ -347,14 +311,15 @@ class MqttSession:
 
     def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
         if message.topic == DROPS_TOPIC and self._drops is not None:
-            self._drops.told(bytes(message.payload))
-            if self._drops_asked is not None:
+            self._drops.update(bytes(message.payload))
+            if self._drops_request is not None:
                 return
         topic, payload = message.topic, bytes(message.payload)
         ack = Ack(self._connection, message.mid) if message.qos else None
         if topic in self._own.names:
             if self._own.arrived(topic, payload):
-                self.greet_again()
+                with self._retaining:
+                    self._publish_retained([topic])
             if ack is not None:
                 self.acknowledge(ack)
         elif self._receiver.arrived(topic, payload, ack, retained=message.retain, repeated=message.dup):

@@ -32,7 +32,7 @@ class RetainedRecords:
     def arrived(self, topic: str, payload: bytes) -> bool:
         """Take a retained message; True where this run's status must be published over it again."""
         if topic == self._topics.run:
-            self._drops.left_by(payload)
+            self._drops.inherit(payload)
             record = self._runs.close_previous(payload)
         else:
             record = self._status.left_by_another(payload)

@@ -83,7 +83,7 @@ class Reporter:
         """The gateway's status, where it has changed."""
         status = self._status.due(snapshot)
         if status is not None:
-            self._session.greet(self._topics.status, status.value)
+            self._session.retain({self._topics.status: status.value})
             self._inbox.announce(status)
 
     def report_drops(self, snapshot: Snapshot, *, at_once: bool = False) -> None:

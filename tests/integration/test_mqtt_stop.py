@@ -20,7 +20,7 @@ def link_to(host: str, port: int) -> MqttSession:
 
 @pytest.fixture
 def mute() -> Iterator[socket.socket]:
-    """A listener that takes connections and never says a word."""
+    """A listener that takes connections and never answers."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         listener.settimeout(10)
         yield listener
@@ -44,7 +44,7 @@ def crowded() -> Iterator[int]:
 
 def stopped_after_s(link: MqttSession) -> float:
     begin_s = time.monotonic()
-    link.stop(farewell=("own/status", b"offline"))
+    link.stop(last=("own/status", b"offline"))
     return time.monotonic() - begin_s
 
 

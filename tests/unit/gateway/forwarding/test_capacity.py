@@ -208,11 +208,12 @@ def test_a_certificate_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
 @pytest.fixture
 def large_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "free_bytes", lambda directory: 5_000 * MIB)
+    monkeypatch.setattr(capacity, "bytes_per_reading", lambda config: PER_READING)
 
 
 @pytest.mark.usefixtures("large_disk")
 def test_what_waits_counts_and_not_the_file(one_cup: Config) -> None:
-    forecast = Forecast(lambda config: PER_READING)
+    forecast = Forecast()
     found = forecast.days_left(one_cup, 0, 0)
     assert found is not None
     assert found == pytest.approx(1000 * MIB / PER_READING / DAY_S, abs=0.005)
@@ -225,7 +226,8 @@ def test_the_disk_counts_where_it_holds_less_than_the_cap(
     one_cup: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capacity, "free_bytes", lambda directory: 309 * MIB)
-    forecast = Forecast(lambda config: PER_READING)
+    monkeypatch.setattr(capacity, "bytes_per_reading", lambda config: PER_READING)
+    forecast = Forecast()
     assert forecast.days_left(one_cup, 0, 0) == pytest.approx(200 * MIB / PER_READING / DAY_S, abs=0.005)
 
     def no_disk(directory: Path) -> int:
@@ -236,16 +238,19 @@ def test_the_disk_counts_where_it_holds_less_than_the_cap(
 
 
 @pytest.mark.usefixtures("large_disk")
-def test_the_file_is_read_once_a_minute_and_for_each_config(one_cup: Config) -> None:
-    asked: list[Config] = []
+def test_the_file_is_read_once_a_minute_and_for_each_config(
+    one_cup: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[Config] = []
     now_s = 0.0
 
     def measure(config: Config) -> float:
-        asked.append(config)
+        measured.append(config)
         return PER_READING
 
-    forecast, other = Forecast(measure, lambda: now_s), replace(one_cup)
+    monkeypatch.setattr(capacity, "bytes_per_reading", measure)
+    forecast, other = Forecast(lambda: now_s), replace(one_cup)
     for config, at_s in ((one_cup, 0.0), (one_cup, 59.0), (other, 59.5), (other, 119.0), (other, 119.5)):
         now_s = at_s
         forecast.days_left(config, 0, 0)
-    assert asked == [one_cup, other, other]
+    assert measured == [one_cup, other, other]

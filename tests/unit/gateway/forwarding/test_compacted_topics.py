@@ -40,33 +40,33 @@ def run_record(revision: Any, state: str = "running", run: str = "r1") -> Record
 
 
 def test_of_one_run_only_older_records_are_stale() -> None:
-    revisions = CompactedTopics("thisrun")
-    assert not revisions.is_stale(run_record(1))
-    revisions.delivered(run_record(5))
-    revisions.delivered(run_record(3))
-    assert revisions.is_stale(run_record(4))
-    assert not revisions.is_stale(run_record(5))
-    assert not revisions.is_stale(run_record(6))
-    assert not revisions.is_stale(run_record(4, run="r2"))
+    compacted = CompactedTopics("thisrun")
+    assert not compacted.is_stale(run_record(1))
+    compacted.delivered(run_record(5))
+    compacted.delivered(run_record(3))
+    assert compacted.is_stale(run_record(4))
+    assert not compacted.is_stale(run_record(5))
+    assert not compacted.is_stale(run_record(6))
+    assert not compacted.is_stale(run_record(4, run="r2"))
 
 
-@pytest.mark.parametrize("last_words", ["stopped", "killed"])
-def test_nothing_comes_after_a_run_s_last_words(last_words: str) -> None:
-    revisions = CompactedTopics("thisrun")
+@pytest.mark.parametrize("state", ["stopped", "killed"])
+def test_nothing_comes_after_a_run_s_closing_record(state: str) -> None:
+    compacted = CompactedTopics("thisrun")
     # A killed run is closed from its last retained record, which may be older than what it stored.
-    revisions.delivered(run_record(60, last_words))
-    assert revisions.is_stale(run_record(61, "ended"))
-    assert not revisions.is_stale(run_record(60, last_words))
+    compacted.delivered(run_record(60, state))
+    assert compacted.is_stale(run_record(61, "ended"))
+    assert not compacted.is_stale(run_record(60, state))
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"{", b'{"revision":"x"}', b'{"revision":true}', b"null"])
 def test_a_record_without_a_revision_is_older_than_any_with_one(value: bytes) -> None:
-    revisions = CompactedTopics("thisrun")
+    compacted = CompactedTopics("thisrun")
     bare = Record("gateway.runs", b"mast-07/r1", value, ())
-    revisions.delivered(bare)
-    assert not revisions.is_stale(bare)
-    revisions.delivered(run_record(1))
-    assert revisions.is_stale(bare)
+    compacted.delivered(bare)
+    assert not compacted.is_stale(bare)
+    compacted.delivered(run_record(1))
+    assert compacted.is_stale(bare)
 
 
 def channel_record(revision: int, channel: str = "cup.wind_speed") -> Record:
@@ -74,37 +74,37 @@ def channel_record(revision: int, channel: str = "cup.wind_speed") -> Record:
     return Record("gateway.channels", f"mast-07/{channel}/5d1c0a7e".encode(), value, ())
 
 
-def test_a_channels_records_are_told_apart_from_a_runs() -> None:
-    revisions = CompactedTopics("thisrun")
+def test_a_channels_records_are_kept_apart_from_a_runs() -> None:
+    compacted = CompactedTopics("thisrun")
     same_key = Record("gateway.runs", channel_record(1).key, channel_record(9).value, ())
-    assert revisions.delivered(same_key) is None
-    assert not revisions.is_stale(channel_record(1))
-    assert revisions.delivered(channel_record(2)) is None
-    assert revisions.is_stale(channel_record(1))
-    assert not revisions.is_stale(channel_record(2))
-    assert not revisions.is_stale(channel_record(1, "baro.pressure"))
+    assert compacted.delivered(same_key) is None
+    assert not compacted.is_stale(channel_record(1))
+    assert compacted.delivered(channel_record(2)) is None
+    assert compacted.is_stale(channel_record(1))
+    assert not compacted.is_stale(channel_record(2))
+    assert not compacted.is_stale(channel_record(1, "baro.pressure"))
 
 
-def test_a_channel_record_that_was_overtaken_is_given_back() -> None:
+def test_a_channel_record_that_was_overtaken_is_returned() -> None:
     """Both were under way, through two producers: the old one has come last, and that is what Kafka keeps."""
-    revisions = CompactedTopics("thisrun")
-    assert revisions.delivered(channel_record(2)) is None
-    assert revisions.delivered(channel_record(1)) == channel_record(2)
-    assert revisions.delivered(channel_record(2)) is None
-    assert revisions.is_stale(channel_record(1))
+    compacted = CompactedTopics("thisrun")
+    assert compacted.delivered(channel_record(2)) is None
+    assert compacted.delivered(channel_record(1)) == channel_record(2)
+    assert compacted.delivered(channel_record(2)) is None
+    assert compacted.is_stale(channel_record(1))
     # A run's isn't: its next one comes within a minute.
-    revisions.delivered(run_record(2))
-    assert revisions.delivered(run_record(1)) is None
+    compacted.delivered(run_record(2))
+    assert compacted.delivered(run_record(1)) is None
 
 
 def test_a_channel_record_that_is_on_its_way_makes_older_ones_stale() -> None:
-    revisions = CompactedTopics("thisrun")
-    revisions.entered(channel_record(2))
-    assert revisions.is_stale(channel_record(1))
-    assert not revisions.is_stale(channel_record(2))
-    # Of a run only what Kafka has counts: no start tells it again.
-    revisions.entered(run_record(2))
-    assert not revisions.is_stale(run_record(1))
+    compacted = CompactedTopics("thisrun")
+    compacted.entered(channel_record(2))
+    assert compacted.is_stale(channel_record(1))
+    assert not compacted.is_stale(channel_record(2))
+    # Of a run only what Kafka has counts: no start sends it again.
+    compacted.entered(run_record(2))
+    assert not compacted.is_stale(run_record(1))
 
 
 def status(run: str, revision: int | None, state: str = "online") -> Record:
@@ -113,25 +113,25 @@ def status(run: str, revision: int | None, state: str = "online") -> Record:
 
 
 def test_of_statuses_this_runs_newest_counts() -> None:
-    revisions = CompactedTopics("thisrun")
+    compacted = CompactedTopics("thisrun")
     will = status("earlier", None, "offline")
-    revisions.entered(status("thisrun", 2))
-    assert revisions.is_stale(status("thisrun", 1))
-    assert revisions.is_stale(status("earlier", 9, "offline"))
-    assert revisions.is_stale(will)
-    assert not revisions.is_stale(status("thisrun", 2))
-    # A will that is on its way, or has come after it, is no newer word.
-    revisions.entered(will)
-    assert revisions.delivered(will) == status("thisrun", 2)
-    assert revisions.is_stale(will)
+    compacted.entered(status("thisrun", 2))
+    assert compacted.is_stale(status("thisrun", 1))
+    assert compacted.is_stale(status("earlier", 9, "offline"))
+    assert compacted.is_stale(will)
+    assert not compacted.is_stale(status("thisrun", 2))
+    # A will that is on its way, or has come after it, is no newer status.
+    compacted.entered(will)
+    assert compacted.delivered(will) == status("thisrun", 2)
+    assert compacted.is_stale(will)
 
 
 def test_without_a_status_of_this_run_those_of_others_go_in_their_order() -> None:
-    revisions = CompactedTopics("thisrun")
-    revisions.delivered(status("r1", 9, "offline"))
+    compacted = CompactedTopics("thisrun")
+    compacted.delivered(status("r1", 9, "offline"))
     for record in (status("r2", 1), status("r1", 1)):
-        assert not revisions.is_stale(record)
-        assert revisions.delivered(record) is None
+        assert not compacted.is_stale(record)
+        assert compacted.delivered(record) is None
 
 
 @pytest.mark.parametrize(
@@ -158,19 +158,19 @@ def test_an_overtaken_record_is_sent_again(old: Record, new: Record) -> None:
 
 
 def test_other_topics_are_never_stale() -> None:
-    revisions = CompactedTopics("thisrun")
+    compacted = CompactedTopics("thisrun")
     event = Record("gateway.events", b"mast-07/r1", run_record(1).value, ())
-    revisions.delivered(run_record(5))
-    revisions.delivered(event)
-    assert not revisions.is_stale(event)
+    compacted.delivered(run_record(5))
+    compacted.delivered(event)
+    assert not compacted.is_stale(event)
 
 
 def test_only_the_latest_runs_are_remembered() -> None:
-    revisions = CompactedTopics("thisrun")
+    compacted = CompactedTopics("thisrun")
     for number in range(1_001):
-        revisions.delivered(run_record(2, run=f"r{number}"))
-    assert not revisions.is_stale(run_record(1, run="r0"))
-    assert revisions.is_stale(run_record(1, run="r1"))
+        compacted.delivered(run_record(2, run=f"r{number}"))
+    assert not compacted.is_stale(run_record(1, run="r0"))
+    assert compacted.is_stale(run_record(1, run="r1"))
 
 
 def test_what_was_stored_before_a_newer_record_was_sent_is_forgotten() -> None:

@@ -18,7 +18,7 @@ def record(run: object, counter: object) -> bytes:
     return json.dumps({"run": run, "broker_counter": counter}).encode()
 
 
-def test_nothing_told_is_unknown_and_not_0() -> None:
+def test_nothing_published_is_unknown_and_not_0() -> None:
     drops = BrokerDrops("thisrun")
     drops.connected(session_present=False)
     assert (drops.count, drops.counter, drops.due(0.0)) == (None, None, None)
@@ -27,18 +27,18 @@ def test_nothing_told_is_unknown_and_not_0() -> None:
 def test_what_was_dropped_before_the_first_run_is_not_counted() -> None:
     drops = BrokerDrops("thisrun")
     for counter in (b"7", b"7", b"12"):
-        drops.told(counter)
+        drops.update(counter)
     assert (drops.count, drops.counter) == (5, 12)
 
 
-def test_a_broker_that_has_forgotten_our_session_counts_from_0() -> None:
+def test_a_broker_that_has_lost_our_session_counts_from_0() -> None:
     drops = BrokerDrops("thisrun")
-    drops.told(b"0")
-    drops.told(b"5")
+    drops.update(b"0")
+    drops.update(b"5")
     drops.connected(session_present=True)
-    drops.told(b"5")
+    drops.update(b"5")
     drops.connected(session_present=False)
-    drops.told(b"7")
+    drops.update(b"7")
     assert drops.count == 12
 
 
@@ -46,14 +46,14 @@ def test_a_broker_that_has_forgotten_our_session_counts_from_0() -> None:
 def test_a_run_goes_on_where_the_one_before_left_off(record_first: bool) -> None:
     drops = BrokerDrops("thisrun")
     if record_first:
-        drops.left_by(record("earlier", 4))
-    drops.told(b"7")
+        drops.inherit(record("earlier", 4))
+    drops.update(b"7")
     if not record_first:
-        drops.left_by(record("earlier", 4))
-    drops.told(b"12")
+        drops.inherit(record("earlier", 4))
+    drops.update(b"12")
     # Its own record comes at each further connect, and never counts.
-    drops.left_by(record("thisrun", 2))
-    drops.left_by(record("earlier", 1))
+    drops.inherit(record("thisrun", 2))
+    drops.inherit(record("earlier", 1))
     assert drops.count == 8
 
 
@@ -66,32 +66,32 @@ def test_a_run_goes_on_where_the_one_before_left_off(record_first: bool) -> None
 )  # fmt: skip
 def test_a_record_without_a_counter_changes_nothing(payload: bytes) -> None:
     drops = BrokerDrops("thisrun")
-    drops.left_by(payload)
-    drops.told(b"7")
+    drops.inherit(payload)
+    drops.update(b"7")
     assert drops.count == 0
 
 
 @pytest.mark.parametrize("payload", [b"", b"-1", b"1.5", b"seven", b"\xff", "٣".encode(), b"9" * 19])
 def test_what_is_no_counter_is_not_believed(payload: bytes) -> None:
     drops = BrokerDrops("thisrun")
-    drops.told(payload)
+    drops.update(payload)
     assert drops.count is None
 
 
 def test_growth_is_announced_at_once_and_then_once_a_minute() -> None:
     drops = BrokerDrops("thisrun")
-    drops.told(b"0")
+    drops.update(b"0")
     assert drops.due(0.0) is None
-    drops.told(b"3")
+    drops.update(b"3")
     assert drops.due(1.0) == 3
-    drops.told(b"5")
+    drops.update(b"5")
     assert drops.due(60.9) is None
-    drops.told(b"6")
+    drops.update(b"6")
     assert drops.due(61.0) == 3
     assert drops.due(200.0) is None
-    drops.told(b"7")
+    drops.update(b"7")
     assert drops.due(201.0) == 1
-    drops.told(b"8")
+    drops.update(b"8")
     assert drops.due(202.0, at_once=True) == 1
 
 
@@ -108,7 +108,7 @@ def test_over_reconnects_and_restarts_all_that_was_told_is_counted(
     """
     drops = BrokerDrops("thisrun")
     drops.connected(session_present=False)
-    drops.told(b"0")
+    drops.update(b"0")
     counter = told = total = 0
     for step, number in steps:
         if step == "drop":
@@ -120,7 +120,7 @@ def test_over_reconnects_and_restarts_all_that_was_told_is_counted(
         else:
             if step == "reconnect":
                 drops.connected(session_present=True)
-            drops.told(b"%d" % counter)
+            drops.update(b"%d" % counter)
             total += counter - told if counter >= told else counter
             told = counter
     assert drops.count == total

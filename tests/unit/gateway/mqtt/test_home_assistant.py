@@ -167,8 +167,8 @@ class Broker:
     retained: dict[str, bytes] = field(default_factory=dict)
     kept: dict[str, bytes] = field(default_factory=dict)
 
-    def keep(self, messages: Mapping[str, bytes]) -> None:
-        self.kept = dict(messages)
+    def retain(self, messages: Mapping[str, bytes]) -> None:
+        self.kept |= messages
         self.publish()
 
     def publish(self) -> None:
@@ -180,7 +180,7 @@ class Broker:
                     self.retained.pop(topic, None)
 
     def discovery(self, path: Path) -> Discovery:
-        return Discovery(path, self.keep)
+        return Discovery(path, self.retain)
 
     def pass_time(self, discovery: Discovery, seconds: int) -> None:
         for _ in range(seconds):
@@ -190,12 +190,12 @@ class Broker:
 
 def test_what_goes_while_the_daemon_is_stopped_is_removed_by_the_next_one(tmp_path: Path) -> None:
     path, broker = tmp_path / "outbox.db.discovery", Broker()
-    broker.discovery(path).adopt({"a": b"1", "b": b"2"})
+    broker.discovery(path).apply({"a": b"1", "b": b"2"})
     assert broker.retained == {"a": b"1", "b": b"2"}
-    # The broker is away when the next daemon starts, and restarts empty-handed or not.
+    # The broker is away when the next daemon starts, and restarts empty or not.
     broker.connected = False
     second = broker.discovery(path)
-    second.adopt({"b": b"3"})
+    second.apply({"b": b"3"})
     broker.pass_time(second, 60)
     assert json.loads(path.read_text()) == {"topics": ["a", "b"]}
     broker.connected = True
@@ -203,8 +203,8 @@ def test_what_goes_while_the_daemon_is_stopped_is_removed_by_the_next_one(tmp_pa
     assert broker.retained == {"b": b"3"}
     broker.pass_time(second, 11)
     assert json.loads(path.read_text()) == {"topics": ["b"]}
-    assert broker.kept == {"b": b"3"}
-    second.adopt({})
+    assert broker.kept == {"a": b"", "b": b"3"}
+    second.apply({})
     broker.pass_time(second, 11)
     assert (broker.retained, path.exists()) == ({}, False)
 
@@ -212,16 +212,16 @@ def test_what_goes_while_the_daemon_is_stopped_is_removed_by_the_next_one(tmp_pa
 def test_without_the_option_nothing_is_written(tmp_path: Path) -> None:
     path, broker = tmp_path / "outbox.db.discovery", Broker()
     discovery = broker.discovery(path)
-    discovery.adopt({})
+    discovery.apply({})
     broker.pass_time(discovery, 20)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_file_is_told_and_begins_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_reported_and_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, broker = tmp_path / "outbox.db.discovery", Broker()
     path.write_bytes(bytes(40))
     with caplog.at_level(logging.WARNING):
-        broker.discovery(path).adopt({"a": b"1"})
+        broker.discovery(path).apply({"a": b"1"})
     assert caplog.messages[0].startswith(f"event=state.unreadable path={path}")
     assert json.loads(path.read_text()) == {"topics": ["a"]}
 
@@ -242,18 +242,18 @@ def test_whatever_happens_the_broker_has_what_is_wanted_in_the_end(
     path, broker = tmp_path_factory.mktemp("d") / "file", Broker()
     wanted: Mapping[str, bytes] = {}
     discovery = broker.discovery(path)
-    discovery.adopt(wanted)
+    discovery.apply(wanted)
     for step in steps:
         if isinstance(step, set):
             wanted = {topic: topic.encode() for topic in step}
-            discovery.adopt(wanted)
+            discovery.apply(wanted)
         elif step in ("lose", "find"):
             broker.connected = step == "find"
             broker.publish()
         elif step == "restart":
             broker.kept = {}
             discovery = broker.discovery(path)
-            discovery.adopt(wanted)
+            discovery.apply(wanted)
         elif step == "forget":
             broker.retained.clear()
             broker.connected = False
