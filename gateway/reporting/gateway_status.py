@@ -1,9 +1,9 @@
-"""What the gateway says of itself: online, offline, its clock, its uplink (``gateway.status``).
+"""The gateway's status: online, offline, its clock, its uplink (``gateway.status``).
 
-The same bytes go to Kafka, through the forwarder like everything else, and retained to the local broker.
-A change is told at once, but not more often than every ten seconds: an uplink that comes and goes all the
-time must not make the news. The broker's last will tells of a run that was killed; the next run finds it
-there, or is told, and passes it on as it is.
+The same bytes go to Kafka, through the forwarder like everything else, and retained to the local broker. A
+change is published at once, but not more often than every ten seconds, as an uplink may come and go all the
+time. The broker publishes the last will of a run that was killed; the next run receives it and forwards it
+as it is.
 """
 
 from __future__ import annotations
@@ -26,64 +26,58 @@ from gateway.ports import Record, Snapshot
 
 log = logging.getLogger(__name__)
 
-TELL_EVERY_S: Final = 10.0
+PUBLISH_EVERY_S: Final = 10.0
 
 
 class GatewayStatus:
-    """The statuses of one run. The main thread makes them; the broker's network thread brings wills.
+    """The statuses of one run. The main thread makes them; the session's network thread passes wills.
 
     ``now_ns`` is this machine's time, nanoseconds since the epoch.
     """
 
-    def __init__(
-        self,
-        gateway: str,
-        run: str,
-        now_ns: Callable[[], int],
-        version: str | None,
-    ) -> None:
+    def __init__(self, gateway: str, run: str, now_ns: Callable[[], int], version: str | None) -> None:
         self._gateway = gateway
         self._run = run
         self._now_ns = now_ns
         self._version = version
         self._revision = 0
-        self._told: tuple[str, str] | None = None
-        self._tell_at_s = float("-inf")
-        self._passed_on: str | None = None
+        self._published: tuple[str, str] | None = None
+        self._publish_at_s = float("-inf")
+        self._forwarded_will_of: str | None = None
 
     @property
     def will(self) -> bytes:
-        """What the broker is to say when this run can't: written now, so it knows no time."""
+        """The last will: made now, so it has no time."""
         return encode_status(StatusRecord(self._gateway, OFFLINE, self._run, version=self._version))
 
     def due(self, snapshot: Snapshot) -> Record | None:
         """The status to publish now: the first one, or one that changed."""
         state = _clock_and_uplink(snapshot)
-        if state == self._told or snapshot.at_s < self._tell_at_s:
+        if state == self._published or snapshot.at_s < self._publish_at_s:
             return None
-        self._told = state
-        self._tell_at_s = snapshot.at_s + TELL_EVERY_S
+        self._published = state
+        self._publish_at_s = snapshot.at_s + PUBLISH_EVERY_S
         return self._record(ONLINE, *state)
 
     def offline(self, snapshot: Snapshot) -> Record:
         """The last status of a run that ends itself."""
         return self._record(OFFLINE, *_clock_and_uplink(snapshot))
 
-    def left_by_another(self, payload: bytes) -> Record | None:
+    def forwarded_will(self, payload: bytes) -> Record | None:
         """The last will of another run of this gateway, as it is; None for anything else on the topic.
 
-        A status that a run has told itself is on its own way to Kafka.
+        A status that a run has published itself is on its own way to Kafka.
         """
         try:
             status = parse_status(payload)
         except InvalidStatus as error:
             log.warning("event=status.unreadable error=%s", error)
             return None
-        if status.gateway != self._gateway or status.run == self._run or not status.is_will:
+        if status.gateway != self._gateway or status.run in (self._run, self._forwarded_will_of):
             return None
-        if status.run == self._passed_on:
+        if not status.is_will:
             return None
-        self._passed_on = status.run
+        self._forwarded_will_of = status.run
         log.warning("event=status.will run=%s", status.run)
         return Record(STATUS_TOPIC, status_key(self._gateway), payload, ())
 

@@ -1,4 +1,4 @@
-"""What an earlier run of this gateway has left, retained, on its own topics."""
+"""The retained messages of an earlier run on this gateway's own topics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RetainedRecords:
             self._drops.inherit(payload)
             record = self._runs.close_previous(payload)
         else:
-            record = self._status.left_by_another(payload)
+            record = self._status.forwarded_will(payload)
         if record is not None:
             self._inbox.announce(record)
         return record is not None and topic == self._topics.status

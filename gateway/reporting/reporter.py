@@ -1,4 +1,4 @@
-"""What a run tells unasked, Kafka and the local broker: its status, its record, drops, a failing disk."""
+"""Publishes what a run reports, to Kafka and the local broker: status, record, drops, a failing disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class UnannouncedDrops:
 
     def __init__(self) -> None:
         self._waiting: list[Drop] = []
-        self._told_s = float("-inf")
+        self._announced_s = float("-inf")
 
     def add(self, drops: Iterable[Drop]) -> None:
         """These are to be announced."""
@@ -37,9 +37,9 @@ class UnannouncedDrops:
 
     def due(self, now_s: float, *, stored: bool, at_once: bool) -> list[Drop]:
         """What is to be announced now; ``stored`` while announcements go to the outbox."""
-        if not self._waiting or (stored and not at_once and now_s < self._told_s + _STORED_EVERY_S):
+        if not self._waiting or (stored and not at_once and now_s < self._announced_s + _STORED_EVERY_S):
             return []
-        due, self._waiting, self._told_s = self._waiting, [], now_s
+        due, self._waiting, self._announced_s = self._waiting, [], now_s
         return due
 
 

@@ -1,10 +1,9 @@
-"""The run ledger: what one run of this gateway has issued, so that the pipeline can tell pending from lost.
+"""The run ledger: what a run of this gateway has issued, so that the pipeline can separate pending from lost.
 
 A record goes to Kafka (``gateway.runs``, compacted by gateway/run) at start, every minute, at each drop and
-at stop, and every second, retained, to the local broker. A run that was killed cannot tell its end: the next
-one finds its last retained record and closes it. After a power cut there is no such record: each record
-names the latest runs that did not end themselves, and how many seconds of readings they may have lost without
-a word.
+at stop, and every second, retained, to the local broker. A run that was killed cannot report its end: the
+next one finds its last retained record and closes it. After a power cut there is no such record: each record
+names the latest runs that did not end themselves, and how many seconds of readings they may have lost.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class _Dropped:
         return self._count
 
     def lost_of(self, gateway: str, channel: str) -> int:
-        """How many of a channel, of all runs; without those that nobody knows."""
+        """How many of a channel, of all runs, as far as their numbers are known."""
         return sum(
             len(seqs) for (of, _, named), seqs in self._seqs.items() if (of, named) == (gateway, channel)
         )
@@ -62,9 +61,9 @@ class _Dropped:
     def fields(self, reason: str, own: str) -> DroppedFields:
         spans = [(key, span) for key, of in self._seqs.items() for span in of.spans()]
         # More would make a record that Kafka refuses; each range was announced by an event of its own.
-        untold = max(len(spans) - _MOST_RANGES, 0)
-        told = [_text(Range(*key, *span), own) for key, span in spans[untold:]]
-        return DroppedFields(reason, self._count, told, more_unknown=self._unknown or untold > 0)
+        left_out = max(len(spans) - _MOST_RANGES, 0)
+        named = [_text(Range(*key, *span), own) for key, span in spans[left_out:]]
+        return DroppedFields(reason, self._count, named, more_unknown=self._unknown or left_out > 0)
 
 
 def _text(lost: Range, own: str) -> str:
@@ -79,13 +78,7 @@ class RunLedger:
     ``counts`` is what changes in a run's record: last_seq by channel, in_flight, outbox_records.
     """
 
-    def __init__(
-        self,
-        gateway: str,
-        run: str,
-        boot: str,
-        predecessors: Predecessors,
-    ) -> None:
+    def __init__(self, gateway: str, run: str, boot: str, predecessors: Predecessors) -> None:
         self._gateway = gateway
         self._run = run
         self._boot = boot
@@ -96,7 +89,7 @@ class RunLedger:
         self._lock = threading.Lock()
 
     def note(self, drop: Drop) -> None:
-        """Remember a drop, which every later run record tells."""
+        """Log a drop and add it to every later record of the run."""
         with self._lock:
             self._dropped.setdefault(drop.reason, _Dropped()).add(drop.count, ranges(drop.summary))
         log.error(
@@ -119,11 +112,11 @@ class RunLedger:
 
     def dropped(self, drop: Drop) -> Record:
         """The event that announces a drop."""
-        told = [_text(each, self._gateway) for each in ranges(drop.summary)]
-        return self.event("dropped", reason=drop.reason, count=drop.count, ranges=told)
+        lost = [_text(each, self._gateway) for each in ranges(drop.summary)]
+        return self.event("dropped", reason=drop.reason, count=drop.count, ranges=lost)
 
     def disk(self, problem: str | None) -> Record:
-        """The event that tells that the outbox's disk fails, and memory serves for it, or works again."""
+        """The event that the outbox's disk fails and memory replaces it, or that it works again."""
         return self.event("outbox-usable" if problem is None else "outbox-in-memory", problem=problem)
 
     def broker_dropped(self, count: int, total: int) -> Record:
@@ -137,46 +130,25 @@ class RunLedger:
 
     def event(self, event: str, **fields: Any) -> Record:
         """An event of this run, for ``gateway.events``."""
-        told = {
-            "v": VERSION,
-            "gateway": self._gateway,
-            "run": self._run,
-            "time": now_text(),
-            "event": event,
-            **fields,
-        }
-        return Record(EVENTS_TOPIC, self._gateway.encode(), to_json(told), ())
+        of_all = {"v": VERSION, "gateway": self._gateway, "run": self._run, "time": now_text()}
+        value = to_json({**of_all, "event": event, **fields})
+        return Record(EVENTS_TOPIC, self._gateway.encode(), value, ())
 
     def clock_given(self, boot_time: BootTime, uncertain_ms: int) -> Record:
-        """The event that somebody at the mast said what time it is."""
+        """The event that the time was entered at the mast."""
         return self.event(
             "clock_given", boot=boot_time.boot, offset_ms=boot_time.offset_ms, uncertain_ms=uncertain_ms
         )
 
     def released(self, released: Released) -> Record:
         """The event that readings of a boot now leave: with the time they were given, or without."""
-        boot_time = released.boot_time
-        known = boot_time.offset_ms is not None
-        event = {
-            "v": VERSION,
-            "gateway": self._gateway,
-            "run": self._run,
-            "time": now_text(),
-            "event": "clock_repaired" if known else "clock_unsynced",
-            "boot": boot_time.boot,
-            "offset_ms": boot_time.offset_ms,
-            "first": released.first,
-        }
-        if known:
-            log.warning(
-                "event=clock.repaired boot=%s offset_ms=%d first=%s",
-                boot_time.boot,
-                boot_time.offset_ms,
-                released.first,
-            )
+        boot, offset_ms, first = released.boot_time.boot, released.boot_time.offset_ms, released.first
+        if offset_ms is None:
+            log.warning("event=clock.unsynced boot=%s first=%s", boot, first)
         else:
-            log.warning("event=clock.unsynced boot=%s first=%s", boot_time.boot, released.first)
-        return Record(EVENTS_TOPIC, self._gateway.encode(), to_json(event), ())
+            log.warning("event=clock.repaired boot=%s offset_ms=%d first=%s", boot, offset_ms, first)
+        event = "clock_unsynced" if offset_ms is None else "clock_repaired"
+        return self.event(event, boot=boot, offset_ms=offset_ms, first=first)
 
     def payload(self, state: State, counts: Mapping[str, Any]) -> bytes:
         """The run as it stands, JSON."""
@@ -206,7 +178,7 @@ class RunLedger:
         return _record(self._gateway, self._run, self.payload(state, counts))
 
     def close_previous(self, payload: bytes) -> Record | None:
-        """The closing record of another run whose last retained record says that it never ended itself."""
+        """The closing record of another run that by its last retained record never ended itself."""
         if len(payload) > MAX_PAYLOAD_BYTES:
             log.warning("event=run.unreadable error=%d bytes", len(payload))
             return None

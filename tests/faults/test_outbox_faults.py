@@ -20,7 +20,7 @@ from cloud.wire.reading_records import encode_reading, reading_key
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.forwarding.record_codec import to_bytes
 from gateway.ports import Record
-from gateway.reporting.gateway_status import TELL_EVERY_S
+from gateway.reporting.gateway_status import PUBLISH_EVERY_S
 from tests.faults.disks import Disk
 from tests.faults.kafka import Kafka
 from tests.faults.mast import CHANNELS, Mast, device_reading
@@ -257,7 +257,7 @@ def test_cap_reached_in_an_outage(
         eventually(lambda: mast.status()["received"], until=lambda received: received >= count)
         mast.sample(50)
         drops = mast.log.read_text().count("event=outbox.dropped")
-        statuses = 1 + int((time.monotonic() - begin_s) / TELL_EVERY_S)
+        statuses = 1 + int((time.monotonic() - begin_s) / PUBLISH_EVERY_S)
         own_words = 1 + 2 * drops + 2 * CHANNELS + statuses
         cloud.uplink.open()
         mast.delivered()

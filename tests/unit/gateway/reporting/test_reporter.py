@@ -13,24 +13,24 @@ def drop(seq: int) -> Drop:
 
 
 def test_while_kafka_answers_each_is_due_at_once() -> None:
-    untold = UnannouncedDrops()
+    unannounced = UnannouncedDrops()
     for now_s in (0.0, 1.0):
-        untold.add([drop(1)])
-        assert untold.due(now_s, stored=False, at_once=False) == [drop(1)]
-        assert untold.due(now_s, stored=False, at_once=False) == []
+        unannounced.add([drop(1)])
+        assert unannounced.due(now_s, stored=False, at_once=False) == [drop(1)]
+        assert unannounced.due(now_s, stored=False, at_once=False) == []
 
 
-def test_in_an_outage_they_are_joined_and_told_every_ten_seconds() -> None:
-    untold = UnannouncedDrops()
-    told: dict[float, list[Drop]] = {}
+def test_in_an_outage_they_are_joined_and_announced_every_ten_seconds() -> None:
+    unannounced = UnannouncedDrops()
+    announced: dict[float, list[Drop]] = {}
     for second in range(1, 25):
-        untold.add([drop(second)])
-        due = untold.due(float(second), stored=True, at_once=False)
+        unannounced.add([drop(second)])
+        due = unannounced.due(float(second), stored=True, at_once=False)
         if due:
-            told[second] = due
-    assert list(told) == [1, 11, 21]
-    (joined,) = told[11]
+            announced[second] = due
+    assert list(announced) == [1, 11, 21]
+    (joined,) = announced[11]
     assert (joined.first, joined.last, joined.count) == (2, 11, 10)
     assert ranges(joined.summary) == (Range("mast-07", "9f3c21ab04de", "cup.wind_speed", 2, 11),)
     # At the end, or when Kafka is back, the rest is due.
-    assert [each.count for each in untold.due(24.0, stored=True, at_once=True)] == [3]
+    assert [each.count for each in unannounced.due(24.0, stored=True, at_once=True)] == [3]

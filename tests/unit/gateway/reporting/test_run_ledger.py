@@ -1,4 +1,4 @@
-"""What a run tells of itself, and how the next one closes it."""
+"""The records of a run, and how the next one closes it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ledger() -> RunLedger:
     return RunLedger("mast-07", "new", "boot-1", before)
 
 
-def test_a_record_tells_the_run() -> None:
+def test_a_record_describes_the_run() -> None:
     runs = ledger()
     for seqs in (range(1, 4), range(4, 7), range(9, 10)):
         block = summarise(record("cup.wind_speed", seq) for seq in seqs)
@@ -36,10 +36,10 @@ def test_a_record_tells_the_run() -> None:
     runs.note(drop)
     event = runs.dropped(drop)
     assert json.loads(event.value)["ranges"] == ["shed/9f3c21ab04de cup.wind_speed 1-1"]
-    told = runs.record("running", COUNTS)
-    assert (told.topic, told.key) == ("gateway.runs", b"mast-07/new")
-    assert RunRecord.from_json(told.value).unfinished == (Unfinished("old", "reset", 2.0),)
-    fields = json.loads(told.value)
+    made = runs.record("running", COUNTS)
+    assert (made.topic, made.key) == ("gateway.runs", b"mast-07/new")
+    assert RunRecord.from_json(made.value).unfinished == (Unfinished("old", "reset", 2.0),)
+    fields = json.loads(made.value)
     assert fields.pop("started").endswith("Z")
     assert fields == {
         "v": 1,
@@ -68,10 +68,10 @@ def test_a_record_tells_the_run() -> None:
     }
 
 
-def test_events_tell_when_memory_serves_for_the_disk_and_when_no_more() -> None:
-    told = [ledger().disk(problem) for problem in ("full", None)]
-    assert [record.topic for record in told] == ["gateway.events", "gateway.events"]
-    fields = [json.loads(record.value) for record in told]
+def test_events_report_that_memory_replaces_the_disk_and_that_it_works_again() -> None:
+    made = [ledger().disk(problem) for problem in ("full", None)]
+    assert [record.topic for record in made] == ["gateway.events", "gateway.events"]
+    fields = [json.loads(record.value) for record in made]
     assert [(event["event"], event["problem"]) for event in fields] == [
         ("outbox-in-memory", "full"),
         ("outbox-usable", None),
@@ -119,7 +119,7 @@ def test_nothing_else_is_closed(payload: bytes) -> None:
     assert ledger().close_previous(payload) is None
 
 
-def test_each_start_learns_of_the_one_before(tmp_path: Path) -> None:
+def test_each_start_reads_the_run_before(tmp_path: Path) -> None:
     path = tmp_path / "outbox.db.run"
     first = PreviousRuns(path, "first", 2.0)
     assert first.begin() == Predecessors()
@@ -129,7 +129,7 @@ def test_each_start_learns_of_the_one_before(tmp_path: Path) -> None:
     third = PreviousRuns(path, "third", 2.0)
     assert third.begin() == Predecessors("second", (killed,))
     third.end()
-    # It is still told: the third may not have come to say so.
+    # It is still there: the third may not have come to report it.
     assert PreviousRuns(path, "fourth", 2.0).begin() == Predecessors("third", (killed,))
 
 
@@ -143,8 +143,8 @@ def test_another_boot_means_that_the_machine_was_reset(tmp_path: Path) -> None:
 def test_the_latest_unfinished_runs_are_remembered(tmp_path: Path) -> None:
     path = tmp_path / "outbox.db.run"
     for number in range(20):
-        told = PreviousRuns(path, f"run-{number}", 2.0).begin()
-    assert [each.run for each in told.unfinished] == [f"run-{number}" for number in range(11, 19)]
+        made = PreviousRuns(path, f"run-{number}", 2.0).begin()
+    assert [each.run for each in made.unfinished] == [f"run-{number}" for number in range(11, 19)]
 
 
 @pytest.mark.parametrize(
