@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -167,13 +167,21 @@ class Snapshot:
     synced: bool
     """Whether the readings' clock is right."""
     uplink: str
-    """The forwarder's word: healthy, draining, spilling, metered."""
+    """The forwarder's state: healthy, draining, spilling, metered."""
     reachable_s: float
     """How long Kafka has answered, by its delivery reports."""
     outbox_problem: str | None
     """Why the outbox keeps records in memory; None while they go to its disk."""
     mqtt_connected: bool
     """Whether the session is connected and subscribed."""
+    confirmed_ago_s: float | None
+    """Since Kafka's last delivery report; None without one."""
+    outbox_share: float
+    """How full the outbox is, 0 to 1."""
+    channels: int
+    """The sensors' channels that have had a reading."""
+    silent: Collection[str]
+    """The sensors whose last read failed."""
     stuck: tuple[str, ...]
     """The parts that the watchdog finds stuck."""
     descriptions: Mapping[str, Mapping[str, str | float | bool]]

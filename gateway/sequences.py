@@ -1,4 +1,4 @@
-"""Who a reading is: the run of this daemon, and the one place that issues sequence numbers."""
+"""Run ids and sequence numbers, which are issued in one place."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ def new_run() -> str:
 class Sequences:
     """Counts from 1 for each channel of one run. Any thread may draw; numbers are never given twice.
 
-    Outlives drivers and sampler threads, so a restarted one goes on where it stopped.
+    Outlives drivers and sampler threads, so a restarted one continues where it stopped.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, run: str = "") -> None:
+        self.run = run
         self._last: defaultdict[str, int] = defaultdict(int)
         self._lock = threading.Lock()
 

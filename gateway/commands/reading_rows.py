@@ -168,6 +168,12 @@ def print_rows(rows: Sequence[Row], console: Console, now: datetime | None) -> N
     console.print(table)
 
 
+def channels_of(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The last readings in a daemon's status by channel: its sensors', then those it forwards."""
+    own, forwarded = status.get("channels") or {}, status.get("forwarded_channels") or {}
+    return dict([*sorted(own.items()), *sorted(forwarded.items())])
+
+
 def channel_table(channels: Mapping[str, Mapping[str, Any]], now: datetime | None = None) -> Table:
     """Each channel's last reading; ``age`` against ``now``, left out where that is None (replayed time)."""
     table = Table(box=None, pad_edge=False, expand=True)
@@ -178,7 +184,7 @@ def channel_table(channels: Mapping[str, Mapping[str, Any]], now: datetime | Non
     if now is not None:
         table.add_column("age", justify="right", no_wrap=True)
     table.add_column("reasons", no_wrap=True, ratio=2, overflow="ellipsis")
-    for name, last in sorted(channels.items()):
+    for name, last in channels.items():
         value, time = last.get("value"), last.get("time")
         cells: list[str | Text] = [
             name,
@@ -189,7 +195,8 @@ def channel_table(channels: Mapping[str, Mapping[str, Any]], now: datetime | Non
         ]
         if now is not None:
             cells.append(age_text(time, now))
-        table.add_row(*cells, " ".join(last.get("reasons") or ()))
+        source = () if last.get("source") is None else (last["source"],)
+        table.add_row(*cells, " ".join((*source, *(last.get("reasons") or ()))))
     return table
 
 

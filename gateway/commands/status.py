@@ -20,7 +20,7 @@ from gateway.commands.arguments import (
     add_properties,
     add_timeout,
 )
-from gateway.commands.reading_rows import channel_table
+from gateway.commands.reading_rows import channel_table, channels_of
 from gateway.config.files import unreadable
 from gateway.status.client import NoStatus, fetch, listen_address
 
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         return OK
     console = Console()
     console.print(_summary(status), highlight=False)
-    console.print(channel_table(status.get("channels") or {}, datetime.now(UTC)))
+    console.print(channel_table(channels_of(status), datetime.now(UTC)))
     return OK
 
 

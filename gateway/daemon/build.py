@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
 
 from buffer.drops import Drop
-from drivers.interface import BoardError
 from gateway.calibration.history import CalibrationHistory, history_path
 from gateway.clock.manual_time import ManualTime
 from gateway.clock.sync import open_clock
@@ -62,14 +62,14 @@ def build(
     # What can fail comes first: from ``PreviousRuns.begin`` on this run is on record as begun.
     drops: SimpleQueue[Drop] = SimpleQueue()
     machine_clock, sync = open_clock(config, machine)
-    outbox = open_outbox(config, drops.put)
-    try:
+    with ExitStack() as opened:
+        outbox = open_outbox(config, drops.put)
+        opened.callback(outbox.close)
         board = sensors.open_fitted_board(config)
-    except BoardError:
-        outbox.close()
-        raise
+        opened.callback(board.close)
+        kafka = KafkaSinks.open(config)
+        opened.pop_all()
     clock, hold = board.clock or machine_clock, sync.hold()
-    kafka = KafkaSinks.open(config)
     previous_runs = PreviousRuns(_beside(outbox_path, "run"), run, lost_at_most_s(config))
     runs = RunLedger(gateway, run, machine.boot, previous_runs.begin())
 
@@ -86,22 +86,21 @@ def build(
         (topics.status, status.will),
         broker_drops,
     )
-    sequences = Sequences()
+    sequences, last = Sequences(run), LastReadings(gateway)
     intake = Intake(
         gateway,
-        run,
         sequences,
         config.kafka.topic,
         machine_clock,
         routes(config),
         sensors.sensor_names(config),
         machine.boot,
+        last.note_forwarded,
     )
     writer = OutboxWriter(outbox, inbox.put)
     state = State(inbox, intake, Pace.of(config), hold)
     forwarder = Forwarder(state, kafka.live, kafka.backlog, writer, session, drops.put)
 
-    last = LastReadings()
     publisher = Publisher(topics, intake, inbox, session, last)
     context = RunContext(gateway, run, clock, sequences, publisher.publish, machine.boot)
 

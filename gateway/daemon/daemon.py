@@ -64,9 +64,10 @@ class Daemon:
         parts.session.start()
         self._open_status()
         parts.samplers.start()
-        parts.reporter.begin(take_snapshot(parts))
+        snapshot = take_snapshot(parts)
+        parts.reporter.begin(snapshot)
         parts.watchdog.start()
-        notify(f"READY=1\nSTATUS={status_line(parts)}")
+        notify(f"READY=1\nSTATUS={status_line(snapshot)}")
 
     def _main_loop(self, sample_until_s: float | None) -> bool:
         """Until stopped; True when a thread died, which only a new process can replace."""
@@ -86,7 +87,7 @@ class Daemon:
             for task in self._tasks:
                 task.tick(snapshot)
             if not parts.watchdog.stuck:
-                notify(f"STATUS={status_line(parts)}")
+                notify(f"STATUS={status_line(snapshot)}")
         return False
 
     def _shutdown(self) -> int:

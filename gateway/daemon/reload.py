@@ -114,10 +114,7 @@ class Reload:
             take_over()
         parts.previous_runs.allow(lost_at_most_s(config))
         if plan.forwards or plan.sensors or plan.settings:
-            parts.forwarder.change(
-                lambda: parts.intake.apply(config.kafka.topic, routes(config), sensor_names(config)),
-                config.outbox.commit_interval_s,
-            )
+            parts.forwarder.change(lambda: self._change_intake(plan, config), config.outbox.commit_interval_s)
         parts.session.refilter(filters(config))
         for sensor in config.sensors:
             if sensor.name in plan.judged:
@@ -125,6 +122,12 @@ class Reload:
         if plan.sensors:
             self._change_sensors(plan, config, rewire)
         return []
+
+    def _change_intake(self, plan: Plan, config: Config) -> None:
+        """Called by the forwarder's thread."""
+        self._gateway.intake.apply(config.kafka.topic, routes(config), sensor_names(config))
+        if plan.forwards:
+            self._gateway.last.clear_forwarded()
 
     def _change_sensors(self, plan: Plan, config: Config, rewire: Callable[[], None]) -> None:
         parts = self._gateway

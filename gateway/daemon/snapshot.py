@@ -1,4 +1,4 @@
-"""What the daemon reports of itself: to its parts each turn, in its run's record, as JSON, in one line."""
+"""The gateway's state: for its parts each turn, in its run's record, as JSON, in one line."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ def take_snapshot(gateway: Gateway) -> Snapshot:
         reachable_s=gateway.forwarder.kafka.reachable_s,
         outbox_problem=gateway.forwarder.outbox.in_memory.problem,
         mqtt_connected=gateway.session.ready.is_set(),
+        confirmed_ago_s=gateway.forwarder.confirmed_ago_s,
+        outbox_share=gateway.forwarder.outbox.size_bytes / gateway.in_force.config.outbox.max_bytes,
+        channels=len(gateway.last),
+        silent=gateway.samplers.troubles,
         stuck=gateway.watchdog.stuck,
         descriptions=gateway.samplers.descriptions,
         counts=run_counts(gateway),
@@ -52,7 +56,7 @@ def run_counts(gateway: Gateway) -> dict[str, Any]:
 
 
 def status_of(gateway: Gateway) -> dict[str, Any]:
-    """Everything, as ``/api/status`` tells it."""
+    """Everything, as ``/api/status`` has it."""
     config = gateway.in_force.config
     stopping = gateway.life.stop.is_set()
     forwarder, counters = gateway.forwarder, gateway.forwarder.counters
@@ -112,58 +116,29 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
                 "forwarded": counters.delivered[f"{config.gateway.id}/{channel}".encode()],
                 "dropped": gateway.runs.dropped_of(channel),
             }
-            for channel, last in gateway.last.snapshot().items()
+            for channel, last in gateway.last.own().items()
         },
+        "forwarded_channels": gateway.last.forwarded(),
     }
 
 
-def status_line(gateway: Gateway) -> str:
-    """The line that ``systemctl status`` shows."""
-    forwarder = gateway.forwarder
-    return line(
-        channels=len(gateway.last.snapshot()),
-        silent=gateway.samplers.troubles,
-        uplink=forwarder.uplink,
-        confirmed_ago_s=forwarder.confirmed_ago_s,
-        outbox_records=forwarder.outbox.records,
-        outbox_share=forwarder.outbox.size_bytes / gateway.in_force.config.outbox.max_bytes,
-        outbox_problem=forwarder.outbox.in_memory.problem,
-        synced=gateway.clock.synced,
-        mqtt_connected=gateway.session.ready.is_set(),
-    )
-
-
-def line(
-    *,
-    channels: int,
-    silent: Collection[str],
-    uplink: str,
-    confirmed_ago_s: float | None,
-    outbox_records: int,
-    outbox_share: float,
-    outbox_problem: str | None,
-    synced: bool,
-    mqtt_connected: bool,
-) -> str:
-    """The line. ``silent``: sensors that give nothing; ``outbox_share``: how full, 0 to 1; ages in seconds.
-
-    What is as it should be is said briefly, what isn't comes with its figure.
-    """
-    said = [f"{channels} channels" + (f", silent: {_names(silent)}" if silent else "")]
-    acknowledged = "never" if confirmed_ago_s is None else f"{duration_text(confirmed_ago_s)} ago"
-    away = "Kafka does not answer, " if uplink == "spilling" else f"{uplink}, "
-    said.append(f"{away}last acknowledged {acknowledged}")
-    if outbox_records:
-        said.append(f"outbox {outbox_records:,} records, {outbox_share:.0%} full")
-    else:
-        said.append("outbox empty")
-    if outbox_problem is not None:
-        said.append("the disk fails: outbox in memory")
-    if not synced:
-        said.append("clock not synchronised")
-    if not mqtt_connected:
-        said.append("no Mosquitto")
-    return "; ".join(said)
+def status_line(snapshot: Snapshot) -> str:
+    """The line that ``systemctl status`` shows: what is normal briefly, what isn't with its figure."""
+    ago_s, records = snapshot.confirmed_ago_s, snapshot.counts["outbox_records"]
+    acknowledged = "never" if ago_s is None else f"{duration_text(ago_s)} ago"
+    uplink = "Kafka does not answer" if snapshot.uplink == "spilling" else snapshot.uplink
+    parts = [
+        f"{snapshot.channels} channels" + (f", silent: {_names(snapshot.silent)}" if snapshot.silent else ""),
+        f"{uplink}, last acknowledged {acknowledged}",
+        f"outbox {records:,} records, {snapshot.outbox_share:.0%} full" if records else "outbox empty",
+    ]
+    if snapshot.outbox_problem is not None:
+        parts.append("the disk fails: outbox in memory")
+    if not snapshot.synced:
+        parts.append("clock not synchronised")
+    if not snapshot.mqtt_connected:
+        parts.append("no Mosquitto")
+    return "; ".join(parts)
 
 
 def _names(names: Collection[str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from cloud.wire import reading_records as wire
@@ -38,22 +38,24 @@ class Intake:
 
     ``clock`` is this machine's: the time of receipt, whatever time an emulated mast lives in. ``forwards``
     include the gateway's own topics; ``sensors`` are the names of its own sensors, which no other device's
-    channel may take. ``boot`` is the kernel's id of this boot.
+    channel may take. ``boot`` is the kernel's id of this boot; ``forwarded`` receives each reading of another
+    device.
     """
 
     def __init__(
         self,
         gateway: str,
-        run: str,
         issued: Sequences,
         topic: str,
         clock: Clock,
         forwards: Iterable[ForwardConfig] = _EVERYTHING,
         sensors: Iterable[str] = (),
         boot: str = "unknown",
+        forwarded: Callable[[wire.Reading], None] = lambda reading: None,
     ) -> None:
-        self.run = run
+        self.run = issued.run
         self._gateway = gateway
+        self._forwarded = forwarded
         self._issued = issued
         self._clock = clock
         self._boot = boot
@@ -143,6 +145,8 @@ class Intake:
             raise wire.InvalidReading("FORGED", f"seq {reading.seq} was never issued")
         if reading.quantity not in wire.UNITS:
             raise wire.InvalidReading("UNKNOWN_QUANTITY", f"no topic for {reading.quantity}")
+        if reading.gateway != self._gateway:
+            self._forwarded(reading)
         return (self._record(reading, payload, mqtt_topic, unrepaired),)
 
     def _raw(self, mqtt_topic: str, payload: bytes, route: Route, *, retained: bool) -> Record:
@@ -220,6 +224,7 @@ class Intake:
             boot=None if synced else self._boot,
             mono_ms=None if synced else max(time_us * 1000 - self._clock.offset_ns(), 0) // 1_000_000,
         )
+        self._forwarded(reading)
         unrepaired = mark_unsynced(reading, tested=forward.min is not None or forward.max is not None)
         return (self._record(reading, wire.encode_reading(reading), mqtt_topic, unrepaired),)
 

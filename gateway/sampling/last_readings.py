@@ -1,4 +1,4 @@
-"""The last readings of each channel, for status pages and metrics."""
+"""The last reading of each channel, own and forwarded, for status pages and metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any, Final
 from cloud.wire.reading_records import GOOD, NOT_EVALUATED, Reading, format_time
 
 RECENT: Final = 120
-"""Readings kept of each channel: two minutes at 1 Hz, 10 kB."""
+"""Readings kept of each own channel: two minutes at 1 Hz, 10 kB."""
+MOST_FORWARDED: Final = 256
+"""Forwarded channels kept, those read last: other devices may name any number."""
 
 
 def reading_fields(reading: Reading) -> dict[str, Any]:
@@ -29,41 +31,70 @@ def reading_fields(reading: Reading) -> dict[str, Any]:
 
 
 class LastReadings:
-    """Written by samplers, read by status pages; any thread."""
+    """Written by samplers and the forwarder, read by status pages; any thread."""
 
-    def __init__(self) -> None:
-        self._readings: dict[str, Reading] = {}
+    def __init__(self, gateway: str = "") -> None:
+        self._gateway = gateway
+        self._own: dict[str, Reading] = {}
         self._recent: dict[str, deque[tuple[int, float | None]]] = {}
         self._valid: Counter[str] = Counter()
+        self._forwarded: dict[str, Reading] = {}
         self._lock = threading.Lock()
 
     def note(self, reading: Reading) -> None:
         """Store a reading as its channel's last."""
         with self._lock:
-            self._readings[reading.channel] = reading
+            self._own[reading.channel] = reading
             self._valid[reading.channel] += reading.quality in (GOOD, NOT_EVALUATED)
             recent = self._recent.setdefault(reading.channel, deque(maxlen=RECENT))
             recent.append((reading.time_us // 1000, reading.value))
 
-    def keep(self, channels: Collection[str]) -> None:
-        """Delete all other channels: a sensor that is gone, or has another driver, has no last reading."""
+    def note_forwarded(self, reading: Reading) -> None:
+        """Store a reading of another device as its channel's last."""
+        channel = reading.channel
+        name = channel if reading.gateway == self._gateway else f"{reading.gateway}/{channel}"
         with self._lock:
-            for channel in [each for each in self._readings if each not in channels]:
-                del self._readings[channel], self._recent[channel]
+            self._forwarded.pop(name, None)
+            self._forwarded[name] = reading
+            if len(self._forwarded) > MOST_FORWARDED:
+                del self._forwarded[next(iter(self._forwarded))]
+
+    def keep(self, channels: Collection[str]) -> None:
+        """Delete all other own channels: a sensor that is gone, or has a new driver, has no last reading."""
+        with self._lock:
+            for channel in [each for each in self._own if each not in channels]:
+                del self._own[channel], self._recent[channel]
+
+    def clear_forwarded(self) -> None:
+        """Delete the forwarded channels: other messages are forwarded from now on."""
+        with self._lock:
+            self._forwarded.clear()
 
     def recent(self) -> dict[str, list[list[Any]]]:
-        """By channel the last readings, oldest first: time in ms since the epoch, and value or null."""
+        """By own channel the last readings, oldest first: time in ms since the epoch, and value or null."""
         with self._lock:
             return {channel: list(map(list, values)) for channel, values in self._recent.items()}
 
-    def snapshot(self) -> dict[str, dict[str, Any]]:
+    def __len__(self) -> int:
+        """How many own channels there are."""
+        return len(self._own)
+
+    def own(self) -> dict[str, dict[str, Any]]:
         """By channel the fields of its last reading.
 
         ``valid``: how many of this run were good or not evaluated.
         """
         with self._lock:
-            readings, valid = dict(self._readings), Counter(self._valid)
+            readings, valid = dict(self._own), Counter(self._valid)
         return {
             channel: {**reading_fields(reading), "valid": valid[channel]}
             for channel, reading in readings.items()
+        }
+
+    def forwarded(self) -> dict[str, dict[str, Any]]:
+        """By channel the fields of its last reading; another gateway's with ``gateway/`` before it."""
+        with self._lock:
+            readings = dict(self._forwarded)
+        return {
+            name: {**reading_fields(reading), "source": "forwarded"} for name, reading in readings.items()
         }

@@ -41,8 +41,8 @@ class Station:
 
     def __init__(self, bootstrap_servers: str, topic: str, outbox: Path, commit_interval_s: float) -> None:
         self.acks = Acks()
-        self.sequences = Sequences()
-        self.intake = Intake("mast-07", "thisrun", self.sequences, topic, SystemClock("always"))
+        self.sequences = Sequences("thisrun")
+        self.intake = Intake("mast-07", self.sequences, topic, SystemClock("always"))
         self.live, self.backlog = (
             KafkaSink(bootstrap_servers, f"mast-07-{role}", {"delivery.timeout.ms": "8000"})
             for role in ("live", "backlog")

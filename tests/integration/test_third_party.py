@@ -273,7 +273,7 @@ def forwards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stations of test_forwarder.py with other devices' topics."""
     monkeypatch.setattr(
         "tests.integration.test_forwarder.Intake",
-        lambda gateway, run, issued, topic, clock: Intake(gateway, run, issued, topic, clock, FORWARDS),
+        lambda gateway, issued, topic, clock: Intake(gateway, issued, topic, clock, FORWARDS),
     )
 
 

@@ -99,8 +99,12 @@ def snapshot(at_s: float = 0.0, **changed: Any) -> Snapshot:
         "reachable_s": 0.0,
         "outbox_problem": None,
         "mqtt_connected": True,
+        "confirmed_ago_s": 0.6,
+        "outbox_share": 0.001,
+        "channels": 12,
+        "silent": (),
         "stuck": (),
         "descriptions": {},
-        "counts": {},
+        "counts": {"outbox_records": 0},
     }
     return Snapshot(at_s=at_s, **{**well, **changed})

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TextIO
+from typing import Final, Protocol, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from gateway.commands.demo.observer import Observation
 from gateway.commands.demo.supervision import State
-from gateway.commands.reading_rows import channel_table
+from gateway.commands.reading_rows import channel_table, channels_of
 
 _LINE_EVERY_S: Final = 5.0
 _FRAME_S: Final = 0.5
@@ -122,9 +122,9 @@ class LineView:
 
 def render(picture: Picture, height: int, now: datetime) -> RenderableType:
     """The picture for a terminal of this height (80 columns suffice)."""
-    channels: Mapping[str, Any] = (picture.seen.status or {}).get("channels") or {}
+    channels = channels_of(picture.seen.status or {})
     room = max(height - _LINES_AROUND_CHANNELS - len(picture.hints), 3)
-    shown = dict(sorted(channels.items())[:room])
+    shown = dict(list(channels.items())[:room])
     left_out = len(channels) - len(shown)
     body: list[RenderableType] = [_head(picture), _components(picture)]
     body += [Text(_flow(picture)), Text(_stored(picture.seen)), Text()]

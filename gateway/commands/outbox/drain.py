@@ -60,7 +60,7 @@ def run(config: Config, timeout_s: float) -> int:
     run_id = new_run()
     clock, timekeeper = open_clock(config, Machine())
     inbox = Inbox()
-    intake = Intake(config.gateway.id, run_id, Sequences(), config.kafka.topic, clock)
+    intake = Intake(config.gateway.id, Sequences(run_id), config.kafka.topic, clock)
     state = State(inbox, intake, Pace(config.outbox.commit_interval_s), timekeeper.hold())
     writer = OutboxWriter(outbox, inbox.put)
     forwarder = Forwarder(state, kafka.live, kafka.backlog, writer, _NoBroker())

@@ -119,9 +119,9 @@ class Gateway:
     def start(self) -> None:
         self.cloud.closing = False
         self.run = f"run{next(self.runs)}"
-        self.issued = Sequences()
+        self.issued = Sequences(self.run)
         clock = FixedClock(synced=self.boot in self.boot_times)
-        self.station = Intake("mast-07", self.run, self.issued, "mqtt.{quantity}", clock, boot=self.boot)
+        self.station = Intake("mast-07", self.issued, "mqtt.{quantity}", clock, boot=self.boot)
         self.hold = ClockHold(self.boot, self.boot_times)
         self.forwarder = make_forwarder(
             self.station,

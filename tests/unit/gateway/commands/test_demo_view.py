@@ -64,6 +64,14 @@ def drawn(shown: Picture, height: int = 24) -> list[str]:
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
+def test_forwarded_channels_stand_below_and_are_marked() -> None:
+    shed = {"time": "2026-11-21T07:35:00.000Z", "value": 21.5, "unit": "Cel", "quality": 2, "reasons": []}
+    changed = status(forwarded_channels={"a-shed.temperature": {**shed, "source": "forwarded"}})
+    lines = drawn(picture(seen=replace(SEEN, status=changed)), 40)
+    assert lines[8].split()[:2] == ["a-shed.temperature", "21.500"]
+    assert lines[8].split()[-1] == "forwarded"
+
+
 def test_the_picture() -> None:
     lines = drawn(picture())
     assert lines[0].startswith("fieldgate demo mast-07  sampling")

@@ -6,27 +6,16 @@ from typing import Any
 
 import pytest
 
-from gateway.daemon.snapshot import line
-
-WELL: dict[str, Any] = {
-    "channels": 12,
-    "silent": (),
-    "uplink": "healthy",
-    "confirmed_ago_s": 0.6,
-    "outbox_records": 0,
-    "outbox_share": 0.001,
-    "outbox_problem": None,
-    "synced": True,
-    "mqtt_connected": True,
-}
+from gateway.daemon.snapshot import status_line
+from tests.support.forwarding import snapshot
 
 
 def test_all_is_well() -> None:
-    assert line(**WELL) == "12 channels; healthy, last acknowledged 1 s ago; outbox empty"
+    assert status_line(snapshot()) == "12 channels; healthy, last acknowledged 1 s ago; outbox empty"
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "part"),
     [
         ({"silent": ("dht", "baro")}, "12 channels, silent: baro, dht; "),
         ({"silent": "abcde"}, "silent: a, b, c and 2 more; "),
@@ -37,11 +26,11 @@ def test_all_is_well() -> None:
         ({"confirmed_ago_s": None}, "last acknowledged never"),
         ({"uplink": "draining", "confirmed_ago_s": 90.0}, "draining, last acknowledged 90 s ago"),
         ({"confirmed_ago_s": 200_000.0}, "acknowledged 2 d ago"),
-        ({"outbox_records": 12_345, "outbox_share": 0.614}, "outbox 12,345 records, 61% full"),
+        ({"counts": {"outbox_records": 12_345}, "outbox_share": 0.614}, "outbox 12,345 records, 61% full"),
         ({"outbox_problem": "database or disk is full"}, "; the disk fails: outbox in memory"),
         ({"synced": False}, "; clock not synchronised"),
         ({"mqtt_connected": False}, "; no Mosquitto"),
     ],
 )
-def test_what_is_not_as_it_should_be_is_said(changed: dict[str, Any], said: str) -> None:
-    assert said in line(**{**WELL, **changed})
+def test_what_is_not_as_it_should_be_is_named(changed: dict[str, Any], part: str) -> None:
+    assert part in status_line(snapshot(**changed))

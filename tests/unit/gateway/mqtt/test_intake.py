@@ -55,8 +55,8 @@ class FixedClock:
 
 
 def intake(*, synced: bool = True) -> tuple[Intake, Sequences]:
-    issued = Sequences()
-    return Intake("mast-07", "thisrun", issued, "mqtt.{quantity}", FixedClock(synced=synced)), issued
+    issued = Sequences("thisrun")
+    return Intake("mast-07", issued, "mqtt.{quantity}", FixedClock(synced=synced)), issued
 
 
 def only(records: Sequence[Record] | None) -> Record:
@@ -169,7 +169,7 @@ BARO = ForwardConfig("baro", "number", "pressure", scale=0.1, offset=1.0, raw_un
 def station(*, synced: bool = True) -> Intake:
     forwards = [ForwardConfig("readings/#"), NUMBER, JSON, RAW, BARO]
     clock = FixedClock(synced=synced)
-    return Intake("mast-07", "thisrun", Sequences(), "mqtt.{quantity}", clock, forwards, ["dht"])
+    return Intake("mast-07", Sequences("thisrun"), "mqtt.{quantity}", clock, forwards, ["dht"])
 
 
 def test_a_number_becomes_a_reading_of_this_run() -> None:
@@ -195,9 +195,9 @@ def test_a_message_that_comes_again_is_another_reading() -> None:
 
 
 def test_only_an_accepted_message_takes_a_number() -> None:
-    issued = Sequences()
+    issued = Sequences("thisrun")
     clock = FixedClock()
-    intake = Intake("mast-07", "thisrun", issued, "mqtt.{quantity}", clock, [NUMBER, JSON], ["dht"])
+    intake = Intake("mast-07", issued, "mqtt.{quantity}", clock, [NUMBER, JSON], ["dht"])
     refused(intake.accept("sensors/shed/temperature", b"warm"))
     refused(intake.accept("json/shed", b'{"rh": 50, "at": 4102444800}'))
     intake.accept("sensors/shed/temperature", b"85")
@@ -236,8 +236,7 @@ def test_a_number_received_without_a_clock_waits_for_its_time(topic: str, qualit
     ranged = ForwardConfig("ranged/+", "number", "temperature", min=-40.0, max=80.0)
     station = Intake(
         "mast-07",
-        "thisrun",
-        Sequences(),
+        Sequences("thisrun"),
         "mqtt.{quantity}",
         FixedClock(synced=False),
         [NUMBER, ranged],
@@ -363,11 +362,9 @@ STATION = ForwardConfig(
 
 
 def zigbee(*, synced: bool = True, time_path: str | None = None) -> tuple[Intake, Sequences]:
-    issued = Sequences()
+    issued = Sequences("thisrun")
     forwards = [replace(STATION, time_path=time_path)]
-    return Intake(
-        "mast-07", "thisrun", issued, "mqtt.{quantity}", FixedClock(synced=synced), forwards
-    ), issued
+    return Intake("mast-07", issued, "mqtt.{quantity}", FixedClock(synced=synced), forwards), issued
 
 
 def readings_of(records: Sequence[Record] | None) -> list[tuple[str, int, float | None, float | None]]:

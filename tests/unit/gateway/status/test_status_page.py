@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from cloud.wire.reading_records import Reading
 from gateway.quality.reasons import REASONS
-from gateway.sampling.last_readings import RECENT, LastReadings
+from gateway.sampling.last_readings import MOST_FORWARDED, RECENT, LastReadings
 from gateway.status import Answers, StatusServer
 from gateway.status.handlers import problems
 from gateway.status.metrics import render
@@ -189,18 +190,36 @@ def test_vitals_are_the_kernels(tmp_path: Path) -> None:
     assert (nothing["load"], nothing["disk_free_bytes"]) == (None, None)
 
 
+READING = Reading(
+    gateway="mast-07", channel="cup.wind_speed", quantity="wind_speed", unit="m/s",
+    time_us=1_000_000, period_ms=1000, value=7.0, raw=9.0, raw_unit="Hz",
+    quality=1, reasons=(), run="r", seq=1, clock="synced", cal=None,
+)  # fmt: skip
+
+
 def test_the_last_readings_of_each_channel_are_remembered() -> None:
     last = LastReadings()
     for seq in range(1, RECENT + 11):
         value = None if seq % 2 else float(seq)
         last.note(
-            Reading(
-                gateway="mast-07", channel="cup.wind_speed", quantity="wind_speed", unit="m/s",
-                time_us=seq * 1_000_000, period_ms=1000, value=value, raw=9.0, raw_unit="Hz",
-                quality=9 if value is None else 1, reasons=(), run="r", seq=seq, clock="synced", cal=None,
-            )
-        )  # fmt: skip
+            replace(READING, time_us=seq * 1_000_000, value=value, quality=9 if value is None else 1, seq=seq)
+        )
     points = last.recent()["cup.wind_speed"]
     assert (len(points), points[0], points[-1]) == (RECENT, [11_000, None], [130_000, 130.0])
     last.keep([])
     assert last.recent() == {}
+
+
+def test_the_forwarded_channels_read_last_are_kept_and_no_more() -> None:
+    last = LastReadings("mast-07")
+    for seq, gateway in ((1, "mast-07"), (2, "mast-08")):
+        for device in range(MOST_FORWARDED):
+            last.note_forwarded(
+                replace(READING, gateway=gateway, channel=f"shed-{device}.temperature", seq=seq)
+            )
+        assert len(last.forwarded()) == MOST_FORWARDED
+    found = last.forwarded()["mast-08/shed-7.temperature"]
+    assert (found["seq"], found["source"]) == (2, "forwarded")
+    assert (last.own(), last.recent()) == ({}, {})
+    last.clear_forwarded()
+    assert last.forwarded() == {}
