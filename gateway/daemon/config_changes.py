@@ -6,7 +6,7 @@ A key that isn't named here as live takes a restart, so that a new key is never 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from gateway.config.problems import KeyPath, key_text
 
 RESTART: Final = "systemctl restart fieldgate"
 
-_SECTIONS: Final = ("gateway", "mqtt", "kafka", "uplink", "outbox", "clock", "status", "board")
+_SECTIONS: Final = ("gateway", "mqtt", "kafka", "uplink", "outbox", "clock")
 _LIVE: Final = frozenset(
     {
         ("mqtt", "home_assistant"),
@@ -46,85 +46,74 @@ class Names:
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
 
-    def told(self) -> dict[str, list[str]]:
+    def summary(self) -> dict[str, list[str]]:
         """As JSON has it; only what there is."""
         return {kind: list(names) for kind, names in dataclasses.asdict(self).items() if names}
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Changes:
     """What a reload has to do. ``settings`` change live; ``restart`` are keys that can't.
 
-    ``judged`` are sensors that go on as they are, by other quality rules.
+    ``quality`` are sensors that continue, by other quality rules.
     """
 
     sensors: Names
     forwards: Names
     settings: tuple[KeyPath, ...]
     restart: tuple[KeyPath, ...]
-    judged: tuple[str, ...] = ()
+    quality: tuple[str, ...] = ()
 
     def touches(self, *path: str) -> bool:
         """Whether a setting at or under a key changes."""
         return any(setting[: len(path)] == path for setting in self.settings)
 
     @property
-    def leaving(self) -> tuple[str, ...]:
+    def ending(self) -> tuple[str, ...]:
         """Sensors whose samplers end."""
         return (*self.sensors.removed, *self.sensors.changed)
 
     @property
-    def coming(self) -> tuple[str, ...]:
+    def starting(self) -> tuple[str, ...]:
         """Sensors that get a new sampler."""
         return (*self.sensors.added, *self.sensors.changed)
 
-    def told(self) -> dict[str, Any]:
-        """What changes, as JSON has it: names only, for values may be secrets."""
+    @property
+    def refusals(self) -> dict[KeyPath, str]:
+        """Why they can't be carried out, by key; empty where they can."""
+        return dict.fromkeys(self.restart, f"takes a restart: {RESTART}")
+
+    def summary(self) -> dict[str, Any]:
+        """As JSON has it: names only, for values may be secrets."""
         return {
-            "sensors": self.sensors.told(),
-            "forwards": self.forwards.told(),
+            "sensors": self.sensors.summary(),
+            "forwards": self.forwards.summary(),
             "settings": [
                 *(key_text(path) for path in self.settings),
-                *(key_text(("sensor", name, "quality")) for name in self.judged),
+                *(key_text(("sensor", name, "quality")) for name in self.quality),
             ],
         }
 
 
-def compare(old: Config, new: Config) -> Plan:
+def compare(old: Config, new: Config) -> Changes:
     """What must be done to get from one config to another."""
-    differing = list(_differing(old, new))
+    options = old.board.kind == new.board.kind
+    before, after = _settings(old, options=options), _settings(new, options=options)
+    differing = [path for path, value in after.items() if value != before[path]]
     live = _LIVE if new.board.kind == "simulated" else _LIVE | _PLACE
-    return Plan(
-        _names(
-            {each.name: _unjudged(each) for each in old.sensors},
-            {each.name: _unjudged(each) for each in new.sensors},
-        ),
+    old_sensors, new_sensors = ({each.name: each for each in config.sensors} for config in (old, new))
+    sensors = _names(_without_quality(old_sensors), _without_quality(new_sensors))
+    return Changes(
+        sensors,
         _names({each.filter: each for each in old.forwards}, {each.filter: each for each in new.forwards}),
         tuple(path for path in differing if path in live),
         tuple(path for path in differing if path not in live),
-        _judged_otherwise(old, new),
+        tuple(name for name in _names(old_sensors, new_sensors).changed if name not in sensors.changed),
     )
 
 
-def refusals(plan: Plan) -> dict[KeyPath, str]:
-    """Why a plan can't be carried out, by key; empty where it can."""
-    return dict.fromkeys(plan.restart, f"takes a restart: {RESTART}")
-
-
-def _unjudged(sensor: SensorConfig) -> SensorConfig:
-    return dataclasses.replace(sensor, quality={})
-
-
-def _judged_otherwise(old: Config, new: Config) -> tuple[str, ...]:
-    """Sensors of which nothing but the quality rules differs."""
-    before = {each.name: each for each in old.sensors}
-    return tuple(
-        each.name
-        for each in new.sensors
-        if each.name in before
-        and each.quality != before[each.name].quality
-        and _unjudged(each) == _unjudged(before[each.name])
-    )
+def _without_quality(sensors: Mapping[str, SensorConfig]) -> dict[str, SensorConfig]:
+    return {name: dataclasses.replace(each, quality={}) for name, each in sensors.items()}
 
 
 def _names(old: Mapping[str, object], new: Mapping[str, object]) -> Names:
@@ -135,29 +124,14 @@ def _names(old: Mapping[str, object], new: Mapping[str, object]) -> Names:
     )
 
 
-def _differing(old: Config, new: Config) -> Iterator[KeyPath]:
-    """Keys with other values, but for sensors and forwards."""
-    for name in _SECTIONS:
-        before, after = getattr(old, name), getattr(new, name)
-        if name == "status":
-            if before != after:
-                yield (name, "listen")
-        elif name == "board":
-            yield from _board(before, after)
-        else:
-            yield from ((name, key) for key in _fields(before, after))
-
-
-def _board(before: Any, after: Any) -> Iterator[KeyPath]:
-    if before.kind != after.kind:
-        yield ("board", "kind")
-    else:
-        yield from (("board", key) for key in _fields(before.options, after.options))
-
-
-def _fields(before: Any, after: Any) -> list[str]:
-    return [
-        field.name
-        for field in dataclasses.fields(before)
-        if getattr(before, field.name) != getattr(after, field.name)
-    ]
+def _settings(config: Config, *, options: bool) -> dict[KeyPath, object]:
+    """Each key with its value, but for sensors and forwards; the board's ``options`` where they compare."""
+    sections = {name: getattr(config, name) for name in _SECTIONS}
+    if options:
+        sections["board"] = config.board.options
+    settings = {
+        (name, field.name): getattr(section, field.name)
+        for name, section in sections.items()
+        for field in dataclasses.fields(section)
+    }
+    return {**settings, ("status", "listen"): config.status, ("board", "kind"): config.board.kind}

@@ -17,7 +17,7 @@ from cloud.errors import CloudError
 from drivers.interface import BoardError
 from gateway.calibration.history import channel_records
 from gateway.config import Config, Problem, check, located
-from gateway.daemon.config_changes import RESTART, Plan, compare, refusals
+from gateway.daemon.config_changes import RESTART, Changes, compare
 from gateway.daemon.gateway import Gateway
 from gateway.daemon.snapshot import run_counts
 from gateway.mqtt import home_assistant
@@ -53,12 +53,12 @@ class Reload:
             return
         self.requested.clear()
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-        plan = self.reload()
-        if plan is not None:
-            parts, changes = self._gateway, plan.told()
+        changes = self.reload()
+        if changes is not None:
+            parts, summary = self._gateway, changes.summary()
             self.announce_channels()
-            log.info("event=daemon.reloaded changes=%s", json.dumps(changes))
-            parts.inbox.announce(parts.runs.event("reloaded", **changes))
+            log.info("event=daemon.reloaded changes=%s", json.dumps(summary))
+            parts.inbox.announce(parts.runs.event("reloaded", **summary))
             state: State = "ended" if parts.samplers.ended else "running"
             parts.inbox.announce(parts.runs.record(state, run_counts(parts)))
         notify("READY=1")
@@ -68,16 +68,16 @@ class Reload:
         config = self._gateway.in_force.config
         self._gateway.discovery.apply(home_assistant.messages(config, installed_version()))
 
-    def reload(self) -> Plan | None:
+    def reload(self) -> Changes | None:
         """Read the file again and change to it; what has changed, or None where it was refused."""
         in_force = self._gateway.in_force
         config, problems = check(self._path, self._overrides, at_work=True)
-        plan = None if config is None else compare(in_force.config, config)
-        if plan is not None:
-            problems += located(self._path, self._overrides, refusals(plan))
+        changes = None if config is None else compare(in_force.config, config)
+        if changes is not None:
+            problems += located(self._path, self._overrides, changes.refusals)
         errors = [problem for problem in problems if problem.severity == "error"]
-        if config is not None and plan is not None and not errors:
-            errors = self._attempt(plan, config)
+        if config is not None and changes is not None and not errors:
+            errors = self._attempt(changes, config)
         for problem in problems:
             if problem.severity == "warning":
                 log.warning("event=config.warning problem=%s", problem)
@@ -87,9 +87,9 @@ class Reload:
             in_force.error = "\n".join(map(str, errors))
             return None
         in_force.config, in_force.loaded_at, in_force.error = config, now_text(), None
-        return plan
+        return changes
 
-    def _attempt(self, plan: Plan, config: Config) -> list[Problem]:
+    def _attempt(self, changes: Changes, config: Config) -> list[Problem]:
         """Change to a config; why it can't be, and then nothing has changed."""
         parts, file = self._gateway, str(self._path)
         try:
@@ -97,13 +97,13 @@ class Reload:
         except BoardError as error:
             return [Problem(file, None, "sensor", f"{error}; it takes a restart: {RESTART}")]
         take_over: Callable[[], None] | None = None
-        if plan.touches("kafka", "bootstrap_servers") or plan.touches("kafka", "properties"):
+        if changes.touches("kafka", "bootstrap_servers") or changes.touches("kafka", "properties"):
             try:
                 take_over = parts.kafka.prepare(config)
             except CloudError as error:
                 reason = str(error).removeprefix("kafka.properties: ")
                 return [*located(self._path, self._overrides, {("kafka", "properties"): reason})]
-        if plan.touches("status"):
+        if changes.touches("status"):
             try:
                 # The last that can fail, for it takes effect at once.
                 self._status.listen(config.status)
@@ -113,23 +113,25 @@ class Reload:
         if take_over is not None:
             take_over()
         parts.previous_runs.allow(lost_at_most_s(config))
-        if plan.forwards or plan.sensors or plan.settings:
-            parts.forwarder.change(lambda: self._change_intake(plan, config), config.outbox.commit_interval_s)
+        if changes.forwards or changes.sensors or changes.settings:
+            parts.forwarder.change(
+                lambda: self._change_intake(changes, config), config.outbox.commit_interval_s
+            )
         parts.session.refilter(filters(config))
         for sensor in config.sensors:
-            if sensor.name in plan.judged:
+            if sensor.name in changes.quality:
                 parts.samplers.set_quality(sensor.name, sensor.quality)
-        if plan.sensors:
-            self._change_sensors(plan, config, rewire)
+        if changes.sensors:
+            self._change_sensors(changes, config, rewire)
         return []
 
-    def _change_intake(self, plan: Plan, config: Config) -> None:
+    def _change_intake(self, changes: Changes, config: Config) -> None:
         """Called by the forwarder's thread."""
         self._gateway.intake.apply(config.kafka.topic, routes(config), sensor_names(config))
-        if plan.forwards:
+        if changes.forwards:
             self._gateway.last.clear_forwarded()
 
-    def _change_sensors(self, plan: Plan, config: Config, rewire: Callable[[], None]) -> None:
+    def _change_sensors(self, changes: Changes, config: Config, rewire: Callable[[], None]) -> None:
         parts = self._gateway
 
         def successors() -> list[Sampler]:
@@ -138,8 +140,8 @@ class Reload:
             parts.last.keep({record.channel for record in records})
             # Now: no old sampler reads any more, no new one yet.
             parts.calibrations.apply(records)
-            coming = [sensor for sensor in config.sensors if sensor.name in plan.coming]
-            return samplers(coming, parts.board, parts.context)
+            starting = [sensor for sensor in config.sensors if sensor.name in changes.starting]
+            return samplers(starting, parts.board, parts.context)
 
-        parts.samplers.replace(plan.leaving, successors)
+        parts.samplers.replace(changes.ending, successors)
         parts.calibrations.publish()

@@ -176,9 +176,9 @@ def test_a_new_secret_is_a_change_and_only_its_key_is_told(path: Path) -> None:
     file = _file(path.parent, "kafka.password")
     before = load(path)
     file.write_text("another")
-    plan = compare(before, load(path))
-    assert plan.told()["settings"] == ["kafka.properties"]
-    assert "another" not in repr(plan)
+    changes = compare(before, load(path))
+    assert changes.summary()["settings"] == ["kafka.properties"]
+    assert "another" not in repr(changes)
 
 
 def test_names_of_secrets() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config import Config, check, located
-from gateway.daemon.config_changes import RESTART, Names, compare, refusals
+from gateway.daemon.config_changes import RESTART, Names, compare
 
 TEXT = """
 [gateway]
@@ -66,18 +66,23 @@ def config(directory: Path, *changes: tuple[str, str]) -> Config:
 
 
 def test_the_same_file_changes_nothing(tmp_path: Path) -> None:
-    plan = compare(config(tmp_path), config(tmp_path))
-    assert (plan.sensors, plan.forwards, plan.settings, plan.restart) == (Names(), Names(), (), ())
-    assert not plan.leaving
-    assert plan.told() == {"sensors": {}, "forwards": {}, "settings": []}
+    changes = compare(config(tmp_path), config(tmp_path))
+    assert (changes.sensors, changes.forwards, changes.settings, changes.restart) == (
+        Names(),
+        Names(),
+        (),
+        (),
+    )
+    assert not changes.ending
+    assert changes.summary() == {"sensors": {}, "forwards": {}, "settings": []}
 
 
 def test_sensors_by_name_whatever_their_order(tmp_path: Path) -> None:
     old = config(tmp_path)
     new = config(tmp_path, ("slope = 0.765\n", f"slope = 0.765\n{TWIN}"), ("pin = 4", "pin = 5"))
-    plan = compare(old, new)
-    assert plan.sensors == Names(added=("twin",), changed=("dht",))
-    assert (plan.leaving, plan.coming) == (("dht",), ("twin", "dht"))
+    changes = compare(old, new)
+    assert changes.sensors == Names(added=("twin",), changed=("dht",))
+    assert (changes.ending, changes.starting) == (("dht",), ("twin", "dht"))
     back = compare(new, replace(old, sensors=old.sensors[::-1]))
     assert back.sensors == Names(removed=("twin",), changed=("dht",))
 
@@ -86,8 +91,8 @@ def test_sensors_by_name_whatever_their_order(tmp_path: Path) -> None:
     "change", ['serial = "1"', "boom_deg = 90.0", "calibrated = 2026-03-12", "offset = 0.1"]
 )
 def test_whatever_changes_of_a_sensor_restarts_it_and_only_it(tmp_path: Path, change: str) -> None:
-    plan = compare(config(tmp_path), config(tmp_path, ("pin = 17", f"pin = 17\n{change}")))
-    assert plan.sensors == Names(changed=("cup",))
+    changes = compare(config(tmp_path), config(tmp_path, ("pin = 17", f"pin = 17\n{change}")))
+    assert changes.sensors == Names(changed=("cup",))
 
 
 def test_a_forward_is_known_by_its_filter(tmp_path: Path) -> None:
@@ -111,12 +116,12 @@ def test_a_forward_is_known_by_its_filter(tmp_path: Path) -> None:
     ],
 )
 def test_what_changes_live(tmp_path: Path, change: tuple[str, str], key: tuple[str, str]) -> None:
-    plan = compare(config(tmp_path), config(tmp_path, change))
-    assert (plan.settings, plan.restart) == ((key,), ())
-    assert plan.touches(key[0])
-    assert plan.touches(*key)
-    assert not plan.touches("mqtt")
-    assert plan.told()["settings"] == [".".join(key)]
+    changes = compare(config(tmp_path), config(tmp_path, change))
+    assert (changes.settings, changes.restart) == ((key,), ())
+    assert changes.touches(key[0])
+    assert changes.touches(*key)
+    assert not changes.touches("mqtt")
+    assert changes.summary()["settings"] == [".".join(key)]
 
 
 @pytest.mark.parametrize(
@@ -135,9 +140,9 @@ def test_what_changes_live(tmp_path: Path, change: tuple[str, str], key: tuple[s
     ],
 )
 def test_what_takes_a_restart(tmp_path: Path, change: tuple[str, str], key: tuple[str, str]) -> None:
-    plan = compare(config(tmp_path), config(tmp_path, change))
-    assert (plan.settings, plan.restart) == ((), (key,))
-    assert refusals(plan) == {key: "takes a restart: systemctl restart fieldgate"}
+    changes = compare(config(tmp_path), config(tmp_path, change))
+    assert (changes.settings, changes.restart) == ((), (key,))
+    assert changes.refusals == {key: "takes a restart: systemctl restart fieldgate"}
 
 
 def test_another_board_takes_a_restart(tmp_path: Path) -> None:
@@ -147,8 +152,10 @@ def test_another_board_takes_a_restart(tmp_path: Path) -> None:
 
 def test_on_a_real_board_the_place_changes_live(tmp_path: Path) -> None:
     to_pi = ('kind = "simulated"\nseed = 1', 'kind = "raspberry-pi"')
-    plan = compare(config(tmp_path, to_pi), config(tmp_path, to_pi, ("latitude = 27.7", "latitude = 28.7")))
-    assert (plan.settings, plan.restart) == ((("gateway", "latitude"),), ())
+    changes = compare(
+        config(tmp_path, to_pi), config(tmp_path, to_pi, ("latitude = 27.7", "latitude = 28.7"))
+    )
+    assert (changes.settings, changes.restart) == ((("gateway", "latitude"),), ())
 
 
 def test_a_refusal_says_where_its_key_stands(tmp_path: Path) -> None:

@@ -131,18 +131,18 @@ def test_a_sensor_s_own_key_comes_before_the_section_s_and_that_before_the_defau
     assert baro.quality["pressure"].site_range == (72.23, 82.44)
 
 
-def test_a_changed_rule_reaches_the_channels_it_is_for_and_restarts_nobody(tmp_path: Path) -> None:
+def test_a_changed_rule_reaches_the_channels_it_is_for_and_restarts_no_sampler(tmp_path: Path) -> None:
     old = config(tmp_path)
-    plan = compare(old, config(tmp_path, ("max_step = 12.0", "max_step = 11.0")))
+    changes = compare(old, config(tmp_path, ("max_step = 12.0", "max_step = 11.0")))
     # The other cup has a max_step of its own.
-    assert (plan.sensors, plan.judged, plan.restart) == (Names(), ("cup",), ())
-    assert plan.told()["settings"] == ["sensor.cup.quality"]
-    plan = compare(old, config(tmp_path, ("site_range = [5, 100]", "site_range = [6, 100]")))
-    assert (plan.sensors, plan.judged) == (Names(), ("dht",))
-    plan = compare(old, config(tmp_path, ("max_step = 12.0", "max_step = 11.0"), ("pin = 17", "pin = 22")))
-    assert (plan.sensors, plan.judged) == (Names(changed=("cup",)), ())
-    plan = compare(old, config(tmp_path, ("elevation_m = 2100", "elevation_m = 2000")))
-    assert (plan.sensors, plan.judged, plan.settings) == (
+    assert (changes.sensors, changes.quality, changes.restart) == (Names(), ("cup",), ())
+    assert changes.summary()["settings"] == ["sensor.cup.quality"]
+    changes = compare(old, config(tmp_path, ("site_range = [5, 100]", "site_range = [6, 100]")))
+    assert (changes.sensors, changes.quality) == (Names(), ("dht",))
+    changes = compare(old, config(tmp_path, ("max_step = 12.0", "max_step = 11.0"), ("pin = 17", "pin = 22")))
+    assert (changes.sensors, changes.quality) == (Names(changed=("cup",)), ())
+    changes = compare(old, config(tmp_path, ("elevation_m = 2100", "elevation_m = 2000")))
+    assert (changes.sensors, changes.quality, changes.settings) == (
         Names(),
         ("baro",),
         (("gateway", "elevation_m"),),
