@@ -129,7 +129,7 @@ def _settings(config: Config, *, options: bool) -> dict[KeyPath, object]:
     sections = {name: getattr(config, name) for name in _SECTIONS}
     if options:
         sections["board"] = config.board.options
-    settings = {
+    settings: dict[KeyPath, object] = {
         (name, field.name): getattr(section, field.name)
         for name, section in sections.items()
         for field in dataclasses.fields(section)
