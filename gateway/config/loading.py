@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -185,14 +184,7 @@ def _read_token(source: Source, raw: dict[str, Any]) -> None:
         host = host_and_port(raw.get("listen", StatusConfig().listen))[0]
     except (AttributeError, ValueError):
         return
-    if not token and not _is_loopback(host):
+    if not token and host not in ("localhost", "::1") and not host.startswith("127."):
         source.warn(
             ("status", "listen"), "other machines see nothing of it without status.token, but for /healthz"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

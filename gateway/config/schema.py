@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Union
 
 from annotated_types import Ge, Le
-from pydantic import Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
@@ -82,17 +82,13 @@ def config_schema(drivers: Iterable[str]) -> Json:
     tables: dict[str, Any] = {
         **SECTIONS,
         "board": _one_of([flat(kind, options, kind=kind) for kind, options in BOARDS.items()], "kind"),
-        "quality": dataclasses.make_dataclass(
-            "quality", [(quantity, QualityRules, dataclasses.field(default=None)) for quantity in UNITS]
-        ),
-        "sensor": _list_of([_sensor(driver) for driver in drivers], "driver"),
-        "forward": _list_of(PAYLOADS.values(), "payload"),
+        "quality": _table("quality", dict.fromkeys(UNITS, (QualityRules, None))),
+        "sensor": list[_one_of([_sensor(driver) for driver in drivers], "driver")],  # type: ignore[misc]
+        "forward": list[_one_of(PAYLOADS.values(), "payload")],  # type: ignore[misc]
     }
-    optional = [
-        (name, table, dataclasses.field(default=None)) for name, table in tables.items() if name != "gateway"
-    ]
-    config = dataclasses.make_dataclass("Config", [("gateway", tables["gateway"]), *optional])
-    schema = TypeAdapter(config).json_schema(schema_generator=_EditorSchema)
+    optional = {name: (table, None) for name, table in tables.items() if name != "gateway"}
+    config = _table("Config", {"gateway": (tables["gateway"], ...), **optional})
+    schema = config.model_json_schema(schema_generator=_EditorSchema)
     about = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "fieldgate's gateway.toml"}
     return {**about, **{key: value for key, value in schema.items() if key != "title"}}
 
@@ -102,9 +98,8 @@ def _one_of(tables: Iterable[type[Any]], key: str) -> Any:
     return Annotated[Union[tuple(tables)], Field(discriminator=key)]  # noqa: UP007
 
 
-def _list_of(tables: Iterable[type[Any]], key: str) -> Any:
-    table = _one_of(tables, key)
-    return tuple[table, ...]  # type: ignore[valid-type]
+def _table(name: str, keys: dict[str, Any]) -> type[BaseModel]:
+    return create_model(name, __config__=ConfigDict(extra="forbid"), **keys)
 
 
 def _sensor(driver: str) -> type[Any]:

@@ -21,25 +21,14 @@ from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import load
 from gateway.daemon.build import build
 from gateway.daemon.daemon import Daemon
+from tests.support.config import config_text, cup
 
-CONFIG = """
-[gateway]
-id = "mast-07"
-[outbox]
-path = "outbox.db"
-commit_interval_s = 0.2
-[board]
-kind = "simulated"
-start = "2026-01-01T00:00:00Z"
-speed = 50
-[status]
-listen = ""
-[[sensor]]
-name = "cup"
-driver = "hall-anemometer"
-pin = 17
-slope = 0.765
-"""
+CONFIG = config_text(
+    cup(),
+    outbox={"commit_interval_s": 0.2},
+    board={"start": "2026-01-01T00:00:00Z", "speed": 50},
+    status={"listen": ""},
+)
 
 
 class ContractBroken(RuntimeError):

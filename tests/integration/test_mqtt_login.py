@@ -11,6 +11,7 @@ import pytest
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.commands.doctor.network import broker
 from gateway.config import load
+from tests.support.config import config_text, write_config
 from tests.support.forwarding import session_with
 
 
@@ -36,10 +37,10 @@ def test_who_is_let_in(guarded: LocalMosquitto, login: tuple[str, str | None] | 
 
 
 def test_doctor_goes_in_as_the_daemon_does(guarded: LocalMosquitto, tmp_path: Path) -> None:
-    path = tmp_path / "gateway.toml"
-    text = f'[gateway]\nid = "m"\n[mqtt]\nhost = "{guarded.host}"\nport = {guarded.port}\n'
+    login = {"username": "mast", "password": {"file": "mqtt.password"}}
+    text = config_text(board=None, mqtt={"host": guarded.host, "port": guarded.port, **login})
+    path = write_config(tmp_path, text)
     secret = tmp_path / "mqtt.password"
-    path.write_text(text + 'username = "mast"\npassword = { file = "mqtt.password" }\n')
     secret.write_text("sesame\n")
     assert broker(load(path)).state == "ok"
     secret.write_text("simsalabim\n")

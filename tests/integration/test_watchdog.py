@@ -22,34 +22,18 @@ from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import load
 from gateway.daemon.build import build
 from gateway.daemon.daemon import Daemon
+from tests.support.config import config_text, cup, dht
 from tests.support.servers import eventually
 
 PERIOD_S = 1.0
-CONFIG = """
-[gateway]
-id = "mast-07"
-[outbox]
-path = "outbox.db"
-commit_interval_s = 0.2
-[kafka.properties]
-delivery.timeout.ms = 1000
-[board]
-kind = "simulated"
-start = "2026-01-01T00:00:00Z"
-speed = 50
-[status]
-listen = ""
-[[sensor]]
-name = "cup"
-driver = "hall-anemometer"
-pin = 17
-slope = 0.765
-[[sensor]]
-name = "dht"
-driver = "dht11"
-pin = 4
-interval_s = 2
-"""
+CONFIG = config_text(
+    cup(),
+    dht(),
+    outbox={"commit_interval_s": 0.2},
+    kafka={"properties": {"delivery.timeout.ms": 1000}},
+    board={"start": "2026-01-01T00:00:00Z", "speed": 50},
+    status={"listen": ""},
+)
 
 
 @dataclass

@@ -13,20 +13,12 @@ from gateway.calibration.history import CalibrationHistory, channel_records, rea
 from gateway.commands.calibrations import _ends, standing
 from gateway.config import load
 from tests.support.clocks import SteppingClock
+from tests.support.config import config_text, cup
 from tests.unit.gateway.calibration.test_history import SECOND_NS, T0_NS
 
-CONFIG = """
-[gateway]
-id = "mast-07"
-[outbox]
-path = "outbox.db"
-[[sensor]]
-name = "cup"
-driver = "hall-anemometer"
-pin = 17
-slope = {slope}
-serial = "{serial}"
-"""
+
+def text(slope: float, serial: str) -> str:
+    return config_text(cup(slope=slope, offset=0.0, serial=serial), board=None)
 
 
 @pytest.fixture
@@ -36,7 +28,7 @@ def path(tmp_path: Path) -> Path:
     clock = SteppingClock(T0_NS, T0_NS + 1000 * SECOND_NS)
     history = CalibrationHistory(tmp_path / "outbox.db.channels", "boot-1", clock, lambda record: None)
     for slope, serial in ((0.765, "456"), (0.761, "457")):
-        path.write_text(CONFIG.format(slope=slope, serial=serial))
+        path.write_text(text(slope, serial))
         history.apply(channel_records(load(path)))
         history.publish()
         clock.time_ns += 60 * SECOND_NS
@@ -58,12 +50,12 @@ def test_a_row_for_each_time_in_force(path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_an_edit_that_is_not_in_force_yet_shows(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path.write_text(CONFIG.format(slope=0.77, serial="458"))
+    path.write_text(text(0.77, "458"))
     rows = table(path, capsys)
     assert [row[2:4] for row in rows[2:]] == [["until", "reload"], ["from", "reload"]]
     assert rows[3][4:] == ["458", "0.77", "0"]
     # The old cup again: the same record, ended and to come.
-    path.write_text(CONFIG.format(slope=0.765, serial="456"))
+    path.write_text(text(0.765, "456"))
     rows = table(path, capsys)
     assert [(row[1], row[2]) for row in rows[1:]] == [
         (rows[1][1], "ended"),
@@ -83,7 +75,7 @@ def test_json_has_the_records_as_they_are_in_kafka(path: Path, capsys: pytest.Ca
 
 def test_without_a_history_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "gateway.toml"
-    path.write_text(CONFIG.format(slope=0.765, serial="456"))
+    path.write_text(text(0.765, "456"))
     assert cli.main(["calibrations", "-c", str(path)]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"no history yet: the daemon writes {tmp_path / 'outbox.db.channels'}")

@@ -21,35 +21,14 @@ from gateway.commands.commissioning.walkthrough import Walk
 from gateway.commands.reading_rows import Row
 from gateway.config import Config, load
 from gateway.status.client import NoStatus
+from tests.support.config import baro, config_text, cup
 
-CONFIG = """
-[gateway]
-id = "mast-07"
-elevation_m = 2100
-[outbox]
-path = "outbox.db"
-[board]
-kind = "simulated"
-[[sensor]]
-name = "a"
-driver = "hall-anemometer"
-pin = 17
-serial = "1795"
-calibrated = 2026-03-12
-slope = 0.765
-height_m = 50
-boom_deg = 315
-pair = "b"
-[[sensor]]
-name = "b"
-driver = "hall-anemometer"
-pin = 27
-slope = 0.765
-pair = "a"
-[[sensor]]
-name = "baro"
-driver = "bp20"
-"""
+CONFIG = config_text(
+    cup("a", serial="1795", calibrated=date(2026, 3, 12), offset=0.0, height_m=50, boom_deg=315, pair="b"),
+    cup("b", 27, offset=0.0, pair="a"),
+    baro(),
+    gateway={"elevation_m": 2100},
+)
 ANSWERS = {
     "*.serial": "y", "*.certificate": "y", "*.place": "y", "*.ready": "", "*.result": "", "*.note": "why",
 }  # fmt: skip

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from gateway.commands.reading_rows import Row, print_rows, rows_of_status
 from gateway.config import load
+from tests.support.config import baro, config_text, write_config
 
 TROUBLE = 'pins need a Raspberry Pi; elsewhere use [board] kind = "simulated"'
 
@@ -26,11 +27,7 @@ def test_brackets_in_a_drivers_words_are_no_markup(width: int) -> None:
 
 def asked(tmp_path: Path, interval_s: float, status: dict[str, Any]) -> Row:
     """What is said of a barometer of which the daemon has no reading."""
-    path = tmp_path / "gateway.toml"
-    path.write_text(
-        '[gateway]\nid = "m"\n[board]\nkind = "simulated"\n[[sensor]]\nname = "baro"\ndriver = "bp20"\n'
-        f"interval_s = {interval_s}\n"
-    )
+    path = write_config(tmp_path, config_text(baro(interval_s=interval_s)))
     (row,) = rows_of_status({"channels": {}, **status}, load(path, {}).sensors)
     return row
 

@@ -12,20 +12,9 @@ import pytest
 from gateway.commands.self_report import line, make_report, report
 from gateway.config import load
 from gateway.status.client import NoStatus
+from tests.support.config import config_text, cup
 
-CONFIG = """
-[gateway]
-id = "mast-07"
-[outbox]
-path = "outbox.db"
-[board]
-kind = "simulated"
-[[sensor]]
-name = "cup"
-driver = "hall-anemometer"
-pin = 17
-slope = 0.765
-"""
+CONFIG = config_text(cup())
 
 
 def channel(seq: int, valid: int, forwarded: int, dropped: int, period_ms: int = 1000) -> dict[str, Any]:

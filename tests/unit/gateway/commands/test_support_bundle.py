@@ -29,6 +29,7 @@ from gateway.commands.support.bundle import (
 )
 from gateway.commands.support.parts import Request, _part, gathered
 from gateway.commands.support.redaction import HIDDEN, Redactor, shown_config, shown_entry
+from tests.support.config import baro, config_text, write_config
 
 MARK: Final = "Zq7"
 """Nothing else in a bundle has it: what is found with it is the secret."""
@@ -188,8 +189,7 @@ def test_a_secret_in_an_address_is_hidden_under_any_key(place: str, address: str
 
 def test_the_environment_is_in_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIELDGATE_PASSWORD", f"{MARK}in the environment")
-    path = tmp_path / "gateway.toml"
-    path.write_text('[gateway]\nid = "m"\n[kafka]\nbootstrap_servers = "127.0.0.1:1"\n')
+    path = write_config(tmp_path, config_text(board=None, kafka={"bootstrap_servers": "127.0.0.1:1"}))
     parts = list(gathered(Request(path, 0.1, 10, position=False), set()))
     assert {"config", "machine", "doctor", "units"} <= {part.name for part in parts}
     assert MARK not in json.dumps([asdict(part) for part in parts], default=str)
@@ -370,12 +370,13 @@ def test_its_size_is_bounded_and_the_newest_lines_are_kept() -> None:
 
 
 def test_the_command_writes_it_and_says_what_is_missing(tmp_path: Path) -> None:
-    config = tmp_path / "gateway.toml"
-    config.write_text(
-        '[gateway]\nid = "m"\n[mqtt]\nport = 1\nusername = "u"\npassword = "Zq7secret"\n'
-        '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n[outbox]\npath = "outbox.db"\n[status]\nlisten = ""\n'
-        '[board]\nkind = "simulated"\n[[sensor]]\nname = "baro"\ndriver = "bp20"\n'
+    text = config_text(
+        baro(),
+        mqtt={"port": 1, "username": "u", "password": "Zq7secret"},
+        kafka={"bootstrap_servers": "127.0.0.1:1"},
+        status={"listen": ""},
     )
+    config = write_config(tmp_path, text)
     target = tmp_path / "bundle.tar.gz"
     command = [
         sys.executable, "-m", "gateway.cli", "support-bundle", str(target), "-c", str(config),

@@ -21,6 +21,7 @@ from gateway.commands.uplink.command import REBOOT, Machine, check_uplink
 from gateway.commands.uplink.policy import Action, Rules, Seen, State, decide
 from gateway.config import load
 from gateway.status.client import NoStatus
+from tests.support.config import config_text, cup
 from tests.support.disks import full_disk
 
 CHECK_S = 900.0
@@ -165,19 +166,7 @@ def test_a_state_that_can_not_be(fields: dict[str, Any]) -> None:
         msgspec.json.decode(json.dumps(fields), type=State)
 
 
-CONFIG = """
-[gateway]
-id = "mast-07"
-[outbox]
-path = "outbox.db"
-[board]
-kind = "simulated"
-[[sensor]]
-name = "cup"
-driver = "hall-anemometer"
-pin = 17
-slope = 0.765
-"""
+CONFIG = config_text(cup())
 RULES = (
     '[uplink]\nreset_after_h = 1\nreset_command = ["/usr/bin/reset-modem", "--hard"]\nreboot_after_h = 2\n'
 )

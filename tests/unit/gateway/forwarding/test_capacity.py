@@ -13,6 +13,7 @@ from gateway.commands.doctor.network import topic_findings, wanted_topics
 from gateway.config import Config, check, load
 from gateway.forwarding import capacity
 from gateway.forwarding.capacity import Forecast
+from tests.support.config import baro, config_text, cup, write_config
 
 EXAMPLES = Path(__file__).parents[4] / "docs" / "examples"
 MIB, GIB = 1 << 20, 1 << 30
@@ -28,13 +29,8 @@ def mast() -> Config:
 @pytest.fixture
 def one_cup(tmp_path: Path) -> Config:
     """One reading a second, a cap of 1,009 MiB, of which ballast and log take 9."""
-    path = tmp_path / "gateway.toml"
-    path.write_text(
-        '[gateway]\nid = "m"\n[board]\nkind = "simulated"\n'
-        '[outbox]\npath = "o.db"\nmax_bytes = "1009 MiB"\nmin_free_disk = "100 MiB"\n'
-        '[[sensor]]\nname = "c"\ndriver = "hall-anemometer"\npin = 4\nslope = 0.765\noffset = 0.35\n'
-    )
-    return load(path)
+    outbox = {"max_bytes": "1009 MiB", "min_free_disk": "100 MiB"}
+    return load(write_config(tmp_path, config_text(cup(), outbox=outbox)))
 
 
 def test_what_fits(mast: Config) -> None:
@@ -164,12 +160,8 @@ def test_properties_that_do_not_go_together_are_found_before_the_daemon_starts(
 
 
 def test_the_producer_of_a_metered_uplinks_batches_is_tried_too(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.toml"
-    text = (
-        '[gateway]\nid = "m"\n[[sensor]]\nname = "baro"\ndriver = "bp20"\n'
-        "[kafka.properties]\nmessage.timeout.ms = 900\n"
-    )
-    path.write_text(text)
+    text = config_text(baro(), kafka={"properties": {"message.timeout.ms": 900}})
+    path = write_config(tmp_path, text)
     assert check(path)[1] == ()
     path.write_text(text + '[uplink]\nmode = "metered"\n')
     assert [problem.message for problem in check(path)[1]] == [
@@ -181,13 +173,13 @@ def test_a_password_that_only_the_service_has_is_not_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
-    path = tmp_path / "gateway.toml"
-    path.write_text(
-        '[gateway]\nid = "m"\n[[sensor]]\nname = "baro"\ndriver = "bp20"\n'
-        '[kafka.properties]\nsecurity.protocol = "SASL_SSL"\n'
-        'sasl.mechanism = "PLAIN"\nsasl.username = "u"\nsasl.password = { credential = "kafka" }\n'
-    )
-    _, problems = check(path)
+    properties = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "u",
+        "sasl.password": {"credential": "kafka"},
+    }
+    _, problems = check(write_config(tmp_path, config_text(baro(), kafka={"properties": properties})))
     assert [each.severity for each in problems] == ["warning"]
 
 

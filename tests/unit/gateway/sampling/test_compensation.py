@@ -17,6 +17,7 @@ from gateway.sampling.run_context import RunContext
 from gateway.sampling.sensors import open_fitted_board, samplers
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
+from tests.support.config import Table, baro, config_text, sensor, write_config
 from tests.support.masts import simulated
 from tests.support.servers import eventually
 
@@ -72,20 +73,10 @@ def test_an_old_one_is_not_told() -> None:
     assert received(compensation, 700.1) == []
 
 
-MAST = """\
-[gateway]
-id = "mast-07"
-[[sensor]]
-name = "baro"
-driver = "bp20"
-[[sensor]]
-name = "sun"
-driver = "pyranometer"
-[[sensor]]
-name = "air"
-driver = "scd4x"
-pressure_from = "{source}"
-"""
+def mast(source: str, **sections: Table) -> str:
+    """A barometer, a pyranometer, and a CO2 sensor that takes its pressure from ``source``."""
+    co2 = sensor("air", "scd4x", pressure_from=source)
+    return config_text(baro(), sensor("sun", "pyranometer"), co2, **sections)
 
 
 @pytest.mark.parametrize(
@@ -98,25 +89,23 @@ pressure_from = "{source}"
     ],
 )
 def test_a_config_names_a_sensor_that_measures_it(tmp_path: Path, source: str, problem: str | None) -> None:
-    path = tmp_path / "gateway.toml"
-    path.write_text(MAST.format(source=source))
+    path = write_config(tmp_path, mast(source))
     found = [str(each) for each in check(path)[1]]
-    assert found == ([] if problem is None else [f'{path}:12: sensor["air"].pressure_from: {problem}'])
+    line = 1 + path.read_text().splitlines().index(f'pressure_from = "{source}"')
+    assert found == ([] if problem is None else [f'{path}:{line}: sensor["air"].pressure_from: {problem}'])
 
 
 def test_on_a_mast_the_barometers_pressure_reaches_the_chip(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.toml"
-    board_section = '[board]\nkind = "simulated"\nstart = "2026-03-01T00:00:00Z"\nspeed = 1000\n'
-    path.write_text(board_section + MAST.format(source="baro"))
-    config, _ = check(path)
+    text = mast("baro", board={"start": "2026-03-01T00:00:00Z", "speed": 1000})
+    config, _ = check(write_config(tmp_path, text))
     assert config is not None
     board = open_fitted_board(config)
     assert isinstance(board, EmulatedBoard)
     readings: dict[str, list[Reading]] = {"baro": [], "sun": [], "air": []}
-    mast = RunContext(
+    context = RunContext(
         "mast-07", "run", board.clock, Sequences(), lambda one, name: readings[name].append(one), "boot"
     )
-    supervisor = Supervisor(samplers(config.sensors, board, mast), board.clock)
+    supervisor = Supervisor(samplers(config.sensors, board, context), board.clock)
     supervisor.start()
     eventually(lambda: len(readings["air"]), until=lambda count: count >= 5)
     supervisor.stop()
