@@ -5,9 +5,11 @@ It moves in event time alone: neither the wall clock nor batches matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 MIN_GAP_US: Final = 60_000_000
 """A violation that isn't raised yet starts over after a gap of this, or of three periods if that is more:
@@ -59,15 +61,14 @@ class Change(NamedTuple):
     live: bool
 
 
-@dataclass(slots=True)
-class Alarm:
-    """``since_us`` is the start of the violation under way, None while normal."""
+class Alarm(Struct, array_like=True):
+    """``since_us`` is the start of the violation under way, None while normal. Stored as it is."""
 
     last_us: int = -1
     since_us: int | None = None
     raised: bool = False
     live: bool = False
-    spans: list[tuple[int, int]] = field(default_factory=list)
+    spans: list[tuple[int, int]] = []
 
     def step(self, seen: Observation, hold_us: int) -> Change | None:
         """Takes an observation newer than all before it; an older one must not come here."""
@@ -116,13 +117,3 @@ class Alarm:
     def idle(self) -> bool:
         """Whether a new alarm at the same ``last_us`` would do the same."""
         return self.since_us is None and not self.spans
-
-    def to_state(self) -> list[Any]:
-        """As JSON."""
-        return [self.last_us, self.since_us, self.raised, self.live, self.spans]
-
-    @classmethod
-    def from_state(cls, state: list[Any]) -> Self:
-        """The alarm that ``to_state`` wrote."""
-        last_us, since_us, raised, live, spans = state
-        return cls(last_us, since_us, raised, live, [(first, end) for first, end in spans])

@@ -3,8 +3,8 @@
 Silence needs a clock, and has two. A channel is silent in the event time of its own gateway: while the
 gateway's other channels go on, by so many of the channel's periods. That needs no wall clock, and an outage
 of the gateway is no silence of its channels. A gateway as a whole is silent by the wall clock: nothing else
-goes on there. Both are evaluated only while no records wait in Kafka, and are always live: of the past,
-recovery says it.
+goes on there. Both are evaluated only while no records wait in Kafka, and are always live: of the past, the
+recovery shows it.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ class Sample(NamedTuple):
 
 
 class Orphan(NamedTuple):
-    """A raised alert whose rule, or twin, is gone or changed; ``since_us`` None: none was raised."""
+    """A raised alert whose rule, or twin, is gone or changed."""
 
     rule_id: tuple[str, str]
     gateway: str
     channel: str | None
-    since_us: int | None
+    since_us: int
     last_us: int
     live: bool
 
 
-def orphan(rule_id: tuple[str, str], gateway: str, channel: str | None, alarm: Alarm) -> Orphan:
-    """What an alarm leaves behind."""
-    since_us = alarm.since_us if alarm.raised else None
-    return Orphan(rule_id, gateway, channel, since_us, alarm.last_us, alarm.live)
+def orphans(rule_id: tuple[str, str], gateway: str, channel: str | None, *alarms: Alarm) -> Iterator[Orphan]:
+    """What alarms leave behind: those that are raised."""
+    for alarm in alarms:
+        if alarm.raised and alarm.since_us is not None:
+            yield Orphan(rule_id, gateway, channel, alarm.since_us, alarm.last_us, alarm.live)
 
 
 @dataclass(slots=True)
@@ -142,17 +143,11 @@ class GatewayState:
     def evaluate_silence(self, now_us: int) -> Iterator[AlertEvent]:
         """Raises what has been silent for too long."""
         quiet_us = now_us - self.arrived_us
-        for silence in self.silences:
+        for silence in self.silences if self.horizon_us >= 0 else ():
             limit_us = silence.rule.gateway_us
-            if (
-                limit_us is None
-                or silence.since_us is not None
-                or self.horizon_us < 0
-                or quiet_us <= limit_us
-            ):
-                continue
-            since_us = self.horizon_us + limit_us
-            yield silence.begin(self.name, None, since_us, since_us, quiet_us)
+            if limit_us is not None and silence.since_us is None and quiet_us > limit_us:
+                since_us = self.horizon_us + limit_us
+                yield silence.begin(self.name, None, since_us, since_us, quiet_us)
         for channel in self.channels:
             for silence in channel.silences:
                 yield from self._evaluate_channel(channel, silence, now_us)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from spark_jobs.alerting.alarm import Alarm, Observation
 from spark_jobs.alerting.channel_state import (
     ChannelState,
@@ -16,7 +18,7 @@ from spark_jobs.alerting.channel_state import (
     Orphan,
     Sample,
     Silence,
-    orphan,
+    orphans,
     restore_silences,
     silences_state,
 )
@@ -126,7 +128,7 @@ class Engine:
         parted = [each for channel in self._channels.values() for each in self._part(channel)]
         for channel in list(self._channels.values()):
             self._join_pairs(channel)
-        return [each for each in parted if each.since_us is not None]
+        return parted
 
     def _part(self, channel: ChannelState) -> Iterator[Orphan]:
         """Ends the pairs of a channel whose twin has changed; each pair is reported once, by its first."""
@@ -136,7 +138,7 @@ class Engine:
             if pair.rule.pairs or pair.second == named[0] or pair.first == named[1]:
                 kept.append((pair, side))
             elif channel.name == pair.first:
-                yield orphan(pair.rule.id, gateway, pair.first, pair.alarm)
+                yield from orphans(pair.rule.id, gateway, pair.first, pair.alarm)
         channel.pairs = kept
 
     def _join_pairs(self, channel: ChannelState) -> None:
@@ -218,44 +220,34 @@ class Engine:
 
     def to_state(self) -> dict[str, Any]:
         """All that counts, as JSON; what is normal and nothing else is not listed."""
-        pairs = {
-            id(pair): (channel, pair) for channel in self._channels.values() for pair, _ in channel.pairs
-        }
-        return {
-            "gateways": [
-                [name, g.horizon_us, g.received_since_us, g.arrived_us, silences_state(g.silences)]
-                for name, g in self._gateways.items()
-            ],
-            "channels": [
-                [
-                    c.gateway,
-                    c.name,
-                    c.last_us,
-                    c.period_us,
-                    [
-                        [
-                            *w.rule.id,
-                            w.main.to_state(),
-                            None if w.late is None else [w.late.to_state(), w.late_touched_us],
-                        ]
-                        for w in c.evaluators
-                        if w.late is not None or not w.main.idle
-                    ],
-                    silences_state(c.silences),
-                ]
-                for c in self._channels.values()
-            ],
-            "pairs": [[c.gateway, *p.rule.id, p.first, p.second, p.to_state()] for c, p in pairs.values()],
-            "intervals": [
-                [*rule_id, gateway, channel, alarm.to_state()]
-                for (rule_id, gateway, channel), alarm in self._intervals.items()
-            ],
-            "twins": [[*key, twin] for key, twin in self._twins.items()],
-        }
+        channels = self._channels.values()
+        pairs = {id(pair): (channel.gateway, pair) for channel in channels for pair, _ in channel.pairs}
+        state: dict[str, Any] = msgspec.to_builtins(
+            {
+                "gateways": [
+                    (g.name, g.horizon_us, g.received_since_us, g.arrived_us, silences_state(g.silences))
+                    for g in self._gateways.values()
+                ],
+                "channels": [
+                    (c.gateway, c.name, c.last_us, c.period_us, _evaluated(c), silences_state(c.silences))
+                    for c in channels
+                ],
+                "pairs": [
+                    (gateway, *pair.rule.id, pair.first, pair.second, (pair.alarm, pair.sides))
+                    for gateway, pair in pairs.values()
+                ],
+                "intervals": [
+                    (*rule_id, gateway, channel, alarm)
+                    for (rule_id, gateway, channel), alarm in self._intervals.items()
+                ],
+                "twins": [(*key, twin) for key, twin in self._twins.items()],
+            }
+        )
+        return state
 
     def restore(self, state: Mapping[str, Any]) -> list[Orphan]:
         """Takes over what ``to_state`` wrote, perhaps under other rules; gives alerts whose rule is gone."""
-        orphans: list[Orphan] = []
+        left: list[Orphan] = []
         self._twins = {(gateway, channel): twin for gateway, channel, twin in state["twins"]}
         for gateway, name, last_us, period_us, evaluated, silent in state["channels"]:
             channel = self._channels.get((gateway, name)) or self._new_channel(gateway, name)
@@ -264,35 +256,35 @@ class Engine:
             for evaluator in channel.evaluators:
                 evaluator.main.alarm.last_us = last_us
             for rule, version, main, late in evaluated:
-                tracks = [Track.from_state(main), *([Track.from_state(late[0])] if late else [])]
+                tracks = msgspec.convert([main, *late[:1]] if late else [main], list[Track])
                 if (found := there.get((rule, version))) is None:
-                    orphans += (orphan((rule, version), gateway, name, track.alarm) for track in tracks)
+                    left += orphans((rule, version), gateway, name, *(track.alarm for track in tracks))
                     continue
                 found.main = tracks[0]
                 if late:
                     found.late, found.late_touched_us = tracks[1], late[1]
                     self._late[id(found)] = (channel, found)
-            orphans += restore_silences(channel.silences, silent, gateway, name, last_us)
+            left += restore_silences(channel.silences, silent, gateway, name, last_us)
         for gateway, horizon_us, received_since_us, arrived_us, silent in state["gateways"]:
             of = self._gateways[gateway]
             of.horizon_us, of.received_since_us, of.arrived_us = horizon_us, received_since_us, arrived_us
-            orphans += restore_silences(of.silences, silent, gateway, None, horizon_us)
+            left += restore_silences(of.silences, silent, gateway, None, horizon_us)
         for gateway, rule, version, first, second, kept in state["pairs"]:
-            pair = self._find_pair(gateway, (rule, version), first, second)
+            pair = self._pair_of(gateway, (rule, version), first, second)
             if pair is None:
-                orphans.append(orphan((rule, version), gateway, first, Alarm.from_state(kept[0])))
+                left += orphans((rule, version), gateway, first, msgspec.convert(kept[0], Alarm))
             else:
                 pair.restore(kept)
         by_id = {rule.id: rule for rule in self._interval_rules}
         for rule, version, gateway, name, kept in state["intervals"]:
-            now, alarm = by_id.get((rule, version)), Alarm.from_state(kept)
+            now, alarm = by_id.get((rule, version)), msgspec.convert(kept, Alarm)
             if now is None or not now.applies_to(gateway, name):
-                orphans.append(orphan((rule, version), gateway, name, alarm))
+                left += orphans((rule, version), gateway, name, alarm)
             else:
                 self._intervals[now.id, gateway, name] = alarm
-        return [each for each in orphans if each.since_us is not None]
+        return left
 
-    def _find_pair(
+    def _pair_of(
         self, gateway: str, rule_id: tuple[str, str], first: str, second: str
     ) -> PairEvaluator | None:
         channel = self._channels.get((gateway, first))
@@ -304,3 +296,12 @@ class Engine:
     def size(self) -> int:
         """Channels with a state."""
         return len(self._channels)
+
+
+def _evaluated(channel: ChannelState) -> list[Any]:
+    """What is stored of its value rules: name, version, track, and the late pass with when it was touched."""
+    return [
+        (*each.rule.id, each.main, None if each.late is None else (each.late, each.late_touched_us))
+        for each in channel.evaluators
+        if each.late is not None or not each.main.idle
+    ]

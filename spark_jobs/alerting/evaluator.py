@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
 
 from spark_jobs.alerting.alarm import MIN_GAP_US, Alarm, Change, Level, Observation, Transition
 from spark_jobs.alerting.rules import Pair, Rule, Stuck, Threshold
@@ -38,11 +41,10 @@ def level(value: float, above: float | None, below: float | None, clear: float) 
     return Level.VIOLATED if beyond else Level.NORMAL if normal else Level.BETWEEN
 
 
-@dataclass(slots=True)
-class Track:
+class Track(Struct, array_like=True):
     """One pass through event time; ``anchor`` is the value that doesn't move, since ``anchor_us``."""
 
-    alarm: Alarm = field(default_factory=Alarm)
+    alarm: Alarm = msgspec.field(default_factory=Alarm)
     anchor: float | None = None
     anchor_us: int = 0
 
@@ -72,16 +74,6 @@ class Track:
     def idle(self) -> bool:
         """Whether a new track would go on the same."""
         return self.anchor is None and self.alarm.idle
-
-    def to_state(self) -> list[Any]:
-        """As JSON."""
-        return [self.alarm.to_state(), self.anchor, self.anchor_us]
-
-    @classmethod
-    def from_state(cls, state: list[Any]) -> Self:
-        """The track that ``to_state`` wrote."""
-        alarm, anchor, anchor_us = state
-        return cls(Alarm.from_state(alarm), anchor, anchor_us)
 
 
 @dataclass(slots=True)
@@ -123,27 +115,30 @@ _KEPT_WINDOWS: Final = 64
 """How many windows one twin may be ahead of the other: partitions aren't read in step."""
 
 
-@dataclass(slots=True)
-class _Side:
-    """One twin's readings in the window they are in now, and mean and count of its last whole windows."""
+class _Window(NamedTuple):
+    number: int
+    mean: float
+    readings: int
 
-    bucket: int = -1
+
+class _Side(Struct, array_like=True):
+    """One twin's readings in the window they are in now, and its last whole windows."""
+
+    number: int = -1
     total: float = 0.0
     count: int = 0
-    done: dict[int, tuple[float, int]] = field(default_factory=dict)
+    done: list[_Window] = []
 
-    def add(self, bucket: int, value: float) -> int | None:
+    def add(self, number: int, value: float) -> _Window | None:
         """Takes a value; the window that was completed by it. A value older than its window is left out."""
-        if bucket < self.bucket:
+        if number < self.number:
             return None
         completed = None
-        if bucket > self.bucket:
+        if number > self.number:
             if self.count:
-                completed = self.bucket
-                self.done[completed] = (self.total / self.count, self.count)
-                if len(self.done) > _KEPT_WINDOWS:
-                    del self.done[next(iter(self.done))]
-            self.bucket, self.total, self.count = bucket, 0.0, 0
+                completed = _Window(self.number, self.total / self.count, self.count)
+                self.done = [*self.done, completed][-_KEPT_WINDOWS:]
+            self.number, self.total, self.count = number, 0.0, 0
         self.total += value
         self.count += 1
         return completed
@@ -161,32 +156,22 @@ class PairEvaluator:
 
     def take(self, side: int, time_us: int, value: float, *, live: bool) -> Change | None:
         """As ``Evaluator.take``; late readings of windows that are over are not evaluated."""
-        rule, own, other = self.rule, self.sides[side], self.sides[1 - side]
-        window = own.add(time_us // rule.window_us, value)
-        if window is None or window not in other.done or window * rule.window_us <= self.alarm.last_us:
+        rule = self.rule
+        own = self.sides[side].add(time_us // rule.window_us, value)
+        if own is None or own.number * rule.window_us <= self.alarm.last_us:
             return None
-        (mean, count), (other_mean, other_count) = own.done[window], other.done[window]
-        if 2 * min(count, other_count) < max(count, other_count):
+        other = next((each for each in self.sides[1 - side].done if each.number == own.number), None)
+        if other is None or 2 * min(own.readings, other.readings) < max(own.readings, other.readings):
             # Means of different times: gusts, not the twins, would differ.
             return None
-        difference = abs(mean - other_mean)
+        difference = abs(own.mean - other.mean)
         found = level(difference, rule.difference, None, rule.clear)
         # The alert is of the window; what caused it is the reading that completed it.
         change = self.alarm.step(
-            Observation(window * rule.window_us, found, difference, live, rule.window_us), rule.hold_us
+            Observation(own.number * rule.window_us, found, difference, live, rule.window_us), rule.hold_us
         )
         return None if change is None else change._replace(time_us=time_us)
 
-    def to_state(self) -> list[Any]:
-        """As JSON."""
-        sides = [[s.bucket, s.total, s.count, [[w, *done] for w, done in s.done.items()]] for s in self.sides]
-        return [self.alarm.to_state(), sides]
-
     def restore(self, state: list[Any]) -> None:
-        """Takes over what ``to_state`` wrote."""
-        self.alarm = Alarm.from_state(state[0])
-        first, second = (
-            _Side(bucket, total, count, {window: (mean, n) for window, mean, n in done})
-            for bucket, total, count, done in state[1]
-        )
-        self.sides = (first, second)
+        """Takes over the stored alarm and sides."""
+        self.alarm, self.sides = msgspec.convert(state, tuple[Alarm, tuple[_Side, _Side]])

@@ -17,6 +17,11 @@ from spark_jobs.alerting.rules import CommandRule, Rule, alert_id
 
 _HOUR_US: Final = 3_600_000_000
 _LONGEST_DETAIL: Final = 1000
+_AS_IN_RECORD: Final = (
+    *("id", "rule", "rule_version", "severity", "gateway", "channel"),
+    *("value", "detail", "historical", "command_id"),
+)
+"""Columns of ``alerts`` that are a record's fields."""
 
 
 def command_id(alert: str) -> str:
@@ -99,10 +104,9 @@ def closing(orphan: Orphan, rule: Rule | None) -> AlertRecord:
         why = f"the rule has version {rule.version} now"
     else:
         why = "its twin is another one now"
-    since_us = orphan.since_us or 0
-    cleared_at = format_time(max(orphan.last_us, since_us))
+    cleared_at = format_time(max(orphan.last_us, orphan.since_us))
     return AlertRecord(
-        id=alert_id(orphan.rule_id, orphan.gateway, orphan.channel, since_us),
+        id=alert_id(orphan.rule_id, orphan.gateway, orphan.channel, orphan.since_us),
         rule=name,
         rule_version=version,
         kind="" if rule is None else rule.kind,
@@ -110,7 +114,7 @@ def closing(orphan: Orphan, rule: Rule | None) -> AlertRecord:
         gateway=orphan.gateway,
         channel=orphan.channel,
         state="cleared",
-        raised_at=format_time(since_us),
+        raised_at=format_time(orphan.since_us),
         cleared_at=cleared_at,
         told_at=cleared_at,
         value=None,
@@ -121,22 +125,10 @@ def closing(orphan: Orphan, rule: Rule | None) -> AlertRecord:
 
 def merged_row(before: Mapping[str, Any] | None, record: AlertRecord) -> dict[str, Any]:
     """The table's row after a record: what raised an alert stays, what ended it is added."""
-    raised = record.state == "raised"
-    row: dict[str, Any] = {
-        "id": record.id,
-        "rule": record.rule,
-        "rule_version": record.rule_version,
-        "kind": record.kind or None,
-        "severity": record.severity,
-        "gateway": record.gateway,
-        "channel": record.channel,
-        "raised_at": record.raised_us,
-        "cleared_at": record.cleared_us,
-        "value": record.value if raised else None,
-        "detail": record.detail if raised else None,
-        "historical": record.historical,
-        "command_id": record.command_id,
-    }
+    row: dict[str, Any] = {name: getattr(record, name) for name in _AS_IN_RECORD}
+    row |= {"kind": record.kind or None, "raised_at": record.raised_us, "cleared_at": record.cleared_us}
+    if record.state != "raised":
+        row |= {"value": None, "detail": None}
     if before is None:
         return row
     kept = {name: before[name] if row[name] is None else row[name] for name in row}

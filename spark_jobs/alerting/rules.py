@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import re
 import string
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -21,13 +23,12 @@ from pydantic import (
     Field,
     Tag,
     ValidationInfo,
-    field_validator,
+    WrapValidator,
     model_validator,
 )
 
 from cloud.wire.alert_records import SEVERITIES
 from cloud.wire.command_records import NAME
-from cloud.wire.fields import MAX_DEPTH
 
 FIELDS: Final = ("rule", "gateway", "channel", "value")
 """What a message may name in braces."""
@@ -123,29 +124,29 @@ def _message(value: object) -> str:
 
 
 def _args(value: object) -> Mapping[str, Any]:
-    def is_json(item: object, depth: int) -> bool:
-        if isinstance(item, dict | list) and depth <= MAX_DEPTH:
-            return all(
-                is_json(each, depth + 1) for each in (item.values() if isinstance(item, dict) else item)
-            )
-        return isinstance(item, str | int) or (isinstance(item, float) and item - item == 0)
-
-    if not isinstance(value, dict) or not is_json(value, 0):
-        raise ValueError("must be a table of texts, finite numbers, true and false")
-    return value
+    with suppress(TypeError, ValueError):
+        if isinstance(value, dict) and json.dumps(value, allow_nan=False):
+            return value
+    raise ValueError("must be a table of texts, finite numbers, true and false")
 
 
-def _ending(
-    given: object, check: Callable[[object], float], limit: float | None, most: str, least: str
-) -> float:
+_NORMAL_SIDE: Final = {
+    "above": "at most above",
+    "below": "at least below",
+    "difference": "at most the difference",
+}
+"""Where an alert may end, by the key of its limit."""
+
+
+def _ending(given: object, check: Callable[[object], float], info: ValidationInfo) -> float:
     """Where an alert ends: at its limit, or at what is ``given``, which lies on the limit's normal side."""
+    key = next((key for key in _NORMAL_SIDE if info.data.get(key) is not None), None)
+    limit = 0.0 if key is None else info.data[key]
     if given is None:
-        return limit or 0.0
+        return limit
     clear = check(given)
-    if limit is not None and (clear > limit if most else clear < limit):
-        raise ValueError(
-            f"must be {f'at most {most}' if most else f'at least {least}'}, {limit:g}: the alert ends there"
-        )
+    if key is not None and (clear < limit if key == "below" else clear > limit):
+        raise ValueError(f"must be {_NORMAL_SIDE[key]}, {limit:g}: the alert ends there")
     return clear
 
 
@@ -159,6 +160,7 @@ Span = Annotated[int, BeforeValidator(_span_us)]
 Count = Annotated[int, BeforeValidator(_count)]
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_patterns)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Ending = WrapValidator(_ending)
 
 
 class _Table(BaseModel):
@@ -226,14 +228,7 @@ class Threshold(HeldRule):
     kind: Literal["threshold"]
     above: Number | None = None
     below: Number | None = None
-    clear: Number = Field(None, validate_default=True)
-
-    @field_validator("clear", mode="wrap")
-    @classmethod
-    def _clear(cls, value: object, check: Callable[[object], float], info: ValidationInfo) -> float:
-        above, below = info.data.get("above"), info.data.get("below")
-        limit, most = (below, "") if above is None else (above, "above")
-        return _ending(value, check, limit, most, "below")
+    clear: Annotated[Number, Ending] = Field(None, validate_default=True)
 
     @model_validator(mode="after")
     def _one_limit(self) -> Self:
@@ -270,14 +265,9 @@ class Pair(HeldRule):
 
     kind: Literal["pair"]
     difference: Annotated[Number, Field(gt=0)]
-    clear: Annotated[Number, Field(ge=0)] = Field(None, validate_default=True)
+    clear: Annotated[Number, Field(ge=0), Ending] = Field(None, validate_default=True)
     window_us: Span = Field(60_000_000, validation_alias="window")
     pairs: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_pairs)] = ()
-
-    @field_validator("clear", mode="wrap")
-    @classmethod
-    def _clear(cls, value: object, check: Callable[[object], float], info: ValidationInfo) -> float:
-        return _ending(value, check, info.data.get("difference"), "the difference", "")
 
 
 class Recovery(HeldRule):
@@ -285,12 +275,7 @@ class Recovery(HeldRule):
 
     kind: Literal["recovery"]
     below: Annotated[Number, Field(gt=0, le=1)]
-    clear: Annotated[Number, Field(ge=0, le=1)] = Field(None, validate_default=True)
-
-    @field_validator("clear", mode="wrap")
-    @classmethod
-    def _clear(cls, value: object, check: Callable[[object], float], info: ValidationInfo) -> float:
-        return _ending(value, check, info.data.get("below"), "", "below")
+    clear: Annotated[Number, Field(ge=0, le=1), Ending] = Field(None, validate_default=True)
 
 
 class Anomaly(HeldRule):
@@ -301,12 +286,7 @@ class Anomaly(HeldRule):
 
 
 KINDS: Final[Mapping[str, type[Rule]]] = {
-    "threshold": Threshold,
-    "stuck": Stuck,
-    "silent": Silent,
-    "pair": Pair,
-    "recovery": Recovery,
-    "anomaly": Anomaly,
+    each.__name__.lower(): each for each in (Threshold, Stuck, Silent, Pair, Recovery, Anomaly)
 }
 
 

@@ -9,26 +9,26 @@ median of the group's others, so that a fault of one shows however the wind blow
 
 The floors keep the noise of calms, where a cup's offset is all there is, from drowning everything else. What
 a group does as a whole (``level``, and for cups ``intensity``, the log of the turbulence intensity), and
-the quantities with one channel only (``context``: a lone thermometer), are told to the network and not
-judged. A channel can be hidden: the network is told so, sees nothing of it, and predicts it all the same.
+the quantities with one channel only (``context``: a lone thermometer), are input of the network and not
+judged. A channel can be hidden: a flag marks it, its features are left out, and it is predicted all the same.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from spark_jobs.anomaly.observations import Flags, Numbers, Observations
 
 SPEED_FLOOR_MPS: Final = 0.5
 SD_FLOOR_MPS: Final = 0.05
 CONTEXT_LIMIT: Final = 3.0
-"""The network is told no more than this many standard deviations of a lone channel: a winter colder than any
-it was trained in is "cold" to it, not a number it would extrapolate from."""
+"""Most standard deviations of a lone channel that are input: a winter colder than any it was trained in is
+"cold" to the network, not a number it would extrapolate from."""
 _OFTEN: Final = 0.5
 """A channel, or what a feature is made of, must be there in this share of the training period."""
 
@@ -71,18 +71,15 @@ class Layout:
         unknown = tuple(f"unknown/{name}" for name in self.context)
         return (*self.features, *levels, *intensities, *context, *hidden, *unknown)
 
-    def owners(self) -> tuple[int, ...]:
+    def owners(self) -> npt.NDArray[np.int64]:
         """For each feature the number of its channel."""
         at = {name: index for index, name in enumerate(self.channels)}
-        return tuple(at[name.partition("/")[2]] for name in self.features)
+        return np.array([at[name.partition("/")[2]] for name in self.features], np.int64)
 
-    def group_of(self) -> tuple[int, ...]:
+    def group_of(self) -> npt.NDArray[np.int64]:
         """For each feature the number of its group."""
-        return tuple(
-            number
-            for number, group in enumerate(self.groups)
-            for _ in range(len(group.kinds) * len(group.channels))
-        )
+        sizes = [len(group.kinds) * len(group.channels) for group in self.groups]
+        return np.repeat(np.arange(len(sizes)), sizes)
 
 
 def layout_of(seen: Observations) -> Layout:
@@ -111,8 +108,7 @@ def layout_of(seen: Observations) -> Layout:
     return Layout(tuple(groups), tuple(context))
 
 
-@dataclass(frozen=True)
-class Features:
+class Features(NamedTuple):
     """Of n intervals: ``own`` (n, features), ``levels`` (n, groups, then intensities), ``context``."""
 
     own: Numbers
@@ -177,33 +173,27 @@ def features_of(layout: Layout, seen: Observations, lag: int, hidden: Flags) -> 
 class Scaler:
     """Means and standard deviations of the training period, by which features become comparable numbers."""
 
-    own_mean: Numbers
-    own_sd: Numbers
-    levels_mean: Numbers
-    levels_sd: Numbers
-    context_mean: Numbers
-    context_sd: Numbers
+    mean: Features
+    sd: Features
 
     @classmethod
     def of(cls, features: Features) -> Scaler:
         """The scaler of a training period."""
-        found: list[Numbers] = []
-        for values in (features.own, features.levels, features.context):
-            spread = np.nanstd(values, axis=0)
-            found += [np.nanmean(values, axis=0), np.where(spread > 0, spread, 1.0)]
-        return cls(*found)
+        spreads = (np.nanstd(values, axis=0) for values in features)
+        return cls(
+            Features(*(np.nanmean(values, axis=0) for values in features)),
+            Features(*(np.where(spread > 0, spread, 1.0) for spread in spreads)),
+        )
 
     def targets(self, features: Features) -> Numbers:
         """What the network is to predict; NaN where unknown."""
-        return np.asarray((features.own - self.own_mean) / self.own_sd)
+        return np.asarray((features.own - self.mean.own) / self.sd.own)
 
     def inputs(self, layout: Layout, features: Features, hidden: Flags) -> Numbers:
         """What the network is given: 0, the mean of the training period, stands for what it can't see."""
-        owners = list(layout.owners())
-        own = np.where(hidden[:, owners], np.nan, self.targets(features))
-        levels = (features.levels - self.levels_mean) / self.levels_sd
-        context = (features.context - self.context_mean) / self.context_sd
+        own = np.where(hidden[:, layout.owners()], np.nan, self.targets(features))
+        levels = (features.levels - self.mean.levels) / self.sd.levels
+        context = (features.context - self.mean.context) / self.sd.context
         context = np.clip(context, -CONTEXT_LIMIT, CONTEXT_LIMIT)
-        parts: Sequence[Numbers] = [own, levels, context]
-        known = [np.nan_to_num(part, nan=0.0) for part in parts]
+        known = [np.nan_to_num(part, nan=0.0) for part in (own, levels, context)]
         return np.hstack([*known, hidden.astype(float), np.isnan(context).astype(float)])

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from spark_jobs.anomaly.features import Group, Layout, Scaler
+from spark_jobs.anomaly.features import Features, Group, Layout, Scaler
 from spark_jobs.anomaly.observations import Numbers
 from spark_jobs.errors import JobError
 
 FORMAT: Final = 1
-_SCALER: Final = ("own_mean", "own_sd", "levels_mean", "levels_sd", "context_mean", "context_sd")
+_ARRAYS: Final = ("edges", "scales", "absence")
 
 
 class ModelError(JobError):
@@ -60,22 +60,20 @@ class Model:
             "context": self.layout.context,
             "features": self.layout.features,
             "inputs": self.layout.inputs,
-            "scaler": {name: getattr(self.scaler, name).tolist() for name in _SCALER},
-            "edges": self.edges.tolist(),
-            "scales": self.scales.tolist(),
-            "absence": self.absence.tolist(),
+            "scaler": {
+                f"{part}_{figure}": getattr(getattr(self.scaler, figure), part).tolist()
+                for part in Features._fields
+                for figure in ("mean", "sd")
+            },
+            **{name: getattr(self, name).tolist() for name in _ARRAYS},
             "threshold": self.threshold,
             "facts": dict(self.facts),
         }
         return json.dumps(fields, indent=1, allow_nan=False).encode()
 
 
-def _layout(fields: Mapping[str, Any]) -> Layout:
-    groups = (
-        Group(str(group["quantity"]), tuple(group["channels"]), tuple(group["kinds"]))
-        for group in fields["groups"]
-    )
-    return Layout(tuple(groups), tuple(fields["context"]))
+def _array(values: Any) -> Numbers:
+    return np.asarray(values, dtype=np.float64)
 
 
 def unpack(packed: Packed) -> Model:
@@ -85,27 +83,32 @@ def unpack(packed: Packed) -> Model:
         fields = json.loads(packed.document)
         if fields["format"] != FORMAT:
             raise ModelError(
-                f"{where} has format {fields['format']}, this program reads {FORMAT}: train anew"
+                f"{where} has format {fields['format']}, this program reads {FORMAT}: train again"
             )
-        layout = _layout(fields)
-        scaler = Scaler(*(np.asarray(fields["scaler"][name], dtype=np.float64) for name in _SCALER))
+        groups = (
+            Group(str(group["quantity"]), tuple(group["channels"]), tuple(group["kinds"]))
+            for group in fields["groups"]
+        )
+        layout = Layout(tuple(groups), tuple(fields["context"]))
+        mean, sd = (
+            Features(*(_array(fields["scaler"][f"{part}_{figure}"]) for part in Features._fields))
+            for figure in ("mean", "sd")
+        )
         model = Model(
-            str(fields["gateway"]),
-            int(fields["interval_s"]),
-            layout,
-            scaler,
-            np.asarray(fields["edges"], dtype=np.float64),
-            np.asarray(fields["scales"], dtype=np.float64),
-            np.asarray(fields["absence"], dtype=np.float64),
-            float(fields["threshold"]),
-            fields["facts"],
+            gateway=str(fields["gateway"]),
+            interval_s=int(fields["interval_s"]),
+            layout=layout,
+            scaler=Scaler(mean, sd),
+            **{name: _array(fields[name]) for name in _ARRAYS},
+            threshold=float(fields["threshold"]),
+            facts=fields["facts"],
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{where} is damaged ({type(error).__name__}: {error}): train anew") from error
+        raise ModelError(f"{where} is damaged ({type(error).__name__}: {error}): train again") from error
     if list(layout.features) != fields["features"] or list(layout.inputs) != fields["inputs"]:
-        raise ModelError(f"{where} has other features than this program computes: train anew")
+        raise ModelError(f"{where} has other features than this program computes: train again")
     shapes = (model.scales.shape[1:], model.absence.shape, model.edges.shape[:1])
     features = len(layout.features)
     if shapes != ((features,), (len(layout.channels), features), (len(layout.groups),)):
-        raise ModelError(f"{where} is damaged (its scales are not those of its features): train anew")
+        raise ModelError(f"{where} is damaged (its scales are not those of its features): train again")
     return model

@@ -1,6 +1,6 @@
-"""The baseline beside the network: what a person would look for first, as rules with fixed limits.
+"""The baseline beside the network: rules with fixed limits, which need no training.
 
-Each broken rule is told as ``RULE:CHANNEL``. They need no training, and see only what they were written for.
+Each broken rule is given as ``RULE:CHANNEL``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ CONSTANT_MPS: Final = 1.0
 """Above every offset a cup at rest may show; one value above it for a whole interval is no wind."""
 MOSTLY: Final = 0.5
 """The gateway flagged more than this share of an interval's readings."""
-
-RULES: Final = ("icing", "dead", "constant", "doubted")
 
 
 def _icing(seen: Observations, cups: Flags, valid: Flags) -> Flags:
@@ -48,7 +46,7 @@ def _constant(seen: Observations, cups: Flags, valid: Flags) -> Flags:
 
 
 def broken_rules(seen: Observations) -> list[list[str]]:
-    """The rules each interval breaks, in the order of RULES and then of the channels."""
+    """The rules each interval breaks, in the order below and then of the channels."""
     cups = np.array([name == "wind_speed" for name in seen.quantities], dtype=bool)
     valid = seen.valid
     broken = {
@@ -57,8 +55,8 @@ def broken_rules(seen: Observations) -> list[list[str]]:
         "constant": _constant(seen, cups, valid),
         "doubted": seen.doubted[:, 0] > MOSTLY,
     }
-    told: list[list[str]] = [[] for _ in range(len(seen))]
-    for rule in RULES:
-        for row, column in zip(*np.nonzero(broken[rule]), strict=True):
-            told[row].append(f"{rule}:{seen.channels[column]}")
-    return told
+    found: list[list[str]] = [[] for _ in range(len(seen))]
+    for rule, where in broken.items():
+        for row, column in zip(*np.nonzero(where), strict=True):
+            found[row].append(f"{rule}:{seen.channels[column]}")
+    return found

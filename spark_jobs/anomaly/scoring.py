@@ -1,4 +1,4 @@
-"""Scores: how far each channel is from what the rest of its mast says it should read.
+"""Scores: how far each channel is from what the rest of its mast predicts for it.
 
 Each channel in turn is hidden from the network, which predicts it from the others; the deviation is the root
 mean square of its features' errors, in units of what the network is usually off at such a level (wind). A
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,8 @@ Network = Callable[[Numbers], Numbers]
 """Inputs (n, inputs) to predictions (n, features), both standardised."""
 
 _DIGITS: Final = 6
-"""Scores are rounded: the last bits depend on how many rows a worker had at once, and would make a row that
-is computed again look changed."""
+"""Scores are rounded: the last bits depend on how many rows a worker had at once, and a row that is computed
+again would seem changed."""
 _LEAST_SHARE: Final = 0.01
 
 
@@ -37,7 +37,7 @@ def bins_of(edges: Numbers, level: Numbers) -> Any:
 def scale_bins(layout: Layout, edges: Numbers, features: Features) -> Any:
     """For each interval and feature the bin of its group's level, (n, features)."""
     by_group = [bins_of(edges[number], features.levels[:, number]) for number in range(len(layout.groups))]
-    return np.stack([by_group[number] for number in layout.group_of()], axis=1)
+    return np.stack(by_group, axis=1)[:, layout.group_of()]
 
 
 def hidden_errors(
@@ -57,7 +57,7 @@ def usual_errors(
 
     A missing channel makes others harder to predict, its twin above all. Its own errors don't count.
     """
-    owners = np.array(layout.owners())[features]
+    owners = layout.owners()[features]
     factors = np.ones((len(gone), len(features)))
     for channel in range(len(layout.channels)):
         factors *= np.where(gone[:, channel, None] & (owners != channel), absence[channel, features], 1.0)
@@ -67,7 +67,7 @@ def usual_errors(
 def deviations(model: Model, network: Network, seen: Observations, lag: int) -> Numbers:
     """Each channel's deviation (n, channels) in the intervals ``lag`` before; NaN where it is missing."""
     layout = model.layout
-    owners = np.array(layout.owners())
+    owners = layout.owners()
     gone = ~seen.valid[:, lag, : len(layout.channels)]
     result = np.full(gone.shape, np.nan)
     for channel in range(len(layout.channels)):
@@ -127,8 +127,7 @@ def missing(model: Model, seen: Observations) -> Flags:
     return ~seen.of((*model.layout.channels, *model.layout.context)).valid[:, 0]
 
 
-@dataclass(frozen=True)
-class Scorer:
+class Scorer(NamedTuple):
     """A model ready for use."""
 
     model: Model
@@ -146,7 +145,7 @@ def onnx_network(content: bytes, features: int) -> Network:
     try:
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except (Fail, InvalidGraph, InvalidProtobuf) as error:
-        raise ModelError(f"the network is damaged ({error}): train anew") from error
+        raise ModelError(f"the network is damaged ({error}): train again") from error
     name = session.get_inputs()[0].name
 
     def predict(inputs: Numbers) -> Numbers:

@@ -45,7 +45,7 @@ class ModelStore:
             name = f"{version}/{gateway}.{suffix}"
             if (content := self._read(name)) is None:
                 raise ModelError(
-                    f"{self.root}/{name} is missing, which {_CURRENT} names: train anew, or name "
+                    f"{self.root}/{name} is missing, which {_CURRENT} names: train again, or name "
                     f"a version that is there in {_CURRENT}"
                 )
             contents.append(content)

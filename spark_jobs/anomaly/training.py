@@ -48,7 +48,7 @@ _LEAST_SCALE: Final = 0.02
 _DAY_S: Final = 86_400
 _MONTH_S: Final = 30 * _DAY_S
 _ONE_EVENT_S: Final = 3600
-"""Alarms at most an hour apart are one event: somebody looks once."""
+"""Alarms at most an hour apart are one event: one visit."""
 
 
 class TooLittleDataError(JobError):
@@ -57,7 +57,7 @@ class TooLittleDataError(JobError):
 
 @dataclass(frozen=True)
 class Trained:
-    """A model with its network as scikit-learn made it, and what the training says of itself."""
+    """A model with its network as scikit-learn made it, and what the training reports."""
 
     model: Model
     regressor: Any
@@ -72,7 +72,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Choices:
-    """What a training is asked for. ``false_alarms``: alarm events allowed in 30 clean days."""
+    """The options of a training. ``false_alarms``: alarm events allowed in 30 clean days."""
 
     seed: int = 0
     false_alarms: float = 1.0
@@ -81,7 +81,7 @@ class Choices:
 def clean_intervals(seen: Observations, excluded: Flags) -> Flags:
     """Intervals to learn from: not excluded, and neither they nor the ones before break a rule.
 
-    ``excluded`` (n) are those the operator knows to be wrong.
+    ``excluded`` (n) are known to the operator to be wrong.
     """
     chosen: Flags = ~excluded & seen.valid[:, 0].any(axis=1)
     for lag in range(WINDOW):
@@ -90,7 +90,7 @@ def clean_intervals(seen: Observations, excluded: Flags) -> Flags:
             for name in ("avg", "sd", "max", "recovery", "doubted")
         }
         alone = Observations(seen.channels, seen.quantities, **fields)
-        chosen &= np.array([not told for told in broken_rules(alone)], dtype=bool)
+        chosen &= np.array([not broken for broken in broken_rules(alone)], dtype=bool)
     return chosen
 
 
@@ -105,7 +105,7 @@ def _examples(layout: Layout, scaler: Scaler, seen: Observations, seed: int) -> 
         hidden |= (chance.random(absent.shape) < _ALSO_HIDDEN) & (chance.random(len(seen)) < 0.5)[:, None]
         features = features_of(layout, seen, 0, hidden)
         inputs.append(scaler.inputs(layout, features, hidden))
-        # What isn't known can't be learnt: 0, the mean, asks nothing of the network.
+        # What isn't known can't be learnt: 0, the mean, teaches the network nothing.
         targets.append(np.nan_to_num(scaler.targets(features), nan=0.0))
     return np.vstack(inputs), np.vstack(targets)
 
@@ -156,7 +156,7 @@ class _Unseen:
 
 
 def _unseen_errors(layout: Layout, scaler: Scaler, seen: Observations, folds: Any, seed: int) -> _Unseen:
-    owners = np.array(layout.owners())
+    owners = layout.owners()
     channels = range(len(layout.channels))
     levels = features_of(layout, seen, 0, ~seen.valid[:, 0, : len(channels)]).levels[:, : len(layout.groups)]
     edges = np.nanquantile(levels, _BIN_QUANTILES, axis=0).T
@@ -188,7 +188,7 @@ def _usual(values: Numbers) -> float:
 
 
 def _scales(errors: Numbers, bins: Any) -> Numbers:
-    """What the network is usually off, by bin and feature; a bin with too little takes what all say."""
+    """What the network is usually off, by bin and feature; a bin with too little takes that of all."""
     scales = np.empty((len(_BIN_QUANTILES), errors.shape[1]))
     for feature in range(errors.shape[1]):
         everywhere = _usual(errors[:, feature])
@@ -267,7 +267,7 @@ def train(
     scaler = Scaler.of(features_of(layout, learnt, 0, ~learnt.valid[:, 0, : len(layout.channels)]))
     unseen = _unseen_errors(layout, scaler, learnt, folds_of(times), choices.seed)
     scales, absence = _scales(unseen.errors, unseen.bins), _absence(unseen)
-    owners = np.array(layout.owners())
+    owners = layout.owners()
     gone = ~learnt.valid[:, 0, : len(layout.channels)]
     everything = np.arange(len(owners))
     usual = usual_errors(layout, scales, absence, unseen.bins, gone, everything)

@@ -28,7 +28,7 @@ from spark_jobs.streaming.query import Job, Source, query_id
 from spark_jobs.transforms.dedupe import unstored
 from spark_jobs.transforms.latest_record import Row
 from spark_jobs.transforms.messages import messages
-from spark_jobs.transforms.records import CHANNEL_LEDGER, RUN_LEDGER, STATUS_LEDGER, refused, told
+from spark_jobs.transforms.records import CHANNEL_LEDGER, RUN_LEDGER, STATUS_LEDGER, record_rows, refused
 
 log = logging.getLogger("fieldgate.jobs.records")
 
@@ -114,7 +114,7 @@ class RecordsJob(Job):
         refusals: list[Row] = []
         for topic in {topic for topic, _ in spans} & self._ledgers.keys():
             ledger, sink = self._ledgers[topic]
-            found = sink.write(told(records.where(F.col("topic") == topic), ledger))
+            found = sink.write(record_rows(records.where(F.col("topic") == topic), ledger))
             changed += found.changed
             refusals += found.refused
         if not refusals:

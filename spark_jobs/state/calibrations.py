@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from cloud.wire.channel_records import ChannelRecord
 from spark_jobs.errors import JobError
+from spark_jobs.state.configured import FOREVER_US, union
 from spark_jobs.transforms.recalibrate import Linear
+from spark_jobs.transforms.records import channel_row
 
 CERTIFICATE: Final = ("certificate", "lab", "calibrated", "expires")
 """What belongs to a certificate: none of it is carried over to another one."""
 OURS: Final = 0
 """Revision of a recalibration's record: a gateway's own is higher, and takes its place."""
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _NEARLY: Final = 0.99
 """A converter's last step may lie a little below its nominal full scale."""
 
@@ -25,12 +28,12 @@ Row = Mapping[str, Any]
 
 
 class CalibrationError(JobError):
-    """A recalibration that can't be right; the text says why and what to do."""
+    """A recalibration that can't be right; the text has why and what to do."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A later certificate's figures, and what it says of itself; ``slope`` in the unit per raw unit."""
+    """A later certificate's figures and its own data; ``slope`` in the unit per raw unit."""
 
     slope: float
     offset: float
@@ -46,7 +49,7 @@ def linear(row: Row) -> Linear:
     if row["slope"] is None or row["offset"] is None or row["raw_unit"] is None:
         raise CalibrationError(
             f"{row['channel']} of {row['gateway']} ({row['driver']}) has no slope and offset in its record "
-            f"{row['cal']}: its values can't be computed anew from raw"
+            f"{row['cal']}: its values can't be computed again from raw"
         )
     settings = {name: json.loads(text) for name, text in dict(row["settings"] or {}).items()}
     return Linear(
@@ -71,56 +74,23 @@ def _full_scale(settings: Mapping[str, Any]) -> float | None:
 def certified(row: Row, later: Certificate) -> dict[str, Any]:
     """The record of the same sensor with a later certificate.
 
-    Its name says what it takes the place of and by what, so the same certificate gives the same name. It is
-    not the name the gateway would give: that also knows which options the config leaves out.
+    Its name is made of both, so the same certificate gives the same name. It is not the name the gateway
+    would give: that depends on which options the config leaves out, too.
     """
-    told = {name: getattr(later, name) for name in CERTIFICATE}
-    changed = {
-        "slope": later.slope,
-        "offset": later.offset,
-        "serial": later.serial or row["serial"],
-        **told,
-    }
+    changed = {**asdict(later), "serial": later.serial or row["serial"]}
     text = json.dumps({"recalibrates": row["cal"], **changed}, sort_keys=True, default=str)
     cal = hashlib.sha256(text.encode()).hexdigest()[:8]
     return {**row, **changed, "cal": cal, "said": {}, "extra": json.dumps({"recalibrates": row["cal"]})}
 
 
 def row_of(record: ChannelRecord) -> dict[str, Any]:
-    """A record as a row of ``channels``, without its periods."""
-    return {
-        "gateway": record.gateway,
-        "channel": record.channel,
-        "cal": record.cal,
-        "sensor": record.sensor,
-        "quantity": record.quantity,
-        "unit": record.unit,
-        "raw_unit": record.raw_unit,
-        "driver": record.driver,
-        "interval_s": record.interval_s,
-        "slope": record.slope,
-        "offset": record.offset,
-        "settings": {name: json.dumps(value) for name, value in record.settings.items()},
-        "range_min": record.range[0],
-        "range_max": record.range[1],
-        "accuracy": record.accuracy,
-        "accuracy_percent": record.accuracy_percent,
-        "model": record.model,
-        "serial": record.serial,
-        "certificate": record.certificate,
-        "lab": record.lab,
-        "calibrated": record.calibrated,
-        "expires": record.expires,
-        "height_m": record.height_m,
-        "boom_deg": record.boom_deg,
-        "pair": record.pair,
-        "said": {name: json.dumps(value) for name, value in record.said.items()},
-        "extra": json.dumps(record.extra) if record.extra else None,
-    }
+    """A record as a row of ``channels``; its times in force are those of ``with_period``."""
+    row = channel_row(record)
+    return {**row, "settings": dict(row["settings"]), "said": dict(row["said"])}
 
 
 def is_ours(row: Row) -> bool:
-    """Whether a record is a recalibration's, which no gateway has told."""
+    """Whether a record is a recalibration's and no gateway's."""
     return bool(row["revision"] == OURS)
 
 
@@ -143,35 +113,26 @@ def with_period(new: Row, known: Row | None, begin: datetime, end: datetime) -> 
                     f"record {new['cal']} of {new['channel']} has {name} {known[name]!r}, not {new[name]!r}: "
                     "what is under one name never changes"
                 )
-    spans = [(_utc(each["begin"]), _utc(each["end"])) for each in (known or {}).get("periods") or ()]
-    periods = _joined([*spans, (begin, end)])
-    base = known if known is not None else new
+    stored = [] if known is None else known["periods"] or []
+    spans = union(
+        (_micros(each["begin"], -FOREVER_US), _micros(each["end"], FOREVER_US))
+        for each in (*stored, {"begin": begin, "end": end})
+    )
+    periods = [{"begin": _moment(first_us), "end": _moment(end_us)} for first_us, end_us in spans]
     return {
-        **base,
-        "periods": [{"begin": first, "end": last} for first, last in periods],
-        "valid_from": periods[0][0],
-        "valid_to": periods[-1][1],
-        "in_force": bool(known["in_force"]) if known is not None else False,
+        **(new if known is None else known),
+        "periods": periods,
+        "valid_from": periods[0]["begin"],
+        "valid_to": periods[-1]["end"],
+        "in_force": known is not None and bool(known["in_force"]),
         "revision": OURS,
     }
 
 
-def _utc(moment: datetime | None) -> datetime | None:
+def _micros(moment: datetime | None, unknown_us: int) -> int:
     # Spark gives times without a zone, in this machine's.
-    return None if moment is None else moment.astimezone(UTC)
+    return unknown_us if moment is None else (moment.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
-_Span = tuple[datetime | None, datetime | None]
-
-
-def _joined(spans: Iterable[_Span]) -> list[_Span]:
-    """Spans in order, those that overlap or touch as one; None is unknown, or no end yet."""
-    first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
-    joined: list[_Span] = []
-    for begin, end in sorted(spans, key=lambda span: span[0] or first):
-        if joined and (joined[-1][1] or last) >= (begin or first):
-            before = joined.pop()
-            end = None if None in (before[1], end) else max(before[1] or last, end or last)
-            begin = before[0]
-        joined.append((begin, end))
-    return joined
+def _moment(micros: int) -> datetime | None:
+    return None if abs(micros) == FOREVER_US else _EPOCH + timedelta(microseconds=micros)

@@ -42,7 +42,7 @@ class Contents:
     rows: int = 0
 
     def add(self, table: Any) -> None:
-        """Takes up ranges as ``IdentityNumbers`` gives them, an Arrow table."""
+        """Takes up ranges as ``ranges_of`` gives them."""
         for gateway, channel, run, first, last, rows in zip(
             *(column.to_pylist() for column in table.columns), strict=True
         ):

@@ -1,6 +1,6 @@
-"""What the channels of a mast say together in one interval: pure, whatever order they come in.
+"""Values of a whole mast from its channels' statistics of one interval: pure, in any order of channels.
 
-Definitions: docs/analyse.md. What can't be told is None, or not in the map. Sums add up in the order of
+Definitions: docs/analyse.md. What can't be computed is None, or not in the map. Sums add up in the order of
 heights, so computing again gives the same digits.
 """
 
@@ -9,16 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark_jobs.schemas import MAST
 
 LEAST_SPEED_MPS: Final = 3.0
 """Turbulence intensity and shear only above this mean: below it noise is all they show."""
 ASSUMED_HUMIDITY_PERCENT: Final = 50.0
-"""Where none was measured: the middle of what is possible (docs/analyse.md tells what that costs)."""
+"""Where none was measured: the middle of what is possible (docs/analyse.md has what that costs)."""
 ASSUMED_HUMIDITY: Final = "50 %RH assumed"
 LEAST_RECOVERY: Final = 0.5
 """An interval's insolation is scaled up from at least so much of its samples."""
@@ -43,8 +47,7 @@ class MountedChannel:
     twin: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MastValues:
+class MastValues(NamedTuple):
     """The values of one row of ``mast``."""
 
     turbulence_intensity: Mapping[str, float]
@@ -87,11 +90,12 @@ def power_law_exponent(profile: Mapping[float, float]) -> float | None:
 
 
 def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValues:
-    """What the channels of one mast and interval say together."""
+    """What the channels of one mast and interval give together."""
     by_name = {each.channel: each for each in sorted(channels, key=lambda each: each.channel)}
     pairs = _pairs(by_name)
     redundant = set(pairs.values())
-    valid = [each for each in by_name.values() if each.avg is not None]
+    avg = {each.channel: each.avg for each in by_name.values() if each.avg is not None}
+    valid = [by_name[channel] for channel in avg]
     inputs: dict[str, str] = {}
 
     air = {
@@ -103,7 +107,11 @@ def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValu
         )
         for quantity in ("temperature", "pressure", "humidity")
     }
-    density = _density(air)
+    temperature, pressure, humidity = (None if each is None else avg[each.channel] for each in air.values())
+    density = None
+    if temperature is not None and pressure is not None:
+        percent = ASSUMED_HUMIDITY_PERCENT if humidity is None else humidity
+        density = air_density_kgm3(temperature, pressure, percent)
     if density is not None:
         inputs |= {
             f"air_density.{quantity}": ASSUMED_HUMIDITY if each is None else each.channel
@@ -112,7 +120,7 @@ def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValu
 
     cups = [each for each in valid if each.quantity == "wind_speed"]
     profile = _profile(cups, pairs)
-    alpha = power_law_exponent({height: _avg(each) for height, each in profile.items()})
+    alpha = power_law_exponent({height: avg[each.channel] for height, each in profile.items()})
     if alpha is not None:
         inputs |= {f"shear_alpha.{height:.10g}m": each.channel for height, each in profile.items()}
 
@@ -129,16 +137,14 @@ def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValu
         inputs["insolation"] = sun.channel
 
     differences = {
-        channel: _avg(by_name[channel]) - _avg(by_name[twin])
-        for channel, twin in pairs.items()
-        if by_name[channel].avg is not None and twin in by_name and by_name[twin].avg is not None
+        channel: avg[channel] - avg[twin] for channel, twin in pairs.items() if channel in avg and twin in avg
     }
     inputs |= {f"pair_difference.{channel}": pairs[channel] for channel in differences}
     return MastValues(
         turbulence_intensity={
-            each.channel: each.sd / _avg(each)
+            each.channel: each.sd / avg[each.channel]
             for each in cups
-            if each.sd is not None and _avg(each) > LEAST_SPEED_MPS
+            if each.sd is not None and avg[each.channel] > LEAST_SPEED_MPS
         },
         wind_power_density={}
         if density is None
@@ -146,16 +152,9 @@ def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValu
         pair_difference=differences,
         shear_alpha=alpha,
         air_density=density,
-        insolation=None if sun is None else _avg(sun) * interval_s / 3600.0,
+        insolation=None if sun is None else avg[sun.channel] * interval_s / 3600.0,
         inputs=inputs,
     )
-
-
-def _avg(each: MountedChannel) -> float:
-    """The average of a channel that has one."""
-    if each.avg is None:
-        raise ValueError(f"{each.channel} has no average")
-    return each.avg
 
 
 def _pairs(by_name: Mapping[str, MountedChannel]) -> dict[str, str]:
@@ -172,14 +171,6 @@ def _pairs(by_name: Mapping[str, MountedChannel]) -> dict[str, str]:
     }
 
 
-def _density(air: Mapping[str, MountedChannel | None]) -> float | None:
-    temperature, pressure, humidity = air["temperature"], air["pressure"], air["humidity"]
-    if temperature is None or pressure is None:
-        return None
-    percent = ASSUMED_HUMIDITY_PERCENT if humidity is None else _avg(humidity)
-    return air_density_kgm3(_avg(temperature), _avg(pressure), percent)
-
-
 def _profile(cups: Sequence[MountedChannel], pairs: Mapping[str, str]) -> dict[float, MountedChannel]:
     """The cup used at each height: the primary; its twin, at the twin's own height, where it has no value."""
     have_values, redundant = {each.channel for each in cups}, set(pairs.values())
@@ -193,43 +184,21 @@ def _profile(cups: Sequence[MountedChannel], pairs: Mapping[str, str]) -> dict[f
     return {height: next(at_height)[3] for height, at_height in by_height}
 
 
-_NUMBERS: Final = pa.map_(pa.string(), pa.float64())
-_ROW: Final = pa.schema(
-    [
-        ("gateway", pa.string()),
-        ("interval_s", pa.int32()),
-        ("interval_start", pa.timestamp("us", tz="UTC")),
-        ("turbulence_intensity", _NUMBERS),
-        ("wind_power_density", _NUMBERS),
-        ("pair_difference", _NUMBERS),
-        ("shear_alpha", pa.float64()),
-        ("air_density", pa.float64()),
-        ("insolation", pa.float64()),
-        ("inputs", pa.map_(pa.string(), pa.string())),
-        ("date", pa.date32()),
-    ]
+_ROW: Final = to_arrow_schema(
+    StructType([field for field in MAST.schema if field.name not in ("version", "updated_at")])
 )
 
 
 def mast_rows(mounted: Any, interval_s: int) -> Any:
     """Rows of ``mast`` without version and updated_at, of ``mounted_channels``; both are Arrow tables."""
-    rows: list[dict[str, Any]] = []
-    for row in mounted.to_pylist():
-        values = mast_values((MountedChannel(**each) for each in row["channels"]), interval_s)
-        start: datetime = row["interval_start"]
-        rows.append(
-            {
-                "gateway": row["gateway"],
-                "interval_s": interval_s,
-                "interval_start": start,
-                "turbulence_intensity": list(values.turbulence_intensity.items()),
-                "wind_power_density": list(values.wind_power_density.items()),
-                "pair_difference": list(values.pair_difference.items()),
-                "shear_alpha": values.shear_alpha,
-                "air_density": values.air_density,
-                "insolation": values.insolation,
-                "inputs": list(values.inputs.items()),
-                "date": start.astimezone(UTC).date(),
-            }
-        )
+    rows = [
+        {
+            "gateway": row["gateway"],
+            "interval_s": interval_s,
+            "interval_start": row["interval_start"],
+            **mast_values((MountedChannel(**each) for each in row["channels"]), interval_s)._asdict(),
+            "date": row["interval_start"].astimezone(UTC).date(),
+        }
+        for row in mounted.to_pylist()
+    ]
     return pa.Table.from_pylist(rows, schema=_ROW)

@@ -6,6 +6,9 @@ is made: an identity that isn't whole is left out, and ``headers`` has them as t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import reduce
+from operator import and_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -36,6 +39,14 @@ def _of(name: str, pattern: str) -> Column:
     return F.when(text.rlike(f"^(?:{pattern})\\z"), text)
 
 
+def place() -> Iterator[Column]:
+    """Where a record is in Kafka and when it was stored, as the tables name it."""
+    for name in ("topic", "partition", "offset"):
+        yield F.col(name).alias(f"kafka_{name}")
+    yield F.col("timestamp").alias("kafka_time")
+    yield F.current_timestamp().alias("ingested_at")
+
+
 def messages(records: DataFrame) -> DataFrame:
     """Kafka records (as the source gives them) to rows of ``messages``, one each."""
     identity = {
@@ -44,21 +55,15 @@ def messages(records: DataFrame) -> DataFrame:
         "run": _of("run", RUN_ID.pattern),
         "seq": _of("seq", _SEQ).try_cast("bigint"),
     }
-    whole = F.lit(True)
-    for told in identity.values():
-        whole = whole & told.isNotNull()
+    whole = reduce(and_, (value.isNotNull() for value in identity.values()))
     return records.select(
-        *(F.when(whole, told).alias(name) for name, told in identity.items()),
+        *(F.when(whole, value).alias(name) for name, value in identity.items()),
         F.coalesce(utf8(header("mqtt-topic")), utf8(F.col("key"))).alias("mqtt_topic"),
         _of("received-at", _TIME).try_cast("timestamp").alias("received_at"),
         F.col("value").alias("payload"),
         F.coalesce(F.length("value"), F.lit(0)).cast("bigint").alias("payload_bytes"),
         "headers",
         F.coalesce(utf8(header("replayed")) == "1", F.lit(False)).alias("replayed"),
-        F.col("topic").alias("kafka_topic"),
-        F.col("partition").alias("kafka_partition"),
-        F.col("offset").alias("kafka_offset"),
-        F.col("timestamp").alias("kafka_time"),
-        F.current_timestamp().alias("ingested_at"),
+        *place(),
         F.to_date("timestamp").alias("date"),
     ).select(*MESSAGES.schema.names)

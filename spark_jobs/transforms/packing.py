@@ -1,10 +1,10 @@
-"""A batch of Kafka records read and validated once, then asked three things: identities, readings, rejects.
+"""A batch of Kafka records, read and validated once; then its identities, its readings and its rejects.
 
 Spark would keep parsed rows in its cache column by column, compress them and compute each column's bounds,
 which costs more than to parse them. So a worker packs each Arrow batch into two byte strings, rows of
-``readings`` and of ``quarantine``, and adds one row for its whole task that says which identities and which
-rejects are in it. That row is all the driver needs to know what is new; the packed rows are unpacked when
-they are written.
+``readings`` and of ``quarantine``, and adds one row for its whole task with the identities and rejects that
+are in it. From that row alone the driver decides what is new; the packed rows are unpacked when they are
+written.
 """
 
 from __future__ import annotations
@@ -44,77 +44,42 @@ LATE_S: Final = 300
 """A reading that reached Kafka so long after its time is late."""
 
 _SMALL: Final = 5_000
-"""A task of up to so many records has a single row, which tells all: the driver needn't ask again."""
+"""A task of up to so many records has a single row: the driver gets everything at once."""
 
-_IDENTITIES: Final = pa.schema(
-    [
-        ("gateway", pa.string()),
-        ("channel", pa.string()),
-        ("run", pa.string()),
-        ("first", pa.int64()),
-        ("last", pa.int64()),
-        ("rows", pa.int64()),
-    ]
-)
+_RANGE: Final = [(name, pa.int64()) for name in ("first", "last", "rows")]
+_IDENTITIES: Final = pa.schema([*((name, pa.string()) for name in _KEY), *_RANGE])
 _PLACES: Final = pa.schema(
-    [
-        ("kafka_topic", pa.string()),
-        ("kafka_partition", pa.int32()),
-        ("reason", pa.string()),
-        ("first", pa.int64()),
-        ("last", pa.int64()),
-        ("rows", pa.int64()),
-    ]
+    [("kafka_topic", pa.string()), ("kafka_partition", pa.int32()), ("reason", pa.string()), *_RANGE]
 )
-
 _PACKED_ROWS: Final = to_arrow_schema(PACKED)
 
 
-class IdentityNumbers:
-    """The ``seq`` of many readings by (gateway, channel, run), 12 bytes a reading."""
-
-    def __init__(self) -> None:
-        self._codes: dict[Identity, int] = {}
-        self._of_rows: list[Any] = []
-        self._seqs: list[Any] = []
-
-    def add(self, rows: Any) -> None:
-        """Takes up readings: an Arrow table or batch with gateway, channel, run, seq."""
-        columns = [_dictionary(rows[name]) for name in _KEY]
-        together = np.zeros(rows.num_rows, np.int64)
-        for column in columns:
-            together = together * len(column.dictionary) + column.indices.to_numpy(zero_copy_only=False)
-        _, first, inverse = np.unique(together, return_index=True, return_inverse=True)
-        names = [column.take(pa.array(first)).to_pylist() for column in columns]
-        codes = [self._codes.setdefault(key, len(self._codes)) for key in zip(*names, strict=True)]
-        self._of_rows.append(np.array(codes, np.int32)[inverse])
-        self._seqs.append(rows["seq"].to_numpy(zero_copy_only=False))
-
-    def ranges(self) -> dict[str, list[Any]]:
-        """Columns gateway, channel, run, first, last, rows: a row for each range that is there without gaps.
-
-        ``rows`` is how many readings are in it: more than its numbers where one stands there twice.
-        """
-        empty = np.zeros(0, np.int64)
-        codes, seqs = np.concatenate([empty, *self._of_rows]), np.concatenate([empty, *self._seqs])
-        order = np.lexsort((seqs, codes))
-        codes, seqs = codes[order], seqs[order]
-        edges = np.flatnonzero((np.diff(codes) != 0) | (np.diff(seqs) > 1)) + 1
-        begins = np.concatenate(([0], edges)) if codes.size else edges
-        ends = np.concatenate((edges, [codes.size])) if codes.size else edges
-        keys = list(self._codes)
-        named = [keys[code] for code in codes[begins].tolist()]
-        return {
-            **{name: [key[at] for key in named] for at, name in enumerate(_KEY)},
-            "first": seqs[begins].tolist(),
-            "last": seqs[ends - 1].tolist(),
-            "rows": (ends - begins).tolist(),
-        }
+def identities_of(rows: Any) -> Any:
+    """Gateway, channel, run and seq of readings (an Arrow table or batch), in 20 bytes each."""
+    return pa.table({**{name: rows[name].dictionary_encode() for name in _KEY}, "seq": rows["seq"]})
 
 
-def _dictionary(column: Any) -> Any:
-    coded = column.dictionary_encode()
-    return coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+def ranges_of(identities: Iterable[Any]) -> Any:
+    """Tables of ``identities_of`` as ranges without gaps, an Arrow table.
+
+    ``rows`` is how many readings are in a range: more than its numbers where one stands there twice.
+    """
+    tables = [table for table in identities if table.num_rows]
+    if not tables:
+        return _IDENTITIES.empty_table()
+    table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    codes = np.zeros(table.num_rows, np.int64)
+    for name in _KEY:
+        (column,) = table[name].chunks
+        codes = codes * len(column.dictionary) + column.indices.to_numpy()
+    seqs = table["seq"].to_numpy()
+    order = np.lexsort((seqs, codes))
+    codes, seqs = codes[order], seqs[order]
+    edges = np.flatnonzero((np.diff(codes) != 0) | (np.diff(seqs) > 1)) + 1
+    begins, ends = np.append(0, edges), np.append(edges, len(seqs))
+    keys = table.select(_KEY).take(pa.array(order[begins]))
+    columns = [*keys.columns, seqs[begins], seqs[ends - 1], ends - begins]
+    return pa.table(columns, _IDENTITIES.names).cast(_IDENTITIES)
 
 
 def _to_bytes(rows: Any) -> bytes:
@@ -145,7 +110,7 @@ def _late(readings: Any) -> int:
 
 
 def _pack(batches: Iterable[Any], dead_letter_topic: str) -> Iterator[Any]:
-    numbers, rejected, records, late = IdentityNumbers(), [], 0, 0
+    identities, rejected, records, late = [], [], 0, 0
     newest_us: int | None = None
     held: dict[str, Any] = {}
     for batch in batches:
@@ -159,7 +124,7 @@ def _pack(batches: Iterable[Any], dead_letter_topic: str) -> Iterator[Any]:
         newest_us = max(filter(None, (newest_us, newest)), default=None)
         held = {"readings": None, "rejects": None}
         if parsed.readings.num_rows:
-            numbers.add(parsed.readings)
+            identities.append(identities_of(parsed.readings))
             late += _late(parsed.readings)
             held["readings"] = _to_bytes(parsed.readings)
         if parsed.rejects.num_rows:
@@ -170,7 +135,7 @@ def _pack(batches: Iterable[Any], dead_letter_topic: str) -> Iterator[Any]:
     if records > _SMALL:
         yield _row(held)
         held = {}
-    held["identities"] = _to_bytes(pa.Table.from_pydict(numbers.ranges(), schema=_IDENTITIES))
+    held["identities"] = _to_bytes(ranges_of(identities))
     held["places"] = _to_bytes(_places(rejected)) if rejected else None
     yield _row({**held, "late": late, "newest_us": newest_us})
 
@@ -206,15 +171,8 @@ def rejects_of(frame: DataFrame) -> DataFrame:
     return _unpacked(frame, "rejects", QUARANTINE.schema)
 
 
-def _ranges(batches: Iterable[Any]) -> Iterator[Any]:
-    numbers = IdentityNumbers()
-    for batch in batches:
-        numbers.add(batch)
-    yield from pa.Table.from_pydict(numbers.ranges(), schema=_IDENTITIES).to_batches()
-
-
 def identity_ranges(readings: DataFrame) -> DataFrame:
-    """The identities of readings as ranges: gateway, channel, run, first, last, rows."""
-    return readings.select("gateway", "channel", "run", "seq").mapInArrow(
-        _ranges, from_arrow_schema(_IDENTITIES)
+    """The identities of readings as ranges, of each partition: gateway, channel, run, first, last, rows."""
+    return readings.select(*_KEY, "seq").mapInArrow(
+        lambda batches: ranges_of(map(identities_of, batches)).to_batches(), from_arrow_schema(_IDENTITIES)
     )

@@ -1,4 +1,4 @@
-"""What new readings and rejects say of presence: when channels were heard of, and which numbers are there."""
+"""What new readings and rejects mean for presence: when channels sent last, and which numbers are there."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from cloud.wire.reading_records import claimed_identity
+from spark_jobs.transforms.packing import identity_ranges
 from spark_jobs.transforms.statistics import timely
 
 _IDENTITY: Final = ("gateway", "channel", "run")
@@ -39,16 +40,8 @@ def arrivals(readings: DataFrame) -> DataFrame:
 
 
 def seq_ranges(identities: DataFrame) -> DataFrame:
-    """The ranges that hold exactly the identities given: gateway, channel, run, first, last."""
-    distinct = identities.select(*_IDENTITY, "seq").distinct()
-    # Within a stretch without gaps the number grows as its rank does.
-    rank = F.row_number().over(Window.partitionBy(*_IDENTITY).orderBy("seq"))
-    return (
-        distinct.withColumn("_stretch", F.col("seq") - rank)
-        .groupBy(*_IDENTITY, "_stretch")
-        .agg(F.min("seq").alias("first"), F.max("seq").alias("last"))
-        .select(*_IDENTITY, "first", "last")
-    )
+    """Ranges that together hold exactly the identities given: gateway, channel, run, first, last."""
+    return identity_ranges(identities).drop("rows")
 
 
 _CLAIMED: Final = StructType(
@@ -65,9 +58,9 @@ def _claims(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def claimed(rejects: DataFrame) -> DataFrame:
-    """The readings that rejects claim to be, as far as they say: gateway, channel, run, seq.
+    """The readings that rejects claim to be, as far as they do: gateway, channel, run, seq.
 
     A forged one claims what its gateway never issued.
     """
-    told = rejects.where("overflow is null and reason <> 'FORGED'")
-    return told.select("payload").mapInArrow(_claims, _CLAIMED)
+    issued = rejects.where("overflow is null and reason <> 'FORGED'")
+    return issued.select("payload").mapInArrow(_claims, _CLAIMED)

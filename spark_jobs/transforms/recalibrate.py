@@ -1,4 +1,4 @@
-"""Values computed anew from ``raw`` with another calibration.
+"""Values computed again from ``raw`` with another calibration.
 
 Always from what the gateway sent, however often it was done before: a reading that was changed carries it in
 ``extra`` as ``original`` (value, cal, quality, reasons), put there last. So the order of recalibrations does
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.reading_records import FAIL, NOT_EVALUATED, SUSPECT
@@ -64,11 +64,6 @@ class Linear:
         return time >= F.lit((self.expires + timedelta(days=1)).isoformat() + "T00:00:00Z").cast("timestamp")
 
 
-def with_original(readings: DataFrame) -> DataFrame:
-    """Adds ``base``: value, cal, quality and reasons as the gateway sent them."""
-    return readings.withColumn("base", original())
-
-
 def original() -> Column:
     """What the gateway sent of a reading: value, cal, quality, reasons."""
     kept = F.from_json(F.regexp_extract("extra", _SUFFIX, 1), _ORIGINAL)
@@ -92,11 +87,11 @@ def recalibrated(old: Linear, new: Linear) -> Mapping[str, Column]:
         return {**columns, "extra": F.when(without != "{}", without)}
     value = new.value(F.col("raw"))
     reasons, quality = _judged(base, value, old, new)
-    told = F.concat(F.lit('"original":'), F.to_json(base), F.lit("}"))
+    last = F.concat(F.lit('"original":'), F.to_json(base), F.lit("}"))
     extra = (
-        F.when(F.col("extra").isNull(), F.concat(F.lit("{"), told))
+        F.when(F.col("extra").isNull(), F.concat(F.lit("{"), last))
         .when(F.col("extra").rlike(_SUFFIX), F.col("extra"))
-        .otherwise(F.concat(F.expr("substring(extra, 1, length(extra) - 1)"), F.lit(","), told))
+        .otherwise(F.concat(F.expr("substring(extra, 1, length(extra) - 1)"), F.lit(","), last))
     )
     return {"value": value, "cal": F.lit(new.cal), "quality": quality, "reasons": reasons, "extra": extra}
 

@@ -17,15 +17,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StringType, StructField, StructType
 
-from cloud.wire.channel_records import parse_channel
+from cloud.wire.channel_records import ChannelRecord, parse_channel
 from cloud.wire.fields import InvalidFields, load_object
 from cloud.wire.reading_records import DEAD_LETTER_PAYLOAD_BYTES, GATEWAY_ID, MAX_PAYLOAD_BYTES, RUN_ID
 from cloud.wire.run_records import RunRecord
 from cloud.wire.status_records import parse_status
-from spark_jobs.schemas import CHANNELS, RUNS, STATUS, Table
-from spark_jobs.transforms.dedupe import as_quarantined
+from spark_jobs.schemas import CHANNELS, QUARANTINE, RUNS, STATUS, Table
+from spark_jobs.transforms.dedupe import RECORD, as_quarantined
 from spark_jobs.transforms.latest_record import (
     Fold,
     Row,
@@ -34,18 +34,11 @@ from spark_jobs.transforms.latest_record import (
     furthest_runs,
     last_status,
 )
-from spark_jobs.transforms.messages import header, utf8
+from spark_jobs.transforms.messages import header, place, utf8
 
 _MAX_INT64: Final = (1 << 63) - 1
 _MAX_NAME: Final = 256
 _ENDED: Final = ("stopped", "killed")
-
-_PLACE: Final = (
-    StructField("kafka_topic", StringType()),
-    StructField("kafka_partition", IntegerType()),
-    StructField("kafka_offset", LongType()),
-    StructField("kafka_time", TimestampType()),
-)
 
 Parse = Callable[[bytes, int, int], Row]
 """A value, Kafka's time of it in microseconds and its offset to a row. Raises InvalidFields."""
@@ -72,12 +65,10 @@ def _json(extra: Mapping[str, Any] | None) -> str | None:
     return json.dumps(extra, separators=(",", ":"), allow_nan=False) if extra else None
 
 
-def channel_row(value: bytes, told_us: int, offset: int) -> Row:
+def channel_row(record: ChannelRecord) -> Row:
     """A record of ``gateway.channels`` as a row of ``channels``."""
-    record = parse_channel(value)
-    row = {name: getattr(record, name, None) for name in CHANNELS.schema.names}
     return {
-        **row,
+        **{name: getattr(record, name, None) for name in CHANNELS.schema.names},
         "valid_from": record.valid_from_us,
         "valid_to": record.valid_to_us,
         "periods": [{"begin": each.begin_us, "end": each.end_us} for each in record.periods],
@@ -155,7 +146,7 @@ def status_row(value: bytes, told_us: int, offset: int) -> Row:
 class Ledger:
     """A table made of a topic's records: how one is parsed, and what two of one key make.
 
-    ``condense`` leaves of many rows those that count, where that needs no look into the table.
+    ``condense`` leaves of many rows those that count, where the table isn't needed for that.
     """
 
     table: Table
@@ -165,12 +156,13 @@ class Ledger:
 
     @property
     def schema(self) -> StructType:
-        """Rows as told: the table's columns but for bookkeeping, ``reason``, and the place in Kafka."""
-        told = [field for field in self.table.schema if field.name != "updated_at"]
-        return StructType([*told, StructField("reason", StringType()), *_PLACE])
+        """Parsed rows: the table's columns but for bookkeeping, ``reason``, and the place in Kafka."""
+        parsed = [field for field in self.table.schema if field.name != "updated_at"]
+        places = (QUARANTINE.schema[name] for name in RECORD)
+        return StructType([*parsed, StructField("reason", StringType()), *places])
 
 
-CHANNEL_LEDGER: Final = Ledger(CHANNELS, channel_row, calibration)
+CHANNEL_LEDGER: Final = Ledger(CHANNELS, lambda value, *_: channel_row(parse_channel(value)), calibration)
 RUN_LEDGER: Final = Ledger(RUNS, run_row, furthest_run, furthest_runs)
 STATUS_LEDGER: Final = Ledger(STATUS, status_row, last_status)
 
@@ -179,26 +171,16 @@ def parse_rows(batch: Any, ledger: Ledger) -> list[Row]:
     """One Arrow batch of Kafka records as rows of ``ledger.schema``; a null value makes none."""
     made: list[Row] = []
     refused: list[Row] = []
-    columns = (
-        batch["value"].to_pylist(),
-        batch["topic"].to_pylist(),
-        batch["partition"].to_pylist(),
-        batch["offset"].to_pylist(),
-        batch["timestamp"].cast(pa.int64()).to_pylist(),
-    )
-    for value, topic, partition, offset, told_us in zip(*columns, strict=True):
+    times_us = batch["timestamp"].cast(pa.int64()).to_pylist()
+    columns = [batch[name].to_pylist() for name in ("value", "topic", "partition", "offset")]
+    for value, topic, partition, offset, time_us in zip(*columns, times_us, strict=True):
         if value is None:
             continue
-        place = {
-            "kafka_topic": topic,
-            "kafka_partition": partition,
-            "kafka_offset": offset,
-            "kafka_time": told_us,
-        }
+        at = dict(zip(RECORD, (topic, partition, offset, time_us), strict=True))
         try:
-            made.append({**ledger.parse(value, told_us, offset), **place, "reason": None})
+            made.append({**ledger.parse(value, time_us, offset), **at, "reason": None})
         except InvalidFields as problem:
-            refused.append({**place, "reason": problem.reason})
+            refused.append({**at, "reason": problem.reason})
     return [*(ledger.condense(made) if ledger.condense else made), *refused]
 
 
@@ -207,7 +189,7 @@ def _parse_batches(batches: Iterable[Any], ledger: Ledger, schema: Any) -> Itera
         yield pa.RecordBatch.from_pylist(parse_rows(batch, ledger), schema=schema)
 
 
-def told(records: DataFrame, ledger: Ledger) -> DataFrame:
+def record_rows(records: DataFrame, ledger: Ledger) -> DataFrame:
     """Kafka records (as the source gives them) to rows of ``ledger.schema``."""
     schema = to_arrow_schema(ledger.schema)
     needed = records.select("value", "topic", "partition", "offset", "timestamp")
@@ -225,11 +207,7 @@ def refused(records: DataFrame, reasons: DataFrame) -> DataFrame:
         utf8(F.col("key")).alias("key"),
         "headers",
         utf8(header("mqtt-topic")).alias("source"),
-        F.col("topic").alias("kafka_topic"),
-        F.col("partition").alias("kafka_partition"),
-        F.col("offset").alias("kafka_offset"),
-        F.col("timestamp").alias("kafka_time"),
-        F.current_timestamp().alias("ingested_at"),
+        *place(),
     )
-    place = ["kafka_topic", "kafka_partition", "kafka_offset"]
-    return as_quarantined(placed.join(F.broadcast(reasons.select(*place, "reason")), place))
+    keys = list(RECORD[:3])
+    return as_quarantined(placed.join(F.broadcast(reasons.select(*keys, "reason")), keys))

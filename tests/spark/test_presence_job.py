@@ -20,7 +20,7 @@ from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write
 from spark_jobs.sinks.records import LedgerSink
 from spark_jobs.transforms.presence import arrivals, claimed, seq_ranges
-from spark_jobs.transforms.records import RUN_LEDGER, STATUS_LEDGER, told
+from spark_jobs.transforms.records import RUN_LEDGER, STATUS_LEDGER, record_rows
 from tests.spark.records import KAFKA_US, START_US, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end
 from tests.spark.test_records_job import run_record
@@ -60,7 +60,9 @@ class Tables:
         self._append(QUARANTINE, rows)
 
     def runs(self, at_s: int, *records: bytes) -> None:
-        self._runs.write(told(kafka_frame(self._spark, records, kafka_us=KAFKA_US + at_s * S), RUN_LEDGER))
+        self._runs.write(
+            record_rows(kafka_frame(self._spark, records, kafka_us=KAFKA_US + at_s * S), RUN_LEDGER)
+        )
 
     def statuses(self, *told_at: tuple[int, str, str]) -> None:
         frames = [
@@ -72,7 +74,7 @@ class Tables:
             )
             for at_s, state, run in told_at
         ]
-        self._status.write(told(reduce(DataFrame.union, frames), STATUS_LEDGER))
+        self._status.write(record_rows(reduce(DataFrame.union, frames), STATUS_LEDGER))
 
     def _append(self, table: Table, rows: list[dict[str, Any]]) -> None:
         frame = self._spark.createDataFrame(pa.Table.from_pylist(rows, schema=to_arrow_schema(table.schema)))
@@ -140,7 +142,7 @@ def test_frames_say_what_arrived_and_what_rejects_claim(spark: SparkSession) -> 
     periods = {"period_ms": pa.array([1000] * len(rows), pa.int32())}
     found = spark.createDataFrame(pa.table({**columns, **moments, **periods}))
     assert [tuple(row) for row in arrivals(found).collect()] == [("mast-07", "cup", 600, 700, 7.0, 1000)]
-    ranges = sorted(tuple(row) for row in seq_ranges(found.union(found)).collect())
+    ranges = sorted({tuple(row) for row in seq_ranges(found.union(found)).collect()})
     assert [each[2:] for each in ranges] == [("run-1", 1, 4), ("run-1", 9, 9), ("run-2", 7, 7)]
 
     told = [

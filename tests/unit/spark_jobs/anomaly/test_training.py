@@ -141,7 +141,7 @@ def test_deviations_are_in_units_of_what_is_usual(trained: Trained) -> None:
         axis=1,
     )
     mine = [0, 4, 8]
-    standard = (own - model.scaler.own_mean[mine]) / model.scaler.own_sd[mine]
+    standard = (own - model.scaler.mean.own[mine]) / model.scaler.sd.own[mine]
     assert found[:, 0] == pytest.approx(np.sqrt((standard**2).mean(axis=1)), rel=1e-12)
 
 
