@@ -72,24 +72,16 @@ class Alarm(Struct, array_like=True):
 
     def step(self, seen: Observation, hold_us: int) -> Change | None:
         """Takes an observation newer than all before it; an older one must not come here."""
-        since_us, live = self.since_us, self.live
-        transition = self._step(seen, hold_us)
-        if transition is None:
-            return None
-        if transition is not Transition.CLEARED:
-            since_us, live = self.since_us, self.live
-        return Change(transition, since_us or 0, seen.time_us, seen.value, live)
-
-    def _step(self, seen: Observation, hold_us: int) -> Transition | None:
         gap_us = seen.time_us - self.last_us
         self.last_us = seen.time_us
         if self.raised:
             if seen.level == Level.NORMAL:
+                cleared = self._change(Transition.CLEARED, seen)
                 self.close(seen.time_us)
-                return Transition.CLEARED
+                return cleared
             if seen.level == Level.VIOLATED and seen.live and not self.live:
                 self.live = True
-                return Transition.PROMOTED
+                return self._change(Transition.PROMOTED, seen)
             return None
         if seen.level != Level.VIOLATED:
             self.since_us = None
@@ -99,7 +91,10 @@ class Alarm(Struct, array_like=True):
         if seen.time_us - self.since_us < hold_us:
             return None
         self.raised, self.live = True, seen.live
-        return Transition.RAISED
+        return self._change(Transition.RAISED, seen)
+
+    def _change(self, transition: Transition, seen: Observation) -> Change:
+        return Change(transition, self.since_us or 0, seen.time_us, seen.value, self.live)
 
     def close(self, time_us: int) -> None:
         """Ends a raised alert; its ``since_us`` is in the last of ``spans`` then."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from spark_jobs.anomaly.features import CONTEXT_LIMIT, SD_FLOOR_MPS, SPEED_FLOOR_MPS
@@ -12,39 +11,33 @@ from spark_jobs.anomaly.observations import LEAST_RECOVERY, WINDOW
 from spark_jobs.anomaly.training import FOLDS, HIDDEN_UNITS
 
 
-@dataclass(frozen=True)
-class Part:
+def _section(model: Model) -> list[str]:
     """One gateway's section."""
-
-    model: Model
-
-    def lines(self) -> list[str]:
-        """The section as Markdown."""
-        model, facts = self.model, self.model.facts
-        channels = [
-            f"- {group.quantity}: {', '.join(group.channels)} (features: {', '.join(group.kinds)})"
-            for group in model.layout.groups
-        ]
-        return [
-            f"## {model.gateway}",
-            "",
-            f"Intervals of {model.interval_s} s: {facts['intervals']} in the period, {facts['excluded']} "
-            f"excluded by hand, {facts['unclean']} left out because they, or one of the two before, break a "
-            f"rule; {facts['clean']} learnt, on {facts['days']} days.",
-            "",
-            "Judged, each against the others of its line:",
-            "",
-            *channels,
-            "",
-            f"Told to the network, not judged: {', '.join(model.layout.context) or 'nothing'}.",
-            "",
-            f"Threshold {model.threshold:.3f}: the lowest with at most {facts['false_alarms_asked']:g} alarm "
-            f"events in 30 days (alarms an hour apart are one event) on days that no network had seen; "
-            f"there were {facts['false_alarm_events']}. Scores of these days, by quantile: "
-            + ", ".join(f"{name}: {value:g}" for name, value in facts["scores"].items())
-            + f". Training loss {facts['loss']:.4f}, seed {facts['seed']}.",
-            "",
-        ]
+    facts = model.facts
+    channels = [
+        f"- {group.quantity}: {', '.join(group.channels)} (features: {', '.join(group.kinds)})"
+        for group in model.layout.groups
+    ]
+    return [
+        f"## {model.gateway}",
+        "",
+        f"Intervals of {model.interval_s} s: {facts['intervals']} in the period, {facts['excluded']} "
+        f"excluded by hand, {facts['unclean']} left out because they, or one of the two before, break a "
+        f"rule; {facts['clean']} learnt, on {facts['days']} days.",
+        "",
+        "Judged, each against the others of its line:",
+        "",
+        *channels,
+        "",
+        f"Input of the network, not judged: {', '.join(model.layout.context) or 'nothing'}.",
+        "",
+        f"Threshold {model.threshold:.3f}: the lowest with at most {facts['false_alarms_asked']:g} alarm "
+        f"events in 30 days (alarms an hour apart are one event) on days that no network had seen; "
+        f"there were {facts['false_alarm_events']}. Scores of these days, by quantile: "
+        + ", ".join(f"{name}: {value:g}" for name, value in facts["scores"].items())
+        + f". Training loss {facts['loss']:.4f}, seed {facts['seed']}.",
+        "",
+    ]
 
 
 def model_card(
@@ -52,7 +45,7 @@ def model_card(
     made: datetime,
     period: str,
     excluded: Sequence[str],
-    parts: Sequence[Part],
+    models: Sequence[Model],
     versions: Mapping[str, str],
     command: str,
 ) -> str:
@@ -77,12 +70,12 @@ def model_card(
         f"not judged. Floors: {SPEED_FLOOR_MPS} m/s (avg), {SD_FLOOR_MPS} m/s (sd). Context counts up to "
         f"{CONTEXT_LIMIT:g} standard deviations.",
         "",
-        "It can't tell why a channel deviates, doesn't see what all channels of a quantity do alike, knows "
-        "no channel that was not in the period, and takes for normal what was common in it.",
+        "It gives no reason why a channel deviates, doesn't see what all channels of a quantity do alike, "
+        "has no channel that was not in the period, and takes for normal what was common in it.",
         "",
         "Made with " + ", ".join(f"{name} {number}" for name, number in sorted(versions.items())) + ".",
         "",
     ]
-    for part in parts:
-        lines += part.lines()
+    for model in models:
+        lines += _section(model)
     return "\n".join(lines)

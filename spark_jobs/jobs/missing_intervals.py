@@ -129,7 +129,7 @@ class MissingIntervals:
         ):
             interval = ((gateway, channel), start_us)
             missing = self._rows.add(interval, period_ms, unit, now_s)
-            self._rows.heard(gateway, start_us, now_s, wall_us)
+            self._rows.received(gateway, start_us, now_s, wall_us)
             if missing is None:
                 self._late[interval] = period_ms, unit
             else:
@@ -221,7 +221,7 @@ class MissingIntervals:
     def silent(self, now_s: float, wall_us: int) -> int:
         """Follows the records, and writes what is missing of channels that went silent."""
         written = self._follow_records()
-        new = self._rows.unheard() - self._considered
+        new = self._rows.without_rows() - self._considered
         self._considered |= new
         self._leading |= new
         return written + self._write_leading() + self.write(self._rows.silent(now_s, wall_us))
@@ -229,7 +229,7 @@ class MissingIntervals:
     def all(self) -> int:
         """Follows the records, and writes what is missing up to the newest interval of each gateway."""
         written = self._follow_records()
-        self._leading |= self._rows.unheard()
+        self._leading |= self._rows.without_rows()
         return written + self._write_leading() + self.write(self._rows.all())
 
     def _follow_records(self) -> int:

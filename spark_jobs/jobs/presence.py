@@ -89,7 +89,7 @@ class PresenceJob(Job):
     def finish(self) -> None:
         """All that was sent before the run records is in the tables now."""
         with self._lock:
-            self._update("end", all_told=True)
+            self._update("end", all_settled=True)
 
     def batch(self, rows: DataFrame, number: int) -> None:
         """Notes new readings, and writes the rows they change."""
@@ -105,10 +105,10 @@ class PresenceJob(Job):
                 self._presences.arrived((row.gateway, row.channel), arrival)
             self._update(f"batch={number}")
 
-    def _update(self, cause: str, *, all_told: bool = False) -> None:
+    def _update(self, cause: str, *, all_settled: bool = False) -> None:
         self._take_records()
         self._take_rejects()
-        rows = self._presences.changed(self._now_us(), all_told=all_told)
+        rows = self._presences.changed(self._now_us(), all_settled=all_settled)
         if rows:
             merge_changed(self._spark, self._location, PRESENCE, _table(rows))
             log.debug("event=presence.updated cause=%s rows=%d", cause, len(rows))
@@ -119,7 +119,7 @@ class PresenceJob(Job):
 
     def _take_records(self) -> None:
         for row in self._news(RUNS):
-            self._presences.told(_run_record(row), _us(row["told_at"]))
+            self._presences.reported(_run_record(row), _us(row["told_at"]))
         for row in self._news(STATUS):
             status = Status(row["state"], row["uplink"], _us(row["told_at"]))
             self._presences.status(row["gateway"], row["run"], status)

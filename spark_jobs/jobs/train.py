@@ -20,8 +20,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.anomaly.card import Part, model_card
-from spark_jobs.anomaly.model import Packed
+from spark_jobs.anomaly.card import model_card
+from spark_jobs.anomaly.model import Model, Packed
 from spark_jobs.anomaly.store import ModelStore
 from spark_jobs.anomaly.training import Choices, TooLittleDataError, train
 from spark_jobs.errors import JobError, SettingsError
@@ -125,7 +125,7 @@ def train_models(
     statistics = _statistics(spark, settings, period)
     rows = windows(statistics, None, settings.interval_s)
     wanted = gateways or [row.gateway for row in statistics.select("gateway").distinct().collect()]
-    trained: list[tuple[Part, bytes, bytes]] = []
+    trained: list[tuple[Model, bytes, bytes]] = []
     for gateway in sorted(wanted):
         started = time.monotonic()
         seen, starts_s = observed(rows.where(F.col("gateway") == gateway))
@@ -141,7 +141,7 @@ def train_models(
             continue
         seconds = time.monotonic() - started
         log.info("event=train.trained gateway=%s seconds=%.1f %s", gateway, seconds, result.model.facts)
-        trained.append((Part(result.model), result.model.document(), result.network()))
+        trained.append((result.model, result.model.document(), result.network()))
     if not trained:
         raise JobError(f"no gateway has enough clean intervals of {settings.interval_s} s in {period}")
     now = datetime.now(UTC)
@@ -152,11 +152,11 @@ def train_models(
         now,
         str(period),
         [str(stretch) for stretch in excluded],
-        [part for part, _, _ in trained],
+        [model for model, _, _ in trained],
         {name: installed(name) for name in ("scikit-learn", "skl2onnx", "onnxruntime", "numpy", "pyspark")},
         command,
     )
-    models = [Packed(part.model.gateway, version, document, network) for part, document, network in trained]
+    models = [Packed(model.gateway, version, document, network) for model, document, network in trained]
     ModelStore(Files(spark), settings.models).publish(version, models, card)
     log.info("event=train.stored version=%s models=%d place=%s", version, len(models), settings.models)
     return version

@@ -1,4 +1,4 @@
-"""What is known of each channel's rows in ``statistics``, and which intervals are missing by it.
+"""Each channel's newest rows in ``statistics``, and which intervals are missing by them.
 
 A channel is due in an interval that lies
 
@@ -8,11 +8,11 @@ A channel is due in an interval that lies
 
 and, where it has records, wholly within the times they were in force. After a reading (or the begin of a
 period) 400 days are due at most, so that one reading of a wrong date doesn't make a million rows. A gateway
-that was heard of in time and fell silent altogether is taken to go on for 31 days. The period in force, and
-the unit, are those of the last reading before; the record's where there is none.
+that sent in time and fell silent altogether is taken to go on for 31 days. The period in force, and the unit,
+are those of the last reading before; the record's where there is none.
 
-So what is due follows from the readings and the records alone, but for how far time has come; in which
-order they arrived makes no difference. Owned by whoever holds the lock of the statistics sink.
+So what is due follows from the readings and the records alone, whatever order they arrived in, but for how
+far time has come. Owned by whoever holds the lock of the statistics sink.
 """
 
 from __future__ import annotations
@@ -85,10 +85,6 @@ class ChannelRows:
         newest = self._channels.get(channel)
         return newest is None or start_us > max(newest.row_us, newest.data_us)
 
-    def knows(self, gateway: str) -> bool:
-        """Whether any channel of the gateway has readings that are known."""
-        return gateway in self._gateways
-
     def restore(self, channel: Channel, newest: Newest, computed_us: int) -> None:
         """Takes up a channel's newest rows as the table has them, and when the newest was computed."""
         self._channels[channel] = newest
@@ -130,7 +126,7 @@ class ChannelRows:
         newest.row_us = max(newest.row_us, start_us)
         return None if late else missing
 
-    def heard(self, gateway: str, start_us: int, now_s: float, wall_us: int) -> None:
+    def received(self, gateway: str, start_us: int, now_s: float, wall_us: int) -> None:
         """A reading of the gateway in this interval came in."""
         known = self._gateways.setdefault(gateway, _Gateway(start_us, now_s, live=False))
         known.touched_s = now_s
@@ -152,7 +148,7 @@ class ChannelRows:
             float("inf"),
         )
 
-    def unheard(self) -> set[str]:
+    def without_rows(self) -> set[str]:
         """Gateways with channels that are configured and have no row known."""
         return {
             channel[0]

@@ -1,10 +1,9 @@
 """Which channels are there, and what is missing of them: the rows of ``presence``.
 
-Pure bookkeeping over what the tables say; times are microseconds since the epoch. What is pending and what is
-lost is ``cloud.balance``'s to say, as for ``fieldgate status``. A run record tells what had been sent when it
-was told, so it counts only once the readings sent before it are in the table: when a later arrival of its
-gateway is there, or five minutes later. Until then the figures stay as they were. Owned by one thread at a
-time.
+Pure bookkeeping over the tables' rows; times are microseconds since the epoch. Pending and lost readings are
+those of ``cloud.wire.seq_accounting``, as for ``fieldgate status``. A run record has what was sent by its
+time, so it counts only once the readings sent before it are in the table: when a later arrival of its gateway
+is there, or five minutes later. Until then the figures stay as they were. Owned by one thread at a time.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Channel = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """When a channel was last heard of (Kafka's time), and its newest reading."""
+    """When a channel's last reading arrived (Kafka's time), and its newest reading."""
 
     last_seen_us: int | None = None
     time_us: int | None = None
@@ -69,11 +68,11 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a run said of itself last, and when Kafka took it."""
+    """A run's last status, and when Kafka took it."""
 
     state: str
     uplink: str | None
-    told_us: int
+    at_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,44 +86,44 @@ class Presence:
 
 @dataclass
 class _Gateway:
-    """What is known of one gateway. ``told`` are all run records, ``settled`` those that count already."""
+    """One gateway. ``records``, with their times, are those of all runs; ``settled`` count already."""
 
     found: defaultdict[str, Found] = field(default_factory=lambda: defaultdict(Found))
-    told: dict[str, tuple[RunRecord, int]] = field(default_factory=dict)
+    records: dict[str, tuple[RunRecord, int]] = field(default_factory=dict)
     waiting: list[tuple[RunRecord, int]] = field(default_factory=list)
     settled: dict[str, tuple[RunRecord, int]] = field(default_factory=dict)
     statuses: dict[str, Status] = field(default_factory=dict)
-    heard_us: int = 0
+    arrived_us: int = 0
     balances: dict[str, dict[str, ChannelBalance]] = field(default_factory=dict)
     currents: tuple[str | None, frozenset[str]] = (None, frozenset())
     stale: bool = True
 
     def newest(self) -> str | None:
-        """The run that is the gateway's now: the last one told of, or one that has only said it is online."""
-        named = named_runs(self.told)
-        current = current_run(self.told, named)
-        since = self.statuses[current].told_us if current in self.statuses else -1
+        """The gateway's run now: the last one with a record, or one with no more than a status yet."""
+        named = named_runs(self.records)
+        current = current_run(self.records, named)
+        since = self.statuses[current].at_us if current in self.statuses else -1
         begun = {
-            run: status.told_us
+            run: status.at_us
             for run, status in self.statuses.items()
-            if run not in self.told and run not in named
-            and (current is None or (status.state == ONLINE and status.told_us > since))
+            if run not in self.records and run not in named
+            and (current is None or (status.state == ONLINE and status.at_us > since))
         }  # fmt: skip
         return max(begun, key=lambda run: begun[run], default=current)
 
-    def settle(self, now_us: int, *, all_told: bool) -> None:
+    def settle(self, now_us: int, *, all_settled: bool) -> None:
         """Lets those records count whose readings have come."""
         left = []
-        for record, told_us in self.waiting:
-            if all_told or self.heard_us >= told_us or now_us >= told_us + SETTLE_US:
-                self.settled[record.run] = record, told_us
+        for record, at_us in self.waiting:
+            if all_settled or self.arrived_us >= at_us or now_us >= at_us + SETTLE_US:
+                self.settled[record.run] = record, at_us
                 self.forget(record.run)
             else:
-                left.append((record, told_us))
+                left.append((record, at_us))
         self.waiting = left
 
     def forget(self, run: str) -> None:
-        """What was worked out of a run is no longer so."""
+        """The figures of a run have changed."""
         self.balances.pop(run, None)
         self.stale = True
 
@@ -160,7 +159,7 @@ class _Gateway:
 
 
 class Presences:
-    """Takes up what the tables say, in any order, and gives the rows that are another than before."""
+    """Takes up the tables' rows, in any order, and gives the rows of ``presence`` that change by them."""
 
     def __init__(self, silent_after_s: float) -> None:
         self._silent_us = int(silent_after_s * 1e6)
@@ -179,7 +178,7 @@ class Presences:
         """Readings of a channel are in the table."""
         self._arrivals[channel] = self._arrivals.get(channel, Arrival()).later(arrival)
         gateway = self._gateways[channel[0]]
-        gateway.heard_us = max(gateway.heard_us, arrival.last_seen_us or 0)
+        gateway.arrived_us = max(gateway.arrived_us, arrival.last_seen_us or 0)
 
     def stored(self, gateway: str, channel: str, run: str, first: int, last: int) -> None:
         """``readings`` holds these numbers."""
@@ -187,7 +186,7 @@ class Presences:
         self._gateways[gateway].forget(run)
 
     def set_aside(self, gateway: str, channel: str, run: str, first: int, last: int) -> bool:
-        """``quarantine`` holds these numbers; says whether that was news."""
+        """``quarantine`` holds these numbers; whether that is new."""
         there = self._gateways[gateway].found[run].dead_letters[channel]
         if not len(there.missing(first, last)):
             return False
@@ -195,11 +194,11 @@ class Presences:
         self._gateways[gateway].forget(run)
         return True
 
-    def told(self, record: RunRecord, told_us: int) -> None:
+    def reported(self, record: RunRecord, at_us: int) -> None:
         """A run record, the furthest of its run."""
         gateway = self._gateways[record.gateway]
-        gateway.told[record.run] = record, told_us
-        gateway.waiting.append((record, told_us))
+        gateway.records[record.run] = record, at_us
+        gateway.waiting.append((record, at_us))
         gateway.stale = True
         for drop in record.dropped:
             its = self._gateways[drop.gateway]
@@ -210,15 +209,15 @@ class Presences:
         """The last status of a run."""
         self._gateways[gateway].statuses[run] = status
 
-    def changed(self, now_us: int, *, all_told: bool = False) -> dict[Channel, Presence]:
+    def changed(self, now_us: int, *, all_settled: bool = False) -> dict[Channel, Presence]:
         """The rows that are not what they were, by channel.
 
-        With ``all_told`` every run record counts: all that was sent before it is in the tables.
+        With ``all_settled`` every run record counts: all that was sent before it is in the tables.
         """
         for name, gateway in self._gateways.items():
-            gateway.settle(now_us, all_told=all_told)
-            # A run that has told nothing that counts yet is no reason to forget what was lost.
-            if gateway.stale and gateway.told.keys() == gateway.settled.keys():
+            gateway.settle(now_us, all_settled=all_settled)
+            # A run without a record that counts yet is no reason to forget what was lost.
+            if gateway.stale and gateway.records.keys() == gateway.settled.keys():
                 gateway.stale = False
                 for channel, losses in gateway.losses().items():
                     self._losses[name, channel] = losses
@@ -234,8 +233,8 @@ class Presences:
             arrival = self._arrivals.get(channel, Arrival())
             offline, silent_us = states[channel[0]]
             patience_us = max(_PERIODS * (arrival.period_ms or 0) * 1000, silent_us)
-            heard = arrival.last_seen_us is not None and now_us - arrival.last_seen_us <= patience_us
-            state = OFFLINE if offline else ONLINE if heard else SILENT
+            here = arrival.last_seen_us is not None and now_us - arrival.last_seen_us <= patience_us
+            state = OFFLINE if offline else ONLINE if here else SILENT
             yield channel, Presence(arrival, state, self._losses.get(channel, Losses()))
 
     def _state(self, gateway: _Gateway) -> tuple[bool, int]:
@@ -243,7 +242,7 @@ class Presences:
         run = gateway.newest()
         if run is None:
             return False, self._silent_us
-        status, record = gateway.statuses.get(run), gateway.told.get(run)
+        status, record = gateway.statuses.get(run), gateway.records.get(run)
         offline = (status is not None and status.state == OFFLINE) or (
             record is not None and record[0].state in _ENDED
         )

@@ -9,12 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cloud.wire.number_set import NumberSet
-
-_FIRST_US, _LAST_US = -(1 << 62), 1 << 62
-
-Span = tuple[int, int]
-"""Begin (included) and end (not)."""
+from spark_jobs.state.configured import FOREVER_US, Span, union, without
 
 BEFORE: Final = ("update_preimage", "delete")
 """Changes whose row is what was there; every other one's is what is there now."""
@@ -37,24 +32,20 @@ def touched_spans(changes: Iterable[RecordChange]) -> Iterator[tuple[str, Span]]
     for change in changes:
         by_key.setdefault(change.key, []).append(change)
     for key, of_key in by_key.items():
-        # The feed may tell several changes of a record at once: only the first state and the last count.
+        # The feed may have several changes of a record: only the first state and the last count.
         in_order = sorted(of_key, key=lambda change: (change.version, change.kind not in BEFORE))
         first, last = in_order[0], in_order[-1]
         before = _times(first.periods if first.kind in BEFORE else ())
         after = _times(last.periods if last.kind not in BEFORE else ())
-        for begin, end in _touched(before, after, same_use=first.use == last.use).spans():
-            yield key[0], (begin, end + 1)
+        touched = [*before, *after]
+        if first.use == last.use:
+            touched = [*without(before, after), *without(after, before)]
+        for span in union(touched):
+            yield key[0], span
 
 
-def _times(periods: Iterable[tuple[int | None, int | None]]) -> NumberSet:
-    return NumberSet(
-        (_FIRST_US if begin is None else begin, (_LAST_US if end is None else end) - 1)
+def _times(periods: Iterable[tuple[int | None, int | None]]) -> list[Span]:
+    return [
+        (-FOREVER_US if begin is None else begin, FOREVER_US if end is None else end)
         for begin, end in periods
-    )
-
-
-def _touched(before: NumberSet, after: NumberSet, *, same_use: bool) -> NumberSet:
-    """What only one of them covers, or, where the use has changed, either."""
-    touched = before.without(after) if same_use else before
-    touched.update(after.without(before) if same_use else after)
-    return touched
+    ]

@@ -1,7 +1,7 @@
-"""What is known of a run, a calibration or a status once one more record of it has been told.
+"""The row of a run, a calibration or a status once one more record of it has come.
 
-Pure, over rows as dicts. Each fold gives the same whatever is told twice; those of runs and calibrations
-give the same in whatever order records come, for old ones are stored during outages and arrive late.
+Pure, over rows as dicts. Each fold gives the same whatever comes twice; those of runs and calibrations give
+the same in whatever order records come, for old ones are stored during outages and arrive late.
 """
 
 from __future__ import annotations
@@ -17,26 +17,14 @@ Fold = Callable[[Row | None, Row], Row]
 _ENDS: Final = {"killed": 1, "stopped": 2}
 
 DETERMINING: Final = (
-    "driver",
-    "quantity",
-    "unit",
-    "slope",
-    "offset",
-    "settings",
-    "model",
-    "serial",
-    "certificate",
-    "lab",
-    "calibrated",
-    "expires",
-    "height_m",
-    "boom_deg",
+    *("driver", "quantity", "unit", "slope", "offset", "settings", "model", "serial"),
+    *("certificate", "lab", "calibrated", "expires", "height_m", "boom_deg"),
 )
 """What never changes under one ``cal`` (docs/analyse.md); accuracy and range may be defaults."""
 
 
 def run_rank(row: Row) -> tuple[int, int, int, Any]:
-    """Grows with each record of one run: its last words, how far it got, its revision, Kafka's time.
+    """Grows with each record of one run: its end, how far it got, its revision, Kafka's time.
 
     The first two are ``RunRecord.reach``.
     """
@@ -48,40 +36,40 @@ def run_rank(row: Row) -> tuple[int, int, int, Any]:
     )
 
 
-def furthest_run(known: Row | None, told: Row) -> Row:
+def furthest_run(known: Row | None, new: Row) -> Row:
     """The record of a run that got furthest; a run that has ended doesn't run again."""
-    return told if known is None or run_rank(told) > run_rank(known) else known
+    return new if known is None or run_rank(new) > run_rank(known) else known
 
 
-def calibration(known: Row | None, told: Row) -> Row:
-    """The record of a calibration with the highest revision, and the earliest beginning ever told.
+def calibration(known: Row | None, new: Row) -> Row:
+    """The record of a calibration with the highest revision, and the earliest beginning of any.
 
     Raises InvalidFields (CAL_CHANGED) where the records contradict each other in what determines a value.
     """
     if known is None:
-        return told
+        return new
     for name in DETERMINING:
-        if _plain(known[name]) != _plain(told[name]):
+        if _plain(known[name]) != _plain(new[name]):
             raise InvalidFields("CAL_CHANGED", f"{name} is another than under the same cal before")
-    newest = told if told["revision"] >= known["revision"] else known
-    begins = [row["valid_from"] for row in (known, told) if row["valid_from"] is not None]
+    newest = new if new["revision"] >= known["revision"] else known
+    begins = [row["valid_from"] for row in (known, new) if row["valid_from"] is not None]
     merged = {**newest, "valid_from": min(begins, default=None)}
     return known if _content(merged) == _content(known) else merged
 
 
-def last_status(known: Row | None, told: Row) -> Row:
+def last_status(known: Row | None, new: Row) -> Row:
     """The last status of a run in Kafka's order.
 
     One that was stored and comes late is known by its revision; a last will has none (0).
     """
     if known is None:
-        return told
-    later = (told["told_at"], told["told_offset"]) > (known["told_at"], known["told_offset"])
-    stale = 0 < told["revision"] < known["revision"]
+        return new
+    later = (new["told_at"], new["told_offset"]) > (known["told_at"], known["told_offset"])
+    stale = 0 < new["revision"] < known["revision"]
     if not later or stale:
         return known
     # A will after revision 7 doesn't let revision 6 through.
-    return {**told, "revision": max(told["revision"], known["revision"])}
+    return {**new, "revision": max(new["revision"], known["revision"])}
 
 
 def furthest_runs(rows: Iterable[Row]) -> list[Row]:

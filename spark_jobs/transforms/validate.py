@@ -51,20 +51,8 @@ _UTC: Final = pa.timestamp("us", tz="UTC")
 _UNKNOWN_US: Final = -(1 << 62)
 
 _CONSTANT: Final = (
-    "gateway",
-    "channel",
-    "run",
-    "quantity",
-    "unit",
-    "period_ms",
-    "raw_unit",
-    "quality",
-    "reasons",
-    "clock",
-    "cal",
-    "latitude",
-    "longitude",
-    "altitude_m",
+    *("gateway", "channel", "run", "quantity", "unit", "period_ms", "raw_unit", "quality", "reasons"),
+    *("clock", "cal", "latitude", "longitude", "altitude_m"),
 )
 """Fields that change seldom from one reading of a channel to the next, as columns are named."""
 _VALUES: Final[Callable[[ReadingFields], tuple[Any, ...]]] = attrgetter(*_CONSTANT)
@@ -99,11 +87,6 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "backslashreplace")
 
 
-def _first(headers: list[dict[str, Any]] | None, name: str) -> bytes | None:
-    """Value of the first header of that name."""
-    return next((header["value"] for header in headers or () if header["key"] == name), None)
-
-
 def _replayed(headers: Any) -> Any:
     """Whether the first header ``replayed`` of each record is 1."""
     found = np.zeros(len(headers), bool)
@@ -129,11 +112,12 @@ def _arrived(taken: Any, now: Any) -> dict[str, Any]:
 
 
 def _source(batch: Any, row: int) -> str | None:
-    return _text(_first(batch["headers"][row].as_py(), _HEADER))
+    headers = batch["headers"][row].as_py() or ()
+    return _text(next((header["value"] for header in headers if header["key"] == _HEADER), None))
 
 
 def _gateway(key: str | None) -> str:
-    """Whose record it is, as the key tells; '' where it doesn't."""
+    """The gateway a key names; '' where it names none."""
     name = (key or "").partition("/")[0]
     return name if GATEWAY_ID.fullmatch(name) else ""
 

@@ -316,7 +316,7 @@ def known(*starts: tuple[Channel, int], now_s: float = 0.0, wall_us: int = EPOCH
     rows = ChannelRows(60)
     for channel, at_us in starts:
         rows.add((channel, at_us), 1000, "m/s", now_s)
-        rows.heard(channel[0], at_us, now_s, wall_us)
+        rows.received(channel[0], at_us, now_s, wall_us)
     return rows
 
 
