@@ -54,6 +54,7 @@ class Engine:
         self._interval_rules = [rule for rule in rules.rules if isinstance(rule, Recovery | Anomaly)]
         self._channels: dict[tuple[str, str], ChannelState] = {}
         self._gateways: dict[str, GatewayState] = {}
+        self._pairs: dict[tuple[tuple[str, str], str, str, str], PairEvaluator] = {}
         self._intervals: dict[tuple[tuple[str, str], str, str | None], Alarm] = {}
         self._late: dict[int, tuple[ChannelState, Evaluator]] = {}
         self._twins: dict[tuple[str, str], str] = {}
@@ -125,38 +126,35 @@ class Engine:
         if twins == self._twins:
             return []
         self._twins = dict(twins)
-        parted = [each for channel in self._channels.values() for each in self._part(channel)]
+        parted: list[Orphan] = []
+        for key, pair in list(self._pairs.items()):
+            rule_id, gateway, first, second = key
+            named = twins.get((gateway, first)) == second or twins.get((gateway, second)) == first
+            if named or pair.rule.pairs:
+                continue
+            del self._pairs[key]
+            parted += orphans(rule_id, gateway, first, pair.alarm)
+            for name in (first, second):
+                channel = self._channels[gateway, name]
+                channel.pairs = [each for each in channel.pairs if each[0] is not pair]
         for channel in list(self._channels.values()):
             self._join_pairs(channel)
         return parted
 
-    def _part(self, channel: ChannelState) -> Iterator[Orphan]:
-        """Ends the pairs of a channel whose twin has changed; each pair is reported once, by its first."""
-        gateway, kept = channel.gateway, []
-        for pair, side in channel.pairs:
-            named = (self._twins.get((gateway, pair.first)), self._twins.get((gateway, pair.second)))
-            if pair.rule.pairs or pair.second == named[0] or pair.first == named[1]:
-                kept.append((pair, side))
-            elif channel.name == pair.first:
-                yield from orphans(pair.rule.id, gateway, pair.first, pair.alarm)
-        channel.pairs = kept
-
     def _join_pairs(self, channel: ChannelState) -> None:
         """Makes the pairs of a channel, and the state of its twin where that has not come yet."""
+        gateway = channel.gateway
         for rule in self._pair:
             for first, second in self._pairs_of(rule, channel):
-                name = second if channel.name == first else first
-                # Made now: the first one's windows are to be there when it comes.
-                twin = self._channels.get((channel.gateway, name)) or self._new_channel(channel.gateway, name)
-                if any(
-                    pair.rule is rule and (pair.first, pair.second) == (first, second)
-                    for pair, _ in channel.pairs
-                ):
-                    # Before, or just now: twins name each other, but it suffices that one does.
+                key = (rule.id, gateway, first, second)
+                if key in self._pairs:
+                    # Twins name each other, but it suffices that one does.
                     continue
-                added = PairEvaluator(rule, first, second)
-                channel.pairs.append((added, 0 if channel.name == first else 1))
-                twin.pairs.append((added, 0 if twin.name == first else 1))
+                pair = self._pairs[key] = PairEvaluator(rule, first, second)
+                for side, name in enumerate((first, second)):
+                    # Made now: the first one's windows are to be there when its twin comes.
+                    twin = self._channels.get((gateway, name)) or self._new_channel(gateway, name)
+                    twin.pairs.append((pair, side))
 
     def _pairs_of(self, rule: Pair, channel: ChannelState) -> Iterator[tuple[str, str]]:
         if not rule.applies_to(channel.gateway, channel.name):
@@ -214,14 +212,13 @@ class Engine:
         """Drops the state of all readings; that of the tables' intervals stays."""
         self._channels.clear()
         self._gateways.clear()
+        self._pairs.clear()
         self._late.clear()
 
     # Storing -----------------------------------------------------------------------------------------------
 
     def to_state(self) -> dict[str, Any]:
         """All that counts, as JSON; what is normal and nothing else is not listed."""
-        channels = self._channels.values()
-        pairs = {id(pair): (channel.gateway, pair) for channel in channels for pair, _ in channel.pairs}
         state: dict[str, Any] = msgspec.to_builtins(
             {
                 "gateways": [
@@ -230,11 +227,11 @@ class Engine:
                 ],
                 "channels": [
                     (c.gateway, c.name, c.last_us, c.period_us, _evaluated(c), silences_state(c.silences))
-                    for c in channels
+                    for c in self._channels.values()
                 ],
                 "pairs": [
-                    (gateway, *pair.rule.id, pair.first, pair.second, (pair.alarm, pair.sides))
-                    for gateway, pair in pairs.values()
+                    (gateway, *rule_id, first, second, (pair.alarm, pair.sides))
+                    for (rule_id, gateway, first, second), pair in self._pairs.items()
                 ],
                 "intervals": [
                     (*rule_id, gateway, channel, alarm)
@@ -270,8 +267,7 @@ class Engine:
             of.horizon_us, of.received_since_us, of.arrived_us = horizon_us, received_since_us, arrived_us
             left += restore_silences(of.silences, silent, gateway, None, horizon_us)
         for gateway, rule, version, first, second, kept in state["pairs"]:
-            pair = self._pair_of(gateway, (rule, version), first, second)
-            if pair is None:
+            if (pair := self._pairs.get(((rule, version), gateway, first, second))) is None:
                 left += orphans((rule, version), gateway, first, msgspec.convert(kept[0], Alarm))
             else:
                 pair.restore(kept)
@@ -283,14 +279,6 @@ class Engine:
             else:
                 self._intervals[now.id, gateway, name] = alarm
         return left
-
-    def _pair_of(
-        self, gateway: str, rule_id: tuple[str, str], first: str, second: str
-    ) -> PairEvaluator | None:
-        channel = self._channels.get((gateway, first))
-        pairs = [] if channel is None else channel.pairs
-        same = (pair for pair, _ in pairs if pair.rule.id == rule_id and pair.second == second)
-        return next(same, None)
 
     @property
     def size(self) -> int:
