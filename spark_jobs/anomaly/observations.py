@@ -16,8 +16,8 @@ WINDOW: Final = 3
 """Intervals looked at for one score: the interval itself and those before it."""
 
 LEAST_RECOVERY: Final = 0.5
-"""A channel with less of its expected readings in an interval counts as missing there: what a fifth of an
-interval says of its mean and its sd isn't comparable with a whole one."""
+"""A channel with less of its expected readings in an interval counts as missing there: mean and sd of a fifth
+of an interval aren't comparable with those of a whole one."""
 
 FIELDS: Final = ("avg", "sd", "max", "recovery", "doubted")
 """Of one channel in one interval. ``doubted`` is the share of its readings flagged suspect or failed."""

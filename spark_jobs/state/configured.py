@@ -61,7 +61,7 @@ def _spans(numbers: NumberSet) -> tuple[Span, ...]:
 
 
 def configured(records: Iterable[Mapping[str, Any]]) -> dict[Channel, Configured]:
-    """What the records of ``channels`` say by channel.
+    """The times in force by channel, of records of ``channels``.
 
     Each record: gateway, channel, in_force, revision, interval_s, unit, and ``periods`` as a list of (begin,
     end) in microseconds, None where unknown. A period whose end is unknown though its record is no longer in

@@ -1,11 +1,11 @@
 """Who writes ``readings``: one ``ingest``, or a ``replay`` in its place; never two.
 
-What is in the table already is known in the writer's memory, so a second one would store readings twice. The
-lease is a small file in the lake that its holder writes anew every ten seconds; one that is 40 s old is
-nobody's, and so is one whose process on this machine is gone. So an ``ingest`` that was restarted takes its
-predecessor's at once, in the same process or in the next one on its machine; where that was killed on another
-machine, 40 s later. It is for operators' mistakes, not for malice: two who look within the same moment could
-both take it, so the taker looks again before it writes, and whoever finds another's name there stops.
+What the table holds is in the writer's memory, so a second one would store readings twice. The lease is a
+small file in the lake that its holder renews every ten seconds; it is free when it is 40 s old, or when its
+process on this machine is gone. So an ``ingest`` that was restarted takes its predecessor's at once, in the
+same process or in the next one on its machine; where that was killed on another machine, 40 s later. It is
+against operators' mistakes, not malice: two could take it in the same moment, so the taker reads it again,
+and whoever finds another's name there stops.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -28,11 +28,11 @@ RENEW_S: Final = 10.0
 EXPIRES_S: Final = 40.0
 _READS: Final = 5
 _READ_AGAIN_S: Final = 0.05
-"""A lease that is cut off for longer is what a crash left, and nobody's."""
+"""A lease that is cut off for longer is what a crash left, and free."""
 
 
 class LeaseTakenError(JobError):
-    """Somebody else writes this lake's readings; the text says who."""
+    """Another process writes this lake's readings; the text has which."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,9 @@ class Holder:
     host: str
     pid: int
     renewed_s: float
+
+    def __str__(self) -> str:
+        return f"{self.job} (process {self.pid} on {self.host})"
 
 
 class Lease:
@@ -73,7 +76,8 @@ class Lease:
         """Raises LeaseTakenError unless it is still ours."""
         holder = self.holder()
         if holder is None or holder.token != self._token:
-            raise LeaseTakenError(f"the lease of the readings was lost to {_name(holder)}")
+            by = ", and is free now" if holder is None else f" to {holder}"
+            raise LeaseTakenError(f"the lease of the readings was lost{by}")
 
     def give_back(self) -> None:
         """Ends it, where it is ours."""
@@ -82,12 +86,11 @@ class Lease:
             self._files.delete(self._uri)
 
     def holder(self) -> Holder | None:
-        """Who holds it now; None where nobody does any more."""
+        """Who holds it now; None where it is free."""
         holder = self._read()
-        if holder is None:
+        if holder is None or abs(self._wall() - holder.renewed_s) >= EXPIRES_S or _is_gone(holder):
             return None
-        fresh = abs(self._wall() - holder.renewed_s) < EXPIRES_S
-        return holder if fresh and not _is_gone(holder) else None
+        return holder
 
     def _read(self) -> Holder | None:
         for _ in range(_READS):
@@ -108,12 +111,10 @@ class Lease:
         ended = threading.Event()
 
         def keep() -> None:
-            try:
+            # The holder finds out that it was taken by ``check``, before it writes.
+            with suppress(LeaseTakenError):
                 while not ended.wait(RENEW_S):
                     self.renew()
-            except LeaseTakenError:
-                # The holder finds out by ``check`` before it writes.
-                return
 
         keeper = threading.Thread(target=keep, name="lease", daemon=True)
         keeper.start()
@@ -128,7 +129,7 @@ class Lease:
         holder = self.holder()
         if holder is not None and (holder.job, holder.host, holder.pid) != (self._job, *_this_process()):
             raise LeaseTakenError(
-                f"{_name(holder)} writes this lake's readings: stop it first, or wait "
+                f"{holder} writes this lake's readings: stop it first, or wait "
                 f"{EXPIRES_S:g} s after it was killed"
             )
 
@@ -148,12 +149,6 @@ def _is_gone(holder: Holder) -> bool:
         return False
     try:
         os.kill(holder.pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
     return False
-
-
-def _name(holder: Holder | None) -> str:
-    return "nobody" if holder is None else f"{holder.job} (process {holder.pid} on {holder.host})"

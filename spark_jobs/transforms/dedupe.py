@@ -14,11 +14,11 @@ _IDENTITY = ("gateway", "channel", "run")
 
 
 def as_quarantined(rejects: DataFrame) -> DataFrame:
-    """Rejects with the columns of ``quarantine``; which gateway's they are is told by the key."""
+    """Rejects with the columns of ``quarantine``; their gateway is the key's."""
     first = F.substring_index("key", "/", 1)
     gateway = F.when(first.rlike(f"^{GATEWAY_ID.pattern}\\z"), first).otherwise("")
-    untold = {name: F.lit(None).cast("bigint") for name in ("overflow", "overflow_from")}
-    return rejects.withColumns({"gateway": gateway, **untold}).select(*QUARANTINE.schema.names)
+    uncounted = {name: F.lit(None).cast("bigint") for name in ("overflow", "overflow_from")}
+    return rejects.withColumns({"gateway": gateway, **uncounted}).select(*QUARANTINE.schema.names)
 
 
 def unseen_readings(readings: DataFrame, seen: DataFrame, *, copies: bool) -> DataFrame:
@@ -40,7 +40,7 @@ def unseen_readings(readings: DataFrame, seen: DataFrame, *, copies: bool) -> Da
 
 
 RECORD: Final = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_time")
-"""What makes a Kafka record the same: in a topic that was created anew offsets begin again."""
+"""What makes a Kafka record the same: in a topic that was created again offsets begin again."""
 
 
 def unstored(rows: DataFrame, stored: DataFrame) -> DataFrame:

@@ -7,7 +7,6 @@ are held against what a table can store here.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -44,16 +43,16 @@ Parse = Callable[[bytes, int, int], Row]
 """A value, Kafka's time of it in microseconds and its offset to a row. Raises InvalidFields."""
 
 
-def _name(text: str, what: str) -> str:
-    if not 1 <= len(text) <= _MAX_NAME or not text.isprintable():
-        raise InvalidFields("BAD_NAME", f"{what} must be of 1 to {_MAX_NAME} printable characters")
-    return text
+def _check_names(names: Iterable[str]) -> None:
+    for name in names:
+        if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
+            raise InvalidFields("BAD_NAME", f"a name must be of 1 to {_MAX_NAME} printable characters")
 
 
-def _count(number: int, what: str) -> int:
-    if not 0 <= number <= _MAX_INT64:
-        raise InvalidFields("OUT_OF_RANGE", f"{what} {str(number)[:40]} is no count")
-    return number
+def _check_counts(counts: Iterable[int]) -> None:
+    for count in counts:
+        if not 0 <= count <= _MAX_INT64:
+            raise InvalidFields("OUT_OF_RANGE", f"{str(count)[:40]} is no count")
 
 
 def _words(fields: Mapping[str, Any] | None) -> list[tuple[str, str]]:
@@ -85,41 +84,25 @@ def run_row(value: bytes, told_us: int, offset: int) -> Row:
     if len(value) > MAX_PAYLOAD_BYTES:
         raise InvalidFields("TOO_LARGE", f"{len(value)} bytes, at most {MAX_PAYLOAD_BYTES}")
     load_object(value)
-    try:
-        record = RunRecord.from_json(value)
-    except ValueError as error:
-        raise InvalidFields("BAD_RUN_RECORD", str(error)[:200]) from error
+    record = RunRecord.from_json(value)
     if not GATEWAY_ID.fullmatch(record.gateway) or not RUN_ID.fullmatch(record.run):
         raise InvalidFields("BAD_NAME", "gateway or run is no name")
-    lost_s = [each.lost_at_most_s for each in record.unfinished]
-    if not all(map(math.isfinite, lost_s)):
-        raise InvalidFields("NOT_FINITE", "lost_at_most_s is not finite")
-    _count(sum(abs(seq) for seq in record.last_seq.values()), "the sum of last_seq")
-    for each in record.dropped:
-        _count(each.first, "a dropped range's first")
-        _count(each.last, "a dropped range's last")
-        _name(each.reason, "reason")
+    seqs, dropped, unfinished = record.last_seq, record.dropped, record.unfinished
+    _check_names((record.state, *seqs, *record.dropped_records))
+    _check_names(each.reason for each in dropped)
+    _check_names(each.run for each in unfinished)
+    _check_names(name for name in (record.previous_run, record.boot) if name is not None)
+    _check_counts((*seqs.values(), sum(seqs.values()), record.in_flight, record.outbox_records))
+    _check_counts((record.revision, *record.dropped_records.values()))
+    _check_counts(number for each in dropped for number in (each.first, each.last))
     return {
-        "gateway": record.gateway,
-        "run": record.run,
-        "previous_run": None if record.previous_run is None else _name(record.previous_run, "previous_run"),
-        "boot": None if record.boot is None else _name(record.boot, "boot"),
-        "state": _name(record.state, "state"),
+        **{name: getattr(record, name, None) for name in RUNS.schema.names},
         "started": record.started_us,
         "ended": told_us if record.state in _ENDED else None,
-        "last_seq": [
-            (_name(name, "channel"), _count(seq, "seq")) for name, seq in sorted(record.last_seq.items())
-        ],
-        "in_flight": _count(record.in_flight, "in_flight"),
-        "outbox_records": _count(record.outbox_records, "outbox_records"),
-        "dropped": [asdict(each) for each in record.dropped],
-        "dropped_records": [
-            (_name(reason, "reason"), _count(count, "count"))
-            for reason, count in sorted(record.dropped_records.items())
-        ],
-        "drops_unknown": record.drops_unknown,
-        "unfinished": [{**asdict(each), "run": _name(each.run, "run")} for each in record.unfinished],
-        "revision": _count(record.revision, "revision"),
+        "last_seq": sorted(seqs.items()),
+        "dropped": [asdict(each) for each in dropped],
+        "dropped_records": sorted(record.dropped_records.items()),
+        "unfinished": [asdict(each) for each in unfinished],
         "told_at": told_us,
     }
 
@@ -128,14 +111,9 @@ def status_row(value: bytes, told_us: int, offset: int) -> Row:
     """A record of ``gateway.status`` as a row of ``_status``."""
     record = parse_status(value)
     return {
-        "gateway": record.gateway,
-        "run": record.run,
-        "state": record.state,
+        **{name: getattr(record, name, None) for name in STATUS.schema.names},
         "time": record.time_us,
         "fieldgate": record.version,
-        "clock": record.clock,
-        "uplink": record.uplink,
-        "revision": record.revision,
         "extra": _json(record.extra),
         "told_at": told_us,
         "told_offset": offset,
