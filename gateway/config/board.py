@@ -36,9 +36,6 @@ def read_board(source: Source) -> BoardConfig | None:
         return None
     options_type: type[Any] = board_options(kind)
     given = {key: value for key, value in raw.items() if key != "kind"}
-    if isinstance(given.get("start"), datetime):
-        # A time may stand as it is or in quotes.
-        given["start"] = given["start"].isoformat()
     options = validate(options_type, given, ("board",), source.error)
     start = options.start if isinstance(options, SimulatedOptions) else None
     if start is not None and (problem := _start_problem(start)) is not None:

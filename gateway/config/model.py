@@ -17,9 +17,12 @@ from drivers.option_docs import Meaning
 from gateway.config import values
 from gateway.config.quality_rules import QualityRules
 from gateway.config.values import (
+    WHOLE_MS,
     Accuracies,
     Bytes,
     Day,
+    Factor,
+    FilePath,
     GatewayId,
     JsonPath,
     KafkaTopic,
@@ -46,7 +49,6 @@ _Number = float | None
 _WGS84: Final = "degrees (WGS 84)"
 _ANSWER: Final = "after so long without an answer from Kafka"
 _FROM_NORTH: Final = "degrees from north"
-_WHOLE_MS: Final = checked(values.whole_milliseconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +125,7 @@ class UplinkConfig:
 class OutboxConfig:
     """Where readings wait on the disk while Kafka can't be reached."""
 
-    path: Annotated[
-        Path, read_by(values.not_empty), Meaning("a relative path starts at this file's directory")
-    ] = DEFAULT_OUTBOX
+    path: Annotated[FilePath, Meaning("a relative path starts at this file's directory")] = DEFAULT_OUTBOX
     max_bytes: Annotated[
         Bytes, Ge(16 * MIB), Meaning('everything the outbox may take, such as "1GiB"', "bytes")
     ] = GIB
@@ -205,9 +205,7 @@ class SensorCommon:
 
     name: Annotated[SensorName, Meaning("unique; its channels are called name.quantity")]
     driver: Annotated[str, Meaning("what kind of sensor it is")]
-    interval_s: Annotated[float, Ge(0.1), Le(3600), _WHOLE_MS, Meaning("one reading each so often", "s")] = (
-        1.0
-    )
+    interval_s: Annotated[float, Ge(0.1), Le(3600), WHOLE_MS, Meaning("one reading each so often", "s")] = 1.0
     height_m: Annotated[_Number, Ge(-10), Le(500), Meaning("of the sensor", "m above ground")] = None
     boom_deg: Annotated[_Number, Ge(0), Le(360), Meaning("where the boom points", _FROM_NORTH)] = None
     model: Annotated[Label | None, Meaning("as on the type plate")] = None
@@ -267,7 +265,7 @@ class _Reading:
         str | None,
         Meaning("the channel's name before the quantity; {1} is what the first wildcard stands for"),
     ] = None
-    scale: Annotated[float, checked(values.not_zero), Meaning("value = scale · number + offset")] = 1.0
+    scale: Annotated[Factor, Meaning("value = scale · number + offset")] = 1.0
     offset: Annotated[float, Meaning("value = scale · number + offset", _IN_UNIT)] = 0.0
     raw_unit: Annotated[Unit | None, Meaning("the unit of the number itself")] = None
     min: Annotated[_Number, Meaning("the device's range: lower values get quality 4", _IN_UNIT)] = None
@@ -303,7 +301,7 @@ class ForwardConfig(_Reading):
     path: _Path | None = None
     time_path: Annotated[JsonPath | None, Meaning("json: where the time stands")] = None
     period_s: Annotated[
-        float, Ge(0.001), Le(86400), _WHOLE_MS, Meaning("how often the device reports", "s")
+        float, Ge(0.001), Le(86400), WHOLE_MS, Meaning("how often the device reports", "s")
     ] = 1.0
     readings: Annotated[
         tuple[ForwardReading, ...] | None, Meaning("json: several readings of each message")

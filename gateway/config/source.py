@@ -7,6 +7,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import date, time
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,7 +127,7 @@ class Source:
         if isinstance(table, list):
             self._refuse_override(key, f"{key_text(path)} is a list: name the one that is meant, and its key")
             return
-        table[parts[-1]] = value
+        table[parts[-1]] = _dates_as_text(value)
         self._overridden.add((*path, parts[-1]))
 
     def _refuse_override(self, key: str, message: str, suggestion: str | None = None) -> None:
@@ -191,7 +192,7 @@ class Source:
 
     def _parse(self, text: str) -> None:
         try:
-            self.raw = tomllib.loads(text)
+            self.raw = _dates_as_text(tomllib.loads(text))
         except RecursionError:
             self._fail("is nested too deeply")
             return
@@ -202,6 +203,15 @@ class Source:
         for path, message in _unstorable(self.raw):
             self.usable = False
             self.error(path, message)
+
+
+def _dates_as_text(value: Any) -> Any:
+    """A value whose dates and times are text, as in JSON, by which tables are validated."""
+    if isinstance(value, dict):
+        return {key: _dates_as_text(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_dates_as_text(each) for each in value]
+    return value.isoformat() if isinstance(value, date | time) else value
 
 
 def _walk(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:

@@ -11,14 +11,13 @@ import ast
 import json
 import re
 from collections.abc import Callable, Mapping
-from datetime import date, time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from drivers.boards.pi_header import BCM_AT, PLACES
 from drivers.option_docs import PIN, Meaning
-from gateway.config.keys import Key, field_names, keys_of, parts_of, table_at
+from gateway.config.keys import Key, field_names, keys_of, table_at
 from gateway.config.problems import KeyPath, nearest, quote, show
 from gateway.config.suggestions import misplaced
 from gateway.config.values import LENIENT
@@ -74,15 +73,8 @@ def validate(
     ``values`` refuses leave an instance, so that its table's other problems are found too.
     """
     given = dict(raw)
-    dates = [key for key in keys_of(kind) if isinstance(given.get(key.name), date | time) and _is_text(key)]
-    for key in dates:
-        # TOML has dates, JSON hasn't: as text they would pass for any text.
-        text = quote(_as_text(given[key.name]))
-        report((*path, key.name), f'must be a string, in "quotes": write {text}', None)
-        given[key.name] = ""
     try:
-        instance = _instance(kind, given)
-        return None if dates else instance
+        return _instance(kind, given)
     except ValidationError as error:
         details = error.errors(include_url=False)
     found = [(_place(given, each), each) for each in details]
@@ -97,7 +89,7 @@ def validate(
         if problem not in problems:
             problems.append(problem)
             report(*problem)
-    if dates or any(each["type"] not in (_CHECKED, _UNKNOWN) for each in details):
+    if any(each["type"] not in (_CHECKED, _UNKNOWN) for each in details):
         return None
     known = {key: value for key, value in given.items() if key in field_names(kind)}
     try:
@@ -115,18 +107,8 @@ def _instance(kind: type[_T], table: Mapping[str, Any], context: str | None = No
         # Of a tuple: a dataclass alone takes no configuration, one within another type inherits it.
         _adapters[kind] = TypeAdapter(tuple[kind], config=STRICT)  # type: ignore[valid-type]
     # As JSON: in strict mode that allows a path or a date to come as a string, a tuple as a list.
-    text = json.dumps([table], default=_as_text)
-    instance: _T = _adapters[kind].validate_json(text, context=context)[0]
+    instance: _T = _adapters[kind].validate_json(json.dumps([table]), context=context)[0]
     return instance
-
-
-def _as_text(value: object) -> str:
-    return value.isoformat() if isinstance(value, date | time) else str(value)
-
-
-def _is_text(key: Key) -> bool:
-    types = list(parts_of(key.hint))
-    return str in types and date not in types
 
 
 def _place(raw: object, details: ErrorDetails) -> KeyPath:

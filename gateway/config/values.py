@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from itertools import zip_longest
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from annotated_types import Le
@@ -23,7 +24,6 @@ SHORTEST_TOKEN: Final = 16
 """Characters of a status page's token."""
 _TOKEN: Final = re.compile(f"[A-Za-z0-9_-]{{{SHORTEST_TOKEN},}}")
 _LONGEST_PATH: Final = 256
-_YEARS: Final = range(1950, 2101)
 _SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]*)", re.ASCII)
 _UNITS: Final = {
     "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -70,34 +70,6 @@ def read_by(read: Callable[[Any], Any], otherwise: object = None) -> BeforeValid
             return otherwise
 
     return BeforeValidator(before)
-
-
-def not_empty(text: Any) -> Any:
-    """A text with something in it."""
-    if text == "":
-        raise WrongValue("must not be empty")
-    return text
-
-
-def day(given: date) -> date:
-    """A date in an instrument's life."""
-    if given.year not in _YEARS:
-        raise WrongValue(f"must be from 1950 to 2100, not {given}")
-    return given
-
-
-def whole_milliseconds(seconds: float) -> float:
-    """Seconds that are whole milliseconds: a reading has its period in these."""
-    if abs(seconds * 1000 - round(seconds * 1000)) > 1e-6:
-        raise WrongValue(f"must be whole milliseconds, not {seconds}")
-    return seconds
-
-
-def not_zero(scale: float) -> float:
-    """A factor."""
-    if scale == 0:
-        raise WrongValue("must not be 0: every value would be the offset")
-    return scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,30 +138,20 @@ def host_and_port(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def token(text: str) -> str:
-    """A status page's token."""
-    if _TOKEN.fullmatch(text) is None:
-        raise WrongValue(
-            f"must have at least {SHORTEST_TOKEN} characters, letters, digits, - and _ only: "
-            "openssl rand -hex 16 makes one"
-        )
-    return text
-
-
 def servers(text: str) -> str:
     """A comma-separated list of ``host:port``."""
     for server in map(str.strip, text.split(",")):
         host, colon, port = server.rpartition(":")
-        if not server:
-            raise WrongValue("must not be empty, nor have a comma too many")
-        if "://" in server:
-            raise WrongValue(f"must not have a scheme: write {quote(server.partition('://')[2].rstrip('/'))}")
         spaces = any(char.isspace() for char in server)
-        if not colon and not spaces:
-            raise WrongValue(f"needs a port: write {quote(f'{server}:9092')}")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        if not bare or spaces or not _is_port(port) or int(port) == 0:
-            raise WrongValue('must be "host:port", or several separated by commas')
+        without_scheme = quote(server.partition("://")[2].rstrip("/"))
+        _refuse(
+            (not server, "must not be empty, nor have a comma too many"),
+            ("://" in server, f"must not have a scheme: write {without_scheme}"),
+            (not colon and not spaces, f"needs a port: write {quote(f'{server}:9092')}"),
+            (not bare or spaces or not _is_port(port), 'must be "host:port", or several separated by commas'),
+            (port.strip("0") == "", "must not have port 0"),
+        )
     return text
 
 
@@ -219,40 +181,31 @@ def quantity(name: str) -> str:
     return name
 
 
-def json_path(path: str) -> str:
-    """Where a number stands in a JSON text."""
-    if "" in path.split(".") or len(path) > _LONGEST_PATH:
-        raise WrongValue(
-            f'must be keys and positions with dots between, as in "values.0.t", not {quote(path)}'
-        )
-    return path
-
-
 def topic_root(root: str) -> str:
     """The first levels of MQTT topics."""
-    _topic(root)
-    if "+" in root or "#" in root:
-        raise WrongValue(
-            'must not have the wildcards "+" and "#": it is where topics begin, such as "fieldgate"'
-        )
-    if root.startswith("$"):
-        raise WrongValue('must not begin with "$": such topics are the broker\'s own')
-    if "" in root.split("/"):
-        raise WrongValue("must not begin or end with a slash, nor have an empty level")
+    wildcards = 'must not have the wildcards "+" and "#": it is where topics begin, such as "fieldgate"'
+    _refuse(
+        *_of_topics(root),
+        ("+" in root or "#" in root, wildcards),
+        (root.startswith("$"), 'must not begin with "$": such topics are the broker\'s own'),
+        ("" in root.split("/"), "must not begin or end with a slash, nor have an empty level"),
+    )
     return root
 
 
 def topic_filter(text: str) -> str:
     """An MQTT topic filter (MQTT 5, section 4.7)."""
-    _topic(text)
-    if text.startswith("$share/"):
-        raise WrongValue("shared subscriptions ($share) aren't supported: give the filter alone")
-    levels = text.split("/")
-    for depth, level in enumerate(levels):
-        if "#" in level and (level != "#" or depth != len(levels) - 1):
-            raise WrongValue('"#" must stand alone at the end, after a "/"')
-        if "+" in level and level != "+":
-            raise WrongValue('"+" must stand alone between slashes')
+    *levels, last = text.split("/")
+    alone = last == "#" or "#" not in last
+    _refuse(
+        *_of_topics(text),
+        (text.startswith("$share/"), "shared subscriptions ($share) aren't supported: give the filter alone"),
+        (not alone or any("#" in level for level in levels), '"#" must stand alone at the end, after a "/"'),
+        (
+            any("+" in level and level != "+" for level in (*levels, last)),
+            '"+" must stand alone between slashes',
+        ),
+    )
     return text
 
 
@@ -280,13 +233,19 @@ def wildcards(text: str) -> int:
     return sum(level in ("+", "#") for level in text.split("/"))
 
 
-def _topic(text: str) -> None:
-    if not text:
-        raise WrongValue("must not be empty")
-    if "\0" in text:
-        raise WrongValue("must not contain a null character")
-    if len(text.encode()) > _LONGEST_TOPIC_BYTES:
-        raise WrongValue(f"must be at most {_LONGEST_TOPIC_BYTES} bytes")
+def _of_topics(text: str) -> tuple[tuple[bool, str], ...]:
+    return (
+        (not text, "must not be empty"),
+        ("\0" in text, "must not contain a null character"),
+        (len(text.encode()) > _LONGEST_TOPIC_BYTES, f"must be at most {_LONGEST_TOPIC_BYTES} bytes"),
+    )
+
+
+def _refuse(*problems: tuple[bool, str]) -> None:
+    """Raise WrongValue with the first of the problems that there is."""
+    for is_there, message in problems:
+        if is_there:
+            raise WrongValue(message)
 
 
 def _is_port(text: str) -> bool:
@@ -311,13 +270,22 @@ def _text(pattern: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": pattern})
 
 
-def _printable(longest: int) -> AfterValidator:
-    def check(text: str) -> str:
-        if not (text.strip() and len(text) <= longest and text.isprintable()):
-            raise WrongValue(f"must be 1 to {longest} printable characters")
-        return text
+def _require(right: Callable[[Any], bool], message: str) -> AfterValidator:
+    """For an annotation: what a value must be; the message may have the value, and the value in quotes."""
+
+    def check(value: Any) -> Any:
+        if not right(value):
+            raise WrongValue(message.format(value, quoted=quote(value)))
+        return value
 
     return checked(check)
+
+
+def _printable(longest: int) -> AfterValidator:
+    return _require(
+        lambda text: text.strip() != "" and len(text) <= longest and text.isprintable(),
+        f"must be 1 to {longest} printable characters",
+    )
 
 
 GatewayId = Annotated[
@@ -326,13 +294,25 @@ GatewayId = Annotated[
 SensorName = Annotated[
     str, _name("A-Za-z0-9_-", 64, "letters, digits, underscores and hyphens"), _text("^[A-Za-z0-9_-]{1,64}$")
 ]
-NotEmpty = Annotated[str, checked(not_empty)]
+NotEmpty = Annotated[str, _require(bool, "must not be empty")]
+FilePath = Annotated[Path, _require(lambda path: path != Path(), "must not be empty")]
+Factor = Annotated[float, _require(bool, "must not be 0: every value would be the offset")]
+WHOLE_MS: Final = _require(
+    lambda seconds: abs(seconds * 1000 - round(seconds * 1000)) <= 1e-6, "must be whole milliseconds, not {}"
+)
+"""A reading has its period in these."""
 Label = Annotated[str, _printable(128)]
 Unit = Annotated[str, _printable(64)]
-Day = Annotated[date, checked(day)]
+Day = Annotated[date, _require(lambda day: 1950 <= day.year <= 2100, "must be from 1950 to 2100, not {}")]
 KafkaTopic = Annotated[str, checked(kafka_topic)]
 TopicRoot = Annotated[str, checked(topic_root)]
-JsonPath = Annotated[str, checked(json_path)]
+JsonPath = Annotated[
+    str,
+    _require(
+        lambda path: "" not in path.split(".") and len(path) <= _LONGEST_PATH,
+        'must be keys and positions with dots between, as in "values.0.t", not {quoted}',
+    ),
+]
 _ONE_OR_EACH: Final = Discriminator(lambda given: "each" if isinstance(given, Mapping) else "one")
 """Of a sensor's one channel, or a table by quantity."""
 _Accuracy = Annotated[Accuracy, read_by(accuracy, Accuracy(None, None))]
@@ -355,6 +335,14 @@ Bytes = Annotated[int, Le(1 << 50), read_by(size), WithJsonSchema({"anyOf": _BYT
 _OR_REFERENCE: Final = WithJsonSchema({"type": ["string", "object"]})
 Secret = Annotated[str, _OR_REFERENCE]
 """In the file a secret may be named; ``secrets.py`` reads it before the section is validated."""
-Token = Annotated[str, checked(token), _OR_REFERENCE]
+Token = Annotated[
+    str,
+    _require(
+        lambda text: _TOKEN.fullmatch(text) is not None,
+        f"must have at least {SHORTEST_TOKEN} characters, letters, digits, - and _ only: "
+        "openssl rand -hex 16 makes one",
+    ),
+    _OR_REFERENCE,
+]
 Properties = Annotated[Mapping[str, str], WithJsonSchema({"type": "object"})]
 """librdkafka's properties, which ``kafka.py`` flattens before the section is validated."""
