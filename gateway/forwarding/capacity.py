@@ -42,8 +42,7 @@ def _channels_of(sensor: SensorConfig) -> int:
 
 def bytes_per_reading(config: Config) -> float:
     """What a reading takes in the outbox: as its newest blocks have it, or an estimate while they are few."""
-    stored = _stored_bytes(config.outbox.path)
-    return estimate(config) if stored is None else stored
+    return _stored_bytes(config.outbox.path) or estimate(config)
 
 
 def estimate(config: Config) -> float:

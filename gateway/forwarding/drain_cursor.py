@@ -9,6 +9,7 @@ Pure bookkeeping, owned by the forwarder's thread; times are monotonic.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final
 
 BATCH_RECORDS: Final = 500
@@ -17,6 +18,7 @@ BATCH_BYTES: Final = 256 << 10
 MOST_OPEN: Final = 4 * BATCH_RECORDS
 # Deleting costs a commit: often enough to give space back, seldom enough to spare the card.
 _REMOVE_EVERY_S: Final = 0.2
+_NEVER: Final = float("inf")
 
 
 class Drain:
@@ -28,12 +30,9 @@ class Drain:
         self._again = False
         self._fruitless = True
         self._open: set[int] = set()
-        self._delivered: set[int] = set()
+        # Delivered rows by the time when they are removed: those that the disk refused to remove come later.
+        self._delivered: dict[float, set[int]] = {}
         self._removed_since_fetch: set[int] = set()
-        self._remove_at_s = float("inf")
-        # Apart: what the disk refuses to remove must not keep rows in memory from being removed.
-        self._refused: set[int] = set()
-        self._refused_at_s = float("inf")
 
     @property
     def busy(self) -> bool:
@@ -43,12 +42,12 @@ class Drain:
     @property
     def idle(self) -> bool:
         """True when no row is under way."""
-        return not self._fetching and not self._open and not self._delivered and not self._refused
+        return not self._fetching and not self.under_way
 
     @property
     def under_way(self) -> int:
         """How many rows are at the sink or wait for their removal."""
-        return len(self._open) + len(self._delivered) + len(self._refused)
+        return len(self._open) + sum(map(len, self._delivered.values()))
 
     def begin(self, after: int = 0) -> int:
         """Start a fetch; the rows after the number it gives are wanted. None up to ``after`` are."""
@@ -84,9 +83,8 @@ class Drain:
         """Whether a fetched row is at the sink, or delivered, or removed since the fetch began."""
         return (
             number in self._open
-            or number in self._delivered
             or number in self._removed_since_fetch
-            or number in self._refused
+            or any(number in rows for rows in self._delivered.values())
         )
 
     def sent(self, number: int) -> None:
@@ -100,35 +98,25 @@ class Drain:
         self._after = min(self._after, number - 1)
 
     def delivered(self, numbers: Sequence[int], now_s: float) -> None:
-        """Kafka has confirmed rows."""
+        """Kafka has confirmed rows: they are removed with those before them."""
         self._open.difference_update(numbers)
-        self._delivered.update(numbers)
-        if numbers and self._remove_at_s == float("inf"):
-            self._remove_at_s = now_s + _REMOVE_EVERY_S
+        if numbers:
+            self.not_removed(numbers, min(self.remove_at_s(), now_s + _REMOVE_EVERY_S))
 
     def remove_at_s(self) -> float:
         """When delivered rows are to be removed, infinity without any."""
-        return min(self._remove_at_s, self._refused_at_s)
+        return min(self._delivered, default=_NEVER)
 
-    def take_delivered(self, now_s: float = float("inf")) -> tuple[int, ...]:
+    def take_delivered(self, now_s: float = _NEVER) -> tuple[int, ...]:
         """The rows to remove now."""
-        rows: set[int] = set()
-        if now_s >= self._remove_at_s:
-            rows |= self._delivered
-            self._delivered.clear()
-            self._remove_at_s = float("inf")
-        if now_s >= self._refused_at_s:
-            rows |= self._refused
-            self._refused.clear()
-            self._refused_at_s = float("inf")
-        return tuple(sorted(rows))
+        due = [at_s for at_s in self._delivered if at_s <= now_s]
+        return tuple(sorted(chain.from_iterable(self._delivered.pop(at_s) for at_s in due)))
 
-    def not_removed(self, rows: tuple[int, ...], again_s: float) -> None:
-        """The disk refused to remove rows: they are never sent again, only their removal is."""
-        self._refused.update(rows)
-        self._refused_at_s = again_s
+    def not_removed(self, rows: Sequence[int], again_s: float) -> None:
+        """Delivered rows are still there: they are never sent again, only their removal is due."""
+        self._delivered.setdefault(again_s, set()).update(rows)
 
-    def removed(self, rows: tuple[int, ...]) -> None:
+    def removed(self, rows: Sequence[int]) -> None:
         """These rows are being removed: a fetch under way may still bring them."""
         self._removed_since_fetch.update(rows)
 
@@ -142,17 +130,17 @@ class Batches:
 
     def __init__(self, batch_s: float | None) -> None:
         self._batch_s = batch_s
-        self._due_s = float("-inf")
+        self._due_s = -_NEVER
         self._open = False
         self._newest = 0
         self._newest_at_pass = 0
-        self._late_up_to: float = float("inf")
+        self._late_up_to = _NEVER
 
     def stored(self, numbers: Sequence[int]) -> None:
         """Rows were stored under these numbers, which grow."""
         if self._batch_s is None or not numbers:
             return
-        if self._late_up_to == float("inf"):
+        if self._late_up_to == _NEVER:
             # What was there before this process began.
             self._late_up_to = self._newest_at_pass = numbers[0] - 1
         self._newest = numbers[-1]
@@ -163,16 +151,15 @@ class Batches:
 
     def wake_s(self) -> float:
         """When rows may be fetched."""
-        return float("-inf") if self._batch_s is None or self._open else self._due_s
+        return -_NEVER if self._batch_s is None or self._open else self._due_s
 
     def tick(self, now_s: float) -> None:
         """A pass begins where one is due, whether or not the last one has come to its end."""
         if self._batch_s is None or now_s < self._due_s:
             return
-        if self._due_s == float("-inf"):
-            self._due_s = now_s
+        due_s = now_s if self._due_s == -_NEVER else self._due_s
         # On a grid, so that a slow batch doesn't make all the following ones later.
-        self._due_s += (1 + (now_s - self._due_s) // self._batch_s) * self._batch_s
+        self._due_s = due_s + (1 + (now_s - due_s) // self._batch_s) * self._batch_s
         self._open = True
         if self._newest:
             self._late_up_to, self._newest_at_pass = self._newest_at_pass, self._newest

@@ -29,6 +29,8 @@ _MQTT_TOPIC: Final = "mqtt-topic"
 _MAX_CHANNELS: Final = 256
 """Other devices' channels in one run: the run record names each, and a topic is quickly made up."""
 
+Headers = tuple[tuple[str, bytes], ...]
+
 RETAINED, DROP_IF, ABSENT, NO_FORWARD = "RETAINED", "DROP_IF", "ABSENT", "NO_FORWARD"
 _EVERYTHING: Final = (ForwardConfig("#"),)
 
@@ -111,10 +113,7 @@ class Intake:
             if retained and route.forward.time_path is None:
                 # As old as it may be, it would be stamped with now.
                 return self._ignore(RETAINED, mqtt_topic)
-            parsed = parse(payload, route.forward)
-            if route.parts:
-                return self._several(mqtt_topic, payload, parsed, route.parts)
-            return self._measured(mqtt_topic, parsed, route)
+            return self._readings(mqtt_topic, payload, route)
         except wire.InvalidReading as problem:
             return (self._refuse_message(problem.reason, problem.detail, mqtt_topic, payload),)
 
@@ -133,7 +132,7 @@ class Intake:
         return self._refuse("BAD_OUTBOX_ROW", problem, "", stored)
 
     def _reading(self, mqtt_topic: str, payload: bytes) -> Sequence[Record] | None:
-        received_us = self._received_us()
+        received_us = self._now_us() if self._clock.synced else None
         reading = wire.parse_reading(payload, received_us, unrepaired=True)
         unrepaired = mark_unsynced(reading) if reading.gateway == self._gateway else ()
         if reading.mono_ms is not None and not unrepaired:
@@ -151,27 +150,22 @@ class Intake:
 
     def _raw(self, mqtt_topic: str, payload: bytes, route: Route, *, retained: bool) -> Record:
         channel = route.channel or f"{RAW_QUANTITY}.{RAW_QUANTITY}"
-        identity: tuple[tuple[str, bytes], ...] = (
+        headers = (
+            *self._headers(mqtt_topic),
             ("gateway", self._gateway.encode()),
             ("channel", channel.encode()),
             ("run", self.run.encode()),
             ("seq", str(self._issued_raw.draw(channel)).encode()),
+            *((("retained", b"1"),) if retained else ()),
         )
-        if retained:
-            identity += (("retained", b"1"),)
-        headers = (*self._headers(mqtt_topic), *identity)
         return Record(wire.RAW_TOPIC, mqtt_topic.encode(), payload, headers)
 
-    def _several(
-        self, mqtt_topic: str, payload: bytes, parsed: object, parts: Iterable[Route]
-    ) -> Sequence[Record]:
-        """One reading for each part; those that can't be made become one dead letter, the others go on.
-
-        The message's PUBACK is for all of them together.
-        """
+    def _readings(self, mqtt_topic: str, payload: bytes, route: Route) -> Sequence[Record]:
+        """One reading for each part; those that can't be made become one dead letter, the others go on."""
+        parsed = parse(payload, route.forward)
         made: list[Record] = []
         problems: list[wire.InvalidReading] = []
-        for part in parts:
+        for part in route.parts or (route,):
             try:
                 made += self._measured(mqtt_topic, parsed, part)
             except wire.InvalidReading as problem:
@@ -181,7 +175,7 @@ class Intake:
             # The same trouble with the time comes once for each part.
             details = dict.fromkeys(each.detail if each.reason == reason else str(each) for each in problems)
             made.append(self._refuse_message(reason, "; ".join(details), mqtt_topic, payload))
-        return made
+        return tuple(made)
 
     def _measured(self, mqtt_topic: str, parsed: object, route: Route) -> Sequence[Record]:
         forward = route.forward
@@ -191,18 +185,16 @@ class Intake:
             return self._ignore(ABSENT, mqtt_topic)
         if unwanted(measured.value, forward.drop_if):
             return self._ignore(DROP_IF, mqtt_topic)
-        received_us = self._received_us()
-        time_us = measured.time_us
-        if time_us is None:
-            time_us = self._now_us() // 1000 * 1000
-        elif received_us is not None and time_us > received_us + wire.MAX_AHEAD_US:
-            raise wire.InvalidReading("TIME_IN_FUTURE", "over 10 minutes ahead of its receipt")
+        now_us, time_us = self._now_us(), measured.time_us
         # A device that sends a time has it from a clock of its own.
-        synced = received_us is not None or measured.time_us is not None
+        synced = self._clock.synced or time_us is not None
+        if time_us is None:
+            time_us = now_us // 1000 * 1000
+        elif self._clock.synced and time_us > now_us + wire.MAX_AHEAD_US:
+            raise wire.InvalidReading("TIME_IN_FUTURE", "over 10 minutes ahead of its receipt")
         quantity = forward.quantity or ""
-        converted = forward.scale != 1 or forward.offset != 0
         unit = wire.UNITS[quantity]
-        raw_unit = forward.raw_unit or (None if converted else unit)
+        converted = forward.scale != 1 or forward.offset != 0
         quality, reasons = _judge(measured.value, forward, synced=synced)
         channel = self._channel(route)
         reading = wire.Reading(
@@ -214,7 +206,7 @@ class Intake:
             period_ms=round(forward.period_s * 1000),
             value=measured.value,
             raw=measured.raw,
-            raw_unit=raw_unit,
+            raw_unit=forward.raw_unit or (None if converted else unit),
             quality=quality,
             reasons=reasons,
             run=self.run,
@@ -248,19 +240,10 @@ class Intake:
         log.log(level, "event=message.ignored topic=%s reason=%s", mqtt_topic, reason)
         return ()
 
-    def _record(
-        self,
-        reading: wire.Reading,
-        value: bytes,
-        mqtt_topic: str,
-        unrepaired: tuple[tuple[str, bytes], ...],
-    ) -> Record:
-        return Record(
-            wire.reading_topic(self._topic, reading.quantity),
-            wire.reading_key(reading.gateway, reading.channel),
-            value,
-            (*self._headers(mqtt_topic), *unrepaired),
-        )
+    def _record(self, reading: wire.Reading, value: bytes, mqtt_topic: str, unrepaired: Headers) -> Record:
+        topic = wire.reading_topic(self._topic, reading.quantity)
+        key = wire.reading_key(reading.gateway, reading.channel)
+        return Record(topic, key, value, (*self._headers(mqtt_topic), *unrepaired))
 
     def _refuse_message(self, reason: str, detail: str, mqtt_topic: str, payload: bytes) -> Record:
         log.warning("event=message.refused topic=%s reason=%s", mqtt_topic, reason)
@@ -274,13 +257,9 @@ class Intake:
         value = wire.encode_dead_letter(letter)
         return Record(wire.DEAD_LETTER_TOPIC, self._gateway.encode(), value, self._headers(mqtt_topic))
 
-    def _headers(self, mqtt_topic: str) -> tuple[tuple[str, bytes], ...]:
+    def _headers(self, mqtt_topic: str) -> Headers:
         received_at = wire.format_time(self._now_us() // 1000 * 1000)
         return ((_MQTT_TOPIC, mqtt_topic.encode()), (RECEIVED_AT, received_at.encode()))
-
-    def _received_us(self) -> int | None:
-        """The time of receipt where this machine's clock can be trusted."""
-        return self._now_us() if self._clock.synced else None
 
     def _now_us(self) -> int:
         return self._clock.now_ns() // 1000

@@ -68,7 +68,7 @@ def test_what_a_reading_takes_is_read_from_the_newest_blocks(one_cup: Config) ->
     try:
         for number in range(10):
             outbox.append(block(10, number))
-        # A hundred records say little.
+        # A hundred records are too few.
         assert capacity.bytes_per_reading(one_cup) == estimated
         for number in range(60):
             outbox.append(block(10, number))

@@ -19,7 +19,7 @@ from tests.unit.gateway.mqtt.test_intake import intake
 
 
 class HoldingSink(ScriptedSink):
-    """Takes records and tells nothing of them until it is let go."""
+    """Takes records and reports nothing of them until it is released."""
 
     def __init__(self) -> None:
         super().__init__(lambda record: False)

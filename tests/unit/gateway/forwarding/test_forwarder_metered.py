@@ -1,4 +1,4 @@
-"""A metered uplink: all is stored first and sent in batches, but for what the gateway says of itself."""
+"""A metered uplink: all is stored first and sent in batches, but for the gateway's own records."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_readings_are_stored_and_leave_with_the_next_batch_unmarked() -> None:
     assert not any(REPLAYED in record.headers for record in backlog.sent)
 
 
-def test_what_the_gateway_says_of_itself_goes_out_at_once() -> None:
+def test_the_gateways_own_records_go_out_at_once() -> None:
     live, backlog = ScriptedSink(lambda _: True), ScriptedSink(lambda _: True)
     with metered(live, backlog, SkippingTime()) as (forwarder, _):
         forwarder.inbox.announce(EVENT)

@@ -29,7 +29,7 @@ from tests.unit.gateway.mqtt.test_intake import intake
 
 
 class ScriptedSink:
-    """Confirms what ``answers`` says it does, and keeps silent about the rest."""
+    """Confirms what ``answers`` is true for, and keeps silent about the rest."""
 
     def __init__(self, answers: Callable[[Record], bool]) -> None:
         self.answers = answers
@@ -175,7 +175,7 @@ def test_the_broker_keeps_what_memory_has_no_room_for() -> None:
     while not full[-1] and len(full) < 2_000:
         full.append(forwarder.inbox.arrived("elsewhere", payload, Ack(1, len(full))))
     assert full[-1]
-    # It is said once.
+    # It is reported once.
     assert not forwarder.inbox.arrived("elsewhere", payload, None)
     assert acks.resumed < 1
     taken.set()
@@ -222,7 +222,7 @@ def test_a_message_of_another_device_is_acknowledged_when_memory_has_got_rid_of_
 
 
 def test_memory_is_bounded_while_a_commit_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk neither takes nor refuses: the oldest of our own readings are given up, and told."""
+    """The disk neither takes nor refuses: the oldest of our own readings are given up, and reported."""
     monkeypatch.setattr("gateway.forwarding.forwarder.MAX_LEDGER_BYTES", 64 << 10)
     outbox, station = SlowOutbox(), intake()[0]
     drops: list[Drop] = []
@@ -250,7 +250,7 @@ def test_memory_is_bounded_while_a_commit_hangs(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_is_for_a_parked_topic_goes_with_few_commits() -> None:
-    """One by one each would cost the card a commit, for as long as nobody mends the topic."""
+    """One by one each would cost the card a commit, until the topic is mended."""
     outbox = SlowOutbox()
     outbox.let_through.set()
     sink = ScriptedSink(lambda record: record.topic != "mqtt.co2")
@@ -289,12 +289,12 @@ def test_a_thread_that_dies_while_it_stops_leaves_nothing_behind() -> None:
 
 
 class SalvagingOutbox(MemoryOutbox):
-    """Says that there is a record, and shows it when it was asked some times, as one that copies does."""
+    """Counts a record, and shows it after some reads, as one that copies does."""
 
-    def __init__(self, record: Record, asked: int) -> None:
+    def __init__(self, record: Record, reads: int) -> None:
         super().__init__()
         self._record = record
-        self._left = asked
+        self._left = reads
 
     def __len__(self) -> int:
         return max(super().__len__(), 1 if self._left else 0)
@@ -307,11 +307,11 @@ class SalvagingOutbox(MemoryOutbox):
         return super().peek(after, limit, max_bytes)
 
 
-def test_an_outbox_that_still_copies_is_asked_again_soon() -> None:
+def test_an_outbox_that_still_copies_is_read_again_soon() -> None:
     record = Record("mqtt.wind_speed", b"k", b"salvaged", ())
     sink = ScriptedSink(lambda record: True)
     begun_s = time.monotonic()
-    with running(sink, outbox=SalvagingOutbox(record, asked=8)) as (forwarder, _):
+    with running(sink, outbox=SalvagingOutbox(record, reads=8)) as (forwarder, _):
         eventually(lambda: sink.sent, until=bool)
         eventually(lambda: forwarder.outbox.records, until=lambda left: left == 0)
     assert [each.value for each in sink.sent] == [b"salvaged"]

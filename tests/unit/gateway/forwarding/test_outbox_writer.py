@@ -39,29 +39,29 @@ def stored_in_parts(given: list[Entry], outbox: MemoryOutbox) -> list[Answer]:
 
 def test_a_commit_holds_at_most_500_records() -> None:
     given = entries(1200, 10)
-    told = stored_in_parts(given, MemoryOutbox())
-    assert [len(answer.entries) for answer in told if isinstance(answer, Stored)] == [500, 500, 200]
-    assert [entry for answer in told if isinstance(answer, Stored) for entry in answer.entries] == given
-    assert [n for answer in told if isinstance(answer, Stored) for n in answer.numbers] == list(
+    reported = stored_in_parts(given, MemoryOutbox())
+    assert [len(answer.entries) for answer in reported if isinstance(answer, Stored)] == [500, 500, 200]
+    assert [entry for answer in reported if isinstance(answer, Stored) for entry in answer.entries] == given
+    assert [n for answer in reported if isinstance(answer, Stored) for n in answer.numbers] == list(
         range(1, 1201)
     )
 
 
 def test_a_commit_holds_at_most_256_kib_but_always_one_record() -> None:
-    told = stored_in_parts([*entries(3, 100_000), *entries(1, 300_000), *entries(1, 1)], MemoryOutbox())
-    assert [len(answer.entries) for answer in told if isinstance(answer, Stored)] == [2, 1, 1, 1]
+    reported = stored_in_parts([*entries(3, 100_000), *entries(1, 300_000), *entries(1, 1)], MemoryOutbox())
+    assert [len(answer.entries) for answer in reported if isinstance(answer, Stored)] == [2, 1, 1, 1]
 
 
-def test_what_the_outbox_refuses_is_told_apart_from_what_it_took() -> None:
+def test_what_the_outbox_refuses_is_kept_apart_from_what_it_took() -> None:
     outbox = MemoryOutbox()
     outbox.close()
     given = entries(600, 10)
-    (told,) = stored_in_parts(given, outbox)
-    assert isinstance(told, NotStored)
-    assert list(told.entries) == given
+    (reported,) = stored_in_parts(given, outbox)
+    assert isinstance(reported, NotStored)
+    assert list(reported.entries) == given
 
 
-def test_what_memory_keeps_is_told_apart_and_told_again_when_it_is_on_disk(
+def test_what_memory_keeps_is_reported_again_when_it_is_on_disk(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = Disk()
@@ -83,26 +83,26 @@ def test_what_memory_keeps_is_told_apart_and_told_again_when_it_is_on_disk(
     eventually(lambda: writer.in_memory.records, until=lambda count: count == 6)
     assert (writer.records, writer.in_memory.oldest, writer.in_memory.problem) == (8, 3, "full")
     disk.mend()
-    # Nobody asks for anything: it is tried again all the same.
+    # There is no task: it is tried again all the same.
     assert answers.get(timeout=60) == Durable(9)
     eventually(lambda: writer.in_memory, until=lambda kept: kept.problem is None)
     assert (writer.records, writer.in_memory.records) == (8, 0)
     writer.stop()
-    said = [
+    logged = [
         record.getMessage() for record in caplog.records if record.name == "gateway.forwarding.outbox_writer"
     ]
-    assert said == [
+    assert logged == [
         "event=outbox.unusable action=keep_in_memory error=full",
         "event=outbox.usable records=8",
     ]
 
 
-def test_at_the_end_what_the_disk_takes_is_told_and_the_rest_is_dropped(tmp_path: Path) -> None:
+def test_at_the_end_what_the_disk_takes_is_reported_and_the_rest_is_dropped(tmp_path: Path) -> None:
     for works in (True, False):
         disk = Disk()
-        told: list[drops.Drop] = []
+        lost: list[drops.Drop] = []
         answers: SimpleQueue[Answer] = SimpleQueue()
-        writer = OutboxWriter(disk.outbox(tmp_path / f"{works}.db", told.append), answers.put)
+        writer = OutboxWriter(disk.outbox(tmp_path / f"{works}.db", lost.append), answers.put)
         writer.start()
         disk.make_read_only()
         writer.store(entries(2, 10))
@@ -114,13 +114,13 @@ def test_at_the_end_what_the_disk_takes_is_told_and_the_rest_is_dropped(tmp_path
         writer.stop()
         left = [answers.get() for _ in range(answers.qsize())]
         assert left == ([Durable(3)] if works else [])
-        assert [(drop.reason, drop.first, drop.last, drop.count) for drop in told] == (
+        assert [(drop.reason, drop.first, drop.last, drop.count) for drop in lost] == (
             [] if works else [(drops.NOT_STORED, 1, 2, 2)]
         )
 
 
 class UnmeasurableOutbox(MemoryOutbox):
-    """Its size can't be asked once it is open, as on a card that was pulled out."""
+    """Its size can't be read once it is open, as on a card that was pulled out."""
 
     opened = False
 
@@ -131,7 +131,7 @@ class UnmeasurableOutbox(MemoryOutbox):
         return super().size_bytes()
 
 
-def test_a_size_that_cannot_be_read_keeps_nobody_from_storing() -> None:
+def test_a_size_that_cannot_be_read_prevents_no_commit() -> None:
     outbox = UnmeasurableOutbox()
     answers: SimpleQueue[Answer] = SimpleQueue()
     writer = OutboxWriter(outbox, answers.put)
@@ -139,9 +139,9 @@ def test_a_size_that_cannot_be_read_keeps_nobody_from_storing() -> None:
     for expected in (1, 2):
         given = entries(1, 10)
         writer.store(given)
-        told = answers.get(timeout=60)
-        assert isinstance(told, Stored)
-        assert (list(told.entries), list(told.numbers)) == (given, [expected])
+        stored = answers.get(timeout=60)
+        assert isinstance(stored, Stored)
+        assert (list(stored.entries), list(stored.numbers)) == (given, [expected])
     assert writer.is_alive()
     # The number of rows needs no disk.
     eventually(lambda: writer.records, until=lambda rows: rows == 2)
@@ -149,23 +149,23 @@ def test_a_size_that_cannot_be_read_keeps_nobody_from_storing() -> None:
 
 
 class RecordingOutbox(MemoryOutbox):
-    """Notes what it was asked for."""
+    """Notes its calls."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
-        self.asked.append("append")
+        self.calls.append("append")
         return super().append(records, summary)
 
     def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
-        self.asked.append(f"peek {after}")
+        self.calls.append(f"peek {after}")
         return super().peek(after, limit, max_bytes)
 
     def remove(self, numbers: Iterable[int]) -> None:
         doomed = list(numbers)
-        self.asked.append(f"remove {doomed}")
+        self.calls.append(f"remove {doomed}")
         super().remove(doomed)
 
 
@@ -178,10 +178,10 @@ def test_a_commit_goes_before_what_waits_and_the_rest_keeps_its_order() -> None:
     writer.store(entries(1, 10))
     writer.start()
     writer.stop()
-    assert outbox.asked == ["append", "remove [1]", "peek 1", "remove [2]"]
+    assert outbox.calls == ["append", "remove [1]", "peek 1", "remove [2]"]
 
 
-def test_what_the_disk_refuses_to_forget_is_told_without_what_memory_has_forgotten(tmp_path: Path) -> None:
+def test_what_the_disk_does_not_remove_is_reported_without_what_memory_has_removed(tmp_path: Path) -> None:
     disk = Disk()
     answers: SimpleQueue[Answer] = SimpleQueue()
     writer = OutboxWriter(disk.outbox(tmp_path / "outbox.db", drops.ignore), answers.put)

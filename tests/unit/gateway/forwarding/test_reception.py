@@ -51,7 +51,7 @@ def test_a_redelivery_of_what_is_still_open_is_acknowledged_when_that_is_stored(
 
 
 def test_what_is_not_acknowledged_yet_is_never_forgotten() -> None:
-    """While a disk fails, far more of other devices' messages may be open than a broker's window says."""
+    """While a disk fails, far more of other devices' messages may be open than a broker's window has."""
     ledger, receipts = Ledger(), RedeliveryCache()
     record = Record("mqtt.raw", b"k", b"payload", ())
     for number in range(1, 3001):
@@ -90,7 +90,7 @@ def test_several_readings_of_one_message_owe_one_puback_after_the_last() -> None
     assert [record.topic for record in sink.sent].count("mqtt.temperature") == 4
 
 
-def test_after_a_lost_session_a_known_id_says_nothing() -> None:
+def test_after_a_lost_session_a_known_id_means_nothing() -> None:
     """The broker was restarted empty, and gives a new message an old id: it must not pass for the old one."""
     sink, acks = ScriptedSink(lambda record: True), Acks()
     with running(sink, acks) as (forwarder, _):

@@ -1,4 +1,4 @@
-"""What is said of a block that is lost."""
+"""What is announced of a block that is lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_readings_of_a_clock_that_stands_in_1970_are_in_the_summary() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_a_damaged_summary_says_nothing(damaged: bytes) -> None:
+def test_a_damaged_summary_is_empty(damaged: bytes) -> None:
     assert all(isinstance(found, Range) for found in ranges(damaged))
 
 

@@ -13,7 +13,7 @@ from gateway.forwarding.skipped_rows import SkippedRows
 BATCH = 3
 
 
-class HeldRowsMachine(RuleBasedStateMachine):
+class SkippedRowsMachine(RuleBasedStateMachine):
     """An outbox of rows that wait and others, and passes over it."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class HeldRowsMachine(RuleBasedStateMachine):
         self.held = SkippedRows()
         self.after = 0
         self.sent_since_begin = True
-        self.looked_at: set[int] = set()
+        self.seen: set[int] = set()
 
     @rule(waits=st.lists(st.booleans(), min_size=1, max_size=4), skip=st.integers(0, 3))
     def store(self, waits: Sequence[bool], skip: int) -> None:
@@ -33,12 +33,12 @@ class HeldRowsMachine(RuleBasedStateMachine):
             self.rows[self.last] = each
             self.held.stored(self.last, waits=each)
             if each:
-                self.looked_at.add(self.last)
+                self.seen.add(self.last)
 
     @rule(waits=st.booleans())
     def there_before(self, waits: bool) -> None:
-        """A row that an earlier run has left: nothing was told of it."""
-        if not self.looked_at and not self.held.only:
+        """A row that an earlier run has left: it is unknown yet."""
+        if not self.seen and not self.held.only:
             self.last += 1
             self.rows[self.last] = waits
 
@@ -52,7 +52,7 @@ class HeldRowsMachine(RuleBasedStateMachine):
         for number in fetched:
             if self.rows[number]:
                 self.held.held(number)
-                self.looked_at.add(number)
+                self.seen.add(number)
             else:
                 self.held.other()
         self.after = fetched[-1] if fetched else 0
@@ -74,18 +74,18 @@ class HeldRowsMachine(RuleBasedStateMachine):
     @rule()
     def release(self) -> None:
         self.rows = dict.fromkeys(self.rows, False)
-        self.looked_at.clear()
+        self.seen.clear()
         self.held.release()
 
     @invariant()
     def nothing_sendable_is_hidden(self) -> None:
         if self.held.only:
             assert all(self.rows.values())
-        assert self.held.count >= sum(self.rows[number] for number in self.looked_at & self.rows.keys())
+        assert self.held.count >= sum(self.rows[number] for number in self.seen & self.rows.keys())
 
 
-TestHeldRowsMachine = HeldRowsMachine.TestCase
-TestHeldRowsMachine.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestSkippedRowsMachine = SkippedRowsMachine.TestCase
+TestSkippedRowsMachine.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
 def test_a_pass_over_a_million_rows_that_wait_reads_none_of_them() -> None:

@@ -1,4 +1,4 @@
-"""Counting what the local broker says it has dropped."""
+"""Counting what the local broker publishes as dropped."""
 
 from __future__ import annotations
 
@@ -96,38 +96,38 @@ def test_growth_is_announced_at_once_and_then_once_a_minute() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["drop", "told", "reconnect", "restart"]), st.integers(0, 9))),
+    st.lists(st.tuples(st.sampled_from(["drop", "publish", "reconnect", "restart"]), st.integers(0, 9))),
     st.booleans(),
 )
-def test_over_reconnects_and_restarts_all_that_was_told_is_counted(
+def test_over_reconnects_and_restarts_all_that_was_published_is_counted(
     steps: list[tuple[str, int]], keeps_the_session: bool
 ) -> None:
-    """A broker that restarts without telling its last word takes that with it; all else is counted.
+    """A broker that restarts without publishing its last count takes that with it; all else is counted.
 
     One that keeps the session over a restart hides it until its counter is below the last one seen.
     """
     drops = BrokerDrops("thisrun")
     drops.connected(session_present=False)
     drops.update(b"0")
-    counter = told = total = 0
+    counter = published = total = 0
     for step, number in steps:
         if step == "drop":
             counter += number
         elif step == "restart":
             counter = 0
             drops.connected(session_present=keeps_the_session)
-            told = told if keeps_the_session else 0
+            published = published if keeps_the_session else 0
         else:
             if step == "reconnect":
                 drops.connected(session_present=True)
             drops.update(b"%d" % counter)
-            total += counter - told if counter >= told else counter
-            told = counter
+            total += counter - published if counter >= published else counter
+            published = counter
     assert drops.count == total
 
 
 @pytest.mark.parametrize(("count", "shown"), [(None, "unknown"), (0, "0"), (150, "150")])
-def test_status_tells_the_number_or_that_it_is_unknown(
+def test_status_has_the_number_or_unknown(
     count: int | None, shown: str, tmp_path: Path, free_port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "gateway.toml"

@@ -1,4 +1,4 @@
-"""What Home Assistant is told of each channel, against a schema of what its documentation allows."""
+"""What is published for Home Assistant, against a schema of what its documentation allows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[4]
 
 # home-assistant.io, "MQTT Sensor" (configuration variables), "MQTT" (device, origin, availability); the units
 # are those of the sensor device classes. Nothing else is allowed: Home Assistant refuses a whole message for
-# one key that it doesn't know within a mapping, or for a unit that isn't its device class's.
+# one unknown key within a mapping, or for a unit that isn't its device class's.
 _TEXT: Final = {"type": "string", "pattern": "^.+$"}
 _TOPIC: Final = {"type": "string", "pattern": "^[^#+]+$"}
 SCHEMA: Final[Mapping[str, Any]] = {
@@ -97,18 +97,18 @@ def example(tmp_path: Path, mqtt: str = "home_assistant = true") -> Config:
 
 
 def test_every_message_is_what_the_documentation_allows(tmp_path: Path) -> None:
-    told = {topic: json.loads(each) for topic, each in messages(example(tmp_path), "1.2.3").items()}
-    assert len(told) == 12
-    assert len({each["unique_id"] for each in told.values()}) == 12
-    for topic, each in told.items():
+    published = {topic: json.loads(each) for topic, each in messages(example(tmp_path), "1.2.3").items()}
+    assert len(published) == 12
+    assert len({each["unique_id"] for each in published.values()}) == 12
+    for topic, each in published.items():
         assert list(errors(SCHEMA, each)) == [], topic
         assert each["unit_of_measurement"] in CLASS_UNITS[each["device_class"]]
-    assert {each["device_class"] for each in told.values()} == set(CLASS_UNITS)
+    assert {each["device_class"] for each in published.values()} == set(CLASS_UNITS)
 
 
 def test_one_message_in_full(tmp_path: Path) -> None:
-    told = messages(example(tmp_path), "1.2.3")
-    assert json.loads(told["homeassistant/sensor/demo-mast/dht-temperature/config"]) == {
+    published = messages(example(tmp_path), "1.2.3")
+    assert json.loads(published["homeassistant/sensor/demo-mast/dht-temperature/config"]) == {
         "name": "dht temperature",
         "unique_id": "fieldgate-demo-mast-dht-temperature",
         "device_class": "temperature",
@@ -145,9 +145,9 @@ def test_one_message_in_full(tmp_path: Path) -> None:
 
 def test_without_the_option_there_is_nothing_and_the_prefix_is_the_operators(tmp_path: Path) -> None:
     assert messages(example(tmp_path, "port = 1883"), None) == {}
-    told = messages(example(tmp_path, 'home_assistant = true\nhome_assistant_prefix = "ha/x"'), None)
-    assert {topic.partition("/sensor/")[0] for topic in told} == {"ha/x"}
-    assert all("sw_version" not in each.decode() for each in told.values())
+    published = messages(example(tmp_path, 'home_assistant = true\nhome_assistant_prefix = "ha/x"'), None)
+    assert {topic.partition("/sensor/")[0] for topic in published} == {"ha/x"}
+    assert all("sw_version" not in each.decode() for each in published.values())
 
 
 def test_each_quantity_that_has_a_unit_has_a_device_class() -> None:

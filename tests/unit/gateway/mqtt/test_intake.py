@@ -146,7 +146,7 @@ def head(text: bytes) -> bytes:
         b"\x00\x00\x00\xff[]",
     ],
 )
-def test_stored_bytes_that_are_no_record_say_so(stored: bytes) -> None:
+def test_stored_bytes_that_are_no_record_are_refused(stored: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a stored record|JSON|Expecting|values"):
         from_bytes(stored)
 
@@ -260,7 +260,7 @@ def test_a_number_received_without_a_clock_waits_for_its_time(topic: str, qualit
         ({"mono_ms": None}, False),
     ],
 )
-def test_an_earlier_runs_reading_without_a_clock_waits_and_nobody_elses(
+def test_an_earlier_runs_reading_without_a_clock_waits_and_no_others(
     changes: dict[str, Any], waits: bool
 ) -> None:
     fields: dict[str, Any] = {"run": "earlier", "clock": "unsynced", "boot": "8f-1", "mono_ms": 5}
@@ -318,7 +318,7 @@ def test_what_is_ignored_is_counted() -> None:
     assert intake.ignored == {"RETAINED": 1, "DROP_IF": 1, "ABSENT": 0, "NO_FORWARD": 2}
 
 
-def test_retained_messages_that_tell_their_time_are_taken() -> None:
+def test_retained_messages_with_their_time_are_taken() -> None:
     intake = station()
     payload = b'{"rh": 50, "at": "2025-11-21T07:35:00Z"}'
     assert made(intake.accept("json/shed", payload, retained=True)).time_us == 1_763_710_500_000_000

@@ -1,4 +1,4 @@
-"""What other devices' payloads say, and what they don't."""
+"""What other devices' payloads hold, and what they don't."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_number_and_a_time_in_a_document() -> None:
         (document(1, "1999-12-31T23:59:59Z"), "TIME_TOO_OLD"),
     ],
 )
-def test_what_a_document_does_not_say(payload: bytes, why: str) -> None:
+def test_what_a_document_does_not_hold(payload: bytes, why: str) -> None:
     assert reason(payload, JSON) == why
 
 
@@ -183,7 +183,7 @@ def test_any_bytes_are_a_finite_number_or_refused(payload: bytes, scale: float) 
 
 
 @given(content=_json_values, value=_json_values, time=_json_values)
-def test_any_document_says_something_finite_or_is_refused(
+def test_any_document_holds_something_finite_or_is_refused(
     content: object, value: object, time: object
 ) -> None:
     for payload in (json.dumps(content).encode(), document(value, time)):
