@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gateway.commands.arguments import OK, CommandError, add_config, add_json, positive
 from gateway.config import load
-from gateway.status.control_socket import ControlError, ask
+from gateway.status.control_socket import ControlError, send_request
 from gateway.status.service import CLOSE, OPEN
 from gateway.system.interfaces import Interface, interfaces, reachable
 
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     outbox = load(arguments.config).outbox.path
     try:
         if arguments.close:
-            answer = ask(outbox, {"do": CLOSE})
+            answer = send_request(outbox, {"do": CLOSE})
             words = "closed" if answer["was_open"] else "it wasn't open"
             print(json.dumps(answer) if arguments.json else words)
             return OK
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
                 "no network here that a phone could be in: join its hotspot, or give --address"
             )
         chosen = arguments.address or among[0].address
-        answer = ask(outbox, {"do": OPEN, "address": chosen, "minutes": arguments.minutes})
+        answer = send_request(outbox, {"do": OPEN, "address": chosen, "minutes": arguments.minutes})
     except ControlError as error:
         raise CommandError(error) from error
     link = f"{answer['url']}?t={answer['token']}"

@@ -44,7 +44,7 @@ from gateway.sampling.run_context import RunContext
 from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences, new_run
-from gateway.status import Answers, PhoneControl, StatusPage
+from gateway.status import StatusPage, StatusSource, phone_control
 from gateway.status.control_socket import ControlSocket
 from gateway.system.host import installed_version
 from gateway.system.systemd import watchdog_period_s
@@ -129,11 +129,11 @@ def build(
     )  # fmt: skip
 
     page = StatusPage(
-        Answers(
+        StatusSource(
             partial(status_of, parts), last.recent, samplers.pulses, offers if board.clock is None else None
         )
     )
-    control = ControlSocket(outbox_path, PhoneControl(page))
+    control = ControlSocket(outbox_path, partial(phone_control, page))
     return Daemon(parts, Reload(path, overrides, parts, page), page, control)
 
 

@@ -1,8 +1,8 @@
-"""What a command on this machine may ask of the running daemon beyond looking.
+"""Requests of a command on this machine to the running daemon.
 
 A Unix socket of the abstract kind: no file, so no directory to provide and nothing left behind; its name
-comes from the outbox, of which there is one for each daemon. The kernel tells both sides who the other is:
-the daemon answers root and its own user, the command believes only the process that uses the outbox.
+comes from the outbox, of which there is one for each daemon. Both sides get the other's identity from the
+kernel: the daemon answers root and its own user, the command accepts only the process that uses the outbox.
 
 One line of JSON each way.
 """
@@ -29,23 +29,23 @@ _LONGEST_LINE: Final = 4096
 _TIMEOUT_S: Final = 5.0
 _UCRED: Final = struct.Struct("3i")
 
-Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""May raise ValueError and OSError: the asker is told."""
+Respond = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""May raise ValueError and OSError, whose text is the response."""
 
 
 class ControlError(Exception):
-    """The daemon can't be asked, or says no; the message says why."""
+    """The daemon can't be reached, or refuses; the message has the reason."""
 
 
 class ControlSocket:
-    """Answers on a thread of its own, one asker after the other.
+    """Responds on a thread of its own, to one request after the other.
 
-    ``uids`` may ask, beside root.
+    ``uids`` may send them, beside root.
     """
 
-    def __init__(self, outbox: Path, answer: Answer, uids: frozenset[int] | None = None) -> None:
+    def __init__(self, outbox: Path, respond: Respond, uids: frozenset[int] | None = None) -> None:
         self._outbox = outbox
-        self._answer = answer
+        self._respond = respond
         self._uids = {0, os.geteuid()} if uids is None else {0, *uids}
         self._socket: socket.socket | None = None
         self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
@@ -75,51 +75,51 @@ class ControlSocket:
         listening = self._socket
         while listening is not None:
             try:
-                asking, _ = listening.accept()
+                client, _ = listening.accept()
             except OSError:
                 return
-            with asking:
-                asking.settimeout(_TIMEOUT_S)
+            with client:
+                client.settimeout(_TIMEOUT_S)
                 try:
-                    asking.sendall(json.dumps(self._judged(asking)).encode() + b"\n")
+                    client.sendall(json.dumps(self._response(client)).encode() + b"\n")
                 except OSError as error:
                     log.debug("event=control.broken_off error=%s", error)
 
-    def _judged(self, asking: socket.socket) -> Mapping[str, Any]:
-        _, uid, _ = _other_side(asking)
+    def _response(self, client: socket.socket) -> Mapping[str, Any]:
+        _, uid, _ = _other_side(client)
         if uid not in self._uids:
             log.warning("event=control.refused uid=%d", uid)
-            return {"error": "only root and the daemon's own user may ask that: try sudo"}
+            return {"error": "only root and the daemon's own user may request that: try sudo"}
         try:
-            request = json.loads(_line(asking))
+            request = json.loads(_line(client))
             if not isinstance(request, dict):
                 return {"error": "a request is a JSON object"}
-            return self._answer(request)
+            return self._respond(request)
         except (ValueError, OSError) as error:
             return {"error": str(error)}
 
 
-def ask(outbox: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What the daemon that uses an outbox answers. Raises ControlError."""
+def send_request(outbox: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The response of the daemon that uses an outbox. Raises ControlError."""
     daemon = user_of(outbox)
     if daemon is None:
         raise ControlError(f"no daemon runs on {outbox}: start it (sudo systemctl start fieldgate)")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.settimeout(2 * _TIMEOUT_S)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(2 * _TIMEOUT_S)
         try:
-            asking.connect(_name(outbox))
-            pid, _, _ = _other_side(asking)
+            connection.connect(_name(outbox))
+            pid, _, _ = _other_side(connection)
             if pid != daemon:
-                raise ControlError(f"process {pid} answers in the place of the daemon, process {daemon}")
-            # Who is refused before being heard finds the door shut, and the reason behind it.
+                raise ControlError(f"process {pid} responds in the place of the daemon, process {daemon}")
+            # A refusal may come before the request is read: the reason can be received nevertheless.
             with contextlib.suppress(BrokenPipeError):
-                asking.sendall(json.dumps(request).encode() + b"\n")
-            answer = json.loads(_line(asking))
+                connection.sendall(json.dumps(request).encode() + b"\n")
+            response = json.loads(_line(connection))
         except (OSError, ValueError) as error:
-            raise ControlError(f"the daemon (process {daemon}) can't be asked: {error}") from error
-    if not isinstance(answer, dict) or "error" in answer:
-        raise ControlError(str(answer["error"] if isinstance(answer, dict) else answer))
-    return answer
+            raise ControlError(f"the daemon (process {daemon}) can't be reached: {error}") from error
+    if not isinstance(response, dict) or "error" in response:
+        raise ControlError(str(response["error"] if isinstance(response, dict) else response))
+    return response
 
 
 def _name(outbox: Path) -> str:

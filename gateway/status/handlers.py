@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Mapping
 from functools import cache
 from http import HTTPStatus
@@ -16,14 +15,16 @@ from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
 from ipaddress import ip_address
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from gateway.clock.manual_time import ManualTime
 from gateway.quality.reasons import QUALITIES, REASONS
-from gateway.status.source import Answers
-from gateway.status.tokens import WINDOW_S, Access, Gate
+from gateway.status.tokens import WINDOW_S, Access
 from gateway.system.host import resident_bytes
+
+if TYPE_CHECKING:
+    from gateway.status.server import StatusServer
 
 log = logging.getLogger(__name__)
 
@@ -55,24 +56,12 @@ _REFUSALS: Final = {
         HTTPStatus.UNAUTHORIZED,
         "Scan the code that 'sudo fieldgate phone' shows, or type its token.",
     ),
-    Access.EARLIER: (
+    Access.WRONG: (
         HTTPStatus.UNAUTHORIZED,
-        "This page has closed. Scan the newest code that 'sudo fieldgate phone' has shown.",
+        "That token is wrong or of an earlier access. Scan the newest code of 'sudo fieldgate phone'.",
     ),
-    Access.WRONG: (HTTPStatus.UNAUTHORIZED, "That token does not open it: a slip, or an older code."),
     Access.WAIT: (HTTPStatus.TOO_MANY_REQUESTS, "Too many wrong tokens: wait a minute."),
 }
-
-
-class Listener(Protocol):
-    """What a request uses of its server."""
-
-    answers: Answers
-    gate: Gate
-    free_for_locals: bool
-    stopping: threading.Event
-    streams: threading.BoundedSemaphore
-    server_port: int
 
 
 @cache
@@ -84,9 +73,9 @@ def page() -> bytes:
 
 
 @cache
-def _door(words: str, form: bool) -> bytes:
-    text = files("gateway.status").joinpath("door.html").read_text(encoding="utf-8")
-    return text.replace("<!--WORDS-->", words).replace("<!--FORM-->", "" if form else " hidden").encode()
+def _token_page(reason: str, form: bool) -> bytes:
+    text = files("gateway.status").joinpath("token.html").read_text(encoding="utf-8")
+    return text.replace("<!--REASON-->", reason).replace("<!--FORM-->", "" if form else " hidden").encode()
 
 
 def problems(status: Mapping[str, Any]) -> list[str]:
@@ -110,9 +99,7 @@ class Request(BaseHTTPRequestHandler):
     server_version = "fieldgate"
     sys_version = ""
 
-    @property
-    def _listener(self) -> Listener:
-        return cast(Listener, self.server)
+    server: StatusServer
 
     def do_GET(self) -> None:
         """Every page and interface but the health check needs access."""
@@ -135,14 +122,14 @@ class Request(BaseHTTPRequestHandler):
             self._stream(self._status_events)
         elif address.path == "/api/pulses":
             self._stream(lambda: self._pulse_events(query.get("sensor", [""])[-1]))
-        elif address.path == "/api/clock" and self._listener.answers.clock is not None:
-            boot = {"boot_ms": self._listener.answers.clock.boot_ms()}
+        elif address.path == "/api/clock" and self.server.source.clock is not None:
+            boot = {"boot_ms": self.server.source.clock.boot_ms()}
             self._send("application/json", json.dumps(boot).encode())
         elif address.path == "/metrics":
             # Only where it is scraped: prometheus_client takes 4 MB.
             from gateway.status import metrics
 
-            text = metrics.render(self._listener.answers.status(), resident_bytes())
+            text = metrics.render(self.server.source.status(), resident_bytes())
             self._send(metrics.CONTENT_TYPE, text)
         else:
             self._send_text(f"there are {', '.join(_PATHS)} and /healthz", HTTPStatus.NOT_FOUND)
@@ -150,8 +137,8 @@ class Request(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """A phone's time, over the temporary listener."""
         self.close_connection = True
-        manual_time = self._listener.answers.clock
-        if manual_time is None or self._listener.free_for_locals or urlsplit(self.path).path != "/api/clock":
+        manual_time = self.server.source.clock
+        if manual_time is None or self.server.free_for_locals or urlsplit(self.path).path != "/api/clock":
             self._send_text("nothing is changed here: GET only", HTTPStatus.METHOD_NOT_ALLOWED)
             return
         access = self._access(None)
@@ -190,17 +177,16 @@ class Request(BaseHTTPRequestHandler):
         return is_local(str(self.client_address[0]), str(self.connection.getsockname()[0]))
 
     def _access(self, offered: str | None) -> Access:
-        listener = self._listener
-        if listener.free_for_locals and self._is_local():
+        if self.server.free_for_locals and self._is_local():
             return Access.ADMITTED
         if offered is None:
             offered = self._cookie() or self._bearer()
-        return listener.gate.admit(offered, str(self.client_address[0]))
+        return self.server.gate.admit(offered, str(self.client_address[0]))
 
     @property
     def _cookie_name(self) -> str:
         # Browsers send cookies to all ports of a host.
-        return f"fieldgate-{self._listener.server_port}"
+        return f"fieldgate-{self.server.server_port}"
 
     def _cookie(self) -> str | None:
         try:
@@ -221,7 +207,7 @@ class Request(BaseHTTPRequestHandler):
         cookie[self._cookie_name] = token
         morsel = cookie[self._cookie_name]
         morsel["path"], morsel["httponly"], morsel["samesite"] = "/", True, "Strict"
-        left_s = self._listener.gate.left_s
+        left_s = self.server.gate.left_s
         if left_s is not None:
             morsel["max-age"] = str(int(left_s) + 1)
         where = path if path in _PATHS else "/"
@@ -230,30 +216,30 @@ class Request(BaseHTTPRequestHandler):
         )
 
     def _refuse(self, access: Access, path: str) -> None:
-        code, words = _REFUSALS[access]
+        code, text = _REFUSALS[access]
         headers = {"Retry-After": str(int(WINDOW_S))} if access is Access.WAIT else {}
         if access in (Access.WRONG, Access.WAIT):
-            log.warning("event=status.refused peer=%s verdict=%s", self.client_address[0], access.value)
+            log.warning("event=status.refused peer=%s reason=%s", self.client_address[0], access.value)
         if path == "/":
-            body = _door(words, access is not Access.CLOSED)
+            body = _token_page(text, access is not Access.CLOSED)
             self._send("text/html; charset=utf-8", body, code, headers)
         else:
-            self._send_text(words, code, headers)
+            self._send_text(text, code, headers)
 
     def _health(self) -> None:
-        found = problems(self._listener.answers.status())
+        found = problems(self.server.source.status())
         code = HTTPStatus.SERVICE_UNAVAILABLE if found else HTTPStatus.OK
-        reasons = "\n".join(found) if self._listener.free_for_locals and self._is_local() else "not ok"
+        reasons = "\n".join(found) if self.server.free_for_locals and self._is_local() else "not ok"
         self._send_text(reasons if found else "ok", code)
 
     def _status(self) -> dict[str, Any]:
         """The status, with the time left where access ends."""
-        status, left_s = self._listener.answers.status(), self._listener.gate.left_s
+        status, left_s = self.server.source.status(), self.server.gate.left_s
         return status if left_s is None else {**status, "closes_in_s": round(left_s)}
 
     def _stream(self, events: Any) -> None:
         """Server-sent events until the server stops, access ends or the client disconnects."""
-        if not self._listener.streams.acquire(blocking=False):
+        if not self.server.streams.acquire(blocking=False):
             self._send_text("too many pages are open on this mast", HTTPStatus.SERVICE_UNAVAILABLE)
             return
         try:
@@ -265,34 +251,33 @@ class Request(BaseHTTPRequestHandler):
         except OSError:
             log.debug("event=status.page_gone")
         finally:
-            self._listener.streams.release()
+            self.server.streams.release()
             self.close_connection = True
 
     def _wait(self, after_s: float) -> bool:
-        listener = self._listener
-        return not listener.stopping.wait(after_s) and listener.gate.left_s != 0.0
+        return not self.server.stopping.wait(after_s) and self.server.gate.left_s != 0.0
 
     def _status_events(self) -> None:
         """The recent readings once, then the status each second."""
-        self._event("recent", self._listener.answers.recent())
+        self._event("recent", self.server.source.recent())
         self._event("status", self._status())
         while self._wait(_EVENT_EVERY_S):
             self._event("status", self._status())
 
     def _pulse_events(self, sensor: str) -> None:
         """A cup's pulses since its driver's start, four times a second; null for a sensor without pulses."""
-        self._event("pulses", self._listener.answers.pulses().get(sensor))
+        self._event("pulses", self.server.source.pulses().get(sensor))
         while self._wait(_PULSES_EVERY_S):
-            self._event("pulses", self._listener.answers.pulses().get(sensor))
+            self._event("pulses", self.server.source.pulses().get(sensor))
 
     def _event(self, name: str, content: object) -> None:
         self.wfile.write(f"event: {name}\ndata: {json.dumps(content)}\n\n".encode())
         self.wfile.flush()
 
     def _send_text(
-        self, words: str, code: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+        self, text: str, code: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
     ) -> None:
-        self._send("text/plain; charset=utf-8", f"{words}\n".encode(), code, headers)
+        self._send("text/plain; charset=utf-8", f"{text}\n".encode(), code, headers)
 
     def _send(
         self,

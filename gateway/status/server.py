@@ -6,11 +6,13 @@ import logging
 import socket
 import sys
 import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http.server import ThreadingHTTPServer
 from typing import Any, Final
 
+from gateway.clock.manual_time import ManualTime
 from gateway.status.handlers import Request
-from gateway.status.source import Answers
 from gateway.status.tokens import Gate
 
 log = logging.getLogger(__name__)
@@ -24,25 +26,67 @@ _POLL_S: Final = 0.1
 """Between checks for the end."""
 
 
-class _Server(ThreadingHTTPServer):
+@dataclass(frozen=True, slots=True)
+class StatusSource:
+    """What the server serves; any thread may call.
+
+    ``recent``: by channel the last readings, ``[time in ms since the epoch, value or null]`` each.
+    ``pulses``: by sensor that counts pulses, how many have come since its driver was started.
+    ``clock``: takes a phone's time; None where the board has a time of its own.
+    """
+
+    status: Callable[[], dict[str, Any]]
+    recent: Callable[[], Mapping[str, list[list[Any]]]] = dict
+    pulses: Callable[[], Mapping[str, int]] = dict
+    clock: ManualTime | None = None
+
+
+class StatusServer(ThreadingHTTPServer):
+    """Serves until it is stopped.
+
+    ``free_for_locals``: connections from this machine need no token. Port 0 picks a free one.
+    """
+
     daemon_threads = True
 
-    def __init__(self, host: str, port: int, answers: Answers, gate: Gate, free_for_locals: bool) -> None:
-        self.answers = answers
-        self.gate = gate
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        source: StatusSource,
+        gate: Gate | None = None,
+        *,
+        free_for_locals: bool = True,
+    ) -> None:
+        """Listen. Raises OSError."""
+        self.source = source
+        self.gate = gate or Gate(None)
         self.free_for_locals = free_for_locals
         self.stopping = threading.Event()
         self.streams = threading.BoundedSemaphore(_MAX_STREAMS)
         self._room = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._thread = threading.Thread(
+            target=self.serve_forever, args=(_POLL_S,), name="status", daemon=True
+        )
         if ":" in host:
             self.address_family = socket.AF_INET6
         super().__init__((host, port), Request)
 
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop and release the port."""
+        self.stopping.set()
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
     def server_bind(self) -> None:
         """As the base class, without resolving a name, which takes long with the uplink down."""
-        socket_address = self.server_address
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(socket_address)
+        self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
@@ -67,42 +111,3 @@ class _Server(ThreadingHTTPServer):
             log.debug("event=status.broken_off error=%s", error)
         else:
             log.error("event=status.request_failed", exc_info=error)
-
-
-class StatusServer:
-    """Serves until it is stopped.
-
-    ``free_for_locals``: connections from this machine need no token. Port 0 picks a free one.
-    """
-
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        answers: Answers,
-        gate: Gate | None = None,
-        *,
-        free_for_locals: bool = True,
-    ) -> None:
-        """Listen. Raises OSError."""
-        self._server = _Server(host, port, answers, gate or Gate(None), free_for_locals)
-        self._thread = threading.Thread(target=self._serve, name="status", daemon=True)
-
-    def _serve(self) -> None:
-        self._server.serve_forever(_POLL_S)
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        return self._server.server_port
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop and release the port."""
-        self._server.stopping.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()

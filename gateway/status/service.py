@@ -1,4 +1,4 @@
-"""The page where it is configured, and the door for a phone beside it. Owned by the main thread."""
+"""The page where it is configured, and a phone's temporary one beside it. Owned by the main thread."""
 
 from __future__ import annotations
 
@@ -9,42 +9,22 @@ from typing import Any, Final
 
 from gateway.config import StatusConfig
 from gateway.ports import Snapshot
-from gateway.status.server import StatusServer
-from gateway.status.source import Answers
-from gateway.status.temporary_access import LONGEST_MINUTES, PhoneDoor
+from gateway.status.server import StatusServer, StatusSource
+from gateway.status.temporary_access import LONGEST_MINUTES, TemporaryAccess
 from gateway.status.tokens import Gate
 
 OPEN: Final = "phone-open"
 CLOSE: Final = "phone-close"
 
 
-class PhoneControl:
-    """What ``fieldgate phone`` asks of the daemon. Raises ValueError and OSError, for the asker to read."""
-
-    def __init__(self, page: StatusPage) -> None:
-        self._page = page
-
-    def __call__(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Open or close the door."""
-        if request.get("do") == CLOSE:
-            return {"was_open": self._page.phone.close()}
-        if request.get("do") != OPEN:
-            raise ValueError(f"{OPEN} and {CLOSE} can be asked")
-        address = str(ip_address(str(request.get("address"))))
-        minutes: Any = request.get("minutes")
-        if type(minutes) not in (int, float) or not 0 < minutes <= LONGEST_MINUTES:
-            raise ValueError(f"minutes must be above 0 and at most {LONGEST_MINUTES}")
-        return asdict(self._page.phone.open(address, self._page.port, minutes))
-
-
 class StatusPage:
     """The server at the address that is configured, if any."""
 
-    def __init__(self, answers: Answers) -> None:
-        self._answers = answers
+    def __init__(self, source: StatusSource) -> None:
+        self._source = source
         self._server: StatusServer | None = None
         self._address = StatusConfig("")
-        self.phone = PhoneDoor(answers)
+        self.phone = TemporaryAccess(source)
 
     @property
     def port(self) -> int:
@@ -54,20 +34,20 @@ class StatusPage:
     def listen(self, address: StatusConfig) -> None:
         """Answer here from now on, and nowhere else. Raises OSError; then everything stays as it is."""
         before = self._address
-        if self._server is not None and before.port == address.port:
+        if before.port == address.port:
             # The same port on another address may be in the way of itself.
             self._stop()
         try:
             server = self._open(address)
         except OSError:
-            if self._server is None and before.enabled:
+            if self._server is None:
                 self._server = self._open(before)
             raise
         self._stop()
         self._server, self._address = server, address
 
     def tick(self, _snapshot: Snapshot) -> None:
-        """Close the door for a phone where its time is over."""
+        """Close the phone's page where its time is over."""
         self.phone.check()
 
     def stop(self) -> None:
@@ -83,6 +63,19 @@ class StatusPage:
     def _open(self, address: StatusConfig) -> StatusServer | None:
         if not address.enabled:
             return None
-        server = StatusServer(address.host, address.port, self._answers, Gate(address.token))
+        server = StatusServer(address.host, address.port, self._source, Gate(address.token))
         server.start()
         return server
+
+
+def phone_control(page: StatusPage, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Carry out a request of ``fieldgate phone``. Raises ValueError and OSError, with a text for the user."""
+    if request.get("do") == CLOSE:
+        return {"was_open": page.phone.close()}
+    if request.get("do") != OPEN:
+        raise ValueError(f"requests are {OPEN} and {CLOSE}")
+    address = str(ip_address(str(request.get("address"))))
+    minutes: Any = request.get("minutes")
+    if type(minutes) not in (int, float) or not 0 < minutes <= LONGEST_MINUTES:
+        raise ValueError(f"minutes must be above 0 and at most {LONGEST_MINUTES}")
+    return asdict(page.phone.open(address, page.port, minutes))

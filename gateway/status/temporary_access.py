@@ -6,20 +6,16 @@ import errno
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.status.server import StatusServer
-from gateway.status.source import Answers
+from gateway.status.server import StatusServer, StatusSource
 from gateway.status.tokens import Gate, new_token
 
 log = logging.getLogger(__name__)
 
 LONGEST_MINUTES: Final = 24 * 60
-# Pages that were left open with an earlier token.
-_REMEMBERED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,48 +27,38 @@ class Opened:
     seconds: float
 
 
-class PhoneDoor:
-    """One door at a time; opening it again closes the one before. Any thread may call it."""
+class TemporaryAccess:
+    """One listener at a time; opening it again closes the one before. Any thread may call it."""
 
-    def __init__(
-        self,
-        answers: Answers,
-        monotonic: Callable[[], float] = time.monotonic,
-        token: Callable[[], str] = new_token,
-    ) -> None:
-        self._answers = answers
+    def __init__(self, source: StatusSource, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._source = source
         self._monotonic = monotonic
-        self._token = token
         self._server: StatusServer | None = None
         self._port = 0
-        self._earlier: deque[str] = deque(maxlen=_REMEMBERED)
-        self._gate: Gate | None = None
         self._lock = threading.Lock()
 
     def open(self, address: str, port: int, minutes: float) -> Opened:
         """Listen on an address of this machine; on another port where this one is taken. Raises OSError."""
-        seconds = 60.0 * min(minutes, LONGEST_MINUTES)
+        seconds, token = 60.0 * min(minutes, LONGEST_MINUTES), new_token()
         with self._lock:
             self._end()
-            token = self._token()
-            gate = Gate(token, self._monotonic() + seconds, self._monotonic, tuple(self._earlier))
-            self._earlier.append(token)
+            gate = Gate(token, self._monotonic() + seconds, self._monotonic)
             server = self._listen(address, (port, self._port, 0), gate)
             server.start()
-            self._server, self._gate, self._port = server, gate, server.port
+            self._server, self._port = server, server.server_port
         host = f"[{address}]" if ":" in address else address
-        log.warning("event=phone.opened address=%s:%d minutes=%g", host, server.port, seconds / 60)
-        return Opened(f"http://{host}:{server.port}/", token, seconds)
+        log.warning("event=phone.opened address=%s:%d minutes=%g", host, server.server_port, seconds / 60)
+        return Opened(f"http://{host}:{server.server_port}/", token, seconds)
 
     def _listen(self, address: str, ports: tuple[int, ...], gate: Gate) -> StatusServer:
         """The first of the ports that is free. Locals need the token too: they have the other page."""
         for port in ports[:-1]:
             try:
-                return StatusServer(address, port, self._answers, gate, free_for_locals=False)
+                return StatusServer(address, port, self._source, gate, free_for_locals=False)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-        return StatusServer(address, ports[-1], self._answers, gate, free_for_locals=False)
+        return StatusServer(address, ports[-1], self._source, gate, free_for_locals=False)
 
     def close(self) -> bool:
         """Close it now; False where it wasn't open."""
@@ -82,11 +68,11 @@ class PhoneDoor:
     def check(self) -> None:
         """Close it where its time is over; called every now and then."""
         with self._lock:
-            if self._gate is not None and not self._gate.is_open:
+            if self._server is not None and not self._server.gate.is_open:
                 self._end()
 
     def _end(self) -> bool:
-        server, self._server, self._gate = self._server, None, None
+        server, self._server = self._server, None
         if server is None:
             return False
         server.stop()

@@ -16,7 +16,7 @@ from paho.mqtt import publish
 from cloud.wire.reading_records import Reading, parse_reading
 from gateway.clock.system_clock import since_boot_ns
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.status.control_socket import ask
+from gateway.status.control_socket import send_request
 from tests.faults.kafka import Identity, Kafka
 from tests.faults.mast import COMMIT_INTERVAL_S, FSYNC_S, Mast
 from tests.faults.unset_clock import MachineFile
@@ -246,17 +246,17 @@ def test_a_phone_gives_the_time(mast: Mast, machine: MachineFile, tell: Tell) ->
     first = mast.start()
     held(mast, 30)
     assert in_kafka(mast) == {}
-    door = ask(mast.outbox, {"do": "phone-open", "address": "127.0.0.1", "minutes": 5})
-    authority = {"Authorization": f"Bearer {door['token']}", "Content-Type": "application/json"}
+    opened = send_request(mast.outbox, {"do": "phone-open", "address": "127.0.0.1", "minutes": 5})
+    authority = {"Authorization": f"Bearer {opened['token']}", "Content-Type": "application/json"}
 
-    def over_the_door(body: bytes | None = None) -> bytes:
-        request = urllib.request.Request(f"{door['url']}api/clock", body, authority)  # noqa: S310
+    def request_clock(body: bytes | None = None) -> bytes:
+        request = urllib.request.Request(f"{opened['url']}api/clock", body, authority)  # noqa: S310
         with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
             return bytes(answer.read())
 
-    boot_ms = json.loads(over_the_door())["boot_ms"]
+    boot_ms = json.loads(request_clock())["boot_ms"]
     given_ms = time.time_ns() // 1_000_000
-    over_the_door(json.dumps({"time_ms": given_ms, "asked_boot_ms": boot_ms}).encode())
+    request_clock(json.dumps({"time_ms": given_ms, "asked_boot_ms": boot_ms}).encode())
     mast.sample(30)
     mast.delivered()
     status = mast.status()

@@ -13,8 +13,8 @@ import pytest
 from cloud.wire.reading_records import format_time
 from gateway.clock.manual_time import ManualTime, TimeOffer
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.status import Answers, StatusServer
-from gateway.status.control_socket import ask
+from gateway.status import StatusServer, StatusSource
+from gateway.status.control_socket import send_request
 from gateway.status.tokens import Gate
 from tests.support.browser import Chromium, Page
 from tests.support.config import config_text, cup, dht
@@ -44,7 +44,7 @@ class Mast:
 
     def phone(self) -> tuple[str, str]:
         """Opens the door for phones: its address, and its token."""
-        opened = ask(self.outbox, {"do": "phone-open", "address": "127.0.0.1", "minutes": 5})
+        opened = send_request(self.outbox, {"do": "phone-open", "address": "127.0.0.1", "minutes": 5})
         return str(opened["url"]), str(opened["token"])
 
 
@@ -122,7 +122,7 @@ def test_a_cup_that_turns_is_counted_as_it_turns(mast: Mast, chromium: Chromium)
     begun = int(page.see("#spin-count", lambda text: text.isdigit()))
     assert int(page.see("#spin-count", lambda text: text.isdigit() and int(text) > begun)) > begun
     page.see("#spin-rate", lambda text: text.isdigit() and int(text) > 0)
-    page.see("#spin-said", lambda text: text == "Pulses come.")
+    page.see("#spin-text", lambda text: text == "Pulses come.")
     assert page.run("document.documentElement.scrollWidth") == 360
     page.click("#spin-again")
     assert int(page.see("#spin-count", lambda text: text.isdigit())) <= begun
@@ -156,7 +156,7 @@ def test_a_phone_gets_in_with_its_token_only(mast: Mast, chromium: Chromium) -> 
     stranger.click("#t")
     stranger.type("notthetoken")
     stranger.press("Enter", 13)
-    stranger.see("p[role=status]", lambda text: "does not open it" in text)
+    stranger.see("p[role=status]", lambda text: "That token is wrong" in text)
 
     phone = chromium.page(360, 780)
     phone.open(f"{url}?t={token}")
@@ -172,9 +172,9 @@ def test_a_phone_gets_in_with_its_token_only(mast: Mast, chromium: Chromium) -> 
     stranger.press("Enter", 13)
     stranger.see("#live", lambda text: text == "live")
 
-    assert ask(mast.outbox, {"do": "phone-close"}) == {"was_open": True}
+    assert send_request(mast.outbox, {"do": "phone-close"}) == {"was_open": True}
     phone.see("#live", lambda text: text == "not live")
-    assert "No answer from the gateway" in phone.see("#gone-said")
+    assert "No answer from the gateway" in phone.see("#gone-text")
 
 
 def test_an_old_code_says_what_to_do(mast: Mast, chromium: Chromium) -> None:
@@ -185,8 +185,8 @@ def test_an_old_code_says_what_to_do(mast: Mast, chromium: Chromium) -> None:
     again, other = mast.phone()
     assert (again, other == token) == (url, False)
     # The page asks why it is refused, and says it.
-    phone.see("#gone-said", lambda text: "Scan the newest code" in text)
-    ask(mast.outbox, {"do": "phone-close"})
+    phone.see("#gone-text", lambda text: "Scan the newest code" in text)
+    send_request(mast.outbox, {"do": "phone-close"})
 
 
 def test_a_lost_connection_is_shown_and_nothing_old_looks_live(mast: Mast, chromium: Chromium) -> None:
@@ -199,7 +199,7 @@ def test_a_lost_connection_is_shown_and_nothing_old_looks_live(mast: Mast, chrom
         page.see("#live", lambda text: text == "not live")
         assert time.monotonic() - began > 1.0
         assert re.fullmatch(
-            r"No answer from the gateway for \d+ s\. What you see is old\.", page.see("#gone-said")
+            r"No answer from the gateway for \d+ s\. What you see is old\.", page.see("#gone-text")
         )
         ages = page.run("[...document.querySelectorAll('.age')].map((e) => e.textContent)")
         assert ages
@@ -239,12 +239,12 @@ def test_a_phones_time_is_given_after_a_look_at_both(chromium: Chromium) -> None
         return []
 
     gate = Gate(TOKEN, time.monotonic() + 600)
-    server = StatusServer("127.0.0.1", 0, Answers(told, clock=gifts), gate, free_for_locals=False)
+    server = StatusServer("127.0.0.1", 0, StatusSource(told, clock=gifts), gate, free_for_locals=False)
     server.start()
     try:
         page = chromium.page(360, 780)
-        page.open(f"http://127.0.0.1:{server.port}/?t={TOKEN}")
-        assert "5,123 readings wait for the right time" in page.see("#clock-said")
+        page.open(f"http://127.0.0.1:{server.server_port}/?t={TOKEN}")
+        assert "5,123 readings wait for the right time" in page.see("#clock-text")
         page.click("#clock-open")
         assert page.see("#clock-differ") == "the gateway is 365 days behind"
         assert page.text("#clock-mine")[:4] != page.text("#clock-theirs")[:4]

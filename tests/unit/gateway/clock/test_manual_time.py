@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from gateway.clock.manual_time import SLOWEST_MS, ManualTime
-from gateway.status import Answers, StatusServer
+from gateway.status import StatusServer, StatusSource
 from gateway.status.tokens import Gate
 
 TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
@@ -70,10 +70,10 @@ def test_a_refusal_is_told() -> None:
 def served(
     gifts: ManualTime | None, *, free_for_locals: bool = False
 ) -> Iterator[http.client.HTTPConnection]:
-    answers = Answers(lambda: {"channels": {}}, clock=gifts)
+    answers = StatusSource(lambda: {"channels": {}}, clock=gifts)
     server = StatusServer("127.0.0.1", 0, answers, Gate(TOKEN), free_for_locals=free_for_locals)
     server.start()
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
     try:
         yield connection
     finally:

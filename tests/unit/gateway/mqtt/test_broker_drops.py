@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway import cli
 from gateway.mqtt.broker_drops import BrokerDrops
-from gateway.status import Answers, StatusServer
+from gateway.status import StatusServer, StatusSource
 
 
 def record(run: object, counter: object) -> bytes:
@@ -132,7 +132,7 @@ def test_status_has_the_number_or_unknown(
 ) -> None:
     config = tmp_path / "gateway.toml"
     config.write_text(f'status.listen = "127.0.0.1:{free_port}"')
-    server = StatusServer("127.0.0.1", free_port, Answers(lambda: {"broker_dropped": count}))
+    server = StatusServer("127.0.0.1", free_port, StatusSource(lambda: {"broker_dropped": count}))
     server.start()
     try:
         assert cli.main(["status", "-c", str(config)]) == 0

@@ -1,4 +1,4 @@
-"""Who may look at the status page: tokens and their times, by a clock that is moved by hand."""
+"""Which requests the status page admits: tokens and their times, by a clock that is moved by hand."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ import pytest
 
 from buffer.sqlite_outbox import SqliteOutbox
 from gateway.config import StatusConfig
-from gateway.status import Answers, PhoneControl, StatusPage, StatusServer
-from gateway.status.control_socket import ControlError, ControlSocket, _name, ask
+from gateway.status import StatusPage, StatusServer, StatusSource, phone_control
+from gateway.status.control_socket import ControlError, ControlSocket, _name, send_request
 from gateway.status.handlers import is_local
-from gateway.status.temporary_access import PhoneDoor
+from gateway.status.temporary_access import TemporaryAccess
 from gateway.status.tokens import MOST_WRONG, WINDOW_S, Access, Gate, new_token
 from tests.support.servers import eventually
 
@@ -68,35 +69,28 @@ def test_only_the_token_opens_and_only_in_time(clock: ByHand) -> None:
     assert gate.admit(TOKEN, "other") is Access.CLOSED
 
 
-def test_without_a_token_nobody_is_let_in(clock: ByHand) -> None:
+def test_without_a_token_nothing_is_admitted(clock: ByHand) -> None:
     gate = Gate(None, None, clock)
     assert not gate.is_open
     assert gate.admit("", "any") is Access.CLOSED
     assert gate.admit("None", "any") is Access.CLOSED
 
 
-def test_who_guesses_waits_and_nobody_else_does(clock: ByHand) -> None:
+def test_an_address_that_guesses_waits_and_no_other(clock: ByHand) -> None:
     gate = Gate(TOKEN, None, clock)
     for _ in range(MOST_WRONG):
-        assert gate.admit("guess", "liar") is Access.WRONG
+        assert gate.admit("guess", "guesser") is Access.WRONG
         clock.now_s += 1
-    # Not even the right one is looked at: else it would be worth going on.
-    assert gate.admit(TOKEN, "liar") is Access.WAIT
+    # Not even the right one is compared: else it would be worth going on.
+    assert gate.admit(TOKEN, "guesser") is Access.WAIT
     assert gate.admit(TOKEN, "phone") is Access.ADMITTED
     clock.now_s = 1000.0 + WINDOW_S - 0.1
-    assert gate.admit(TOKEN, "liar") is Access.WAIT
+    assert gate.admit(TOKEN, "guesser") is Access.WAIT
     clock.now_s = 1000.0 + WINDOW_S
-    assert gate.admit(TOKEN, "liar") is Access.ADMITTED
+    assert gate.admit(TOKEN, "guesser") is Access.ADMITTED
 
 
-def test_a_page_that_was_left_open_is_not_guessing(clock: ByHand) -> None:
-    gate = Gate(TOKEN, None, clock, ["earlier"])
-    for _ in range(3 * MOST_WRONG):
-        assert gate.admit("earlier", "phone") is Access.EARLIER
-    assert gate.admit(TOKEN, "phone") is Access.ADMITTED
-
-
-def test_to_have_no_token_is_not_to_guess(clock: ByHand) -> None:
+def test_no_token_is_no_guess(clock: ByHand) -> None:
     gate = Gate(TOKEN, None, clock)
     for _ in range(3 * MOST_WRONG):
         assert gate.admit(None, "phone") is Access.MISSING
@@ -123,10 +117,10 @@ def test_local_is_this_machine_only(peer: str, own: str, local: bool) -> None:
 
 @contextmanager
 def served(gate: Gate, *, free_for_locals: bool = False) -> Iterator[http.client.HTTPConnection]:
-    answers = Answers(lambda: {"gateway": "mast-07", "channels": {}, "main_loop_ago_s": 20.0})
+    answers = StatusSource(lambda: {"gateway": "mast-07", "channels": {}, "main_loop_ago_s": 20.0})
     server = StatusServer("127.0.0.1", 0, answers, gate, free_for_locals=free_for_locals)
     server.start()
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
     try:
         yield connection
     finally:
@@ -143,7 +137,7 @@ def get(
 
 
 @pytest.mark.parametrize("path", ["/", "/api/status", "/api/events", "/api/pulses", "/metrics", "/nothing"])
-def test_without_its_token_nothing_is_told(path: str) -> None:
+def test_without_its_token_nothing_is_shown(path: str) -> None:
     with served(Gate(TOKEN)) as connection:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": f"fieldgate-{connection.port}=no"}):
             status, _, text = get(connection, path, **headers)
@@ -151,7 +145,7 @@ def test_without_its_token_nothing_is_told(path: str) -> None:
             assert "mast-07" not in text
 
 
-def test_health_says_no_more_than_ok_to_others() -> None:
+def test_others_get_no_more_than_ok_of_the_health() -> None:
     with served(Gate(TOKEN)) as connection:
         assert get(connection, "/healthz")[::2] == (503, "not ok\n")
     with served(Gate(None), free_for_locals=True) as connection:
@@ -171,11 +165,11 @@ def test_a_token_in_the_address_becomes_a_cookie() -> None:
         assert (status, headers["Referrer-Policy"]) == (200, "no-referrer")
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert TOKEN not in page
-        # Nobody is sent elsewhere.
+        # No redirect leads elsewhere.
         assert get(connection, f"//example.org/?t={TOKEN}")[1]["Location"] == "/"
 
 
-def test_the_cookie_lives_as_long_as_the_door(clock: ByHand) -> None:
+def test_the_cookie_lives_as_long_as_the_access(clock: ByHand) -> None:
     with served(Gate(TOKEN, 1090.0, clock)) as connection:
         assert "Max-Age=91" in get(connection, f"/?t={TOKEN}")[1]["Set-Cookie"]
         cookie = {"Cookie": f"fieldgate-{connection.port}={TOKEN}"}
@@ -186,7 +180,7 @@ def test_the_cookie_lives_as_long_as_the_door(clock: ByHand) -> None:
         assert "sudo fieldgate phone" in text
 
 
-def test_prometheus_brings_it_as_a_header() -> None:
+def test_prometheus_sends_it_as_a_header() -> None:
     with served(Gate(TOKEN)) as connection:
         status, _, text = get(connection, "/metrics", Authorization=f"Bearer {TOKEN}")
         assert status == 200
@@ -198,10 +192,10 @@ def test_guessing_over_http_is_slowed(caplog: pytest.LogCaptureFixture) -> None:
         for number in range(MOST_WRONG):
             status, _, text = get(connection, f"/?t=guess{number}")
             assert status == 401
-            assert "That token does not open it" in text
+            assert "That token is wrong" in text
         status, headers, _ = get(connection, f"/?t={TOKEN}")
         assert (status, headers["Retry-After"]) == (429, "60")
-    assert "event=status.refused peer=127.0.0.1 verdict=wrong" in caplog.text
+    assert "event=status.refused peer=127.0.0.1 reason=wrong" in caplog.text
     assert "guess0" not in caplog.text
 
 
@@ -222,7 +216,7 @@ def test_nothing_can_be_changed_over_it() -> None:
         assert answer.status == 405
 
 
-def test_a_stream_ends_when_its_door_closes(clock: ByHand) -> None:
+def test_a_stream_ends_with_its_access(clock: ByHand) -> None:
     with served(Gate(TOKEN, 1060.0, clock)) as connection:
         connection.request("GET", "/api/events", headers={"Cookie": f"fieldgate-{connection.port}={TOKEN}"})
         stream = connection.getresponse()
@@ -266,34 +260,34 @@ def test_a_malformed_request_is_answered_and_logs_no_error(
     assert "event=status.request_failed" not in caplog.text
 
 
-# The door.
+# Temporary access.
 
 
-def test_the_door_closes_by_itself(clock: ByHand) -> None:
-    door = PhoneDoor(Answers(lambda: {"channels": {}}), clock)
-    opened = door.open("127.0.0.1", 0, 60.0)
+def test_temporary_access_ends_by_itself(clock: ByHand) -> None:
+    access = TemporaryAccess(StatusSource(lambda: {"channels": {}}), clock)
+    opened = access.open("127.0.0.1", 0, 60.0)
     port = int(opened.url.rstrip("/").rpartition(":")[2])
     assert opened.seconds == 3600.0
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     assert get(connection, "/api/status", Authorization=f"Bearer {opened.token}")[0] == 200
-    # The door is for phones: from this machine, too, it wants its token.
+    # It is for phones: from this machine, too, it needs its token.
     assert get(connection, "/api/status")[0] == 401
     connection.close()
     clock.now_s += 3599.0
-    door.check()
+    access.check()
     socket.create_connection(("127.0.0.1", port), timeout=10).close()
     clock.now_s += 1.0
-    door.check()
+    access.check()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=10)
-    assert door.close() is False
+    assert access.close() is False
 
 
 def test_opening_again_makes_a_new_token_and_ends_the_old_one(clock: ByHand) -> None:
-    door = PhoneDoor(Answers(lambda: {"channels": {}}), clock)
+    access = TemporaryAccess(StatusSource(lambda: {"channels": {}}), clock)
     try:
-        first = door.open("127.0.0.1", 0, 60.0)
-        second = door.open("127.0.0.1", 0, 1.0)
+        first = access.open("127.0.0.1", 0, 60.0)
+        second = access.open("127.0.0.1", 0, 1.0)
         assert first.token != second.token
         port = int(second.url.rstrip("/").rpartition(":")[2])
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
@@ -301,11 +295,11 @@ def test_opening_again_makes_a_new_token_and_ends_the_old_one(clock: ByHand) -> 
         assert (status, "Scan the newest code" in text) == (401, True)
         connection.close()
     finally:
-        assert door.close() is True
+        assert access.close() is True
 
 
 def test_a_taken_port_is_passed_over(free_port: int) -> None:
-    page = StatusPage(Answers(lambda: {"channels": {}}))
+    page = StatusPage(StatusSource(lambda: {"channels": {}}))
     page.listen(StatusConfig(f"127.0.0.1:{free_port}"))
     try:
         opened = page.phone.open("127.0.0.1", page.port, 1.0)
@@ -314,7 +308,7 @@ def test_a_taken_port_is_passed_over(free_port: int) -> None:
         page.stop()
 
 
-# What the command asks.
+# Requests of the command.
 
 
 @pytest.fixture
@@ -327,28 +321,28 @@ def outbox(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_command_reaches_the_daemon_that_uses_the_outbox(outbox: Path) -> None:
-    page = StatusPage(Answers(lambda: {"channels": {}}))
-    control = ControlSocket(outbox, PhoneControl(page))
+    page = StatusPage(StatusSource(lambda: {"channels": {}}))
+    control = ControlSocket(outbox, partial(phone_control, page))
     control.start()
     try:
-        opened = ask(outbox, {"do": "phone-open", "address": "127.0.0.1", "minutes": 5})
+        opened = send_request(outbox, {"do": "phone-open", "address": "127.0.0.1", "minutes": 5})
         assert opened["seconds"] == 300.0
-        assert ask(outbox, {"do": "phone-close"}) == {"was_open": True}
-        assert ask(outbox, {"do": "phone-close"}) == {"was_open": False}
-        for wrong, said in (
-            ({"do": "reboot"}, "can be asked"),
+        assert send_request(outbox, {"do": "phone-close"}) == {"was_open": True}
+        assert send_request(outbox, {"do": "phone-close"}) == {"was_open": False}
+        for wrong, message in (
+            ({"do": "reboot"}, "requests are phone-open and phone-close"),
             ({"do": "phone-open", "address": "no", "minutes": 5}, "'no' does not appear to be"),
             ({"do": "phone-open", "address": "127.0.0.1", "minutes": 0}, "above 0 and at most 1440"),
             ({"do": "phone-open", "address": "127.0.0.1", "minutes": True}, "above 0 and at most 1440"),
             ({"do": "phone-open", "address": "192.0.2.1", "minutes": 5}, "Cannot assign requested address"),
         ):
-            with pytest.raises(ControlError, match=said):
-                ask(outbox, wrong)
+            with pytest.raises(ControlError, match=message):
+                send_request(outbox, wrong)
     finally:
         control.stop()
         page.stop()
-    with pytest.raises(ControlError, match="can't be asked"):
-        ask(outbox, {"do": "phone-close"})
+    with pytest.raises(ControlError, match="can't be reached"):
+        send_request(outbox, {"do": "phone-close"})
 
 
 def test_other_users_are_refused(outbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,7 +354,7 @@ def test_other_users_are_refused(outbox: Path, monkeypatch: pytest.MonkeyPatch) 
 
     def another_user(connected: socket.socket) -> tuple[int, int, int]:
         if threading.current_thread() is threading.main_thread():
-            # Asks when the door is shut already: the reason is behind it.
+            # Asks when the access is shut already: the reason is behind it.
             shut = select.poll()
             shut.register(connected, select.POLLRDHUP)
             assert shut.poll(20_000)
@@ -371,16 +365,16 @@ def test_other_users_are_refused(outbox: Path, monkeypatch: pytest.MonkeyPatch) 
     try:
         monkeypatch.setattr("gateway.status.control_socket._other_side", another_user)
         with pytest.raises(ControlError, match="only root and the daemon's own user"):
-            ask(outbox, {"do": "phone-close"})
+            send_request(outbox, {"do": "phone-close"})
         assert asked == []
     finally:
         control.stop()
 
 
-def test_who_answers_in_the_daemons_place_is_not_believed(tmp_path: Path) -> None:
+def test_a_response_of_another_process_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "outbox.db"
     with pytest.raises(ControlError, match="no daemon runs"):
-        ask(path, {"do": "phone-close"})
+        send_request(path, {"do": "phone-close"})
     impostor = ControlSocket(path, lambda _: {"token": "mine"})
     impostor.start()
     try:
@@ -388,12 +382,12 @@ def test_who_answers_in_the_daemons_place_is_not_believed(tmp_path: Path) -> Non
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("gateway.status.control_socket.user_of", lambda _: os.getpid() + 1)
             with pytest.raises(ControlError, match="in the place of the daemon"):
-                ask(path, {"do": "phone-close"})
+                send_request(path, {"do": "phone-close"})
     finally:
         impostor.stop()
 
 
-def test_a_client_that_says_nonsense_is_told_so(outbox: Path) -> None:
+def test_a_malformed_request_gets_an_error(outbox: Path) -> None:
     control = ControlSocket(outbox, lambda _: {"ok": True})
     control.start()
     try:
@@ -403,6 +397,6 @@ def test_a_client_that_says_nonsense_is_told_so(outbox: Path) -> None:
                 asking.settimeout(10)
                 asking.sendall(sent)
                 assert b"error" in asking.recv(4096)
-        assert eventually(lambda: ask(outbox, {})) == {"ok": True}
+        assert eventually(lambda: send_request(outbox, {})) == {"ok": True}
     finally:
         control.stop()

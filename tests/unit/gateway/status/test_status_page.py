@@ -14,7 +14,7 @@ import pytest
 from cloud.wire.reading_records import Reading
 from gateway.quality.reasons import REASONS
 from gateway.sampling.last_readings import MOST_FORWARDED, RECENT, LastReadings
-from gateway.status import Answers, StatusServer
+from gateway.status import StatusServer, StatusSource
 from gateway.status.handlers import problems
 from gateway.status.metrics import render
 from gateway.system.host import vitals
@@ -62,7 +62,7 @@ def told() -> dict[str, Any]:
 
 @pytest.fixture
 def connection(told: dict[str, Any], free_port: int) -> Iterator[http.client.HTTPConnection]:
-    answers = Answers(lambda: told, lambda: {"cup.wind_speed": [[1, 7.0], [2, None]]})
+    answers = StatusSource(lambda: told, lambda: {"cup.wind_speed": [[1, 7.0], [2, None]]})
     server = StatusServer("127.0.0.1", free_port, answers)
     server.start()
     connection = http.client.HTTPConnection("127.0.0.1", free_port, timeout=60)
