@@ -24,7 +24,7 @@ from spark_jobs.sources.changes import table_changes
 from spark_jobs.sources.mast_intervals import MastInterval, intervals_within, statistics_in
 from spark_jobs.sources.statistics import has_readings
 from spark_jobs.sources.withdrawn import corrections
-from spark_jobs.state.record_changes import BEFORE, RecordChange, touched_spans
+from spark_jobs.state.configured import BEFORE, RecordChange, touched_spans
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.mast import QUANTITIES, mounted_channels
 from spark_jobs.transforms.mast_values import mast_rows

@@ -34,7 +34,7 @@ from spark_jobs.state.intervals import OpenIntervals
 from spark_jobs.state.running_intervals import RunningIntervals
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.streaming.timer import Timer
-from spark_jobs.transforms.by_interval import ReadingsByInterval
+from spark_jobs.transforms.interval_sums import ReadingsByInterval
 from spark_jobs.transforms.statistics import interval_statistics, touched_intervals
 
 log = logging.getLogger("fieldgate.jobs.statistics")

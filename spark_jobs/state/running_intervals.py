@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 
 from spark_jobs.intervals import SECOND_US, Interval
-from spark_jobs.transforms.by_interval import ReadingsByInterval
 from spark_jobs.transforms.interval_sums import (
     GUST_S,
     MAX_GUST_PERIOD_MS,
@@ -23,6 +22,7 @@ from spark_jobs.transforms.interval_sums import (
     Bools,
     Floats,
     Ints,
+    ReadingsByInterval,
     gust_sums,
     gusts,
     merged,

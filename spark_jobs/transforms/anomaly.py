@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
-from pyspark.sql.pandas import functions as pandas_functions
 from pyspark.sql.types import StructField, StructType
 
 from spark_jobs.anomaly.model import Packed
@@ -25,6 +24,7 @@ Models = Mapping[str, Packed]
 ModelsSource = Callable[[], Models]
 """Gives the models where a worker runs: a broadcast's ``value``, or in a test the thing itself."""
 
+_ENTRIES: Final = ("lag", "channel", *FIELDS)
 _JUDGED: Final = ("score", "threshold", "model_version", "channels", "rules", "missing")
 JUDGEMENT: Final = StructType([StructField(name, ANOMALIES.schema[name].dataType) for name in _JUDGED])
 
@@ -32,8 +32,8 @@ JUDGEMENT: Final = StructType([StructField(name, ANOMALIES.schema[name].dataType
 def touched(changes: DataFrame, interval_s: int) -> DataFrame:
     """The (gateway, interval_start) whose scores changed statistics touch: theirs and the next two.
 
-    Open intervals (version 0) touch none: a few seconds say nothing of a mean or an sd. The two that follow
-    may not exist yet; ``windows`` gives no row for such.
+    Open intervals (version 0) touch none: of a few seconds neither a mean nor an sd counts. The two that
+    follow may not exist yet; ``windows`` gives no row for such.
     """
     closed = (F.col("version") >= 1) & (F.col("interval_s") == interval_s)
     if "_change_type" in changes.columns:
@@ -86,7 +86,7 @@ def windows(statistics: DataFrame, targets: DataFrame | None, interval_s: int) -
     return rows.select(
         "gateway",
         "interval_start",
-        *(F.col("entries")[name].alias(name) for name in ("lag", "channel", *FIELDS)),
+        *(F.col("entries")[name].alias(name) for name in _ENTRIES),
     )
 
 
@@ -114,42 +114,29 @@ def judge(packed: Packed | None, seen: Observations) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(_JUDGED))
 
 
-def _judge_batches(
-    batches: Iterator[tuple[pd.Series[Any], ...]], models: ModelsSource
-) -> Iterator[pd.DataFrame]:
-    for gateway, *arrays in batches:
-        columns = dict(zip(("lag", "channel", *FIELDS), arrays, strict=True))
-        judged = []
-        for name, rows in gateway.groupby(gateway, sort=False).groups.items():
-            seen = gather({field: column.loc[rows].to_numpy() for field, column in columns.items()})
-            found = judge(models().get(str(name)), seen)
-            found.index = rows
-            judged.append(found)
-        yield pd.concat(judged).loc[gateway.index] if judged else pd.DataFrame(columns=list(_JUDGED))
+def _judge_frames(frames: Iterable[pd.DataFrame], models: ModelsSource) -> Iterator[pd.DataFrame]:
+    for frame in frames:
+        for gateway, rows in frame.groupby("gateway", sort=False):
+            seen = gather({name: rows[name].to_numpy() for name in _ENTRIES})
+            judged = judge(models().get(str(gateway)), seen).set_index(rows.index)
+            yield rows[["gateway", "interval_start"]].join(judged)
 
 
 def anomaly_rows(rows: DataFrame, models: ModelsSource, interval_s: int) -> DataFrame:
     """Rows of ``windows`` to those of ``anomalies``, but for version and updated_at."""
-
-    def judged(batches: Iterator[tuple[pd.Series, ...]]) -> Iterator[pd.DataFrame]:
-        yield from _judge_batches(batches, models)
-
-    # PySpark's stubs know no iterator that gives rows of several columns.
-    make: Any = pandas_functions.pandas_udf
-    column = make(judged, JUDGEMENT)
-
-    return rows.select(
+    key = [rows.schema[name] for name in ("gateway", "interval_start")]
+    judged = rows.mapInPandas(partial(_judge_frames, models=models), StructType([*key, *JUDGEMENT]))
+    return judged.select(
         "gateway",
         F.lit(interval_s).alias("interval_s"),
         "interval_start",
         F.to_date("interval_start").alias("date"),
-        column("gateway", "lag", "channel", *FIELDS).alias("judgement"),
-    ).select("gateway", "interval_s", "interval_start", "date", "judgement.*")
+        *_JUDGED,
+    )
 
 
 def observed(rows: DataFrame) -> tuple[Observations, Any]:
     """Rows of ``windows`` of one mast, collected: the observations and their starts, in order of time (s)."""
     frame = rows.orderBy("interval_start").toPandas()
-    starts: list[datetime] = list(frame["interval_start"])
-    starts_s = np.array([round(pd.Timestamp(start).timestamp()) for start in starts], dtype=np.int64)
-    return gather({name: frame[name].to_numpy() for name in ("lag", "channel", *FIELDS)}), starts_s
+    starts_s = np.array([round(start.timestamp()) for start in frame["interval_start"]], dtype=np.int64)
+    return gather({name: frame[name].to_numpy() for name in _ENTRIES}), starts_s

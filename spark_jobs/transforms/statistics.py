@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from cloud.wire.reading_records import UNSYNCED
 from spark_jobs.intervals import SECOND_US
 from spark_jobs.schemas import STATISTICS
-from spark_jobs.transforms.by_interval import ReadingsByInterval
+from spark_jobs.transforms.interval_sums import ReadingsByInterval
 
 READING: Final = ("gateway", "channel", "quantity", "unit", "time", "period_ms", "value", "quality")
 """The columns of a reading that its statistics are made of."""

@@ -20,7 +20,7 @@ from spark_jobs.schemas import CHANNELS, STATISTICS, Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.statistics import delete_missing
-from spark_jobs.state.record_changes import RecordChange, touched_spans
+from spark_jobs.state.configured import RecordChange, touched_spans
 from spark_jobs.transforms.mast import mounted_channels
 from spark_jobs.transforms.mast_values import air_density_kgm3, power_law_exponent
 from tests.spark.records import rows_of

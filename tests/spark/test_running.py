@@ -16,8 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from cloud.wire.reading_records import Reading
 from spark_jobs.state.running_intervals import RunningIntervals
-from spark_jobs.transforms.by_interval import ReadingsByInterval
-from spark_jobs.transforms.interval_sums import merged, nothing, sums_of
+from spark_jobs.transforms.interval_sums import ReadingsByInterval, merged, nothing, sums_of
 from spark_jobs.transforms.statistics import interval_start, interval_statistics
 from tests.spark.records import START_US, reading, reading_table
 
