@@ -1,4 +1,4 @@
-"""When channels were configured, by their calibration records (table ``channels``), and what a change touches.
+"""When channels were configured, by their calibration records, and which times a change of these touches.
 
 Pure. Times are microseconds since the epoch.
 """

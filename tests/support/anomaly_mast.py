@@ -1,7 +1,7 @@
 """A made-up mast: interval statistics of two heights with twin cups and a thermometer, and faults in them.
 
 Wind is a slow random walk; twins differ by noise that shrinks with the wind and by a wake that comes and goes
-for both heights; sd follows the mean. So no channel can be told from itself, each from the others.
+for both heights; sd follows the mean. So no channel can be judged by itself, each by the others.
 """
 
 from __future__ import annotations

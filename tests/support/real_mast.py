@@ -56,7 +56,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class RealMast:
-    """The file's columns over time (UTC as far as the file says), and the log."""
+    """The file's columns over time (UTC by the file), and the log."""
 
     data: pd.DataFrame
     log: tuple[Fault, ...]

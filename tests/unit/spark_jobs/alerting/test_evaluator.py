@@ -1,4 +1,4 @@
-"""Rules on readings: when alerts are raised, by what, and that nothing late sends anybody out."""
+"""Rules on readings: when alerts are raised, by what, and that nothing late is acted upon."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def sample(
 
 def run(engine: Engine, samples: Iterable[Sample]) -> list[AlertEvent]:
     """Each sample judged a second after its time, as a live stream would."""
-    return [told for item in samples for told in engine.observe([item], item.time_us + S)]
+    return [events for item in samples for events in engine.observe([item], item.time_us + S)]
 
 
-def short(told: Iterable[AlertEvent]) -> list[tuple[str, float, float, bool]]:
-    return [(t.transition.name, (t.since_us - T0) / S, (t.time_us - T0) / S, t.live) for t in told]
+def short(events: Iterable[AlertEvent]) -> list[tuple[str, float, float, bool]]:
+    return [(t.transition.name, (t.since_us - T0) / S, (t.time_us - T0) / S, t.live) for t in events]
 
 
-def ids(told: Iterable[AlertEvent]) -> list[str]:
-    return [record.id for record in Notifier().records(told, T0)[0]]
+def ids(events: Iterable[AlertEvent]) -> list[str]:
+    return [record.id for record in Notifier().records(events, T0)[0]]
 
 
 # Thresholds ----------------------------------------------------------------------------------------------
@@ -69,14 +69,16 @@ def ids(told: Iterable[AlertEvent]) -> list[str]:
 
 def test_raised_by_the_first_value_beyond_and_cleared_where_it_is_well_again() -> None:
     engine = Engine(rules(HOT))
-    told = run(engine, [sample(at, value) for at, value in enumerate([50, 60, 61, 57, 62, 55.1, 55, 40, 65])])
-    assert short(told) == [("RAISED", 2, 2, True), ("CLEARED", 2, 6, True), ("RAISED", 8, 8, True)]
-    assert [t.value for t in told] == [61, 55, 65]
+    events = run(
+        engine, [sample(at, value) for at, value in enumerate([50, 60, 61, 57, 62, 55.1, 55, 40, 65])]
+    )
+    assert short(events) == [("RAISED", 2, 2, True), ("CLEARED", 2, 6, True), ("RAISED", 8, 8, True)]
+    assert [t.value for t in events] == [61, 55, 65]
 
 
 def test_held_off_until_the_violation_has_lasted() -> None:
     engine = Engine(rules(HOT + 'for = "3s"\n'))
-    # 57 is neither beyond nor well: what isn't raised yet begins anew, what is raised stays.
+    # 57 is neither beyond nor well: what isn't raised yet begins again, what is raised stays.
     values = [61, 61, 61, 57, 61, 61, 61, 61, 57, 61, 50]
     assert short(run(engine, [sample(at, value) for at, value in enumerate(values)])) == [
         ("RAISED", 4, 7, True),
@@ -86,24 +88,24 @@ def test_held_off_until_the_violation_has_lasted() -> None:
 
 def test_below_a_limit() -> None:
     engine = Engine(rules('[[rule]]\nname = "low"\nkind = "threshold"\nbelow = 11.0\nclear = 12.0\n'))
-    told = run(engine, [sample(at, value) for at, value in enumerate([11, 10.9, 11.5, 12])])
-    assert short(told) == [("RAISED", 1, 1, True), ("CLEARED", 1, 3, True)]
+    events = run(engine, [sample(at, value) for at, value in enumerate([11, 10.9, 11.5, 12])])
+    assert short(events) == [("RAISED", 1, 1, True), ("CLEARED", 1, 3, True)]
 
 
 @given(
     st.lists(st.sampled_from([50.0, 57.0, 61.0]), max_size=60),
     st.integers(0, 5),
 )
-def test_as_a_regular_expression_over_the_verdicts_says(values: list[float], hold_s: int) -> None:
+def test_as_a_regular_expression_over_the_levels_finds(values: list[float], hold_s: int) -> None:
     engine = Engine(rules(f'{HOT}for = "{hold_s}s"\n'))
-    told = run(engine, [sample(at, value) for at, value in enumerate(values)])
-    verdicts = "".join({50.0: "W", 57.0: "B", 61.0: "V"}[value] for value in values)
+    events = run(engine, [sample(at, value) for at, value in enumerate(values)])
+    levels = "".join({50.0: "W", 57.0: "B", 61.0: "V"}[value] for value in values)
     expected = []
-    for found in re.finditer(f"V{{{hold_s + 1}}}[VB]*(W?)", verdicts):
+    for found in re.finditer(f"V{{{hold_s + 1}}}[VB]*(W?)", levels):
         expected.append(("RAISED", found.start(), found.start() + hold_s, True))
         if found[1]:
             expected.append(("CLEARED", found.start(), found.end() - 1, True))
-    assert short(told) == expected
+    assert short(events) == expected
 
 
 def test_only_good_and_unevaluated_values_are_judged() -> None:
@@ -115,7 +117,7 @@ def test_only_good_and_unevaluated_values_are_judged() -> None:
     assert short(run(engine, later)) == [("RAISED", 10, 12, True)]
 
 
-def test_a_gap_begins_the_hold_off_anew() -> None:
+def test_a_gap_begins_the_hold_off_again() -> None:
     engine = Engine(rules(HOT + 'for = "30s"\n'))
     assert run(engine, [sample(0, 70), sample(1, 70), sample(100, 70)]) == []
     assert short(run(engine, [sample(at, 70) for at in range(101, 132)])) == [("RAISED", 100, 130, True)]
@@ -133,15 +135,15 @@ def test_late_and_repeated_data_neither_raise_live_alerts_nor_change_them(
     text = HOT + 'for = "2s"\n'
     samples = [sample(at, value) for at, value in enumerate(values)]
     expected = run(Engine(rules(text)), samples)
-    engine, told = Engine(rules(text)), []
+    engine, events = Engine(rules(text)), []
     for at, item in enumerate(samples):
-        told += run(engine, [item])
+        events += run(engine, [item])
         if data.draw(st.booleans()):
             again = sample(data.draw(st.integers(-20, at)), data.draw(st.sampled_from([50.0, 61.0])))
             late = again._replace(replayed=data.draw(st.booleans()))
-            told += engine.observe([late], item.time_us + S)
-    assert [t for t in told if t.live] == expected
-    assert all(not t.live for t in told if t not in expected)
+            events += engine.observe([late], item.time_us + S)
+    assert [t for t in events if t.live] == expected
+    assert all(not t.live for t in events if t not in expected)
 
 
 @given(_LIVE, st.integers(0, 1))
@@ -150,27 +152,27 @@ def test_replayed_or_old_data_give_historical_alerts_with_the_same_ids(values: l
     live = run(Engine(rules(HOT)), samples)
     engine = Engine(rules(HOT))
     if old:
-        told = [t for s in samples for t in engine.observe([s], s.time_us + 301 * S)]
+        events = [t for s in samples for t in engine.observe([s], s.time_us + 301 * S)]
     else:
-        told = run(engine, [s._replace(replayed=True) for s in samples])
-    assert ids(told) == ids(live)
-    assert not any(t.live for t in told)
-    assert not Notifier().records(told, T0)[1]
+        events = run(engine, [s._replace(replayed=True) for s in samples])
+    assert ids(events) == ids(live)
+    assert not any(t.live for t in events)
+    assert not Notifier().records(events, T0)[1]
 
 
 def test_an_outage_is_judged_when_it_is_delivered_after_newer_data() -> None:
     engine = Engine(rules(HOT))
-    told = run(engine, [sample(0, 50), sample(1000, 50), sample(1001, 61)])
+    events = run(engine, [sample(0, 50), sample(1000, 50), sample(1001, 61)])
     backlog = [sample(at, 70 if 200 <= at < 300 else 50, replayed=True) for at in range(1, 1000)]
     late = engine.observe(backlog, T0 + 1002 * S)
-    assert short(told) == [("RAISED", 1001, 1001, True)]
+    assert short(events) == [("RAISED", 1001, 1001, True)]
     assert short(late) == [("RAISED", 200, 200, False), ("CLEARED", 200, 300, False)]
     # Once more changes nothing, and the live alert goes on.
     assert engine.observe(backlog, T0 + 1003 * S) == []
     assert short(run(engine, [sample(1003, 50)])) == [("CLEARED", 1001, 1003, True)]
 
 
-def test_late_data_of_the_time_of_a_known_alert_say_nothing_new() -> None:
+def test_late_data_of_the_time_of_a_known_alert_change_nothing() -> None:
     engine = Engine(rules(HOT))
     run(engine, [sample(10, 70), sample(20, 50), sample(30, 70)])
     # Within 10..20, and after 30: known. Between: well.
@@ -183,10 +185,10 @@ def test_late_data_of_the_time_of_a_known_alert_say_nothing_new() -> None:
 
 def test_an_alert_of_late_data_becomes_live_with_the_first_live_value_that_still_violates() -> None:
     engine = Engine(rules(HOT))
-    told = run(engine, [sample(0, 70, replayed=True), sample(1, 70, replayed=True), sample(2, 57)])
-    assert short(told) == [("RAISED", 0, 0, False)]
-    told = run(engine, [sample(3, 70), sample(4, 70), sample(5, 50)])
-    assert short(told) == [("PROMOTED", 0, 3, True), ("CLEARED", 0, 5, True)]
+    events = run(engine, [sample(0, 70, replayed=True), sample(1, 70, replayed=True), sample(2, 57)])
+    assert short(events) == [("RAISED", 0, 0, False)]
+    events = run(engine, [sample(3, 70), sample(4, 70), sample(5, 50)])
+    assert short(events) == [("PROMOTED", 0, 3, True), ("CLEARED", 0, 5, True)]
 
 
 @given(_LIVE, st.integers(0, 40), st.data())
@@ -206,17 +208,17 @@ def test_batches_and_restarts_change_nothing(values: list[float], hold_s: int, d
     samples += samples[: data.draw(st.integers(0, len(samples)))]
     now_us = T0 + 100 * S
     whole = Engine(rules(text)).observe(samples, now_us)
-    engine, told = Engine(rules(text)), []
+    engine, events = Engine(rules(text)), []
     while samples:
         size = data.draw(st.integers(1, len(samples)))
-        told += engine.observe(samples[:size], now_us)
+        events += engine.observe(samples[:size], now_us)
         samples = samples[size:]
         if data.draw(st.booleans()):
             state = json.loads(json.dumps(engine.to_state()))
             engine = Engine(rules(text))
             assert engine.restore(state) == []
     # Rules are values: those of another engine are equal.
-    assert told == whole
+    assert events == whole
 
 
 def test_a_violation_that_began_before_a_restart_began_then() -> None:
@@ -237,9 +239,9 @@ def test_stuck_since_the_value_stands() -> None:
     engine = Engine(rules(STUCK))
     values = [3.0, 4.0, 4.05, 4.1, 4.0, 4.0, 4.0, 4.0, 5.0]
     # The daemon's own test has flagged it suspect for the same reason.
-    told = run(engine, [sample(at, v, quality=3 if at > 4 else 1) for at, v in enumerate(values)])
-    assert short(told) == [("RAISED", 1, 6, True), ("CLEARED", 1, 8, True)]
-    assert told[0].value == 5.0
+    events = run(engine, [sample(at, v, quality=3 if at > 4 else 1) for at, v in enumerate(values)])
+    assert short(events) == [("RAISED", 1, 6, True), ("CLEARED", 1, 8, True)]
+    assert events[0].value == 5.0
 
 
 def test_a_calm_is_not_stuck() -> None:
@@ -262,11 +264,11 @@ def test_a_channel_is_silent_while_its_gateway_goes_on() -> None:
     others += [sample(at, None, quality=9) for at in range(5, 40)]
     run(engine, others)
     assert silence(engine, [40, 44]) == []
-    told = silence(engine, [45, 46, 60])
-    assert [(t.channel, *short([t])[0]) for t in told] == [("box.temperature", "RAISED", 14, 39, True)]
-    assert told[0].value == 35
-    told = run(engine, [sample(50, 20)])
-    assert [(t.channel, *short([t])[0]) for t in told] == [("box.temperature", "CLEARED", 14, 50, True)]
+    events = silence(engine, [45, 46, 60])
+    assert [(t.channel, *short([t])[0]) for t in events] == [("box.temperature", "RAISED", 14, 39, True)]
+    assert events[0].value == 35
+    events = run(engine, [sample(50, 20)])
+    assert [(t.channel, *short([t])[0]) for t in events] == [("box.temperature", "CLEARED", 14, 50, True)]
 
 
 def test_an_outage_of_the_gateway_is_no_silence_of_its_channels() -> None:
@@ -291,8 +293,8 @@ def test_a_whole_gateway_is_silent_by_the_clock_once_the_backlog_is_read() -> No
     engine.caught_up = True
     # The last record arrived at 5 s; the alert's own time is of the gateway's clock.
     assert silence(engine, [125]) == []
-    told = silence(engine, [126, 127])
-    assert [(t.channel, *short([t])[0]) for t in told] == [(None, "RAISED", 124, 124, True)]
+    events = silence(engine, [126, 127])
+    assert [(t.channel, *short([t])[0]) for t in events] == [(None, "RAISED", 124, 124, True)]
     assert short(run(engine, [sample(300, 20)])) == [("CLEARED", 124, 300, True)]
 
 
@@ -325,10 +327,10 @@ def twins(differences: Sequence[float | None]) -> list[Sample]:
 
 def test_twins_disagree_by_their_means_over_the_same_windows() -> None:
     engine = Engine(rules(PAIR + 'pairs = [["a.wind_speed", "b.wind_speed"]]\n'))
-    told = run(engine, twins([0.0, -0.6, 0.4, None, 0.1, 0.1]))
-    assert short(told) == [("RAISED", 10, 20, True), ("CLEARED", 10, 50, True)]
-    assert told[0].value == pytest.approx(0.6)
-    assert {t.channel for t in told} == {"a.wind_speed"}
+    events = run(engine, twins([0.0, -0.6, 0.4, None, 0.1, 0.1]))
+    assert short(events) == [("RAISED", 10, 20, True), ("CLEARED", 10, 50, True)]
+    assert events[0].value == pytest.approx(0.6)
+    assert {t.channel for t in events} == {"a.wind_speed"}
 
 
 A, B, C = (("mast-07", f"{name}.wind_speed") for name in "abc")
@@ -341,14 +343,14 @@ def test_it_suffices_that_one_twin_names_the_other(named: dict[tuple[str, str], 
     samples = sorted(twins([0.0, 0.7, 0.7, 0.0, 0.0]), key=lambda s: (s.time_us, s.channel[0] != first))
     for before in (0, 1, 2):
         engine = Engine(rules(PAIR))
-        told = engine.observe(samples[:before], T0 + 60 * S)
+        events = engine.observe(samples[:before], T0 + 60 * S)
         assert engine.set_twins(named) == []
         for begin, end in ((before, 50), (50, len(samples))):
             again = Engine(rules(PAIR))
             assert again.restore(json.loads(json.dumps(engine.to_state()))) == []
-            told += again.observe(samples[begin:end], T0 + 60 * S)
+            events += again.observe(samples[begin:end], T0 + 60 * S)
             engine = again
-        assert short(told) == [("RAISED", 10, 20, True), ("CLEARED", 10, 40, True)]
+        assert short(events) == [("RAISED", 10, 20, True), ("CLEARED", 10, 40, True)]
 
 
 def test_twins_that_are_parted_are_compared_no_more() -> None:
@@ -381,18 +383,18 @@ def test_recovery_of_closed_intervals_and_its_correction() -> None:
     )
     length = 600 * S
 
-    def told(at: int, recovery: float, version: int = 1) -> list[tuple[str, float, float, bool]]:
+    def events(at: int, recovery: float, version: int = 1) -> list[tuple[str, float, float, bool]]:
         row = IntervalRow("mast-07", "a.wind_speed", T0 + at * length, length, recovery, version)
         return short(engine.observe_intervals(Recovery, [row], row.start_us + length + 60 * S))
 
-    assert told(0, 0.5) == []
-    assert told(1, 0.89) == [("RAISED", 0, 600, True)]
-    assert told(2, 0.92) == []
+    assert events(0, 0.5) == []
+    assert events(1, 0.89) == [("RAISED", 0, 600, True)]
+    assert events(2, 0.92) == []
     # What is older than the last interval changes nothing; the last one is judged again when it is corrected.
-    assert told(1, 1.0, 2) == []
-    assert told(2, 0.95, 2) == [("CLEARED", 0, 1200, True)]
-    assert told(3, 0.1, 2) == []
-    assert told(4, 0.1, 2) == [("RAISED", 1800, 2400, False)]
+    assert events(1, 1.0, 2) == []
+    assert events(2, 0.95, 2) == [("CLEARED", 0, 1200, True)]
+    assert events(3, 0.1, 2) == []
+    assert events(4, 0.1, 2) == [("RAISED", 1800, 2400, False)]
 
 
 def test_anomalies_above_the_models_threshold() -> None:
@@ -403,9 +405,9 @@ def test_anomalies_above_the_models_threshold() -> None:
         IntervalRow("mast-07", None, T0 + at * 600 * S, 600 * S, measure, 1, "a.wind_speed")
         for at, measure in enumerate([1.5, 1.6, 1.0])
     ]
-    told = engine.observe_intervals(Anomaly, reversed(rows), T0 + 1500 * S)
-    assert short(told) == [("RAISED", 600, 600, True), ("CLEARED", 600, 1200, True)]
-    assert Notifier().records(told, T0)[0][0].detail == "a.wind_speed 1.6"
+    events = engine.observe_intervals(Anomaly, reversed(rows), T0 + 1500 * S)
+    assert short(events) == [("RAISED", 600, 600, True), ("CLEARED", 600, 1200, True)]
+    assert Notifier().records(events, T0)[0][0].detail == "a.wind_speed 1.6"
     # A day later it is history.
     engine = Engine(rules('[[rule]]\nname = "odd"\nkind = "anomaly"\n'))
     assert short(engine.observe_intervals(Anomaly, rows, T0 + 86_400 * S))[0] == ("RAISED", 0, 0, False)
@@ -457,9 +459,9 @@ per_hour = 2
 )
 
 
-def test_records_say_the_same_alert_twice() -> None:
-    told = run(Engine(rules(STOP)), [sample(0, 70), sample(1, 50)])
-    (raised, cleared), (command,) = Notifier().records(told, T0 + 5 * S)
+def test_records_of_one_alert_have_one_id() -> None:
+    events = run(Engine(rules(STOP)), [sample(0, 70), sample(1, 50)])
+    (raised, cleared), (command,) = Notifier().records(events, T0 + 5 * S)
     assert json.loads(raised.to_json()) == {
         "v": 1,
         "id": "ceedfa2915824c70d207883008ce2ed3",
@@ -519,10 +521,10 @@ def test_commands_keep_their_interval_and_their_hourly_cap(steps: list[tuple[int
     notifier, now_us, sent = Notifier(), T0, []
     for wait_s, gateway in steps:
         now_us += wait_s * S
-        told = AlertEvent(
+        events = AlertEvent(
             rule, f"mast-{gateway}", "box.temperature", Transition.RAISED, now_us, now_us, 70.0, True
         )
-        records, commands = notifier.records([told], now_us)
+        records, commands = notifier.records([events], now_us)
         assert [record.command_id for record in records] == [c.id for c in commands] or not commands
         sent += commands
         # The limits survive a restart.
@@ -539,7 +541,7 @@ def test_commands_keep_their_interval_and_their_hourly_cap(steps: list[tuple[int
         assert sent
 
 
-def test_a_row_of_the_table_takes_what_is_told_and_loses_nothing() -> None:
+def test_a_row_of_the_table_takes_every_record_and_loses_nothing() -> None:
     (raised, cleared), _ = Notifier().records(run(Engine(rules(STOP)), [sample(0, 70), sample(1, 50)]), T0)
     row = merged_row(merged_row(None, raised), cleared)
     assert (row["raised_at"], row["cleared_at"], row["value"]) == (T0, T0 + S, 70.0)

@@ -1,4 +1,4 @@
-"""The rules' file: what it may say, and what is said of what it may not."""
+"""The rules' file: what it may hold, and the problems it is refused for."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_commented_rule_of_the_packaged_file_is_one() -> None:
     }
 
 
-def test_a_rule_says_what_it_says() -> None:
+def test_a_rule_is_what_its_table_holds() -> None:
     rules = parse_rules(
         """
 max_age = "90s"
@@ -92,7 +92,7 @@ command = { action = "stop", target = "heater" }
     assert not rule.applies_to("mast-17", "box.temperature")
 
 
-def test_every_problem_is_told_at_once_with_its_line() -> None:
+def test_every_problem_is_reported_at_once_with_its_line() -> None:
     text = """\
 max_ag = "5m"
 [[rule]]
@@ -154,7 +154,7 @@ gateway = []
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         ("[[rule]]\nname = ", "r.toml:2: is not TOML: Invalid value"),
         ("rule = 3\n", "r.toml:1: rule: must be tables: [[rule]], with two brackets"),
@@ -190,10 +190,10 @@ gateway = []
         ),
     ],
 )
-def test_a_mistake_is_told(text: str, told: str) -> None:
+def test_a_mistake_is_reported(text: str, problem: str) -> None:
     with pytest.raises(RulesError) as caught:
         parse_rules(text, "r.toml")
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(problem)
     assert len(caught.value.problems) == 1
 
 
@@ -250,7 +250,7 @@ def test_whatever_is_in_the_file_it_is_rules_or_problems(given_keys: dict[str, o
     assert all(1 <= problem.line <= len(lines) + 1 for problem in problems)
 
 
-def test_the_examples_of_the_docs_are_what_they_say() -> None:
+def test_the_examples_of_the_docs_are_right() -> None:
     docs = Path(__file__).parents[4] / "docs"
     _, _, after = (docs / "operate-cluster.md").read_text().partition('```toml\nmax_age = "5m"')
     (rule,) = parse_rules('max_age = "5m"' + after.partition("```")[0], "operate-cluster.md").rules

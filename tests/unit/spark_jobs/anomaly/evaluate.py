@@ -44,7 +44,7 @@ TRAINING: Final = Period(utc("2016-01-09T17:20:00"), utc("2016-11-01T00:00:00"))
 
 @dataclass(frozen=True)
 class Case:
-    """The rows of ``anomalies`` in order of time, and what the log says of each."""
+    """The rows of ``anomalies`` in order of time, and the log's entry for each."""
 
     rows: pd.DataFrame
     iced: Any
@@ -57,7 +57,7 @@ class Case:
 
 
 def instant(moment: datetime) -> np.datetime64:
-    """As NumPy has it: UTC, without saying so."""
+    """As NumPy has it: UTC, without a zone."""
     return np.datetime64(moment.replace(tzinfo=None), "us")
 
 
@@ -96,10 +96,10 @@ def quality(case: Case, alarms: Any) -> str:
 def report(case: Case, mast: RealMast, removed: datetime) -> list[str]:
     threshold = float(case.rows.threshold.iloc[-1])
     score = case.rows.score.fillna(-1.0).to_numpy()
-    told = case.rows.rules
+    broken = case.rows.rules
 
     def rule(*prefixes: str) -> Any:
-        return np.array([any(name.startswith(prefixes) for name in names) for names in told])
+        return np.array([any(name.startswith(prefixes) for name in names) for names in broken])
 
     death = mast.faults(DEAD, "Invalid")[0].begin
     since = case.rows.index.to_numpy() - instant(death)
@@ -139,7 +139,7 @@ def report(case: Case, mast: RealMast, removed: datetime) -> list[str]:
     for name, raised in (("score", alarms), ("rule `dead`", rule("dead:"))):
         first = pd.Timedelta(since[raised & (since >= np.timedelta64(0))][0])
         lines.append(
-            f"\nDead cup ({death:%Y-%m-%d %H:%M}): first told by the {name} in the interval that begins "
+            f"\nDead cup ({death:%Y-%m-%d %H:%M}): first found by the {name} in the interval that begins "
             f"{first} after its death."
         )
     channel = CUPS[DEAD]
@@ -152,7 +152,7 @@ def report(case: Case, mast: RealMast, removed: datetime) -> list[str]:
 
 
 def anomalies(settings: Settings) -> pd.DataFrame:
-    """The table in order of time; its index is UTC, without saying so."""
+    """The table in order of time; its index is UTC, without a zone."""
     rows = DeltaTable(settings.table("anomalies")).to_pandas().set_index("interval_start").sort_index()
     return rows.set_axis(pd.DatetimeIndex(rows.index).tz_convert("UTC").tz_localize(None))
 

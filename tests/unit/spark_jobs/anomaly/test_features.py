@@ -1,4 +1,4 @@
-"""What the network is told, against numbers worked out by hand."""
+"""The network's inputs, against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_cups_are_described_by_how_they_differ_from_the_others() -> None:
         (Group("wind_speed", ("a.wind_speed", "b.wind_speed", "c.wind_speed"), ("avg", "sd", "gust")),),
         ("t.temperature",),
     )
-    nobody = np.zeros((1, 3), dtype=bool)
-    features = features_of(layout, seen, 0, nobody)
+    none = np.zeros((1, 3), dtype=bool)
+    features = features_of(layout, seen, 0, none)
     # (avg + 0.5): 8, 10, 4; (sd + 0.05): 1, 2, 0.5; (max - avg + 0.05): 2, 4, 1. The medians are a's.
     assert features.own[0] == pytest.approx(
         [0, log(10 / 8), log(0.5), 0, log(2), log(0.5), log(2), log(2), log(2)]
@@ -106,11 +106,11 @@ def test_the_network_sees_nothing_of_a_hidden_channel(
     before = Observations(SEEN.channels, SEEN.quantities, *(getattr(SEEN, name)[row] for name in FIELDS))
     hidden = np.zeros((1, len(CUPS)), dtype=bool)
     hidden[0, channel] = True
-    told = [SCALER.inputs(LAYOUT, features_of(LAYOUT, one, 0, hidden), hidden) for one in (before, faulty)]
-    assert told[0].tolist() == told[1].tolist()
-    assert len(LAYOUT.inputs) == told[0].shape[1]
-    assert np.isfinite(told[1]).all()
-    names = dict(zip(LAYOUT.inputs, told[0][0], strict=True))
+    inputs = [SCALER.inputs(LAYOUT, features_of(LAYOUT, one, 0, hidden), hidden) for one in (before, faulty)]
+    assert inputs[0].tolist() == inputs[1].tolist()
+    assert len(LAYOUT.inputs) == inputs[0].shape[1]
+    assert np.isfinite(inputs[1]).all()
+    names = dict(zip(LAYOUT.inputs, inputs[0][0], strict=True))
     assert [names[f"hidden/{name}"] for name in CUPS] == [float(index == channel) for index in range(4)]
 
 

@@ -17,7 +17,7 @@ def test_icing_is_cold_and_steady() -> None:
         COLD,
         {"avg": [4.0, 4.0, 2.0], "sd": [0.099, 0.1, NAN]},
         {"avg": [4.0, 4.0, 2.01], "sd": [0.05, 0.05, NAN]},
-        # Without a valid temperature nobody knows.
+        # Without a valid temperature it is unknown.
         {"avg": [4.0, 4.0, NAN], "sd": [0.05, 0.05, NAN]},
         {"avg": [4.0, 4.0, -5.0], "sd": [0.05, 0.05, NAN], "recovery": [1.0, 0.4, 1.0]},
     )

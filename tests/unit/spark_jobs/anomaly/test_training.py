@@ -82,7 +82,7 @@ def test_dead_and_iced_cups_are_found_and_clean_days_are_quiet(packed: Packed) -
     assert alarm_events(alarms & clean, starts) <= 2
 
 
-def test_a_missing_cup_is_told_and_the_others_are_still_judged(packed: Packed) -> None:
+def test_a_missing_cup_is_found_and_the_others_are_still_judged(packed: Packed) -> None:
     mast = weather(DAYS, seed=1)
     dead_cup(mast, CUPS[2], DEATH)
     mast.avg[:, 1] = NAN
@@ -95,7 +95,7 @@ def test_a_missing_cup_is_told_and_the_others_are_still_judged(packed: Packed) -
     dead = starts >= DEATH.timestamp() + 7200
     assert alarms[dead].mean() > 0.99
     assert alarm_events(alarms & (starts < DEATH.timestamp()), starts) <= 2
-    # Alone, with nothing to compare, nobody can be judged by a mean; nor on an empty mast.
+    # Alone, with nothing to compare, none can be judged by a mean; nor on an empty mast.
     alone = seen.of(CUPS[:1])
     by_channel = scores_of(packed, alone).by_channel
     assert np.isfinite(by_channel[:, 0]).all()
@@ -106,7 +106,7 @@ def test_a_missing_cup_is_told_and_the_others_are_still_judged(packed: Packed) -
 def test_onnx_gives_what_scikit_learn_does(trained: Trained, packed: Packed) -> None:
     inputs = np.random.default_rng(0).normal(size=(500, len(trained.model.layout.inputs)))
     assert np.abs(scorer(packed).network(inputs) - trained.regressor.predict(inputs)).max() < 1e-5
-    # The same object in one process, however often a task asks for it.
+    # The same object in one process, however often a task needs it.
     assert scorer(Packed("mast-07", "v1", packed.document, packed.network)) is scorer(packed)
 
 
@@ -126,7 +126,7 @@ def test_the_same_data_and_seed_give_the_same_model() -> None:
 
 
 def test_deviations_are_in_units_of_what_is_usual(trained: Trained) -> None:
-    """With a network that says "as always", and unit scales, they are the standardised features' own."""
+    """With a network that predicts "as always", and unit scales, they are the standardised features' own."""
     model = replace(trained.model, scales=np.ones_like(trained.model.scales))
     seen, _ = days_of(weather(DAYS, seed=1), LEARNT, LEARNT + 1)
     found = deviations(model, lambda inputs: np.zeros((len(inputs), len(model.layout.features))), seen, 0)
@@ -194,16 +194,16 @@ def test_what_breaks_a_rule_or_was_excluded_is_not_learnt() -> None:
     assert np.flatnonzero(~clean_intervals(seen, excluded)).tolist() == [*range(10, 20), 100, 101, 102]
 
 
-def test_too_little_data_says_how_much_there_is() -> None:
+def test_too_little_data_has_how_much_there_is() -> None:
     with pytest.raises(TooLittleDataError, match="mast-07 has 864 clean intervals of 600 s on 6 days"):
         trained_on(weather(6, seed=1), 6)
     seen, starts = days_of(weather(8, seed=1), 0, 8)
-    nobody = np.zeros(len(seen), dtype=bool)
+    none = np.zeros(len(seen), dtype=bool)
     with pytest.raises(TooLittleDataError, match="no two channels of one quantity"):
-        train("mast-07", INTERVAL_S, seen.of((CUPS[0], "dht.temperature")), starts, nobody, Choices())
+        train("mast-07", INTERVAL_S, seen.of((CUPS[0], "dht.temperature")), starts, none, Choices())
 
 
-def test_damaged_models_say_so(packed: Packed) -> None:
+def test_damaged_models_are_refused(packed: Packed) -> None:
     def damaged(document: bytes | None = None, network: bytes | None = None) -> Packed:
         return replace(packed, document=document or packed.document, network=network or packed.network)
 

@@ -1,4 +1,4 @@
-"""What a run, a calibration or a status is once all that was told of it has come, in whatever order."""
+"""What a run, a calibration or a status is once all its records have come, in whatever order."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def status(state: str, at: int, revision: int) -> Row:
 
 @pytest.mark.parametrize("order", list(permutations(range(4))))
 def test_a_killed_run_stays_killed_whatever_comes_late(order: tuple[int, ...]) -> None:
-    told = [
+    records = [
         run("running", 4, revision=1, told_at=1),
         run("running", 9, revision=3, told_at=9),
         run("killed", 8, revision=2, told_at=5),
         run("running", 4, revision=2, told_at=7, waits=3),
     ]
-    assert reduce(furthest_run, (told[at] for at in order), None) == told[2]
-    assert furthest_runs(told[at] for at in order) == [told[2]]
+    assert reduce(furthest_run, (records[at] for at in order), None) == records[2]
+    assert furthest_runs(records[at] for at in order) == [records[2]]
 
 
 def test_of_two_as_far_the_higher_revision_counts_and_then_kafkas_time() -> None:
@@ -66,7 +66,7 @@ def test_what_determines_a_value_never_changes_under_one_cal() -> None:
     first = cal(1, 100, slope=0.765)
     with pytest.raises(InvalidFields, match="CAL_CHANGED: slope"):
         calibration(first, cal(2, 100, slope=0.766))
-    # Settings are a map: their order says nothing.
+    # Settings are a map: their order doesn't count.
     assert calibration(first, cal(1, 100, slope=0.765, settings=[("b", "2"), ("a", "1")])) is first
 
 
