@@ -53,7 +53,7 @@ def anomalies(settings: Settings) -> dict[datetime, dict[str, Any]]:
     return {row["interval_start"]: row for row in rows_of(settings, "anomalies")}
 
 
-def said(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
     return [record.getMessage() for record in caplog.records if f"event={event} " in record.getMessage()]
 
 
@@ -82,14 +82,14 @@ def test_scores_follow_the_statistics_and_the_current_model(
     append(spark, table, rows(0, trained_until))
     query = started(settings, AnomalyJob(spark, settings))
     try:
-        # No model yet: the rules alone, said once.
+        # No model yet: the rules alone, logged once.
         query.processAllAvailable()
         found = anomalies(settings)
         assert sorted(found) == [moment_of(row) for row in range(trained_until)]
         assert {(row["score"], row["model_version"], row["version"]) for row in found.values()} == {
             (None, None, 1)
         }
-        assert len(said(caplog, "anomaly.no_model")) == 1
+        assert len(logged(caplog, "anomaly.no_model")) == 1
 
         version = train_models(
             spark, settings, Period(START, moment_of(trained_until)), [], [], Choices(), "test"
@@ -98,7 +98,7 @@ def test_scores_follow_the_statistics_and_the_current_model(
         append(spark, table, rows(trained_until, len(mast.avg)))
         query.processAllAvailable()
         assert query.isActive
-        assert len(said(caplog, "anomaly.no_model")) == 1
+        assert len(logged(caplog, "anomaly.no_model")) == 1
         found = anomalies(settings)
         assert len(found) == len(mast.avg)
         new = [row["model_version"] for at, row in found.items() if at >= moment_of(trained_until)]
@@ -124,7 +124,7 @@ def test_scores_follow_the_statistics_and_the_current_model(
         assert end["score"] > end["threshold"]
         assert end["channels"][0]["channel"] == DEAD
 
-        # A late row corrects its interval and the two that look back on it, and no other; by now another
+        # A late row corrects its interval and the two that follow it, and no other; by now another
         # model is current, and theirs.
         before = anomalies(settings)
         assert before[LATE]["missing"] == [CUPS[0]]
@@ -148,7 +148,7 @@ def test_scores_follow_the_statistics_and_the_current_model(
     finally:
         query.stop()
 
-    # Lost checkpoints: all is scored anew by the current model, and the second time nothing changes.
+    # Lost checkpoints: all is scored again by the current model, and the second time nothing changes.
     once = replace(settings, once=True)
     kept = []
     for loss in ("lost", "again"):
@@ -227,8 +227,8 @@ def test_models_that_cannot_be_used_are_refused_and_the_one_before_stays(
     store = ModelStore(Files(spark), settings.models)
     assert store.current() == {}
     seen = weather(8, seed=1)
-    nobody = np.zeros(len(seen.avg), dtype=bool)
-    made = train(GATEWAY, INTERVAL_S, seen.observations(), seen.starts_s, nobody, Choices())
+    none = np.zeros(len(seen.avg), dtype=bool)
+    made = train(GATEWAY, INTERVAL_S, seen.observations(), seen.starts_s, none, Choices())
     packed = Packed(GATEWAY, "v1", made.model.document(), made.network())
     store.publish("v1", [packed, replace(packed, gateway="mast-08")], "# Card")
     assert (Path(settings.models) / "v1" / "card.md").read_text() == "# Card"
@@ -246,20 +246,20 @@ def test_models_that_cannot_be_used_are_refused_and_the_one_before_stays(
     assert store.current() == {GATEWAY: "v2", "mast-08": "v1"}
     assert models.of([GATEWAY]).value == {GATEWAY: packed}
     assert models.of([GATEWAY]).value == {GATEWAY: packed}
-    assert len(said(caplog, "anomaly.model_refused")) == 1
+    assert len(logged(caplog, "anomaly.model_refused")) == 1
     store.activate({GATEWAY: "v3"})
     assert models.of([GATEWAY]).value == {GATEWAY: packed}
-    assert "v3/mast-07.json is missing" in said(caplog, "anomaly.model_refused")[1]
+    assert "v3/mast-07.json is missing" in logged(caplog, "anomaly.model_refused")[1]
     (Path(settings.models) / "current").write_text("{")
     assert models.of([GATEWAY]).value == {GATEWAY: packed}
-    assert "is no JSON object" in said(caplog, "anomaly.models_unreadable")[0]
+    assert "is no JSON object" in logged(caplog, "anomaly.models_unreadable")[0]
 
-    # Trained for ten minutes, asked for one.
+    # Trained for ten minutes, needed for one.
     store = ModelStore(Files(spark), settings.models)
     (Path(settings.models) / "current").write_text(json.dumps({GATEWAY: "v1"}))
     other = CurrentModels(spark, replace(settings, interval_s=60))
     assert other.of([GATEWAY]).value == {}
-    assert "is of 600-s intervals" in said(caplog, "anomaly.model_refused")[-1]
+    assert "is of 600-s intervals" in logged(caplog, "anomaly.model_refused")[-1]
 
 
 def test_without_onnxruntime_the_rules_are_left(
@@ -270,6 +270,6 @@ def test_without_onnxruntime_the_rules_are_left(
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     models = CurrentModels(spark, replace(settings, interval_s=INTERVAL_S))
     assert models.of([GATEWAY]).value == {}
-    assert "pip install 'fieldgate[anomaly]'" in said(caplog, "anomaly.rules_only")[0]
+    assert "pip install 'fieldgate[anomaly]'" in logged(caplog, "anomaly.rules_only")[0]
     with pytest.raises(JobError, match=r"training needs onnxruntime: pip install 'fieldgate\[anomaly\]'"):
         train_models(spark, settings, Period(START, START + STEP), [], [], Choices(), "test")

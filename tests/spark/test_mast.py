@@ -32,7 +32,7 @@ SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def frame(spark: SparkSession, table: Table, rows: Iterable[dict[str, Any]]) -> DataFrame:
-    """Rows of a table; what is not said is null."""
+    """Rows of a table; what is not given is null."""
     names = table.schema.names
     return spark.createDataFrame(
         [tuple(row.get(name) for name in names) for row in rows], StructType(table.schema.fields)
@@ -132,7 +132,7 @@ EVER = 1 << 62
         ([change("insert", 1, (10, None))], [(10, EVER)]),
         ([change("insert", 1, (10, 20), (30, None))], [(10, 20), (30, EVER)]),
         ([change("insert", 1, (None, None))], [(-EVER, EVER)]),
-        # A revision that says nothing new of it: a restart, what the sensor says of itself.
+        # A revision with nothing new for it: a restart, what the sensor reports of itself.
         ([change("update_preimage", 2, (10, None)), change("update_postimage", 2, (10, None))], []),
         # The record ends: only what comes after that.
         ([change("update_postimage", 2, (10, 50)), change("update_preimage", 2, (10, None))], [(50, EVER)]),
@@ -247,7 +247,7 @@ def test_the_job_follows_statistics_and_records(
     go_on(spark, replace(settings, checkpoints=str(tmp_path / "lost")))
     assert sorted(map(repr, rows_of(settings, "mast"))) == sorted(map(repr, before))
 
-    # The silent hour's rows are taken away: no channel was configured then. What was said of it goes too.
+    # The silent hour's rows are taken away: no channel was configured then. Its values go too.
     silent_us = round((T0 - 60 * MINUTE).timestamp()) * 1_000_000
     times = {(row["gateway"], row["channel"]): [(silent_us, silent_us + 1)] for row in gap}
     delete_missing(spark, statistics, 600, times)

@@ -1,4 +1,4 @@
-"""What a mast's channels say together: the formulas written out again in numpy, and worked cases."""
+"""What a mast's channels give together: the formulas written out again in numpy, and worked cases."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def other(channel: str, avg: float | None, height_m: float | None = None) -> Mou
     return MountedChannel(channel, channel.partition(".")[2], avg, recovery=1.0, height_m=height_m)
 
 
-# Twins name each other, as `fieldgate check` asks for.
+# Twins name each other, as `fieldgate check` wants it.
 WHOLE = (
     cup(A50, 8.0, 50.0, B50),
     cup(B50, 7.9, 50.0, A50),
@@ -105,7 +105,7 @@ def test_the_redundant_twin_stands_in() -> None:
 
 
 def test_who_is_the_primary() -> None:
-    """Who names a twin; of two that name each other the first by name; nobody is a twin of itself."""
+    """Who names a twin; of two that name each other the first by name; none is a twin of itself."""
     x, y = "x.wind_speed", "y.wind_speed"
     assert mast_values([cup(y, 8.0, 9.0, x), cup(x, 7.0, 9.0)], 600).pair_difference == {y: 1.0}
     assert mast_values([cup(y, 8.0, 9.0, x), cup(x, 7.0, 9.0, y)], 600).pair_difference == {x: -1.0}
@@ -157,7 +157,7 @@ def test_insolation_is_scaled_from_half_of_the_samples_on() -> None:
     )
 
 
-def test_a_silent_mast_says_nothing() -> None:
+def test_a_silent_mast_has_no_values() -> None:
     silent = mast_values(
         [replace(each, avg=None, sd=None, cube_mean=None, recovery=0.0) for each in WHOLE], 600
     )

@@ -114,7 +114,7 @@ class Records:
 
 
 def data_row(interval: Interval, period_ms: int, interval_s: int) -> Any:
-    """A row with readings; of what the columns say only this matters here."""
+    """A row with readings; of the columns only these matter here."""
     (channel, start_us) = interval
     # A period of the length at most, or nothing would be due and no row made.
     row = gap_rows([Stretch(channel, start_us, start_us + interval_s * S, 1, "m/s")], interval_s)
@@ -198,11 +198,11 @@ def arrivals(draw: st.DrawFn) -> tuple[dict[Interval, int], dict[Channel, Config
         size = draw(st.integers(1, 4))
         steps.append(order[:size])
         order = order[size:]
-    told = [{channel: each} for channel, each in earlier.items()] + [
+    changes = [{channel: each} for channel, each in earlier.items()] + [
         {channel: each} for channel, each in final.items()
     ]
-    places = sorted(draw(st.lists(st.integers(0, len(steps)), min_size=len(told), max_size=len(told))))
-    for at, news in reversed(list(zip(places, told, strict=True))):
+    places = sorted(draw(st.lists(st.integers(0, len(steps)), min_size=len(changes), max_size=len(changes))))
+    for at, news in reversed(list(zip(places, changes, strict=True))):
         steps.insert(at, news)
     for what in draw(st.lists(st.sampled_from(["silence", "restart"]), max_size=4)):
         steps.insert(draw(st.integers(0, len(steps))), what)
@@ -219,7 +219,7 @@ def test_missing_rows_follow_from_readings_and_records_whatever_their_order(
     now_s = 0.0
 
     def start() -> MissingIntervals:
-        # What is known is read again; an empty restart would have nothing to tell.
+        # What is in the tables is read again; an empty restart would have nothing to do.
         records.news = {**records.now, **records.news}
         started = MissingIntervals(60, rows, records, rows.write, lambda times: rows.delete(times, 60 * S))
         started.restore(now_s)
@@ -370,18 +370,22 @@ def test_a_reading_of_a_wrong_date_makes_rows_for_400_days_at_most() -> None:
 
 
 def test_when_a_channel_was_configured() -> None:
-    def told(in_force: bool, *periods: tuple[int | None, int | None], revision: int = 1) -> dict[str, Any]:
+    def record_of(
+        in_force: bool, *periods: tuple[int | None, int | None], revision: int = 1
+    ) -> dict[str, Any]:
         return {
             "gateway": "m1", "channel": "cup.wind_speed", "in_force": in_force, "revision": revision,
             "interval_s": 0.5, "unit": "m/s", "periods": list(periods),
         }  # fmt: skip
 
     # A calibration replaced by another is one time in force; a swap back makes another.
-    record = configured([told(False, (10, 20), (40, 50)), told(True, (20, 30), (50, None), revision=2)])
+    record = configured(
+        [record_of(False, (10, 20), (40, 50)), record_of(True, (20, 30), (50, None), revision=2)]
+    )
     assert record == {CUP: Configured(((10, 30), (40, FOREVER_US)), 500, "m/s")}
     # Unknown begins and ends: a gateway without a clock.
-    assert configured([told(True, (None, 20))])[CUP].spans == ((-FOREVER_US, 20),)
-    assert configured([told(False, (10, None), (40, None))])[CUP].spans == ((10, 40),)
+    assert configured([record_of(True, (None, 20))])[CUP].spans == ((-FOREVER_US, 20),)
+    assert configured([record_of(False, (10, None), (40, None))])[CUP].spans == ((10, 40),)
     assert list(Configured(((90 * S, 300 * S),), 1000, "").within(0, 240 * S, 60)) == [(120 * S, 240 * S)]
     assert union([(5, 7), (1, 3), (3, 4)]) == ((1, 4), (5, 7))
     assert without([(0, 10), (20, 30)], [(5, 22), (28, 40)]) == ((0, 5), (22, 28))

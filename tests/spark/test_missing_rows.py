@@ -34,7 +34,9 @@ def run(spark: SparkSession, settings: Settings, readings: Iterable[Reading], ba
     run_to_end(once, StatisticsJob(spark, once))
 
 
-def tell(spark: SparkSession, settings: Settings, channel: str, *minutes: tuple[float, float | None]) -> None:
+def store(
+    spark: SparkSession, settings: Settings, channel: str, *minutes: tuple[float, float | None]
+) -> None:
     """A record that was in force in these times, in minutes."""
 
     def time(at: float | None) -> datetime | None:
@@ -71,10 +73,10 @@ def test_missing_intervals_follow_readings_and_records(spark: SparkSession, sett
     )
     assert (row["recovery"], row["quality"], row["avg"], row["quantity"]) == (0.0, 9, None, "wind_speed")
 
-    # The cup was out of the config for a while, the thermometer until the end; a vane never said a word.
-    tell(spark, settings, CUP, (0, 1.5), (2, None))
-    tell(spark, settings, BARO, (0, 3.5))
-    tell(spark, settings, VANE, (3.5, None))
+    # The cup was out of the config for a while, the thermometer until the end; a vane never sent anything.
+    store(spark, settings, CUP, (0, 1.5), (2, None))
+    store(spark, settings, BARO, (0, 3.5))
+    store(spark, settings, VANE, (3.5, None))
     late = [minute(4, CUP, period_ms=2000)]
     run(spark, settings, late, 1)
     corrected = {
@@ -94,8 +96,8 @@ def test_missing_intervals_follow_readings_and_records(spark: SparkSession, sett
     # All at once, on a lake that knew the records from the beginning: the same rows but for the versions.
     before = contents(settings, "statistics")
     settings = replace(settings, lake=settings.lake + "-2", checkpoints=settings.checkpoints + "-2")
-    tell(spark, settings, CUP, (0, 1.5), (2, None))
-    tell(spark, settings, BARO, (0, 3.5))
-    tell(spark, settings, VANE, (3.5, None))
+    store(spark, settings, CUP, (0, 1.5), (2, None))
+    store(spark, settings, BARO, (0, 3.5))
+    store(spark, settings, VANE, (3.5, None))
     run(spark, settings, [*late, *reversed(first)], 0)
     assert contents(settings, "statistics") == before

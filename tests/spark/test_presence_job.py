@@ -128,13 +128,13 @@ def test_the_table_follows_the_tables_it_is_made_of(spark: SparkSession, setting
     assert rows_of(settings, "presence") == before
 
 
-def test_frames_say_what_arrived_and_what_rejects_claim(spark: SparkSession) -> None:
+def test_frames_of_what_arrived_and_what_rejects_claim(spark: SparkSession) -> None:
     rows = [
         ("mast-07", "cup", "run-1", 1, 100, 1.0, "synced", 500),
         ("mast-07", "cup", "run-1", 3, 300, 3.0, "synced", 400),
         ("mast-07", "cup", "run-1", 2, 200, None, "synced", 300),
         ("mast-07", "cup", "run-2", 7, 700, 7.0, "repaired", 200),
-        # By a clock that was not set: its time says nothing, its arrival does.
+        # By a clock that was not set: its time doesn't count, its arrival does.
         ("mast-07", "cup", "run-1", 4, 900, 9.0, "unsynced", 600),
         ("mast-07", "cup", "run-1", 9, 200, 9.0, "synced", 100),
     ]
@@ -152,7 +152,7 @@ def test_frames_say_what_arrived_and_what_rejects_claim(spark: SparkSession) -> 
         "run-2": [(7, 7)],
     }
 
-    told = [
+    rejected = [
         ("NOT_FINITE", encode_reading(reading(5)).replace(b"7.25", b"1e999"), None),
         ("OUT_OF_RANGE", b'{"gateway":"mast-07","channel":"cup.x","run":"r","seq":0}', None),
         ("NOT_UTF8", b"\xff\x00", None),
@@ -160,7 +160,7 @@ def test_frames_say_what_arrived_and_what_rejects_claim(spark: SparkSession) -> 
         ("FORGED", encode_reading(reading(6)), None),
         ("OVERFLOW", None, 7),
     ]
-    reasons, payloads, overflow = zip(*told, strict=True)
+    reasons, payloads, overflow = zip(*rejected, strict=True)
     rejects = pa.table(
         {
             "reason": pa.array(reasons),

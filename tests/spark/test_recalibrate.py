@@ -1,4 +1,4 @@
-"""Values computed anew from raw: exactly, once, undone bit by bit; statistics follow, the rest stays."""
+"""Values computed again from raw: exactly, once, undone bit by bit; statistics follow, the rest stays."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_values_flags_and_originals(spark: SparkSession) -> None:
         (20.0 * 0.765 + 0.35, 20.0, 3, ["OVER_RANGE"], None, NOON),
         # Still beyond the range.
         (0.765 * 200 + 0.35, 200.0, 4, ["OVER_RANGE"], None, NOON),
-        # The later certificate says until when it holds, so the earlier one's word goes.
+        # The later certificate has its last day, so the earlier one's word goes.
         (0.765 * 9 + 0.35, 9.0, 3, ["CALIBRATION_EXPIRED"], None, NOON),
         (0.765 * 9 + 0.35, 9.0, 1, [], None, after),
         (0.765 * 9 + 0.35, 9.0, 3, ["SPIKE"], '{"a":{"b":[1]}}', NOON),
@@ -190,7 +190,7 @@ def stored(spark: SparkSession, settings: Settings, seqs: Sequence[int], **chang
     frame.coalesce(1).write.format("delta").mode("append").save(ensure_table(spark, settings, READINGS))
 
 
-def told(spark: SparkSession, settings: Settings, record: ChannelRecord) -> None:
+def store_record(spark: SparkSession, settings: Settings, record: ChannelRecord) -> None:
     """The record in ``channels``, as ingest stores it."""
     begin = datetime.fromtimestamp(START_US / 1e6, UTC)
     row = {**row_of(record), "periods": [{"begin": begin, "end": None}], "valid_from": begin}
@@ -228,7 +228,7 @@ def test_a_later_certificate(spark: SparkSession, settings: Settings) -> None:
     stored(spark, settings, (61,), gateway="mast-08")
     stored(spark, settings, (181 - 100,), run="run-2", quality=9, value=None, reasons=["READ_ERROR"])
     stored(spark, settings, (80,), run="run-3", clock="unsynced", quality=3)
-    told(spark, settings, RECORD)
+    store_record(spark, settings, RECORD)
     location = settings.table("readings")
     before, version = whole(settings), table_version(spark, location)
     first = averages(spark, settings)
@@ -292,14 +292,14 @@ def test_what_can_not_be_right_is_refused(spark: SparkSession, settings: Setting
     wanted = Wanted("mast-07", "cup.wind_speed", minute(0), minute(1))
 
     def refused(match: str, later: Any = LATER, **changes: Any) -> None:
-        asked = Wanted(**{**vars(wanted), **changes})
+        other = Wanted(**{**vars(wanted), **changes})
         version = table_version(spark, settings.table("readings"))
         with pytest.raises(CalibrationError, match=match):
-            recalibrate(spark, settings, asked, later)
+            recalibrate(spark, settings, other, later)
         assert table_version(spark, settings.table("readings")) == version
 
     refused("has no record 5d1c0a7e of cup.wind_speed")
-    told(spark, settings, RECORD)
+    store_record(spark, settings, RECORD)
     refused("has no values in this period", channel="vane.wind_direction")
     refused("was made with calibration 11111111", cal="11111111")
     other = ChannelRecord(**{**{f: getattr(RECORD, f) for f in RECORD.__slots__}, "driver": "iio"})
@@ -338,7 +338,7 @@ PERIOD = [
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "problem"),
     [
         (["--gateway", "m"], "--channel is missing"),
         (PERIOD[:4], "--from and --to are both needed"),
@@ -351,8 +351,8 @@ PERIOD = [
         ([*PERIOD, "--record", "/nowhere.json"], "/nowhere.json: no calibration record"),
     ],
 )
-def test_wrong_options_are_named(arguments: list[str], said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
+def test_wrong_options_are_named(arguments: list[str], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
         wanted_of(parse_command("recalibrate", arguments)[0])
 
 

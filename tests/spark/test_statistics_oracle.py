@@ -203,7 +203,7 @@ def test_whole_pulses_add_noise_to_sd() -> None:
     rng = np.random.default_rng(40)
     cup = HallAnemometerOptions(pin=4, slope=0.765, offset=0.35)
     steps, seconds = 10, 200_000
-    # A gusty wind of 8 m/s: the mean speed of each second is what an ideal counter would tell.
+    # A gusty wind of 8 m/s: the mean speed of each second is that of an ideal counter.
     gusts = rng.normal(0, 0.8, seconds)
     speeds = np.repeat(8.0 + gusts, steps)
     ideal = speeds.reshape(seconds, steps).mean(axis=1)
