@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from queue import SimpleQueue
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple
 
 from cloud.wire.reading_records import Reading
 from gateway.commands.reading_rows import Row, row_of_reading, rows_of_status
@@ -16,72 +17,47 @@ from gateway.status.client import NoStatus, daemon_status
 _PERIOD_S: Final = 1.0
 
 
-class Source(Protocol):
-    """New readings, each once."""
+class Source(NamedTuple):
+    """``poll`` gives the readings since the last poll, each once, oldest first. It raises NoStatus."""
 
-    @property
-    def kind(self) -> Literal["daemon", "board"]:
-        """Which of the two has the sensors."""
-
-    def poll(self) -> list[Row]:
-        """The readings since the last poll, oldest first. Raises NoStatus."""
-
-    def close(self) -> None:
-        """Release the hardware."""
+    kind: Literal["daemon", "board"]
+    poll: Callable[[], list[Row]]
 
 
-class DaemonSource:
-    """The last readings in the daemon's status: of several between two polls the last one."""
-
-    kind: Final = "daemon"
-
-    def __init__(self, config: Config, sensors: Sequence[SensorConfig]) -> None:
-        self._config, self._sensors = config, sensors
-        self._shown: dict[str, tuple[str, int]] = {}
-
-    def poll(self) -> list[Row]:
-        """The last readings that are new. Raises NoStatus."""
-        status = daemon_status(self._config)
-        if status is None:
-            raise NoStatus("the daemon has ended: sudo systemctl start fieldgate, then repeat the command")
-        run, new = str(status.get("run")), []
-        for row in rows_of_status(status, self._sensors):
-            if not row.pending and self._shown.get(row.channel) != (run, row.seq):
-                self._shown[row.channel] = (run, row.seq)
-                new.append(row)
-        return new
-
-    def close(self) -> None:
-        """It holds no hardware."""
+@contextmanager
+def open_source(config: Config, sensors: Sequence[SensorConfig]) -> Iterator[Source]:
+    """The daemon where one runs, else the board, opened for as long. Raises NoStatus, DriverError."""
+    if daemon_status(config) is not None:
+        shown: dict[str, tuple[str, int]] = {}
+        yield Source("daemon", lambda: _daemons(config, sensors, shown))
+        return
+    queue: SimpleQueue[tuple[Reading, str]] = SimpleQueue()
+    board = open_fitted_board(config)
+    try:
+        read = OneShotRead(config.gateway.id, sensors, board, _PERIOD_S, lambda *reading: queue.put(reading))
+        read.start()
+        try:
+            yield Source("board", lambda: _boards(queue, read.troubles))
+        finally:
+            read.stop()
+    finally:
+        board.close()
 
 
-class BoardSource:
-    """Sensors opened here, read once a second where they can be."""
-
-    kind: Final = "board"
-
-    def __init__(self, config: Config, sensors: Sequence[SensorConfig]) -> None:
-        self._readings: SimpleQueue[tuple[Reading, str]] = SimpleQueue()
-        self._board = open_fitted_board(config)
-        self._read = OneShotRead(
-            config.gateway.id, sensors, self._board, _PERIOD_S, lambda *reading: self._readings.put(reading)
-        )
-        self._read.start()
-
-    def poll(self) -> list[Row]:
-        """The readings since the last poll."""
-        found = [self._readings.get() for _ in range(self._readings.qsize())]
-        troubles = self._read.troubles
-        return [row_of_reading(reading, sensor, troubles.get(sensor)) for reading, sensor in found]
-
-    def close(self) -> None:
-        """Release pins and buses."""
-        self._read.stop()
-        self._board.close()
+def _daemons(config: Config, sensors: Sequence[SensorConfig], shown: dict[str, tuple[str, int]]) -> list[Row]:
+    """The last readings in the daemon's status that are new: of several between two polls the last one."""
+    status = daemon_status(config)
+    if status is None:
+        raise NoStatus("the daemon has ended: sudo systemctl start fieldgate, then repeat the command")
+    run, new = str(status.get("run")), []
+    for row in rows_of_status(status, sensors):
+        if not row.pending and shown.get(row.channel) != (run, row.seq):
+            shown[row.channel] = (run, row.seq)
+            new.append(row)
+    return new
 
 
-def open_source(config: Config, sensors: Sequence[SensorConfig]) -> Source:
-    """The daemon where one runs, else the board. Raises NoStatus, DriverError."""
-    if daemon_status(config) is None:
-        return BoardSource(config, sensors)
-    return DaemonSource(config, sensors)
+def _boards(queue: SimpleQueue[tuple[Reading, str]], troubles: Mapping[str, str]) -> list[Row]:
+    """The readings of the sensors' threads, once a second where they can be."""
+    found = [queue.get() for _ in range(queue.qsize())]
+    return [row_of_reading(reading, sensor, troubles.get(sensor)) for reading, sensor in found]

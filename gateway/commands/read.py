@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any, Final
@@ -142,8 +143,7 @@ def _follow(config: Config, sensors: Sequence[SensorConfig], seconds: float | No
     """A line for each reading until Ctrl-C or the time is over: spin a cup by hand and see its Hz."""
     console = Console(highlight=False, soft_wrap=True)
     end_s = time.monotonic() + (float("inf") if seconds is None else seconds)
-    source = open_source(config, sensors)
-    try:
+    with suppress(KeyboardInterrupt), open_source(config, sensors) as source:
         while (left_s := end_s - time.monotonic()) > 0:
             for row in source.poll():
                 if as_json:
@@ -151,7 +151,3 @@ def _follow(config: Config, sensors: Sequence[SensorConfig], seconds: float | No
                 else:
                     console.print(line(row))
             time.sleep(min(_FOLLOW_S, left_s))
-    except KeyboardInterrupt:
-        pass
-    finally:
-        source.close()

@@ -181,35 +181,36 @@ def test_a_mast_is_signed_off_over_a_connection_that_breaks(
     assert sorted(each.suffix for each in report.parent.iterdir()) == [".json", ".lock", ".md"]
 
 
-def run(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return fieldgate("commission", "-c", config, *arguments)
-
-
-def test_without_a_person_or_a_daemon(tmp_path: Path, nowhere: str) -> None:
+def test_without_a_terminal_or_a_daemon(tmp_path: Path, nowhere: str) -> None:
     config = tmp_path / "gateway.toml"
     config.write_text(mast_config(tmp_path, ID, nowhere))
-    done = run(config)
+    done = fieldgate("commission", "-c", config)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "commission asks a person: run it on a terminal (ssh -t), or give --answers FILE" in done.stderr
+    assert "commission needs a person: run it on a terminal (ssh -t)" in done.stderr
     assert [each.name for each in tmp_path.iterdir()] == ["gateway.toml"]
-    answers = tmp_path / "answers.toml"
-    answers.write_text('"*.result" = ""\n')
-    done = run(config, "--answers", str(answers), "--sensor", "baro", "--json")
-    assert done.returncode == 2
-    assert f'{answers}: no answer to "session.name"' in done.stderr
-    answers.write_text('"*.result" = ""\n"*.name" = "A. Person"\n"session.resume" = "y"\n')
-    done = run(config, "--answers", str(answers), "--sensor", "baro", "--json")
-    # The daemon doesn't run: that is a fault of its own.
-    assert done.returncode == 1
-    assert done.stdout, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["readings_from"], told["complete"], told["ok"]) == ("board", False, False)
-    assert told["faults"] == [
+    with commission(config, "--sensor", "baro", "--json") as installer:
+        installer.until("readings from the board")
+        installer.until("Passed: ")
+        installer.type("")
+        installer.until("To sign this, type your name.")
+        installer.hang_up()
+    with commission(config, "--sensor", "baro", "--json") as installer:
+        installer.until("was broken off after 1 checks. Go on with it? y/n")
+        installer.type("y")
+        assert "baro: done" not in installer.until("pressure: done (passed)")
+        installer.until("1 fault noted. To sign this, type your name.")
+        installer.type("A. Person")
+        installer.until('"readings_from": "board"')
+        # The daemon doesn't run: that is a fault of its own.
+        assert installer.process.wait(_WAIT_S) == 1
+    (path,) = (tmp_path / "commissioning").glob("*Z.json")
+    report = json.loads(path.read_bytes())
+    assert (report["readings_from"], report["complete"], report["ok"]) == ("board", False, False)
+    assert report["faults"] == [
         "gateway: daemon: the daemon doesn't run: sudo systemctl enable --now fieldgate"
     ]
-    assert "baro: done" not in done.stderr
-    assert "pressure: done (passed)" in done.stderr
     (notice,) = (tmp_path / "outbox.db.notices").iterdir()
-    assert json.loads(notice.read_text())["report"] == told
-    done = run(config, "--sensor", "bar", "--answers", str(answers))
-    assert (done.returncode, done.stderr) == (1, "fieldgate: no sensor 'bar' (did you mean baro?)\n")
+    assert json.loads(notice.read_text())["report"] == report
+    with commission(config, "--sensor", "bar") as installer:
+        installer.until("fieldgate: no sensor 'bar' (did you mean baro?)")
+        assert installer.process.wait(_WAIT_S) == 1

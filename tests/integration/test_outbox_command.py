@@ -157,7 +157,7 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
     told = place.fieldgate("import", str(stick), *servers)
     assert told.returncode == 1
     assert [line.partition(" line 1 ")[0] for line in told.stderr.splitlines()] == [
-        "line 5: not JSON: JSON is malformed: invalid character (byte 1)",
+        "line 5: not JSON: JSON is malformed: invalid character (byte 4)",
         "line 7: the checksum is wrong",
         "998 records are in Kafka",
         "2 lines are no records",

@@ -6,10 +6,9 @@ import argparse
 import hashlib
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from datetime import date
-from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from buffer.errors import OutboxError
 from drivers.interface import DriverError
@@ -26,7 +25,6 @@ from gateway.commands.arguments import (
     without_logs,
 )
 from gateway.commands.commissioning.checks import GOOD, Result
-from gateway.commands.commissioning.collector import Collector
 from gateway.commands.commissioning.gateway_checks import gateway_checks, not_in_force, outbox_days
 from gateway.commands.commissioning.report import (
     EVENT,
@@ -37,7 +35,7 @@ from gateway.commands.commissioning.report import (
     markdown,
 )
 from gateway.commands.commissioning.session import Session
-from gateway.commands.commissioning.terminal import AnswersFile, Dialogue, NoAnswer, Terminal
+from gateway.commands.commissioning.terminal import Terminal
 from gateway.commands.commissioning.walkthrough import Walk
 from gateway.commands.live_readings import Source, open_source
 from gateway.commands.read import chosen_sensors
@@ -53,7 +51,7 @@ _CLOCK_WAS_SET: Final = date(2025, 1, 1)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which sensors, and whose answers."""
+    """Which sensors."""
     parser.description = (
         "Walks through each sensor with you: what to do, what is seen, whether it is right; then a report"
         " that you sign. Broken off, it goes on where it was."
@@ -62,30 +60,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_list(parser, "--sensor", "sensors", "NAME", "this one only")
     parser.add_argument("--restart", action="store_true", help="forget a session that was broken off")
     add_json(parser, "the report as JSON; the dialogue goes to stderr")
-    parser.add_argument(
-        "--answers", type=Path, metavar="FILE", help="answers of a TOML file in place of yours, for tests"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0 where all passed, 1 where faults were noted, 130 where it was broken off.
 
-    Raises NoAnswer without a terminal, and ConfigError, CommandError.
+    Raises NoTerminal, ConfigError, CommandError.
     """
     # What goes wrong shows in the readings.
     without_logs("gateway", "drivers")
-    dialogue = _dialogue(arguments.answers, sys.stderr if arguments.json else sys.stdout)
+    terminal = Terminal(sys.stderr if arguments.json else sys.stdout)
     config = load(arguments.config)
     sensors = chosen_sensors(config, arguments.sensors)
     try:
-        with ExitStack() as opened:
-            session = opened.enter_context(closing(Session(config, arguments.sensors)))
-            source = opened.enter_context(closing(open_source(config, config.sensors)))
-            report = _walk(arguments, config, sensors, session, source, dialogue)
+        with (
+            closing(Session(config, arguments.sensors)) as session,
+            open_source(config, config.sensors) as source,
+        ):
+            report = _walk(arguments, config, sensors, session, source, terminal)
     except (EOFError, KeyboardInterrupt):
         return fail("broken off; what is done is kept: the same command goes on", INTERRUPTED)
-    except NoAnswer as error:
-        raise NoAnswer(f"{error}\nwhat is done is kept") from error
     except (NoStatus, DriverError) as error:
         raise CommandError(f"{error}\nwhat is done is kept: the same command goes on") from error
     except OSError as error:
@@ -95,40 +89,31 @@ def run(arguments: argparse.Namespace) -> int:
     return OK if report.ok else FAILED
 
 
-def _dialogue(answers: Path | None, out: TextIO) -> Dialogue:
-    """Raises NoAnswer where there is neither a terminal nor a file."""
-    if answers is not None:
-        return AnswersFile(answers, out)
-    if not (sys.stdin.isatty() and out.isatty()):
-        raise NoAnswer("commission asks a person: run it on a terminal (ssh -t), or give --answers FILE")
-    return Terminal(out)
-
-
 def _walk(
     arguments: argparse.Namespace,
     config: Config,
     sensors: Sequence[SensorConfig],
     session: Session,
     source: Source,
-    dialogue: Dialogue,
+    terminal: Terminal,
 ) -> Report:
-    dialogue.show(
+    terminal.show(
         f"Commissioning {config.gateway.id}: {len(sensors)} sensors, readings from the {source.kind}. "
         "Ctrl-C breaks off; nothing is lost."
     )
     earlier = session.earlier()
     if earlier is not None and earlier[1] and not arguments.restart:
         question = f"A session of {earlier[0]} was broken off after {earlier[1]} checks. Go on with it? y/n"
-        if dialogue.ask(question, "session.resume", ("y", "n")) == "y":
+        if terminal.ask(question, ("y", "n")) == "y":
             session.resume()
-    Walk(config, session, Collector(source), dialogue, _day).go(sensors)
-    gateway = _gateway(config, source, dialogue)
+    Walk(config, session, source, terminal, _day()).go(sensors)
+    gateway = _gateway(config, source, terminal)
     found = [(sensor.name, session.of(sensor.name)) for sensor in sensors]
     faults = len(faults_of([*found, ("gateway", gateway)]))
-    dialogue.show(f"\n{faults} fault{'' if faults == 1 else 's'} noted." if faults else "\nAll passed.")
+    terminal.show(f"\n{faults} fault{'' if faults == 1 else 's'} noted." if faults else "\nAll passed.")
     name = ""
     while not name:
-        name = dialogue.ask("To sign this, type your name.", "session.name")
+        name = terminal.ask("To sign this, type your name.")
     signed = {
         "signed_by": name,
         "signed_at": now_text("seconds"),
@@ -138,7 +123,7 @@ def _walk(
         "config_sha256": hashlib.sha256(arguments.config.read_bytes()).hexdigest(),
     }
     report = make_report(config, found, gateway, signed)
-    _store(config, session, report, dialogue)
+    _store(config, session, report, terminal)
     return report
 
 
@@ -147,32 +132,32 @@ def _day() -> date | None:
     return day if day >= _CLOCK_WAS_SET else None
 
 
-def _gateway(config: Config, source: Source, dialogue: Dialogue) -> dict[str, Result]:
-    dialogue.show("\nThe gateway")
+def _gateway(config: Config, source: Source, terminal: Terminal) -> dict[str, Result]:
+    terminal.show("\nThe gateway")
     status = daemon_status(config) if source.kind == "daemon" else None
     days = None
     if status is not None:
         try:
             days = outbox_days(config, status)
         except (OutboxError, OSError) as error:
-            dialogue.show(f"How many days the outbox holds can't be measured: {error}")
+            terminal.show(f"How many days the outbox holds can't be measured: {error}")
     results = dict(gateway_checks(config, status, days, not_in_force(config)))
     for check, result in results.items():
-        dialogue.show(f"{check}: {'ok' if result.outcome in GOOD else 'FAULT'}: {result.words}")
+        terminal.show(f"{check}: {'ok' if result.outcome in GOOD else 'FAULT'}: {result.words}")
     return results
 
 
-def _store(config: Config, session: Session, report: Report, dialogue: Dialogue) -> None:
+def _store(config: Config, session: Session, report: Report, terminal: Terminal) -> None:
     """Report, readable report, event; then the session is over."""
     stem = str(report.fields["signed_at"]).replace(":", "").replace("-", "")
     path = session.directory / f"{stem}.json"
     session.write(path, report.content)
     session.write(path.with_suffix(".md"), markdown(report).encode())
-    dialogue.show(f"Report {path} and .md\nsha256 {report.sha256}")
+    terminal.show(f"Report {path} and .md\nsha256 {report.sha256}")
     try:
         spool_event(config.outbox.path, EVENT, event_fields(report, path.name))
     except NotSpooled as error:
-        dialogue.show(f"No event for the cloud: {error}")
+        terminal.show(f"No event for the cloud: {error}")
     else:
-        dialogue.show("The daemon sends it with the readings.")
+        terminal.show("The daemon sends it with the readings.")
     session.end()

@@ -55,11 +55,6 @@ class Step:
     phases: tuple[Phase, ...]
     evaluate: Callable[[Sequence[Window]], Result]
 
-    @property
-    def name(self) -> str:
-        """Unique within a config."""
-        return f"{self.sensor}.{self.check}"
-
 
 def steps_of(config: Config, sensor: SensorConfig) -> tuple[Step, ...]:
     """What is done with one sensor, its twin not yet compared."""

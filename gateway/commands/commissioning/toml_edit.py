@@ -1,7 +1,8 @@
 """Changes values of one ``[[sensor]]`` in a TOML text and leaves every other byte as it is. Pure.
 
 Values are replaced where they stand; what is between them is copied. The result is parsed again and must have
-exactly the values that were meant, else nothing is given back: an unforeseen style is refused, never damaged.
+exactly the values that were meant, else nothing is given back: an unforeseen style is refused, never damaged,
+and so are sensors between braces.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ import math
 import re
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import date
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cloud.toml_lines import Scan
 
@@ -28,11 +28,10 @@ ORDER: Final = (
 
 
 class CannotEdit(Exception):
-    """The text can't be changed as wanted; the message says why. Nothing was changed."""
+    """The text can't be changed as wanted; the message has the reason. Nothing was changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
+class _Pair(NamedTuple):
     """A key of the sensor's table and its value, in characters of the text."""
 
     start: int
@@ -71,7 +70,7 @@ def date_text(text: str) -> str:
 
 
 def sensor_table(content: bytes, name: str) -> dict[str, Any]:
-    """What the text says of a sensor. Raises CannotEdit."""
+    """A sensor's table. Raises CannotEdit."""
     raw = _parsed(_text(content))
     table: dict[str, Any] = raw["sensor"][_position(raw, name)]
     return table
@@ -92,38 +91,27 @@ def edited(content: bytes, name: str, values: Mapping[str, str], removed: Collec
             text = _without(text, position, key)
     for key in sorted(values, key=lambda each: ORDER.index(each) if each in ORDER else len(ORDER)):
         value = tomllib.loads(f"x = {values[key]}")["x"]
-        if key in table and _same(table[key], value):
-            continue
-        table[key] = value
-        text = _with(text, position, key, values[key])
-    if not _has(text, wanted):
+        # One typed with other digits stays as it is written.
+        if key not in table or table[key] != value:
+            table[key] = value
+            text = _with(text, position, key, values[key])
+    try:
+        good = _parsed(text) == wanted
+    except CannotEdit:
+        good = False
+    if not good:
         raise CannotEdit("the file's style is one that can't be edited safely: change it by hand")
     return (_BOM if content.startswith(_BOM.encode()) else "").encode() + text.encode()
 
 
-def _has(text: str, wanted: Mapping[str, Any]) -> bool:
-    try:
-        return _parsed(text) == wanted
-    except CannotEdit:
-        return False
-
-
-def _same(before: object, after: object) -> bool:
-    """1 and 1.0 are the same number; one typed with other digits stays as it is written."""
-    return before == after and isinstance(before, bool) == isinstance(after, bool)
-
-
 def _with(text: str, position: int, key: str, value: str) -> str:
-    pairs, inline = _pairs(text, position)
-    pair = pairs.get(key)
-    if pair is not None:
-        return text[: pair.value] + value + text[pair.end :]
+    pairs = _pairs(text, position)
+    if key in pairs:
+        return text[: pairs[key].value] + value + text[pairs[key].end :]
     known = [pair for each, pair in pairs.items() if each in ORDER]
-    anchor = max(known, key=lambda each: each.start) if known else pairs.get("name")
+    anchor = max(known) if known else pairs.get("name")
     if anchor is None:
         raise CannotEdit(f"there is no place for {key}: add it by hand")
-    if inline:
-        return f"{text[: anchor.end]}, {key} = {value}{text[anchor.end :]}"
     indent = text[text.rfind("\n", 0, anchor.start) + 1 : anchor.start]
     line = f"{indent}{key} = {value}"
     end = text.find("\n", anchor.end)
@@ -139,18 +127,11 @@ def _newline(text: str, at: int) -> str:
 
 
 def _without(text: str, position: int, key: str) -> str:
-    pairs, inline = _pairs(text, position)
-    pair = pairs.get(key)
+    pair = _pairs(text, position).get(key)
     if pair is None:
         raise CannotEdit(f"{key} can't be removed from here: do it by hand")
-    if not inline:
-        end = text.find("\n", pair.end)
-        return text[: text.rfind("\n", 0, pair.start) + 1] + (text[end + 1 :] if end >= 0 else "")
-    # Dotted keys between braces aren't among the pairs: the text between two of these may hold some.
-    after = text[pair.end :].lstrip(" \t")
-    if after.startswith(","):
-        return text[: pair.start] + after[1:].lstrip(" \t")
-    return text[: pair.start].rstrip(" \t").removesuffix(",") + text[pair.end :]
+    end = text.find("\n", pair.end)
+    return text[: text.rfind("\n", 0, pair.start) + 1] + (text[end + 1 :] if end >= 0 else "")
 
 
 def _text(content: bytes) -> str:
@@ -181,13 +162,14 @@ def _position(raw: Mapping[str, Any], name: str) -> int:
     return found[0]
 
 
-def _pairs(text: str, position: int) -> tuple[dict[str, _Pair], bool]:
-    """A sensor's own undotted keys, and whether they stand between braces."""
+def _pairs(text: str, position: int) -> dict[str, _Pair]:
+    """A sensor's own undotted keys. Raises CannotEdit."""
     scan = Scan(text)
     sensor = ("sensor", position)
-    pairs = {
+    if sensor in scan.values:
+        raise CannotEdit("sensors between braces can't be edited: change them by hand, or write [[sensor]]")
+    return {
         str(path[2]): _Pair(scan.keys[path], *place)
         for path, place in scan.values.items()
         if len(path) == 3 and path[:2] == sensor
     }
-    return pairs, sensor in scan.values

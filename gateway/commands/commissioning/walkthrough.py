@@ -1,25 +1,25 @@
-"""Leads the installer from sensor to sensor, through ports for the terminal and the readings."""
+"""Leads the installer from sensor to sensor, and collects the readings meanwhile."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from functools import partial
 from typing import Final
 
 from gateway.commands.commissioning.checks import GOOD, Result, Window
-from gateway.commands.commissioning.collector import Collector
 from gateway.commands.commissioning.nameplate import questions, shortcomings
 from gateway.commands.commissioning.session import Session
-from gateway.commands.commissioning.steps import Step, steps_of, twin_steps
-from gateway.commands.commissioning.terminal import Dialogue
+from gateway.commands.commissioning.steps import Phase, Step, steps_of, twin_steps
+from gateway.commands.commissioning.terminal import Terminal
+from gateway.commands.live_readings import Source
 from gateway.commands.reading_rows import Row, clock_text, number_text
 from gateway.config import Config, SensorConfig
 from gateway.quality.reasons import QUALITIES
 from gateway.system.times import now_text
 
-_YES_NO: Final = ("y", "n")
+_POLL_S: Final = 0.3
 
 
 class Walk:
@@ -29,114 +29,129 @@ class Walk:
         self,
         config: Config,
         session: Session,
-        collector: Collector,
-        dialogue: Dialogue,
-        today: Callable[[], date | None],
+        source: Source,
+        terminal: Terminal,
+        today: date | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._config = config
         self._session = session
-        self._collector = collector
-        self._dialogue = dialogue
+        self._source = source
+        self._terminal = terminal
         self._today = today
+        self._clock = clock
+        self._sleep = sleep
+        # The last readings by channel, so that what changes rarely need not be waited for.
+        self._last: dict[str, Row] = {}
 
     def go(self, sensors: Sequence[SensorConfig]) -> None:
-        """All that isn't done yet. Raises EOFError, NoAnswer, NoStatus, OSError; what is done is kept."""
-        pairs = twin_steps(sensors)
+        """All that isn't done yet. Raises EOFError, NoStatus, OSError; what is done is kept."""
         for number, sensor in enumerate(sensors, 1):
-            self._dialogue.show(f"\n[{number}/{len(sensors)}] {sensor.name}, {_what(sensor)}")
+            self._terminal.show(f"\n[{number}/{len(sensors)}] {sensor.name}, {_what(sensor)}")
             self._papers(sensor)
             for step in steps_of(self._config, sensor):
                 self._step(step)
-        for step in pairs:
-            self._dialogue.show(f"\n{step.sensor} and its twin")
+        for step in twin_steps(sensors):
+            self._terminal.show(f"\n{step.sensor} and its twin")
             self._step(step)
 
     def _papers(self, sensor: SensorConfig) -> None:
-        done = self._session.of(sensor.name)
-        for check, words in shortcomings(sensor, self._today()):
-            self._dialogue.show(f"Noted: {words}")
+        for check, words in shortcomings(sensor, self._today):
+            self._terminal.show(f"Noted: {words}")
             self._note(sensor.name, check, Result("fault", words))
         for question in questions(sensor):
-            if question.check in done:
-                self._show_done(question.check, done[question.check])
+            if self._is_done(sensor.name, question.check):
                 continue
-            name = f"{sensor.name}.{question.check}"
-            if self._dialogue.ask(f"{question.text} y/n", name, _YES_NO) == "y":
+            if self._terminal.ask(f"{question.text} y/n", ("y", "n")) == "y":
                 result = Result("confirmed", question.text)
             else:
-                note = self._words("What does it say?", f"{name}.note")
+                note = self._words("What does it say?")
                 result = Result("fault", f"{question.text} No: {question.remedy}", note=note)
             self._note(sensor.name, question.check, result)
 
     def _step(self, step: Step) -> None:
-        done = self._session.of(step.sensor).get(step.check)
-        if done is not None:
-            self._show_done(step.check, done)
+        if self._is_done(step.sensor, step.check):
             return
-        while True:
-            if not self._ready(step):
-                note = self._words("Why?", f"{step.name}.note")
-                self._note(step.sensor, step.check, Result("skipped", "not checked", note=note))
-                return
-            result = self._confirmed(step, self._evaluate(step))
-            if result is not None:
-                self._note(step.sensor, step.check, result)
-                return
+        result = None
+        while result is None:
+            if self._ready(step.phases[0]):
+                result = self._confirmed(self._evaluate(step))
+            else:
+                result = Result("skipped", "not checked", note=self._words("Why?"))
+        self._note(step.sensor, step.check, result)
 
-    def _ready(self, step: Step) -> bool:
+    def _ready(self, phase: Phase) -> bool:
         """Whether the installer stands ready, False to skip it; without a question where nothing is to do."""
-        first = step.phases[0]
-        if not first.fresh:
-            self._dialogue.show(first.instruction)
+        if not phase.fresh:
+            self._terminal.show(phase.instruction)
             return True
-        question = f"{first.instruction} Enter: ready, s: skip"
-        return self._dialogue.ask(question, f"{step.name}.ready", ("", "s")) == ""
+        return self._terminal.ask(f"{phase.instruction} Enter: ready, s: skip", ("", "s")) == ""
 
     def _evaluate(self, step: Step) -> Result:
         windows: list[Window] = []
         for number, phase in enumerate(step.phases):
             if number:
-                self._dialogue.show(phase.instruction)
-            show = partial(self._show, labels(phase.shows))
-            windows.append(self._collector.collect(phase, tuple(windows), show, self._dialogue.interrupted))
+                self._terminal.show(phase.instruction)
+            windows.append(self._collect(phase, windows))
         return step.evaluate(windows)
 
-    def _show(self, names: Mapping[str, str], row: Row) -> None:
-        self._dialogue.show(live_line(row, names[row.channel]))
+    def _collect(self, phase: Phase, before: Sequence[Window]) -> Window:
+        """The phase's readings until they are enough, time is over or Enter ends it. Raises NoStatus."""
+        window: dict[str, list[Row]] = {}
+        names = labels(phase.shows)
 
-    def _confirmed(self, step: Step, result: Result) -> Result | None:
+        def take(rows: Sequence[Row]) -> None:
+            for row in rows:
+                window.setdefault(row.channel, []).append(row)
+                if row.channel in names:
+                    self._terminal.show(live_line(row, names[row.channel]))
+
+        self._poll()
+        if not phase.fresh:
+            take([row for row in self._last.values() if row.channel in names])
+        end_s = self._clock() + phase.limit_s
+        while not phase.enough((*before, window)) and self._clock() < end_s:
+            if self._terminal.interrupted():
+                break
+            self._sleep(_POLL_S)
+            take(self._poll())
+        return window
+
+    def _poll(self) -> list[Row]:
+        rows = self._source.poll()
+        self._last.update((row.channel, row) for row in rows)
+        return rows
+
+    def _confirmed(self, result: Result) -> Result | None:
         """The result with the installer's decision; None to repeat the step."""
-        if result.outcome == "passed":
-            question, good = f"Passed: {result.words}. Enter: next, r: repeat, n: note a fault", ""
-        elif result.outcome == "open":
-            question, good = (
-                f"Judge yourself: {result.words}. y: it is right, r: repeat, n: note a fault",
-                "y",
-            )
-        else:
-            question, good = f"Not right: {result.words}. r: repeat, n: note it as a fault", None
-        allowed = ("r", "n") if good is None else (good, "r", "n")
-        answer = self._dialogue.ask(question, f"{step.name}.result", allowed)
+        question, good = {
+            "passed": (f"Passed: {result.words}. Enter: next, r: repeat, n: note a fault", ""),
+            "open": (f"Judge yourself: {result.words}. y: it is right, r: repeat, n: note a fault", "y"),
+        }.get(result.outcome, (f"Not right: {result.words}. r: repeat, n: note it as a fault", "r"))
+        answer = self._terminal.ask(question, tuple(dict.fromkeys((good, "r", "n"))))
         if answer == "r":
             return None
         if answer == good:
-            return replace(result, outcome="passed" if result.outcome == "passed" else "confirmed")
-        return replace(result, outcome="fault", note=self._words("What is wrong?", f"{step.name}.note"))
+            return result if result.outcome == "passed" else replace(result, outcome="confirmed")
+        return replace(result, outcome="fault", note=self._words("What is wrong?"))
 
-    def _words(self, question: str, name: str) -> str:
+    def _words(self, question: str) -> str:
         """At least a word: a fault without a description isn't found again."""
-        while True:
-            answer = self._dialogue.ask(question, name)
-            if answer:
-                return answer
-            self._dialogue.show("In a few words, please.")
+        while not (answer := self._terminal.ask(question)):
+            self._terminal.show("In a few words, please.")
+        return answer
 
     def _note(self, sensor: str, check: str, result: Result) -> None:
         self._session.note(sensor, check, replace(result, at=now_text("seconds")))
 
-    def _show_done(self, check: str, result: Result) -> None:
-        mark = "done" if result.outcome in GOOD else "noted"
-        self._dialogue.show(f"{check}: {mark} ({result.outcome})")
+    def _is_done(self, sensor: str, check: str) -> bool:
+        """Whether it was done in the session before; then its outcome is shown."""
+        done = self._session.of(sensor).get(check)
+        if done is not None:
+            mark = "done" if done.outcome in GOOD else "noted"
+            self._terminal.show(f"{check}: {mark} ({done.outcome})")
+        return done is not None
 
 
 def _what(sensor: SensorConfig) -> str:
@@ -145,7 +160,7 @@ def _what(sensor: SensorConfig) -> str:
     return what if pin is None else f"{what} on BCM pin {pin}"
 
 
-def labels(channels: Sequence[str]) -> dict[str, str]:
+def labels(channels: Sequence[str]) -> Mapping[str, str]:
     """What distinguishes these channels: nothing, the quantity, or the sensor."""
     sensors = {channel.rpartition(".")[0] for channel in channels}
     part = 2 if len(sensors) == 1 else 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from buffer.blocks import Block
@@ -23,32 +24,13 @@ from gateway.forwarding.seq_summary import Range, ranges, summarise
 _RANGES_SHOWN: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """What was found. Times are event times (RFC 3339) of the oldest and the newest block's readings.
+def collect(config: Config, progress: Progress) -> dict[str, Any]:
+    """What is found, reading it all once. Raises OutboxError.
 
-    ``dropped`` counts records dropped for want of room since the file was made; ``days_left`` until the cap
+    ``oldest`` and ``newest`` are event times (RFC 3339) of the first and the last block's readings,
+    ``dropped`` counts records dropped for want of room since the file was made, ``days_left`` until the cap
     at this config's rate.
     """
-
-    path: str
-    used_by_pid: int | None
-    records: int
-    readings: int
-    blocks: int
-    damaged_blocks: int
-    oldest: str | None
-    newest: str | None
-    dropped: int | None
-    files: Files
-    max_bytes: int
-    days_left: float | None
-    by_channel: dict[str, int]
-    runs: list[dict[str, Any]]
-
-
-def collect(config: Config, progress: Progress) -> Stats:
-    """Read it all once. Raises OutboxError."""
     path = config.outbox.path
     with OutboxReader(path) as reader:
         records = blocks = 0
@@ -67,28 +49,27 @@ def collect(config: Config, progress: Progress) -> Stats:
         for (gateway, _, channel), numbers in seqs.items():
             by_channel[f"{gateway}/{channel}"] += len(numbers)
         files = files_of(path)
-        room = capacity.room_bytes(config, files.total, free_bytes(path.parent))
-        filled = reader.database_bytes()
-        days_left = capacity.days(max(room - filled, 0), config, capacity.bytes_per_reading(config))
-        return Stats(
-            path=str(path),
-            used_by_pid=user_of(path),
-            records=records,
-            readings=by_channel.total(),
-            blocks=blocks,
-            damaged_blocks=reader.damaged,
-            oldest=None if oldest is None else format_time(oldest),
-            newest=None if newest is None else format_time(newest),
-            dropped=reader.dropped(),
-            files=files,
-            max_bytes=config.outbox.max_bytes,
-            days_left=None if days_left == float("inf") else round(days_left, 2),
-            by_channel=dict(sorted(by_channel.items())),
-            runs=[
+        room = capacity.room_bytes(config, files.total, free_bytes(path.parent)) - reader.database_bytes()
+        days_left = capacity.days(max(room, 0), config, capacity.bytes_per_reading(config))
+        return {
+            "path": str(path),
+            "used_by_pid": user_of(path),
+            "records": records,
+            "readings": by_channel.total(),
+            "blocks": blocks,
+            "damaged_blocks": reader.damaged,
+            "oldest": None if oldest is None else format_time(oldest),
+            "newest": None if newest is None else format_time(newest),
+            "dropped": reader.dropped(),
+            "files": asdict(files),
+            "max_bytes": config.outbox.max_bytes,
+            "days_left": None if days_left == float("inf") else round(days_left, 2),
+            "by_channel": dict(sorted(by_channel.items())),
+            "runs": [
                 {"gateway": gateway, "run": run, "channel": channel, "ranges": list(numbers.spans())}
                 for (gateway, run, channel), numbers in sorted(seqs.items())
             ],
-        )
+        }
 
 
 def _ranges_of_records(reader: OutboxReader, block: Block) -> tuple[Range, ...]:
@@ -120,36 +101,36 @@ def run(config: Config, *, json_output: bool) -> int:
     finally:
         progress.end()
     if json_output:
-        print(json.dumps(asdict(stats), indent=2))
+        print(json.dumps(stats, indent=2))
     else:
         _show(stats)
     return OK
 
 
-def _show(stats: Stats) -> None:
+def _show(stats: Mapping[str, Any]) -> None:
     console = wide_console(160)
-    files = stats.files
-    pid = stats.used_by_pid
-    dropped = "unknown" if stats.dropped is None else f"{stats.dropped:,}"
+    files = Files(**stats["files"])
+    pid, dropped, days_left = (stats[key] for key in ("used_by_pid", "dropped", "days_left"))
     lines = {
-        "outbox": f"{stats.path} ({'not in use' if pid is None else f'in use by process {pid}'})",
-        "records": f"{stats.records:,}, of them {stats.readings:,} readings, in {stats.blocks:,} blocks",
-        "time": f"{stats.oldest or '–'} to {stats.newest or '–'}",
-        "bytes": f"{files.total:,} of {stats.max_bytes:,}: database {files.database:,}, log "
+        "outbox": f"{stats['path']} ({'not in use' if pid is None else f'in use by process {pid}'})",
+        "records": f"{stats['records']:,}, of them {stats['readings']:,} readings, "
+        f"in {stats['blocks']:,} blocks",
+        "time": f"{stats['oldest'] or '–'} to {stats['newest'] or '–'}",
+        "bytes": f"{files.total:,} of {stats['max_bytes']:,}: database {files.database:,}, log "
         f"{files.log + files.index:,}, ballast {files.ballast:,}",
-        "days left": "–" if stats.days_left is None else f"{stats.days_left:,.1f} at this config's rate",
-        "dropped": f"{dropped} records so far for want of room",
+        "days left": "–" if days_left is None else f"{days_left:,.1f} at this config's rate",
+        "dropped": f"{'unknown' if dropped is None else f'{dropped:,}'} records so far for want of room",
     }
-    if stats.damaged_blocks:
-        lines["damaged"] = f"{stats.damaged_blocks:,} blocks; the daemon announces what was in them"
+    if stats["damaged_blocks"]:
+        lines["damaged"] = f"{stats['damaged_blocks']:,} blocks; the daemon announces what was in them"
     for name, size in files.aside.items():
         lines[f"beside it: {name}"] = f"{size:,} bytes"
     for name, text in lines.items():
         console.print(f"{name:<10} {text}", highlight=False, soft_wrap=True)
-    if not stats.runs:
+    if not stats["runs"]:
         return
     table = plain_table("gateway", "run", "channel", "readings", "seq", right=("readings",), wrapped=("seq",))
-    for each in stats.runs:
+    for each in stats["runs"]:
         spans = each["ranges"]
         shown = ", ".join(f"{first}–{last}" for first, last in spans[:_RANGES_SHOWN])
         more = f" and {len(spans) - _RANGES_SHOWN} more ranges" if len(spans) > _RANGES_SHOWN else ""

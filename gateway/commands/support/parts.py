@@ -189,7 +189,7 @@ def _outbox(config: Config) -> dict[str, Any]:
     for file in sorted(config.outbox.path.parent.glob(config.outbox.path.name + "*")):
         beside[file.name] = file.stat().st_size
     try:
-        return {"files": beside, **asdict(collect(config, Progress("records read")))}
+        return {"files": beside, **collect(config, Progress("records read"))}
     except OutboxError as error:
         return {"files": beside, "unreadable": str(error)}
 
