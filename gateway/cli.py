@@ -42,28 +42,17 @@ class Command(NamedTuple):
 COMMANDS: Final = {
     "run": Command("run", "the daemon on the mast"),
     "check": Command("check", "validate a config file: each problem with file, line and key"),
-    "read": Command(
-        "read", "one reading of each sensor: raw, value, quality and why; from the daemon where one runs"
-    ),
+    "read": Command("read", "one reading of each sensor: raw, value, quality and its reasons"),
     "init": Command("init", "write a commented config for chosen sensors, to be filled in"),
     "schema": Command("schema", "the config's JSON Schema, for editors"),
     "doctor": Command("doctor.command", "whether this machine is ready for a config"),
-    "support-bundle": Command(
-        "support.command", "one file for whoever supports you: logs, config, findings, without secrets"
-    ),
-    "status": Command(
-        "status", "what the running daemon does; with --bootstrap-servers what became of all readings"
-    ),
+    "support-bundle": Command("support.command", "logs, config and findings in one file, without secrets"),
+    "status": Command("status", "what the daemon does; with --bootstrap-servers what became of all readings"),
     "phone": Command("phone", "open the status page to a phone for an hour: a QR code with its address"),
-    "provision": Command(
-        "provision.command", "create what Kafka and Mosquitto need; doing it again changes nothing"
-    ),
+    "provision": Command("provision.command", "create what Kafka and Mosquitto need, where it is missing"),
     "calibrations": Command("calibrations", "which calibration was in force when, on each channel"),
     "self-report": Command("self_report", "how the mast is, as an event and a line; each day by a timer"),
-    "uplink": Command(
-        "uplink.command",
-        "reset the modem or reboot when Kafka has been away for long, as [uplink] says; by a timer",
-    ),
+    "uplink": Command("uplink.command", "reset the modem or reboot when Kafka has been away for long"),
     "outbox": Command("outbox.command", "stats, export, import, drain of what waits on this machine"),
     "commission": Command("commissioning.command", "each sensor with the installer, and a signed report"),
     "swap": Command("commissioning.swap_command", "another instrument in a sensor's place"),

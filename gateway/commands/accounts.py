@@ -50,22 +50,14 @@ def _table(accounts: Sequence[RunAccount]) -> Table:
     may_lack = ["may lack"] if any(account.untold_s is not None for account in accounts) else []
     table = plain_table("gateway", "run", "state", "last record", *counts, *may_lack, right=counts)
     for account in accounts:
-        table.add_row(
-            account.gateway,
-            account.run,
-            account.state,
-            _moment(account.told_ms),
-            *(_cell(getattr(account, name)) for name in shown),
-            *(_may_lack(account) for _ in may_lack),
-            style=None if account.balanced else "bold red",
-        )
+        cells = [account.gateway, account.run, account.state, _moment(account.told_ms)]
+        cells += [_cell(getattr(account, name)) for name in shown]
+        if may_lack:
+            cells.append("" if account.untold_s is None else f"its last {account.untold_s:g} s")
+        table.add_row(*cells, style=None if account.balanced else "bold red")
     if len(accounts) > 1:
         table.add_row("total", "", "", "", *(_cell(totals[name]) for name in shown), style="bold")
     return table
-
-
-def _may_lack(account: RunAccount) -> str:
-    return "" if account.untold_s is None else f"its last {account.untold_s:g} s"
 
 
 def _cell(count: int | None) -> str:

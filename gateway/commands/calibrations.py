@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -30,8 +29,7 @@ _STYLES: Final[dict[State, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """A record and how it stands: by the history alone, and by what the config has now."""
 
     record: ChannelRecord
@@ -43,18 +41,18 @@ def standing(history: Iterable[ChannelRecord], configured: Iterable[ChannelRecor
     wanted = {(record.gateway, record.channel, record.cal): record for record in configured}
     known = []
     for record in history:
-        coming = wanted.get((record.gateway, record.channel, record.cal))
+        state: State = "ended"
         if record.in_force:
-            wanted.pop((record.gateway, record.channel, record.cal), None)
-            known.append(Known(record, "in force" if coming is not None else "until reload"))
-        else:
-            known.append(Known(record, "ended"))
+            coming = wanted.pop((record.gateway, record.channel, record.cal), None)
+            state = "until reload" if coming is None else "in force"
+        known.append(Known(record, state))
     known += [Known(record, "from reload") for record in wanted.values()]
-    return sorted(known, key=lambda each: (each.record.gateway, each.record.channel, _place(each)))
+    return sorted(known, key=_place)
 
 
-def _place(known: Known) -> tuple[bool, int]:
-    return known.state == "from reload", known.record.valid_from_us or 0
+def _place(known: Known) -> tuple[str, str, bool, int]:
+    record = known.record
+    return record.gateway, record.channel, known.state == "from reload", record.valid_from_us or 0
 
 
 def _table(known: Sequence[Known]) -> Table:
@@ -62,21 +60,17 @@ def _table(known: Sequence[Known]) -> Table:
     table = plain_table(
         "channel", "cal", "state", "from", "to", "serial", *figures, "calibrated", "expires", right=figures
     )
-    for each in known:
-        record = each.record
-        last = len(record.periods) - 1
-        for number, period in enumerate(record.periods):
-            state: State = each.state if number == last else "ended"
+    for record, last_state in known:
+        for period in record.periods:
+            state: State = last_state if period is record.periods[-1] else "ended"
             table.add_row(
                 record.channel,
                 record.cal,
                 Text(state, style=_STYLES[state]),
                 *_ends(period, state),
                 record.serial or "",
-                "" if record.slope is None else f"{record.slope:g}",
-                "" if record.offset is None else f"{record.offset:g}",
-                "" if record.calibrated is None else str(record.calibrated),
-                "" if record.expires is None else str(record.expires),
+                *("" if figure is None else f"{figure:g}" for figure in (record.slope, record.offset)),
+                *("" if day is None else str(day) for day in (record.calibrated, record.expires)),
             )
     return table
 

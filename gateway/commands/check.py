@@ -59,12 +59,12 @@ def summary(config: Config) -> str:
 
 def _unused_packages(path: Path, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
     """Warnings of installed packages whose drivers are broken, though no sensor needs them."""
-    told = {problem.message for problem in problems}
+    reported = {problem.message for problem in problems}
     broken = plug_in_problems().values()
     return tuple(
         Problem(str(path), None, "", f"installed, not used here: {message}", severity="warning")
         for message in broken
-        if message not in told
+        if message not in reported
     )
 
 

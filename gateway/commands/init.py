@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from drivers.interface import DriverError
 from drivers.registry import driver_names, driver_type
 from gateway.commands.arguments import OK, USAGE, CommandError, add_list, fail, override
 from gateway.config import Problem, check
-from gateway.config.keys import Key, field_names, keys_of
+from gateway.config.keys import field_names, keys_of
 from gateway.config.model import SensorCommon
 from gateway.config.problems import nearest
 from gateway.config.source import PLACEHOLDER
@@ -28,12 +29,14 @@ _BRACKETS: Final = r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\{(?:[^{}]|\{[^{}]*\})*\}"
 _DRIVER_END: Final = re.compile("[:,]")
 _PART: Final = re.compile(rf"""(?:"[^"]*"|'[^']*'|{_BRACKETS}|[^,])+""")
 
-Ask = Callable[[str], str]
+Prompt = Callable[[str], str]
 """Prints a question and returns the answer, empty where there is none. Raises EOFError."""
+Put = Callable[[Answers, str], Answers]
+"""The answers with one more, of a text."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is known of the gateway; without an id or a sensor it is asked for on a terminal."""
+    """What is given of the gateway; without an id or a sensor a terminal prompts for it."""
     parser.add_argument("--id", metavar="ID", help="this gateway's, such as mast-07")
     meaning = "e.g. cup-50m-a=hall-anemometer:17,height_m=50 or baro=bp20"
     add_list(parser, "--sensor", "sensors", "NAME=DRIVER[:PIN][,KEY=VALUE…]", meaning)
@@ -59,10 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
     target: Path = arguments.output
     if target != STDOUT and os.path.lexists(target):
         raise CommandError(f"{target} is there already: nothing written; name another with -o")
-    ask = terminal()
+    prompt = terminal()
     try:
-        if ask is not None and not arguments.sensors and arguments.id is None:
-            answers = asked(ask, arguments.board)
+        if prompt is not None and not arguments.sensors and arguments.id is None:
+            answers = prompted(prompt, arguments.board)
         else:
             answers = given(arguments)
         text = render(answers)
@@ -124,35 +127,35 @@ def wanted(text: str) -> Wanted:
     return Wanted(name, driver, keys)
 
 
-def asked(ask: Ask, board: str) -> Answers:
-    """The answers of a person at the terminal, each asked for again until it is right. Raises EOFError."""
+def prompted(prompt: Prompt, board: str) -> Answers:
+    """The answers of a person at the terminal, each repeated until it is right. Raises EOFError."""
+    take = partial(_taken, prompt)
     answers = Answers(PLACEHOLDER, board)
-    answers = _asked(ask, "id of this gateway, such as mast-07", answers, _with_id)
+    answers = take("id of this gateway, such as mast-07", answers, _with_id)
     if board == "raspberry-pi":
-        answers = _asked(ask, "Kafka, as host:port", answers, _with("kafka", "bootstrap_servers"))
-    # Each needs the other, which is asked for next.
-    answers = _asked(
-        ask, "latitude in decimal degrees", answers, _with("gateway", "latitude", longitude=PLACEHOLDER)
-    )
-    answers = _asked(
-        ask, "longitude in decimal degrees", answers, _with("gateway", "longitude", latitude=PLACEHOLDER)
-    )
+        answers = take("Kafka, as host:port", answers, _in_section("kafka", "bootstrap_servers"))
+    # Each needs the other, which comes next.
+    latitude = _in_section("gateway", "latitude", longitude=PLACEHOLDER)
+    answers = take("latitude in decimal degrees", answers, latitude)
+    longitude = _in_section("gateway", "longitude", latitude=PLACEHOLDER)
+    answers = take("longitude in decimal degrees", answers, longitude)
     drivers = ", ".join(driver_names())
     while True:
         which = "next" if answers.sensors else "first"
         question = f"driver of the {which} sensor ({drivers}; empty: no more)"
-        with_sensor = _asked(ask, question, answers, _with_driver)
+        with_sensor = take(question, answers, _with_driver)
         if with_sensor is answers:
             return answers
-        answers = _asked(ask, "its name, such as cup-50m-a", with_sensor, _with_name)
+        answers = take("its name, such as cup-50m-a", with_sensor, _with_name)
         for key in keys_of(driver_type(answers.sensors[-1].driver).options):
             if key.required:
-                answers = _asked(ask, _question(key), answers, _with_option(key.name))
+                question = ", ".join(filter(None, (f"its {key.name}", key.meaning.description)))
+                answers = take(question, answers, _with_option(key.name))
 
 
-def _asked(ask: Ask, question: str, answers: Answers, put: Callable[[Answers, str], Answers]) -> Answers:
-    """The answers with this one, asked for again while check refuses it; unchanged for an empty one."""
-    while text := ask(f"{question}: "):
+def _taken(prompt: Prompt, question: str, answers: Answers, put: Put) -> Answers:
+    """The answers with this one, repeated while check refuses it; unchanged for an empty one."""
+    while text := prompt(f"{question}: "):
         try:
             changed = put(answers, text)
             wrong = _mistakes(problems_of(render(changed)))
@@ -164,15 +167,11 @@ def _asked(ask: Ask, question: str, answers: Answers, put: Callable[[Answers, st
     return answers
 
 
-def _question(key: Key) -> str:
-    return ", ".join(filter(None, (f"its {key.name}", key.meaning.description)))
-
-
 def _with_id(answers: Answers, text: str) -> Answers:
     return replace(answers, gateway_id=text)
 
 
-def _with(section: str, key: str, **missing: str) -> Callable[[Answers, str], Answers]:
+def _in_section(section: str, key: str, **missing: str) -> Put:
     def put(answers: Answers, text: str) -> Answers:
         keys = {**missing, **answers.given.get(section, {}), key: override(f"{key}={text}")[1]}
         return replace(answers, given={**answers.given, section: keys})
@@ -189,7 +188,7 @@ def _with_name(answers: Answers, text: str) -> Answers:
     return replace(answers, sensors=(*others, replace(sensor, name=text)))
 
 
-def _with_option(key: str) -> Callable[[Answers, str], Answers]:
+def _with_option(key: str) -> Put:
     def put(answers: Answers, text: str) -> Answers:
         *others, sensor = answers.sensors
         options = {**sensor.given, key: override(f"{key}={text}")[1]}
@@ -215,6 +214,6 @@ def problems_of(text: str) -> tuple[Problem, ...]:
         return check(path)[1]
 
 
-def terminal() -> Ask | None:
+def terminal() -> Prompt | None:
     """Questions at the terminal; None where there is none."""
     return input if sys.stdin.isatty() and sys.stdout.isatty() else None

@@ -104,7 +104,7 @@ def _walk(
     earlier = session.earlier()
     if earlier is not None and earlier[1] and not arguments.restart:
         question = f"A session of {earlier[0]} was broken off after {earlier[1]} checks. Go on with it? y/n"
-        if terminal.ask(question, ("y", "n")) == "y":
+        if terminal.prompt(question, ("y", "n")) == "y":
             session.resume()
     Walk(config, session, source, terminal, _day()).go(sensors)
     gateway = _gateway(config, source, terminal)
@@ -113,7 +113,7 @@ def _walk(
     terminal.show(f"\n{faults} fault{'' if faults == 1 else 's'} noted." if faults else "\nAll passed.")
     name = ""
     while not name:
-        name = terminal.ask("To sign this, type your name.")
+        name = terminal.prompt("To sign this, type your name.")
     signed = {
         "signed_by": name,
         "signed_at": now_text("seconds"),

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(option, dest=key, metavar=metavar, help=meaning)
     add_list(parser, "--keep", "keep", "KEY", "the new one has the old one's")
     add_list(parser, "--remove", "remove", "KEY", "the new one has none")
-    parser.add_argument("--yes", action="store_true", help="don't ask before writing")
+    parser.add_argument("--yes", action="store_true", help="write without a confirmation")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -37,7 +37,7 @@ class Terminal:
             self._out.write(f"{wrapped}\n")
         self._out.flush()
 
-    def ask(self, question: str, allowed: Sequence[str] | None = None) -> str:
+    def prompt(self, question: str, allowed: Sequence[str] | None = None) -> str:
         """An answer, stripped; one of ``allowed`` where that is given. Raises EOFError."""
         while True:
             self.show(question)

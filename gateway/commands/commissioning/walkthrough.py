@@ -63,7 +63,7 @@ class Walk:
         for question in questions(sensor):
             if self._is_done(sensor.name, question.check):
                 continue
-            if self._terminal.ask(f"{question.text} y/n", ("y", "n")) == "y":
+            if self._terminal.prompt(f"{question.text} y/n", ("y", "n")) == "y":
                 result = Result("confirmed", question.text)
             else:
                 note = self._words("What does it say?")
@@ -86,7 +86,7 @@ class Walk:
         if not phase.fresh:
             self._terminal.show(phase.instruction)
             return True
-        return self._terminal.ask(f"{phase.instruction} Enter: ready, s: skip", ("", "s")) == ""
+        return self._terminal.prompt(f"{phase.instruction} Enter: ready, s: skip", ("", "s")) == ""
 
     def _evaluate(self, step: Step) -> Result:
         windows: list[Window] = []
@@ -129,7 +129,7 @@ class Walk:
             "passed": (f"Passed: {result.words}. Enter: next, r: repeat, n: note a fault", ""),
             "open": (f"Judge yourself: {result.words}. y: it is right, r: repeat, n: note a fault", "y"),
         }.get(result.outcome, (f"Not right: {result.words}. r: repeat, n: note it as a fault", "r"))
-        answer = self._terminal.ask(question, tuple(dict.fromkeys((good, "r", "n"))))
+        answer = self._terminal.prompt(question, tuple(dict.fromkeys((good, "r", "n"))))
         if answer == "r":
             return None
         if answer == good:
@@ -138,7 +138,7 @@ class Walk:
 
     def _words(self, question: str) -> str:
         """At least a word: a fault without a description isn't found again."""
-        while not (answer := self._terminal.ask(question)):
+        while not (answer := self._terminal.prompt(question)):
             self._terminal.show("In a few words, please.")
         return answer
 

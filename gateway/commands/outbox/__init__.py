@@ -1,1 +1,1 @@
-"""`fieldgate outbox`: look into the outbox, carry it home, send it."""
+"""`fieldgate outbox`: count, carry home or send what waits in the outbox."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from gateway.commands.arguments import OK, CommandError
+from gateway.commands.arguments import OK, CommandError, os_problem
 from gateway.commands.provision import mosquitto_files as files
 from gateway.commands.provision.mosquitto_files import Device
 from gateway.system.atomic_file import Ownership, write_atomic
@@ -61,12 +61,12 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             return _show(root, changed, fresh)
         if arguments.passwords is not None and fresh:
-            _write_passwords(arguments.passwords, fresh)
+            lines = "".join(f"{name} {password}\n" for name, password in fresh.items())
+            write_atomic(arguments.passwords, lines, _ownership(_SECRET_MODE))
         for each in changed:
             _write(root, each)
     except OSError as error:
-        remedy = ": writing it needs root (sudo)" if isinstance(error, PermissionError) else ""
-        raise CommandError(f"{error.filename}: {error.strerror}{remedy}") from error
+        raise CommandError(os_problem(error, remedy="writing it needs root (sudo)")) from error
     _print_written(root, changed, {} if arguments.passwords is not None else fresh)
     return OK
 
@@ -141,7 +141,7 @@ def _write(root: Path, wanted: Wanted) -> None:
         path.unlink()
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    ownership = Ownership(os.geteuid(), os.getegid(), _SECRET_MODE if wanted.secret else _MODE)
+    ownership = _ownership(_SECRET_MODE if wanted.secret else _MODE)
     if wanted.secret and os.geteuid() == 0 and root == Path("/"):
         # The broker has given root up when it reads them; later versions refuse others' files.
         broker = pwd.getpwnam("mosquitto")
@@ -149,30 +149,23 @@ def _write(root: Path, wanted: Wanted) -> None:
     write_atomic(path, wanted.text, ownership)
 
 
-def _write_passwords(path: Path, fresh: Mapping[str, str]) -> None:
-    lines = "".join(f"{name} {password}\n" for name, password in fresh.items())
-    write_atomic(path, lines, Ownership(os.geteuid(), os.getegid(), _SECRET_MODE))
+def _ownership(mode: int) -> Ownership:
+    return Ownership(os.geteuid(), os.getegid(), mode)
 
 
 def _show(root: Path, changed: list[Wanted], fresh: Mapping[str, str]) -> int:
     for each in changed:
-        path = str(root / each.place)
+        path, before = str(root / each.place), _read(root / each.place) or ""
         if each.place == files.PASSWORDS:
-            before, after = set(files.users(_read(root / each.place) or "")), each.text or ""
-            gone = before - set(files.users(after))
-            print(f"{path}: " + ("new: " + ", ".join(fresh) if fresh else "") + _gone(gone))
+            gone = sorted(set(files.users(before)) - set(files.users(each.text or "")))
+            new = f"new: {', '.join(fresh)}" if fresh else ""
+            print(f"{path}: {new}" + (f" removed: {', '.join(gone)}" if gone else ""))
             continue
-        before_lines = (_read(root / each.place) or "").splitlines(keepends=True)
-        sys.stdout.writelines(
-            difflib.unified_diff(before_lines, (each.text or "").splitlines(keepends=True), path, path)
-        )
+        old, new_lines = (text.splitlines(keepends=True) for text in (before, each.text or ""))
+        sys.stdout.writelines(difflib.unified_diff(old, new_lines, path, path))
     if not changed and not fresh:
         print("nothing to change")
     return OK
-
-
-def _gone(names: set[str]) -> str:
-    return f" removed: {', '.join(sorted(names))}" if names else ""
 
 
 def _print_written(root: Path, changed: list[Wanted], fresh: Mapping[str, str]) -> None:

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from gateway.commands.arguments import CommandError
+from gateway.config.values import topic_filter
 
 CONFIGURATION: Final = PurePosixPath("etc/mosquitto/conf.d/fieldgate.conf")
 PASSWORDS: Final = PurePosixPath("etc/mosquitto/fieldgate.passwd")
@@ -38,7 +39,7 @@ allow_anonymous true
 """
 _LAN: Final = f"""
 # Devices of the mast's network: name and password, and each its own topics only. Not encrypted: for a
-# network that nobody else is in.
+# network of the mast's own.
 listener {{listener}}
 allow_anonymous false
 password_file /{PASSWORDS}
@@ -81,10 +82,6 @@ _UNIT_HEAD: Final = f"""\
 """
 
 
-class InvalidDevice(CommandError):
-    """A device that can't be given access."""
-
-
 @dataclass(frozen=True, slots=True)
 class Device:
     """A user of the LAN listener, and the topic filters it may publish to."""
@@ -94,16 +91,26 @@ class Device:
 
     @classmethod
     def parse(cls, text: str) -> Device:
-        """``NAME`` (its topics are ``devices/NAME/#``) or ``NAME=FILTER[,FILTER…]``. Raises InvalidDevice."""
+        """``NAME`` (its topics are ``devices/NAME/#``) or ``NAME=FILTER[,FILTER…]``. Raises CommandError."""
         name, equals, filters = text.partition("=")
         if _DEVICE.fullmatch(name) is None:
-            raise InvalidDevice(f"{text!r}: a device's name has letters, digits, - and _ only, at most 64")
+            raise CommandError(f"{text!r}: a device's name has letters, digits, - and _ only, at most 64")
         given = tuple(filters.split(",")) if equals else (f"devices/{name}/#",)
         for each in given:
-            problem = _filter_problem(each)
-            if problem is not None:
-                raise InvalidDevice(f"{text!r}: {problem}")
+            try:
+                _check_filter(each)
+            except ValueError as error:
+                raise CommandError(f"{text!r}: topic filter {each!r}: {error}") from error
         return cls(name, given)
+
+
+def _check_filter(text: str) -> None:
+    """Raises ValueError."""
+    topic_filter(text)
+    if any(char.isspace() or not char.isprintable() for char in text):
+        raise ValueError("must have no blanks")
+    if text.split("/")[0] in ("#", "+") or text.startswith("$"):
+        raise ValueError("must begin with a level of the device's own")
 
 
 def configuration(port: int, listener: str | None) -> str:
@@ -113,7 +120,7 @@ def configuration(port: int, listener: str | None) -> str:
 
 
 def access(devices: Iterable[Device]) -> str:
-    """Who may publish what. Nobody reads here but what a device needs none of."""
+    """Who may publish what; no device reads."""
     lines = [f"{MARK}, which overwrites it.", "# No device reads; each publishes to its own topics."]
     for device in devices:
         lines += ["", f"user {device.name}", *(f"topic write {each}" for each in device.filters)]
@@ -157,16 +164,3 @@ def _without(line: str) -> str | None:
     if left == value.split():
         return line
     return f"{key}={' '.join(left)}" if left else None
-
-
-def _filter_problem(topic: str) -> str | None:
-    levels = topic.split("/")
-    if not topic or any(char.isspace() or not char.isprintable() for char in topic):
-        return f"{topic!r} is no topic filter: empty, or with blanks in it"
-    if any("#" in level and (level != "#" or at < len(levels) - 1) for at, level in enumerate(levels)):
-        return f"{topic!r}: # stands alone, at the end"
-    if any("+" in level and level != "+" for level in levels):
-        return f"{topic!r}: + stands for a whole level"
-    if levels[0] in ("#", "+") or levels[0].startswith("$"):
-        return f"{topic!r} is everybody's: begin with a level of the device's own"
-    return None

@@ -56,20 +56,14 @@ def files_of(parts: Iterable[Part], redactor: Redactor, about: dict[str, Any]) -
             continue
         left -= len(file.content)
         files.append(file)
-    manifest = {
-        **redactor.value(about),
-        "files": [
-            {
-                "name": file.name,
-                "bytes": len(file.content),
-                "sha256": hashlib.sha256(file.content).hexdigest(),
-                **({"note": file.note} if file.note else {}),
-            }
-            for file in files
-        ],
-        "missing": missing,
-    }
+    manifest = {**redactor.value(about), "files": [_entry(file) for file in files], "missing": missing}
     return [File("manifest.json", _encoded(manifest)), *files]
+
+
+def _entry(file: File) -> dict[str, Any]:
+    digest = hashlib.sha256(file.content).hexdigest()
+    note = {"note": file.note} if file.note else {}
+    return {"name": file.name, "bytes": len(file.content), "sha256": digest, **note}
 
 
 def _json_file(part: Part, redactor: Redactor) -> File:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gateway.commands.arguments import OK, CommandError, add_config, add_timeout, count
+from gateway.commands.arguments import OK, CommandError, add_config, add_timeout, count, without_logs
 from gateway.commands.support.bundle import archive, files_of
 from gateway.commands.support.parts import Request, gathered
 from gateway.commands.support.redaction import Redactor
@@ -33,8 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the bundle and list what is missing in it. Raises CommandError where no file can be written."""
     request = Request(arguments.config, arguments.timeout, arguments.lines, arguments.position)
     # What goes wrong stands in the manifest.
-    for package in ("gateway", "drivers", "cloud"):
-        logging.getLogger(package).setLevel(logging.CRITICAL)
+    without_logs("gateway", "drivers", "cloud")
     now = datetime.now(UTC)
     name = f"fieldgate-support-{now:%Y%m%dT%H%M%SZ}"
     target: Path = arguments.file or Path(f"{name}.tar.gz")

@@ -15,17 +15,21 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final
 
 from gateway.calibration.history import history_path
+from gateway.commands.arguments import os_problem
 from gateway.commands.support.bundle import Part
 from gateway.commands.support.redaction import shown_config, shown_entry
 from gateway.config import Config, check
 from gateway.config.problems import KeyPath
 from gateway.config.secrets import is_reference, read_secret
 from gateway.config.source import MAX_BYTES, Source
+from gateway.status.client import NoStatus, fetch, listen_address
+from gateway.system.host import installed_version, vitals
 
 try:
     from systemd.journal import Reader
@@ -71,14 +75,15 @@ def gathered(request: Request, hidden: set[str]) -> Iterator[Part]:
     ):
         yield _part(name, gather)
     for unit in _UNITS:
-        yield _lines_part(f"journal-{unit.partition('.')[0]}", unit, request.lines)
+        yield _part(f"journal-{unit.partition('.')[0]}", partial(_journal, unit, request.lines))
 
 
 def _part(name: str, gather: Callable[[], Any]) -> Part:
     """A part, or why it can't be read: a bundle is made where something is broken, maybe this."""
     try:
-        return Part(name, gather())
-    except Missing as missing:
+        found = gather()
+        return Part(name, lines=found) if isinstance(found, tuple) else Part(name, found)
+    except (Missing, NoStatus) as missing:
         return Part(name, missing=str(missing))
     # In the manifest, with the places in the code; the other parts are still wanted.
     except Exception as error:  # noqa: BLE001
@@ -121,8 +126,6 @@ def _references(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Mappi
 
 
 def _versions() -> dict[str, Any]:
-    from gateway.system.host import installed_version
-
     return {
         "fieldgate": installed_version() or "unknown",
         "python": sys.version,
@@ -135,7 +138,6 @@ def _versions() -> dict[str, Any]:
 def _machine(config: Config | None) -> dict[str, Any]:
     from gateway.clock.system_clock import kernel_synchronised
     from gateway.commands.doctor.host import Host
-    from gateway.system.host import vitals
 
     host = Host()
     here = Path("/") if config is None else config.outbox.path
@@ -163,15 +165,10 @@ def _machine(config: Config | None) -> dict[str, Any]:
 
 
 def _status(path: Path, config: Config | None) -> dict[str, Any]:
-    from gateway.status.client import NoStatus, fetch, listen_address
-
-    try:
-        listen = listen_address(path, chosen=False) if config is None else config.status.listen
-        if not listen:
-            raise Missing("the status page is off: [status] listen")
-        return fetch(listen)
-    except NoStatus as error:
-        raise Missing(str(error)) from error
+    listen = listen_address(path, chosen=False) if config is None else config.status.listen
+    if not listen:
+        raise Missing("the status page is off: [status] listen")
+    return fetch(listen)
 
 
 def _doctor(request: Request) -> list[dict[str, Any]]:
@@ -196,13 +193,13 @@ def _outbox(config: Config) -> dict[str, Any]:
 
 def _calibrations(config: Config) -> Any:
     path = history_path(config)
+    if not path.exists():
+        raise Missing(f"there is no {path}: no daemon has run with this outbox yet")
     try:
         with path.open("rb") as file:
             return json.loads(file.read(MAX_BYTES * 4))
-    except FileNotFoundError as error:
-        raise Missing(f"there is no {path}: no daemon has run with this outbox yet") from error
     except OSError as error:
-        raise Missing(f"{path}: {error.strerror}: use sudo") from error
+        raise Missing(os_problem(error)) from error
 
 
 def _units() -> dict[str, Any]:
@@ -215,20 +212,13 @@ def _units() -> dict[str, Any]:
     }
 
 
-def _lines_part(name: str, unit: str, lines: int) -> Part:
-    try:
-        return Part(name, lines=tuple(journal_lines(unit, lines)))
-    except Missing as missing:
-        return Part(name, missing=str(missing))
-
-
-def journal_lines(unit: str, lines: int) -> Iterator[dict[str, Any]]:
+def _journal(unit: str, lines: int) -> tuple[dict[str, Any], ...]:
     """The newest entries of a unit's journal, the oldest of them first. Raises Missing."""
     entries = _read_journal(unit, lines) if Reader is not None else _run_journalctl(unit, lines)
     if not entries:
         rights = "" if os.geteuid() == 0 else "; use sudo, or become a member of the group systemd-journal"
         raise Missing(f"the journal has no lines of {unit} for this user{rights}")
-    yield from map(shown_entry, entries)
+    return tuple(map(shown_entry, entries))
 
 
 def _read_journal(unit: str, lines: int) -> list[Mapping[str, Any]]:

@@ -79,7 +79,7 @@ class Answers(Terminal):
             self._sensor = f"{found[1]}.twin" if found[2] else found[1]
         super().show(text)
 
-    def ask(self, question: str, allowed: Sequence[str] | None = None) -> str:
+    def prompt(self, question: str, allowed: Sequence[str] | None = None) -> str:
         self.show(question)
         kind = next((kind for begin, kind in _KINDS.items() if question.startswith(begin)), "ready")
         key = f"{self._sensor}.{kind}"

@@ -95,13 +95,13 @@ def test_what_only_the_installer_knows_is_named_line_by_line(
         'sensor["cup"].slope',
     ]
     assert _problems(target) == [f"{key}: {LEFT}" for key in expected]
-    told = capsys.readouterr().out.splitlines()
+    shown = capsys.readouterr().out.splitlines()
     lines = target.read_text().splitlines()
-    for key, line in zip(expected, told, strict=False):
+    for key, line in zip(expected, shown, strict=False):
         place, number, rest = line.split(":", 2)
         assert (place, rest) == (str(target), f" {key}: is still to be filled in")
         assert "CHANGE-ME" in lines[int(number) - 1]
-    assert told[-1] == f"wrote {target}; whether it is right: fieldgate check -c {target}"
+    assert shown[-1] == f"wrote {target}; whether it is right: fieldgate check -c {target}"
 
 
 def test_a_simulated_mast_needs_nothing_filled_in(target: Path) -> None:
@@ -171,16 +171,16 @@ def test_a_package_brings_its_own(target: Path, tmp_path: Path, monkeypatch: pyt
     assert load(target).sensors[0].options.level == 3.5
 
 
-def _answers(*given: str) -> init.Ask:
+def _answers(*given: str) -> init.Prompt:
     left: Iterator[str] = iter(given)
 
-    def ask(_question: str) -> str:
+    def prompt(_question: str) -> str:
         try:
             return next(left)
         except StopIteration:
             raise EOFError from None
 
-    return ask
+    return prompt
 
 
 def test_questions_at_a_terminal(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_questions_at_a_terminal(target: Path, monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-def test_a_mistake_is_named_and_asked_for_again(
+def test_a_mistake_is_named_and_the_question_repeated(
     target: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = _answers(
@@ -224,8 +224,8 @@ def test_a_mistake_is_named_and_asked_for_again(
     config = load(target)
     assert (config.gateway.id, config.gateway.latitude, config.gateway.longitude) == ("mast-07", 27.7, 85.5)
     assert [(sensor.name, sensor.options.pin) for sensor in config.sensors] == [("cup", 17), ("other", 27)]
-    told = capsys.readouterr().out.splitlines()
-    keys = [line.partition(":")[0] for line in told if not line.startswith("wrote")]
+    shown = capsys.readouterr().out.splitlines()
+    keys = [line.partition(":")[0] for line in shown if not line.startswith("wrote")]
     assert keys == [
         "gateway.id",
         "kafka.bootstrap_servers",
@@ -238,7 +238,7 @@ def test_a_mistake_is_named_and_asked_for_again(
     ]
 
 
-def test_questions_that_nobody_answers_to_the_end(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_without_an_answer(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(init, "terminal", lambda: _answers("mast-07"))
     assert cli.main(["init", "-o", str(target)]) == 1
     assert not target.exists()

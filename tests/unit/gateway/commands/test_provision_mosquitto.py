@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gateway.cli import main
+from gateway.commands.arguments import CommandError
 from gateway.commands.provision.mosquitto_files import (
     DROP_IN_TEXT,
     Device,
-    InvalidDevice,
     configuration,
     conflicts,
     users,
@@ -167,11 +167,11 @@ def test_only_network_online_goes() -> None:
         (("--lan", "70000"), "the port from 1 to 65535"),
         (("--lan", "1884", "--device", "a b"), "'a b': a device's name has letters"),
         (("--lan", "1884", "--device", "a=x", "--device", "a=y"), "named twice"),
-        (("--lan", "1884", "--device", "a=#"), "'#' is everybody's"),
-        (("--lan", "1884", "--device", "a=$SYS/x"), "'$SYS/x' is everybody's"),
-        (("--lan", "1884", "--device", "a=x/#/y"), "# stands alone, at the end"),
-        (("--lan", "1884", "--device", "a=x/y+"), "+ stands for a whole level"),
-        (("--lan", "1884", "--device", "a=x,"), "'' is no topic filter"),
+        (("--lan", "1884", "--device", "a=#"), "topic filter '#': must begin with a level"),
+        (("--lan", "1884", "--device", "a=$SYS/x"), "topic filter '$SYS/x': must begin with a level"),
+        (("--lan", "1884", "--device", "a=x/#/y"), '"#" must stand alone at the end'),
+        (("--lan", "1884", "--device", "a=x/y+"), '"+" must stand alone'),
+        (("--lan", "1884", "--device", "a=x,"), "topic filter '': must not be empty"),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -202,7 +202,7 @@ def test_without_mosquitto(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_topics_of_a_device() -> None:
     assert Device.parse("soil") == Device("soil", ("devices/soil/#",))
     assert Device.parse("rain=rain/+/tips,rain/state") == Device("rain", ("rain/+/tips", "rain/state"))
-    with pytest.raises(InvalidDevice):
+    with pytest.raises(CommandError):
         Device.parse("=x")
 
 
