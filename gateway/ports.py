@@ -115,12 +115,6 @@ class Sink(Protocol):
     def send(self, record: Record, done: Done) -> bool:
         """Hand over a record; False when the sink's queue is full, and then ``done`` is not called."""
 
-    def flush(self, timeout_s: float) -> int:
-        """Wait for outcomes; how many records are still open."""
-
-    def close(self) -> None:
-        """Give up what is open and end."""
-
 
 class Broker(Protocol):
     """The local broker's session, as the forwarder uses it. Neither call blocks."""

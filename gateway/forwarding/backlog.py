@@ -13,12 +13,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from gateway.forwarding.drain_cursor import Batches, Drain
+from gateway.forwarding.drain_cursor import Batches, Drain, SkippedRows
 from gateway.forwarding.inbox import OutcomesWait
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.record_codec import from_bytes
-from gateway.forwarding.skipped_rows import SkippedRows
 from gateway.forwarding.state import State
 from gateway.ports import Record, Sink, Undelivered
 from gateway.system.backoff import Backoff

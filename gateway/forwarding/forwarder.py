@@ -23,16 +23,7 @@ from typing import Final, Literal
 from buffer.drops import MEMORY_FULL, Drop, OnDrop, ignore
 from gateway.clock.hold import BootTime
 from gateway.forwarding.backlog import Backlog
-from gateway.forwarding.inbox import (
-    Announced,
-    Arrived,
-    Call,
-    Event,
-    Outcome,
-    OutcomesWait,
-    Sampled,
-    SessionLost,
-)
+from gateway.forwarding.inbox import Arrived, Call, Entered, Event, Outcome, OutcomesWait, SessionLost
 from gateway.forwarding.live import LiveSender
 from gateway.forwarding.outbox_writer import (
     Durable,
@@ -202,8 +193,8 @@ class Forwarder:
         ledger = self._state.ledger
         while not self.inbox.empty:
             event = self.inbox.take(0.0)
-            if isinstance(event, Sampled | Announced):
-                ledger.enter(event.record, self._state.monotonic(), own=isinstance(event, Sampled))
+            if isinstance(event, Entered):
+                ledger.enter(event.record, self._state.monotonic(), own=event.sampled)
             elif isinstance(event, Stored | Durable):
                 self._dispatch(event)
         self.outbox.store(ledger.take_for_storing(float("inf")))
@@ -250,10 +241,10 @@ class Forwarder:
     def _dispatch(self, event: Event) -> None:
         state, now_s = self._state, self._state.monotonic()
         match event:
-            case Sampled(record):
+            case Entered(record, sampled=True):
                 state.counters.sampled += 1
                 state.ledger.enter(record, now_s, own=True, live=not state.pace.metered)
-            case Announced(record):
+            case Entered(record):
                 state.compacted.entered(record)
                 self._live.send(state.ledger.enter(record, now_s, own=False))
             case Arrived():
@@ -267,7 +258,8 @@ class Forwarder:
             case OutcomesWait():
                 delivered = self._backlog.take_outcomes(now_s)
                 state.ledger.rows_delivered(outcome.number for outcome in delivered)
-                self._live.drained(delivered)
+                for outcome in delivered:
+                    self._live.confirmed(outcome.record, outcome.sent_s)
             case Stored(entries, numbers, durable):
                 state.counters.stored += len(numbers)
                 self._backlog.stored(entries, numbers)

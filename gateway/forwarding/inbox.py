@@ -23,17 +23,11 @@ MESSAGE_BYTES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
-    """One of our own readings, before it is published."""
+class Entered:
+    """One of our own readings, ``sampled`` and not published yet, or a record of the gateway itself."""
 
     record: Record
-
-
-@dataclass(frozen=True, slots=True)
-class Announced:
-    """A record of the gateway itself: its runs, status, calibrations and events."""
-
-    record: Record
+    sampled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +70,7 @@ class Call:
     function: Callable[[], None]
 
 
-Event = Sampled | Announced | Arrived | SessionLost | Outcome | OutcomesWait | BootTime | Call | Answer
+Event = Entered | Arrived | SessionLost | Outcome | OutcomesWait | BootTime | Call | Answer
 
 
 class Inbox:
@@ -93,11 +87,11 @@ class Inbox:
 
     def sampled(self, record: Record) -> None:
         """Enter one of our own readings, before it is published."""
-        self._events.put(Sampled(record))
+        self._events.put(Entered(record, sampled=True))
 
     def announce(self, record: Record) -> None:
-        """Enter a record of the gateway itself; it is as durable as a reading."""
-        self._events.put(Announced(record))
+        """Enter a record of the gateway: its runs, status, calibrations, events. As durable as a reading."""
+        self._events.put(Entered(record, sampled=False))
 
     def arrived(
         self, topic: str, payload: bytes, ack: Ack | None, *, retained: bool = False, repeated: bool = False

@@ -7,10 +7,8 @@ whether Kafka answers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import Final
 
-from gateway.forwarding.backlog import RowOutcome
 from gateway.forwarding.inbox import Outcome
 from gateway.forwarding.ledger import Entry, Stage
 from gateway.forwarding.outbox_writer import OutboxWriter
@@ -65,10 +63,8 @@ class LiveSender:
         """What became of an entry at the sink."""
         state, entry, undelivered = self._state, outcome.entry, outcome.undelivered
         if undelivered is None:
-            state.counters.delivered[entry.record.key] += 1
             state.counters.confirmed += 1
-            self._note_revision(entry.record)
-            self._confirmed(entry.record.topic, entry.sent_s)
+            self.confirmed(entry.record, entry.sent_s)
             state.ledger.delivered(entry)
             return
         state.ledger.undelivered(entry)
@@ -83,16 +79,15 @@ class LiveSender:
         else:
             log.debug("event=kafka.undelivered error=%s", undelivered.problem)
 
-    def drained(self, delivered: Sequence[RowOutcome]) -> None:
-        """Rows of the outbox that Kafka has confirmed: it answers, where that was prompt."""
-        latest_sent_s: dict[str, float] = {}
-        for outcome in delivered:
-            topic = outcome.record.topic
-            self._state.counters.delivered[outcome.record.key] += 1
-            self._note_revision(outcome.record)
-            latest_sent_s[topic] = max(outcome.sent_s, latest_sent_s.get(topic, outcome.sent_s))
-        for topic, sent_s in latest_sent_s.items():
-            self._confirmed(topic, sent_s)
+    def confirmed(self, record: Record, sent_s: float) -> None:
+        """Kafka has a record, live or of the outbox: it answers, where that was prompt."""
+        state, now_s = self._state, self._state.monotonic()
+        state.counters.delivered[record.key] += 1
+        overtaken = state.compacted.delivered(record)
+        if overtaken is not None:
+            self.send(state.ledger.enter(overtaken, now_s, own=False))
+        if state.kafka.confirmed(record.topic, sent_s, now_s):
+            self._go_live()
 
     def try_again(self, *, backlog: bool) -> None:
         """Without a ``backlog`` there is no probe: what waits, or comes next, may go live and be it.
@@ -115,17 +110,8 @@ class LiveSender:
         else:
             self._try_at_s = now_s + _RECHECK_S
 
-    def _confirmed(self, topic: str, sent_s: float) -> None:
-        if self._state.kafka.confirmed(topic, sent_s, self._state.monotonic()):
-            self._go_live()
-
     def _go_live(self) -> None:
         if not self._state.kafka.answering:
             self._state.kafka.answering = True
             log.warning("event=kafka.answers outbox_records=%d", self._outbox.records)
             self.send_waiting()
-
-    def _note_revision(self, record: Record) -> None:
-        overtaken = self._state.compacted.delivered(record)
-        if overtaken is not None:
-            self.send(self._state.ledger.enter(overtaken, self._state.monotonic(), own=False))

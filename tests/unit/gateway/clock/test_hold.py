@@ -77,9 +77,6 @@ class Cloud:
 
     delivery_timeout_s = 120.0
 
-    def flush(self, timeout_s: float) -> int:
-        return 0
-
     def close(self) -> None: ...
 
     def readings(self) -> list[Reading]:

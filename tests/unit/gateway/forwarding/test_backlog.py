@@ -45,9 +45,6 @@ class Sink:
 
     delivery_timeout_s = 120.0
 
-    def flush(self, timeout_s: float) -> int:
-        return len(self.open)
-
     def close(self) -> None: ...
 
 

@@ -41,9 +41,6 @@ class ScriptedSink:
             done(None)
         return True
 
-    def flush(self, timeout_s: float) -> int:
-        return 0
-
     def close(self) -> None: ...
 
     delivery_timeout_s = 120.0

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway.forwarding.skipped_rows import SkippedRows
+from gateway.forwarding.drain_cursor import SkippedRows
 
 BATCH = 3
 
