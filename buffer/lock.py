@@ -42,7 +42,7 @@ class Lock:
         self._descriptor = descriptor
         try:
             _lock(path, lock_path, descriptor)
-            words = _words(descriptor)
+            words = _words(os.pread(descriptor, 256, 0))
         except OutboxError:
             self.release()
             raise
@@ -114,20 +114,16 @@ def _refuse_if_locked(path: Path, lock_path: Path) -> None:
             os.close(descriptor)
 
 
-def _words(descriptor: int) -> list[str]:
+def _words(content: bytes) -> list[str]:
     """A lock file's four words; an empty list where they are damaged."""
-    words = os.pread(descriptor, 256, 0).decode("ascii", "replace").split()
+    words = content.decode("ascii", "replace").split()
     return words if len(words) == 4 and all(word.isdigit() for word in words[:3]) else []
 
 
 def last_reserved(path: Path) -> int | None:
     """The reservation, read without the lock; None where it is unknown."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(f"{path}.lock", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            words = _words(descriptor)
-        finally:
-            os.close(descriptor)
+        words = _words(Path(f"{path}.lock").read_bytes())
         return int(words[0]) if words else None
     return None
 

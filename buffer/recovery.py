@@ -77,11 +77,7 @@ class Salvage:
     """
 
     def __init__(
-        self,
-        source: Path,
-        first_page: bytes,
-        spare: Dictionary | None,
-        gone: Iterable[tuple[int, int]],
+        self, source: Path, first_page: bytes, spare: Dictionary | None, gone: Iterable[tuple[int, int]]
     ) -> None:
         self.source = source
         *_, floor, last, certainty = source.name.split("-")
@@ -98,13 +94,10 @@ class Salvage:
         """The sound blocks; ``dictionaries`` holds what they need when the first one comes."""
         found = False
         for attempt in (self._read, self._read_with_new_first_page):
-            try:
+            with _damage_suppressed():
                 for block in attempt():
                     found = True
                     yield from self._checked(block)
-            except sqlite3.Error as error:
-                if not is_damage(error):
-                    raise
             if found:
                 return
 
@@ -141,7 +134,7 @@ class Salvage:
             if "blocks" not in tables.names(connection):
                 return
             for newest_first in (False, True):
-                with _DamageSuppressed():
+                with _damage_suppressed():
                     for dictionary in tables.dictionaries(connection, newest_first=newest_first):
                         self.dictionaries.setdefault(dictionary.number, dictionary)
             reached = 0
@@ -154,7 +147,7 @@ class Salvage:
                 if not is_damage(error):
                     raise
                 # From the other end up to the damage.
-                with _DamageSuppressed():
+                with _damage_suppressed():
                     yield from tables.blocks_down_to(connection, reached)
 
     def _read_with_new_first_page(self) -> Iterator[Block]:
@@ -183,23 +176,13 @@ class Salvages:
     def __bool__(self) -> bool:
         return bool(self._open)
 
-    def begin(
-        self,
-        source: Path,
-        first_page: bytes,
-        spare: Dictionary | None,
-        gone: Iterable[tuple[int, int]],
-    ) -> None:
+    def begin(self, salvage: Salvage) -> None:
         """Copy from one more, unless it is open already."""
-        if all(salvage.source != source for salvage, _ in self._open):
-            salvage = Salvage(source, first_page, spare, gone)
+        if all(other.source != salvage.source for other, _ in self._open):
             self._open.append((salvage, salvage.blocks()))
 
     def step(
-        self,
-        path: Path,
-        store: Callable[[Block, Dictionary | None], None],
-        on_drop: Callable[[Drop], None],
+        self, path: Path, store: Callable[[Block, Dictionary | None], None], on_drop: Callable[[Drop], None]
     ) -> None:
         """Copy for ``_STEP_S``; report what is missing from files that are done.
 
@@ -221,8 +204,10 @@ class Salvages:
                 raise
 
 
-class _DamageSuppressed:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        return isinstance(error, sqlite3.Error) and is_damage(error)
+@contextlib.contextmanager
+def _damage_suppressed() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise

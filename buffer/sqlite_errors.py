@@ -8,14 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from buffer.errors import (
-    OutboxCorrupt,
-    OutboxDiskFull,
-    OutboxError,
-    OutboxLocked,
-    OutboxUnusable,
-    wants_room,
-)
+from buffer.errors import OutboxCorrupt, OutboxDiskFull, OutboxError, OutboxLocked, OutboxUnusable, wants_room
 from buffer.files import free_bytes
 
 # The primary codes (https://www.sqlite.org/rescode.html) that mean damaged content; every other (FULL,

@@ -75,12 +75,7 @@ class SqliteOutbox:
         return self._blocks.numbering.issued
 
     def append(
-        self,
-        records: Sequence[bytes],
-        summary: bytes = b"",
-        *,
-        not_below: int = 0,
-        drop_oldest: bool = True,
+        self, records: Sequence[bytes], summary: bytes = b"", *, not_below: int = 0, drop_oldest: bool = True
     ) -> list[int]:
         """Store all records or none, durably when it returns; their numbers, growing, never used again.
 
@@ -256,7 +251,7 @@ class SqliteOutbox:
     def _begin_salvage(
         self, source: Path, spare: Dictionary | None = None, gone: Iterable[tuple[int, int]] = ()
     ) -> None:
-        self._salvages.begin(source, self._file.first_page(), spare, gone)
+        self._salvages.begin(recovery.Salvage(source, self._file.first_page(), spare, gone))
 
     def _salvage_some(self) -> None:
         """Copy from damaged files for a moment; on a full disk they wait, and nothing is dropped for them."""

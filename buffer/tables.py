@@ -62,11 +62,7 @@ def create(connection: sqlite3.Connection, issued: int) -> None:
     connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     connection.execute("BEGIN IMMEDIATE")
     database = Database(connection, execute_plugins=False)
-    database.create_table(
-        "blocks",
-        dict(zip(_COLUMNS.split(", "), _TYPES, strict=True)),
-        pk="first",
-    )
+    database.create_table("blocks", dict(zip(_COLUMNS.split(", "), _TYPES, strict=True)), pk="first")
     database.create_table("dictionaries", {"copy": int, "number": int, "content": bytes}, pk="copy")
     database.create_table(
         "numbering",
@@ -131,8 +127,7 @@ def read_removed(connection: sqlite3.Connection) -> list[int]:
 def insert(connection: sqlite3.Connection, block: Block) -> int:
     """Store a block; how many rows that made: 0 where its number is taken already."""
     return connection.execute(
-        f"INSERT OR IGNORE INTO blocks ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        _cells(block),
+        f"INSERT OR IGNORE INTO blocks ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _cells(block)
     ).rowcount
 
 

@@ -74,7 +74,7 @@ class Scan:
         self.values: dict[KeyPath, tuple[int, int]] = {}
         self._text = text
         self._at = 0
-        # How many elements each array of tables has so far; a heading speaks of its last one.
+        # How many elements each array of tables has so far; a heading is of its last one.
         self._elements: dict[KeyPath, int] = {}
         table: KeyPath = ()
         try:

@@ -23,15 +23,7 @@ from drivers.ads1115 import (
     adc_concerns,
     adc_pins,
 )
-from drivers.driver_type import (
-    Claim,
-    Concern,
-    DriverType,
-    EmulatedHardware,
-    Nameplate,
-    OptionError,
-    Remove,
-)
+from drivers.driver_type import Claim, Concern, DriverType, EmulatedHardware, Nameplate, OptionError, Remove
 from drivers.interface import Board, Channel, FittedSensor, Located, Measurement, ReadError
 from drivers.option_docs import Meaning
 

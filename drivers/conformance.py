@@ -185,7 +185,7 @@ def an_absent_sensor_is_an_error(subject: Subject) -> None:
         try:
             driver.start()
             if driver.accumulates:
-                # A cup at rest looks the same.
+                # A cup at rest is the same.
                 return
             driver.read()
         except (BoardError, ReadError) as error:

@@ -20,15 +20,7 @@ from typing import Annotated, Final, Literal
 
 from annotated_types import Ge, Le
 
-from drivers.driver_type import (
-    Claim,
-    Concern,
-    DriverType,
-    EmulatedHardware,
-    Nameplate,
-    OptionError,
-    Remove,
-)
+from drivers.driver_type import Claim, Concern, DriverType, EmulatedHardware, Nameplate, OptionError, Remove
 from drivers.interface import (
     Board,
     BoardError,
@@ -273,19 +265,19 @@ def find_device(iio: Iio, name: str, where: str | None) -> IioDevice:
     )
 
 
+_REASONS: Final[Mapping[int, str]] = {
+    errno.EIO: "the sensor's answer could not be decoded (Input/output error)",
+    errno.ETIMEDOUT: "the sensor didn't answer (Connection timed out): check its wiring and pull-up",
+    errno.EACCES: "this user may not read it: give the attribute's file to its group with a udev rule",
+    errno.EBUSY: "another program has the device's buffer enabled",
+    errno.ENOENT: "the device has gone: was its module unloaded?",
+}
+_SAME: Final = {errno.EPERM: errno.EACCES, errno.ENODEV: errno.ENOENT}
+
+
 def _reason(error: OSError) -> str:
-    match error.errno:
-        case errno.EIO:
-            return "the sensor's answer could not be decoded (Input/output error)"
-        case errno.ETIMEDOUT:
-            return "the sensor didn't answer (Connection timed out): check its wiring and pull-up"
-        case errno.EACCES | errno.EPERM:
-            return "this user may not read it: give the attribute's file to its group with a udev rule"
-        case errno.EBUSY:
-            return "another program has the device's buffer enabled"
-        case errno.ENOENT | errno.ENODEV:
-            return "the device has gone: was its module unloaded?"
-    return str(error.strerror or error)
+    number = error.errno or 0
+    return _REASONS.get(_SAME.get(number, number), str(error.strerror or error))
 
 
 def settle(options: IioOptions, _site: Located | None) -> IioOptions:
@@ -344,34 +336,30 @@ def shaping(options: IioOptions, quantity: str) -> tuple[IioOptions | IioChannel
 def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
     """As the kernel's drivers do: a converter (±6.144 V) has code and scale, others the quantity."""
     options: IioOptions = sensor.options
+    scale_mv = _SCALES_MV.get(options.device, 0.1875)
     attributes: dict[str, Callable[[], str | None]] = {}
+
+    def code(figure: float) -> str:
+        return str(round(figure / scale_mv))
+
     for chosen in options.channels:
         stem = Stem.of(chosen.attribute)
 
-        def reading(chosen: IioChannel = chosen, stem: Stem = stem) -> float | None:
+        def text(form: Callable[[float], str], chosen: IioChannel = chosen, stem: Stem = stem) -> str | None:
             value = hardware.value(f"{sensor.name}.{chosen.quantity}")
-            return None if value is None else (value - chosen.offset) / (chosen.slope or 1.0) / stem.factor
+            if value is None:
+                return None
+            return form((value - chosen.offset) / (chosen.slope or 1.0) / stem.factor)
 
         if stem.kind.startswith("in_voltage"):
-            scale_mv = _SCALES_MV.get(options.device, 0.1875)
-            attributes[f"{stem.name}_raw"] = partial(_code_text, reading, scale_mv)
+            attributes[f"{stem.name}_raw"] = partial(text, code)
             attributes[f"{stem.name}_scale"] = partial(str, scale_mv)
         else:
-            attributes[f"{stem.name}_input"] = partial(_figure_text, reading)
+            attributes[f"{stem.name}_input"] = partial(text, "{:.9f}".format)
     return hardware.add_iio(options.device, options.where, attributes)
 
 
 _SCALES_MV: Final = {"ads1015": 3.0, "ads1115": 0.1875}
-
-
-def _code_text(reading: Callable[[], float | None], scale: float) -> str | None:
-    figure = reading()
-    return None if figure is None else str(round(figure / scale))
-
-
-def _figure_text(reading: Callable[[], float | None]) -> str | None:
-    figure = reading()
-    return None if figure is None else f"{figure:.9f}"
 
 
 TYPE = DriverType(

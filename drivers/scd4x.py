@@ -19,15 +19,7 @@ from typing import Annotated, Any, Final, Literal
 from annotated_types import Ge, Le
 
 from drivers.ads1115 import INSTALL
-from drivers.driver_type import (
-    Claim,
-    Concern,
-    DriverType,
-    EmulatedHardware,
-    Nameplate,
-    Need,
-    Remove,
-)
+from drivers.driver_type import Claim, Concern, DriverType, EmulatedHardware, Nameplate, Need, Remove
 from drivers.hardware.quiet_import import quiet_import
 from drivers.interface import (
     Board,

@@ -54,7 +54,7 @@ class RunRecord:
     """The last record of one run: the highest seq of each channel, and what was not in Kafka yet.
 
     ``started_us`` is by the gateway's clock, microseconds since the epoch; ``revision`` counts a run's
-    records from 1 (0: untold), and a closing record has that of the record it closes.
+    records from 1 (0: unknown), and a closing record has that of the record it closes.
     ``dropped`` are the ranges it announced, of whatever run; ``dropped_records`` is its count of records by
     reason, which also counts those that are no readings. ``drops_unknown`` where it didn't count them.
     ``unfinished`` are the latest runs before this one that did not end themselves.

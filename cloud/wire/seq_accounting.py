@@ -96,15 +96,15 @@ def run_balance(
         seen.update(found.dead_letters.get(channel, NumberSet()))
         dropped = len(found.announced.get(channel, NumberSet()).without(seen))
         seen.update(found.announced.get(channel, NumberSet()))
-        told = last_seq.get(channel, 0)
+        reported = last_seq.get(channel, 0)
         # Only a run that has stopped has published its last record; the others may have gone on.
         stopped = record is not None and record.state == "stopped"
-        issued = told if stopped else max(told, found.highest(channel))
+        issued = reported if stopped else max(reported, found.highest(channel))
         gone = expired(channel, kafka, issued)
         issuing, settled = 0, NumberSet()
         if counted:
             going_on = current and record is not None and record.state in GOING_ON
-            late = _begin_of_tail(seen, told, issued) if going_on else issued + 1
+            late = _begin_of_tail(seen, reported, issued) if going_on else issued + 1
             issuing = len(seen.missing(max(late, gone + 1), issued))
             settled = seen.missing(gone + 1, min(late - 1, issued))
         balances[channel] = ChannelBalance(
@@ -125,7 +125,7 @@ def held_of_runs(
 ) -> dict[str, int]:
     """How many of each run's ``settled`` missing readings the gateway reports that it still has.
 
-    ``runs`` are in their order. In flight are the current run's, in the outbox anybody's: the oldest leave it
+    ``runs`` are in their order. In flight are the current run's, in the outbox any run's: the oldest leave it
     first, so what it still holds is of the newest runs.
     """
     in_flight, stored = 0, 0
@@ -187,7 +187,7 @@ def named_runs(known: Known) -> set[str]:
 
 
 def in_order(runs: Collection[str], known: Known) -> list[str]:
-    """Each run after the one it names as its previous; chains by when they were last heard of."""
+    """Each run after the one it names as its previous; chains by when they last published."""
     previous = {run: record.previous_run for run, (record, _) in known.items()}
     heads = sorted(
         (run for run in runs if run not in previous.values()),
@@ -205,12 +205,12 @@ def in_order(runs: Collection[str], known: Known) -> list[str]:
     return list(order)
 
 
-def _begin_of_tail(seen: NumberSet, told: int, issued: int) -> int:
-    """From which seq on a running channel's readings may be newer than what its last record knew of.
+def _begin_of_tail(seen: NumberSet, reported: int, issued: int) -> int:
+    """From which seq on a running channel's readings may be newer than its last record.
 
     The last of what had been reported may have been on their way from the sampler to the ledger, uncounted.
     """
-    if told < 1 or told in seen:
-        return min(told, issued) + 1
-    *_, (first, _) = seen.missing(1, told).spans()
-    return max(first, told - _ON_THE_WAY + 1)
+    if reported < 1 or reported in seen:
+        return min(reported, issued) + 1
+    *_, (first, _) = seen.missing(1, reported).spans()
+    return max(first, reported - _ON_THE_WAY + 1)

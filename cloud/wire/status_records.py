@@ -74,7 +74,7 @@ _DECODER: Final = Decoder(_Fields, MAX_STATUS_BYTES)
 
 
 def encode_status(record: StatusRecord) -> bytes:
-    """The JSON bytes of a status, the same on MQTT and Kafka; what is untold is left out."""
+    """The JSON bytes of a status, the same on MQTT and Kafka; what is unknown is left out."""
     time = None if record.time_us is None else format_time(record.time_us)
     written = {"v": VERSION, "time": time, "revision": record.revision or None}
     known = {name: written.get(name, getattr(record, name, None)) for name in _Fields.__struct_fields__}

@@ -23,7 +23,6 @@ class EmulatedGpio:
         self._inputs: set[int] = set()
         self._callbacks: dict[int, Callable[[int], None]] = {}
         self._losses: dict[int, int] = {}
-        self._low: set[int] = set()
 
     def setmode(self, mode: Any) -> None:
         """Choose the pin numbering. Raises BoardError unless it is BCM."""
@@ -59,10 +58,10 @@ class EmulatedGpio:
             self._callbacks.pop(channel, None)
 
     def input(self, channel: int) -> int:
-        """The level: high, by its pull-up, unless the pin is held low. Raises BoardError unless an input."""
+        """The level: high, by its pull-up. Raises BoardError unless it is an input."""
         if channel not in self._inputs:
             raise BoardError(f"pin {channel} isn't set up as an input")
-        return 0 if channel in self._low else 1
+        return 1
 
     def cleanup(self, channel: int) -> None:
         """Release the pin."""
@@ -85,7 +84,3 @@ class EmulatedGpio:
     def lose(self, channel: int) -> None:
         """Note that edges are unknown for a while."""
         self._losses[channel] = self._losses.get(channel, 0) + 1
-
-    def hold_low(self, channel: int) -> None:
-        """Short a pin to ground."""
-        self._low.add(channel)
