@@ -152,10 +152,14 @@ def test_blocks_run_as_printed(project: tuple[Path, str], full: bool) -> None:
             ["bash", "-ec", text], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(PROJECT)}, start_new_session=True,
         ) as process:  # fmt: skip
-            if block.mark == "run: until Ctrl-C":
-                eventually(lambda: sum(1 for _ in records(kafka, ["mqtt.wind_speed"])) >= 12, deadline_s=60)
-                os.killpg(process.pid, signal.SIGINT)
-            output, _ = process.communicate(timeout=900)
+            try:
+                if block.mark == "run: until Ctrl-C":
+                    eventually(lambda: sum(1 for _ in records(kafka, ["mqtt.wind_speed"])) >= 12)
+                    os.killpg(process.pid, signal.SIGINT)
+                output, _ = process.communicate(timeout=900)
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
         assert process.returncode == 0, f"{block.place}\n{text}\n{output}"
         tried += 1
     assert tried >= 6

@@ -11,10 +11,11 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from paho.mqtt import subscribe
 
 from buffer.reader import OutboxReader
@@ -190,6 +191,14 @@ def published(kafka: str, topic: str, gateway: str, outbox: Path) -> list[dict[s
     return [record for record in map(json.loads, values) if record.get("gateway") == gateway]
 
 
+def _ends(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """First and next offset. Raises LookupError while a partition just made has no leader."""
+    try:
+        return consumer.get_watermark_offsets(place, timeout=20)
+    except KafkaException as error:
+        raise LookupError(str(error)) from error
+
+
 def records(kafka: str, topics: list[str]) -> Iterator[Message]:
     """Everything in these topics."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": unique_name("test")})
@@ -197,7 +206,7 @@ def records(kafka: str, topics: list[str]) -> Iterator[Message]:
         for topic in topics:
             for partition in consumer.list_topics(topic, timeout=20).topics[topic].partitions:
                 place = TopicPartition(topic, partition, 0)
-                start, end = consumer.get_watermark_offsets(place, timeout=20)
+                start, end = eventually(partial(_ends, consumer, place))
                 consumer.assign([place])
                 while start < end and consumer.position([place])[0].offset < end:
                     yield from consumer.consume(1000, timeout=0.2)
