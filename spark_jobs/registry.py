@@ -15,8 +15,7 @@ STREAMING: Final = {
 }
 """``jobs run NAME…``: queries that follow the streams. ``--once`` runs them in this order.
 
-A job may be several queries, each a class, separated by spaces. Of ``ingest`` the run records come first:
-what they say has arrived is then before the readings that ``--once`` takes.
+A job may be several queries, each a class, separated by spaces, in the order in which ``--once`` runs them.
 """
 
 COMMANDS: Final[dict[str, str]] = {

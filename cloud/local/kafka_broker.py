@@ -120,13 +120,12 @@ class LocalBroker(LocalServer):
         if shutil.which("java") is None:
             raise BrokerError("java is not installed: run `make setup`")
         jars = jar_directory("kafka")
-        classpath = f"{jars}/*"
         properties = self._configure()
+        archive = class_archive.using(jars)
         if not (self.directory / "data" / "meta.properties").exists():
-            self._format(classpath, properties)
-        heap = f"-Xmx{self._heap_mb}m"
-        options = class_archive.using(jars) if self._java_options is None else self._java_options
-        command = self._java(classpath, heap, "-XX:+UseSerialGC", *options, "kafka.Kafka", str(properties))
+            self._format(jars, archive, properties)
+        options = archive if self._java_options is None else self._java_options
+        command = self._java(jars, f"-Xmx{self._heap_mb}m", *options, "kafka.Kafka", str(properties))
         return Child(command, self.log, parent_death_signal=signal.SIGKILL)
 
     def answers(self) -> bool:
@@ -150,12 +149,13 @@ class LocalBroker(LocalServer):
         )
         return properties
 
-    def _java(self, classpath: str, *arguments: str) -> tuple[str, ...]:
+    def _java(self, jars: Path, *arguments: str) -> tuple[str, ...]:
         log4j = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
         # The JIT's first stage only: on two cores the second one costs more than it ever gives back here.
-        return ("java", "-cp", classpath, log4j, "-XX:TieredStopAtLevel=1", *arguments)
+        quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+        return ("java", "-cp", f"{jars}/*", log4j, *quick, *arguments)
 
-    def _format(self, classpath: str, properties: Path) -> None:
+    def _format(self, jars: Path, archive: Sequence[str], properties: Path) -> None:
         # Joined by "=": an id that begins with a dash would be taken for an option.
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = (
@@ -167,7 +167,7 @@ class LocalBroker(LocalServer):
         )
         try:
             done = subprocess.run(
-                self._java(classpath, *tool),
+                self._java(jars, *archive, *tool),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

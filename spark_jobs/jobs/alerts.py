@@ -162,7 +162,7 @@ class AlertsJob(Job):
             events += self._engine.evaluate_silence(now_us)
             events += self._engine.end_late_passes(now_us)
             self._deliver(self._records(events, now_us))
-        if self._timers["table"].due():
+        if self._unwritten and self._timers["table"].due():
             self.write_table()
 
     def finish(self) -> None:

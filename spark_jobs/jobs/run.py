@@ -32,8 +32,13 @@ or 90 s (systemd), and a batch that is cut short is done again at the next start
 
 
 def _queries(settings: Settings) -> list[tuple[str, str]]:
-    """Each query of the jobs that were named: what it is called until it has a name, and its class."""
-    return [(name, place) for name in settings.jobs for place in STREAMING[name].split()]
+    """Each query of the jobs that were named: what it is called until it has a name, and its class.
+
+    With ``once`` the run records go before the readings: what they report as arrived is then among these.
+    Otherwise the readings start first: the other queries follow them.
+    """
+    order = 1 if settings.once else -1
+    return [(name, place) for name in settings.jobs for place in STREAMING[name].split()[::order]]
 
 
 def _make(place: str, spark: SparkSession, settings: Settings) -> Job:

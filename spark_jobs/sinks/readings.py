@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -114,6 +115,9 @@ class IngestSink:
     ) -> None:
         self._spark = spark
         self._clock = clock
+        is_new = not any(
+            DeltaTable.isDeltaTable(spark, settings.table(table.name)) for table in (READINGS, SEEN)
+        )
         self._readings = ensure_table(spark, settings, READINGS)
         self._quarantine = QuarantineSink(spark, settings)
         self._seen_table = ensure_table(spark, settings, SEEN)
@@ -121,8 +125,8 @@ class IngestSink:
         self._unstored: list[tuple[Identity, Range]] = []
         self._stored_at_s = clock()
         self._stores = 0
-        # The version of readings that the ranges in memory are complete for.
-        self._covered = self._load_seen()
+        # The version of readings that the ranges in memory are complete for. What was just made has no rows.
+        self._covered = 0 if is_new else self._load_seen()
         self._take_up(latest_version(spark, self._readings))
 
     def write(self, packed: DataFrame, app: str, batch: int) -> BatchCounts:

@@ -37,6 +37,9 @@ _HOPELESS: Final = 6
 """So many failures in a row, of every query, and the process gives up."""
 _HEALTHY_S: Final = 120.0
 """A query that ran so long starts with the first wait again."""
+_FIRST_BATCH_S: Final = 10.0
+"""The other queries wait at most so long: a backlog's batch, or a Kafka that is away, takes longer."""
+_FIRST_BATCH_POLL_S: Final = 0.1
 _ENDED: Final = "Spark has ended: its JVM died or its context was stopped"
 
 
@@ -168,6 +171,8 @@ def run_until_stopped(
         # In order the first time: the first job's tables are what the next one follows.
         for job in jobs:
             job.supervise()
+            if job is jobs[0] and len(jobs) > 1:
+                _wait_for_first_batch(job, stopping)
         for thread in threads:
             thread.start()
         while not stopping.wait(tick_s):
@@ -185,6 +190,14 @@ def run_until_stopped(
         stopping.set()
         if not _ended(spark):
             _stop(jobs, threads)
+
+
+def _wait_for_first_batch(job: Supervised, stopping: threading.Event) -> None:
+    """Leaves the processors to a first batch, which takes longest: starting the others would double that."""
+    end_s = time.monotonic() + _FIRST_BATCH_S
+    while job.query is not None and job.query.isActive and job.query.lastProgress is None:
+        if stopping.wait(_FIRST_BATCH_POLL_S) or time.monotonic() >= end_s:
+            return
 
 
 def _supervise(job: Supervised, stopping: threading.Event, trouble: list[Exception], tick_s: float) -> None:

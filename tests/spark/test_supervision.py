@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -111,6 +112,33 @@ def test_a_batch_that_fails_once_is_done_again(spark: SparkSession, settings: Se
     assert numbers[:4] == [0, 1, 1, 2]
     assert value("fieldgate_jobs_restarts_total", name) == 1
     assert f'error="ValueError: one bad moment",query="{name}"' in generate_latest(metrics.REGISTRY).decode()
+
+
+def test_the_others_start_after_the_first_ones_first_batch(spark: SparkSession, settings: Settings) -> None:
+    first, second = unique_name("first"), unique_name("second")
+    stopping = threading.Event()
+    order: list[str] = []
+
+    def follow() -> Rate:
+        order.append("second starts")
+        return Rate(second, spark, lambda _: stopping.set())
+
+    jobs = [
+        Supervised(first, spark, settings, lambda: Rate(first, spark, lambda _: order.append("batch"))),
+        Supervised(second, spark, settings, follow),
+    ]
+    run(jobs, spark, stopping)
+    assert order[0] == "batch"
+    assert "second starts" in order
+
+
+def test_run_records_go_first_only_where_all_is_read_once(settings: Settings) -> None:
+    def classes(**changes: Any) -> list[str]:
+        changed = replace(settings, jobs=("ingest", "statistics"), **changes)
+        return [place.rpartition(":")[2] for _, place in run_module._queries(changed)]
+
+    assert classes() == ["IngestJob", "RecordsJob", "StatisticsJob"]
+    assert classes(once=True) == ["RecordsJob", "IngestJob", "StatisticsJob"]
 
 
 def test_what_is_cut_short_by_the_end_is_no_failure(spark: SparkSession, settings: Settings) -> None:
