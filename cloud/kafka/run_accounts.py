@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloud.wire.number_set import NumberSet
-from cloud.wire.reading_records import InvalidReading, Reading, parse_dead_letter, parse_reading
+from cloud.wire.reading_records import InvalidReading, parse_dead_letter, parse_reading
 from cloud.wire.run_records import RunRecord
 from cloud.wire.seq_accounting import GOING_ON as GOING_ON
 from cloud.wire.seq_accounting import Found as Found
@@ -82,6 +82,10 @@ class Books:
         for (gateway, run), what in self._found.items():
             yield gateway, run, what
 
+    def of(self, gateway: str, run: str) -> Found:
+        """What was found of a run, to add to."""
+        return self._found[gateway, run]
+
     def run_record(self, gateway: str, run: str) -> RunRecord | None:
         """The furthest record of a run that was taken."""
         return self._records.get((gateway, run), (None, 0))[0]
@@ -114,7 +118,7 @@ class Books:
         except InvalidReading:
             return
         if self._only in (None, reading.gateway):
-            self._of(reading).dead_letters[reading.channel].add(reading.seq)
+            self.of(reading.gateway, reading.run).dead_letters[reading.channel].add(reading.seq)
 
     def take_reading(self, topic: str, value: bytes, *, replayed: bool) -> None:
         """Take a record of a reading topic."""
@@ -127,7 +131,7 @@ class Books:
             return
         if self._only not in (None, reading.gateway):
             return
-        found = self._of(reading)
+        found = self.of(reading.gateway, reading.run)
         seqs = found.kafka[reading.channel]
         found.replayed += replayed
         if reading.seq in seqs:
@@ -149,9 +153,6 @@ class Books:
         return [
             account for gateway in sorted(runs) for account in self._gateway_accounts(gateway, runs[gateway])
         ]
-
-    def _of(self, reading: Reading) -> Found:
-        return self._found[reading.gateway, reading.run]
 
     def _take_drops(self) -> None:
         for record, _ in self._records.values():

@@ -170,6 +170,8 @@ def run_until_stopped(
     try:
         # In order the first time: the first job's tables are what the next one follows.
         for job in jobs:
+            if stopping.is_set():
+                break
             job.supervise()
             if job is jobs[0] and len(jobs) > 1:
                 _wait_for_first_batch(job, stopping)

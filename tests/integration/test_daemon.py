@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from cloud.wire.reading_records import parse_reading
-from gateway.commands.demo.accounting import in_outbox
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.support.config import config_text, cup, dht
 from tests.support.mast import GatewayProcess, published, records, run_gateway
+from tests.support.outbox import in_outbox
 from tests.support.servers import eventually, fieldgate, unique_name
 
 TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity"]

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from paho.mqtt import subscribe
 
-from gateway.commands.demo.accounting import in_outbox
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import load
 from gateway.daemon.build import build
 from gateway.daemon.daemon import Daemon
 from tests.support.config import config_text, cup
+from tests.support.outbox import in_outbox
 
 CONFIG = config_text(
     cup(),

@@ -1,4 +1,4 @@
-"""Counting against real Delta tables and a real outbox: what is missing, what is there twice."""
+"""Counting against real Delta tables: what is missing, what is there twice."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from buffer.sqlite_outbox import SqliteOutbox
-from cloud.wire.reading_records import Reading, encode_reading
-from cloud.wire.run_records import RunRecord
-from gateway.commands.demo.accounting import Lake, TableCounts, in_outbox, sampled
-from gateway.forwarding.record_codec import to_bytes
-from gateway.ports import Record
+from cloud.kafka.run_accounts import Books, RunAccount
+from cloud.wire.reading_records import RUNS_TOPIC
+from gateway.commands.demo.accounting import Lake, TableCounts, sampled, stored
 
-RUN = RunRecord("mast", "r1", "stopped", {"a.x": 5, "b.y": 3}, 0, 0)
 ALL = [("mast", "a.x", "r1", seq) for seq in range(1, 6)] + [
     ("mast", "b.y", "r1", seq) for seq in range(1, 4)
 ]
@@ -43,6 +39,22 @@ def write_statistics(lake: Path, interval_s: int, good: int, missing: int) -> No
     write_deltalake(str(lake / "statistics"), table, mode="append")
 
 
+def books(state: str = "stopped", outbox_records: int = 0, **last_seq: int) -> Books:
+    """With the record of one run; by default of one that issued ALL."""
+    found = Books("mast")
+    record = {
+        "v": 1, "gateway": "mast", "run": "r1", "state": state, "in_flight": 0,
+        "outbox_records": outbox_records, "last_seq": last_seq or {"a.x": 5, "b.y": 3},
+    }  # fmt: skip
+    found.take_run(RUNS_TOPIC, json.dumps(record).encode(), 0)
+    return found
+
+
+def missing(accounts: Iterable[RunAccount]) -> int:
+    accounts = list(accounts)
+    return sampled(accounts) - stored(accounts)
+
+
 def payload_of(identity: Identity) -> bytes:
     gateway, channel, run, seq = identity
     return json.dumps({"gateway": gateway, "channel": channel, "run": run, "seq": seq}).encode()
@@ -62,64 +74,61 @@ def lake(root: Path) -> Lake:
 
 def test_without_tables_everything_is_missing(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "none", "mast", 60)
-    assert lake.count([RUN]) == lake.glance() == TableCounts()
-    assert lake.missing([RUN], []) == sampled([RUN]) == 8
-    assert lake.quarantined([RUN]) == set()
-    assert lake.rows_per_channel() == {}
-    assert lake.furthest([RUN]) == [RUN]
+    assert lake.count() == lake.glance() == TableCounts()
+    (account,) = lake.accounts(books())
+    assert (account.sampled, account.unaccounted) == (8, 8)
+    assert lake.accounts(Books("mast")) == []
 
 
 def test_whole(lake: Lake, root: Path) -> None:
     write_readings(root, ALL)
-    assert lake.missing([RUN], []) == 0
-    assert lake.rows_per_channel() == {"a.x": 5, "b.y": 3}
-    assert lake.count([RUN]) == TableCounts(rows=8, distinct=8, own=8, synced=8)
+    (account,) = lake.accounts(books())
+    assert (account.sampled, account.in_kafka, account.unaccounted) == (8, 8, 0)
+    assert missing([account]) == 0
+    per_channel = {"a.x": 5, "b.y": 3}
+    assert lake.count() == TableCounts(rows=8, rows_per_channel=per_channel, distinct_rows=8, synced=8)
     assert lake.glance().rows == 8
 
 
 def test_a_repeated_row_is_a_duplicate_and_hides_no_loss(lake: Lake, root: Path) -> None:
     write_readings(root, [*ALL[1:], ALL[1]])
-    counts = lake.count([RUN])
-    assert (counts.rows, counts.distinct, counts.own) == (8, 7, 7)
-    assert lake.missing([RUN], []) == 1
+    counts = lake.count()
+    assert (counts.rows, counts.distinct_rows) == (8, 7)
+    assert [account.unaccounted for account in lake.accounts(books())] == [1]
+
+
+def test_a_gap_within_a_channel_is_missing(lake: Lake, root: Path) -> None:
+    write_readings(root, [identity for identity in ALL if identity[3] not in (2, 4)])
+    (account,) = lake.accounts(books())
+    assert account.unaccounted == missing([account]) == 3
 
 
 def test_others_are_not_ours(lake: Lake, root: Path) -> None:
-    strangers = [("box", "a.x", "r1", 1), ("mast", "a.x", "r0", 1)]
-    write_readings(root, [*ALL[1:], *strangers])
-    counts = lake.count([RUN])
-    assert (counts.rows, counts.distinct, counts.own) == (9, 9, 7)
-    assert lake.missing([RUN], []) == 1
+    write_readings(root, [*ALL[1:], ("box", "a.x", "r1", 1)])
+    counts = lake.count()
+    assert (counts.rows, counts.distinct_rows) == (8, 8)
+    assert missing(lake.accounts(books())) == 1
+    assert counts.rows_per_channel == {"a.x": 4, "b.y": 3}
 
 
 def test_more_than_was_sampled_is_an_error_too(lake: Lake, root: Path) -> None:
     write_readings(root, [*ALL, ("mast", "a.x", "r1", 6)])
-    assert lake.missing([RUN], []) == -1
+    (account,) = lake.accounts(books())
+    assert (account.unaccounted, account.never_sampled, missing([account])) == (0, 1, 0)
 
 
-def test_quarantine_and_outbox_account_for_readings(lake: Lake, root: Path, tmp_path: Path) -> None:
+def test_quarantine_and_outbox_account_for_readings(lake: Lake, root: Path) -> None:
     write_readings(root, ALL[:5])
     write_quarantine(
         root, [payload_of(ALL[5]), payload_of(ALL[5]), b"[", b"", b"[1]", b'{"gateway": "mast"}']
     )
     forged = [("mast", "b.y", "r1", 4), ("mast", "b.y", "r9", 1), ("box", "b.y", "r1", 2)]
     write_quarantine(root, [payload_of(one) for one in forged], "gateway.dead-letter")
-    assert lake.quarantined([RUN]) == {ALL[5][1:]}
-    counts = lake.count([RUN])
+    counts = lake.count()
     assert (counts.quarantined, counts.quarantined_readings, counts.quarantined_letters) == (9, 6, 3)
-
-    reading = Reading(
-        "mast", "b.y", "y", "m", 1_700_000_000_000_000, 1000, 1.0, 1.0, "V", 1, (), "r1", 2, "synced", None
-    )
-    stored = to_bytes(Record("mqtt.y", b"mast/b.y", encode_reading(reading), ()))
-    path = tmp_path / "outbox.db"
-    outbox = SqliteOutbox(path)
-    outbox.append([stored, b"damaged", to_bytes(Record("gateway.dead-letter", b"", b"{}", ()))])
-    outbox.close()
-    assert in_outbox(path, "mast") == {("b.y", "r1", 2)}
-    assert in_outbox(path, "box") == set()
-    assert in_outbox(tmp_path / "absent.db", "mast") == set()
-    assert lake.missing([RUN], in_outbox(path, "mast") | lake.quarantined([RUN])) == 1
+    (account,) = lake.accounts(books(outbox_records=1))
+    assert (account.in_kafka, account.dead_letters, account.pending, account.unaccounted) == (5, 1, 1, 1)
+    assert account.never_sampled == 0
 
 
 def test_statistics_cover_what_is_synced(lake: Lake, root: Path) -> None:
@@ -127,13 +136,18 @@ def test_statistics_cover_what_is_synced(lake: Lake, root: Path) -> None:
     write_readings(root, [("mast", "b.y", "r1", 4)], clock="unsynced")
     write_statistics(root, 60, good=6, missing=1)
     write_statistics(root, 600, good=8, missing=0)
-    counts = lake.count([RUN])
+    counts = lake.count()
     assert (counts.rows, counts.synced, counts.covered, counts.statistics_rows) == (9, 8, 7, 1)
 
 
+def test_alerts_are_counted(lake: Lake, root: Path) -> None:
+    write_deltalake(str(root / "alerts"), pa.table({"id": ["x", "y"]}))
+    assert lake.count() == lake.glance() == TableCounts(alerts=2)
+
+
 def test_a_killed_runs_record_is_behind_its_readings(lake: Lake, root: Path) -> None:
-    killed = RunRecord("mast", "r1", "running", {"a.x": 3}, 0, 0)
     write_readings(root, ALL)
-    (further,) = lake.furthest([killed])
-    assert further.last_seq == {"a.x": 5, "b.y": 3}
-    assert lake.furthest([RunRecord("mast", "r1", "stopped", {"a.x": 3}, 0, 0)])[0].last_seq == {"a.x": 3}
+    (further,) = lake.accounts(books("killed", **{"a.x": 3}))
+    assert (further.last_seq, further.unaccounted) == ({"a.x": 5, "b.y": 3}, 0)
+    (stopped,) = lake.accounts(books("stopped", **{"a.x": 3}))
+    assert stopped.last_seq["a.x"] == 3

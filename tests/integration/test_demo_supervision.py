@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from cloud.errors import CloudError
+from cloud.local.process import Child
 from gateway.commands.demo.errors import DemoError
 from gateway.commands.demo.program import Program
 from gateway.commands.demo.supervision import Part, Stack, State
@@ -36,7 +37,8 @@ MakePart = Callable[..., Part]
 
 def program(directory: Path, name: str, code: str, *arguments: str) -> Program:
     command = (sys.executable, "-c", code, *arguments)
-    return Program(lambda: command, directory / f"{name}.log", lambda log: "ready" in log)
+    log = directory / f"{name}.log"
+    return Program(lambda: command, log, lambda logged: "ready" in logged, start_timeout_s=20.0)
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def part(tmp_path: Path) -> Iterator[MakePart]:
     made: list[Part] = []
 
     def make(name: str, code: str = SERVES, *arguments: str, needs: tuple[str, ...] = ()) -> Part:
-        made.append(Part(name, program(tmp_path, name, code, *arguments), needs, start_timeout_s=20.0))
+        made.append(Part(name, program(tmp_path, name, code, *arguments), needs))
         return made[-1]
 
     yield make
@@ -79,7 +81,7 @@ def test_a_part_waits_for_its_needs(part: MakePart) -> None:
     assert stack.tick()
     assert (broker.state, client.state, client.component.pid) == (State.STARTING, State.WAITING, None)
     all_up(stack)
-    # Prepared once, before anybody who needs it starts.
+    # Prepared once, before what needs it starts.
     assert prepared == [State.WAITING]
     assert not stack.tick()
     kill(broker)
@@ -87,7 +89,7 @@ def test_a_part_waits_for_its_needs(part: MakePart) -> None:
     assert prepared == [State.WAITING]
 
 
-def test_what_dies_stays_down_as_long_as_asked(part: MakePart) -> None:
+def test_what_dies_stays_down_for_the_time_given(part: MakePart) -> None:
     one, other = part("one"), part("other")
     now_s = [time.monotonic()]
     stack = Stack([one, other], ["one", "other"], 20.0, lambda: now_s[0])
@@ -123,7 +125,7 @@ def test_one_that_dies_again_and_again_waits_longer_and_is_given_up(part: MakePa
         stack.tick()
 
 
-def test_a_long_life_forgives(part: MakePart) -> None:
+def test_a_long_life_counts_as_a_fresh_start(part: MakePart) -> None:
     one = part("one")
     now_s = [time.monotonic()]
     stack = Stack([one], ["one"], 0.0, lambda: now_s[0])
@@ -159,7 +161,7 @@ def test_one_that_hangs_while_starting_fails(part: MakePart) -> None:
 
 def test_one_that_cant_be_launched_fails(tmp_path: Path) -> None:
     class NoJars(Program):
-        def launch(self) -> None:
+        def _spawn(self) -> Child:
             raise CloudError("no jars")
 
     part = Part("kafka", NoJars(lambda: (), tmp_path / "kafka.log", lambda _: False))
@@ -193,7 +195,7 @@ def test_a_stopped_programs_own_children_are_ended_too(part: MakePart, tmp_path:
         "time.sleep(600)\n"
     )
     jobs = part("jobs", code)
-    jobs.stop_timeout_s = 0.5
+    jobs.component.stop_timeout_s = 0.5
     stack = Stack([jobs], ["jobs"], 1.0)
     all_up(stack)
     orphan = psutil.Process(int(child.read_text()))

@@ -20,6 +20,9 @@ from gateway.config import Config, ConfigError, load
 
 __all__ = ["add_arguments", "run"]
 
+_SHOWN: Final = (
+    "sampled", "kafka_records", "table_rows", "duplicates", "unaccounted", "quarantined", "alerts", "seconds",
+)  # fmt: skip
 _FORMAT: Final = "%(asctime)s level=%(levelname)s %(name)s %(message)s"
 
 
@@ -41,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     sys.stderr.write(f"fieldgate: demo in {workdir}\n")
     view: View = LiveView() if sys.stdout.isatty() and not options.json else LineView()
     demo = Demo(options, config, layout, view)
-    with view:
+    with view.screen:
         result = demo.run()
     return _print_result(options, demo, result, workdir)
 
@@ -50,17 +53,8 @@ def _print_result(options: Options, demo: Demo, result: Mapping[str, Any], workd
     if options.json:
         print(json.dumps(result))
     elif "sampled" in result:
-        names = (
-            "sampled",
-            "kafka_records",
-            "table_rows",
-            "duplicates",
-            "unaccounted",
-            "quarantined",
-            "seconds",
-        )
-        print("  ".join(f"{name} {result[name]}" for name in names))
-    if demo.interrupted:
+        print("  ".join(f"{name} {result[name]}" for name in _SHOWN))
+    if demo.interrupted.is_set():
         sys.stderr.write(f"fieldgate: stopped; the data stay in {workdir}\n")
         return INTERRUPTED if options.unattended else OK
     for what in result["missing"]:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from cloud.errors import CloudError
 from cloud.kafka.end_offsets import EndOffsets
-from cloud.local.process import wait_for
+from cloud.kafka.run_accounts import RunAccount
+from cloud.kafka.topic_scan import read_books
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
-from gateway.commands.demo.accounting import Lake, in_outbox, sampled
+from gateway.commands.demo.accounting import Lake, sampled
 from gateway.commands.demo.device import CabinetThermometer
 from gateway.commands.demo.errors import DemoError
 from gateway.commands.demo.layout import Layout, program
 from gateway.commands.demo.observer import Completeness, Observer, kafka_records
 from gateway.commands.demo.options import MAST, Options
-from gateway.commands.demo.run_records import RunRecords
 from gateway.commands.demo.view import Picture, View
 from gateway.config import Config
 from gateway.system.atomic_file import write_atomic
@@ -30,7 +29,7 @@ from gateway.system.atomic_file import write_atomic
 log = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.1
-_LAST_RECORD_S: Final = 3.0
+_KAFKA_TIMEOUT_S: Final = 3.0
 
 
 class Demo:
@@ -43,67 +42,51 @@ class Demo:
         self._gateway = config.gateway.id
         self._live_time = config.board.kind != "replay"
         self._stack = layout.stack(options, self._seconds_left)
-        topic = f"{config.mqtt.topic_root}/{self._gateway}/run"
-        self._records = RunRecords(
-            layout.mosquitto.host, layout.mosquitto.port, topic, layout.workdir / "runs.json"
-        )
         self._offsets = EndOffsets(layout.kafka.bootstrap_servers)
-        self._lake = Lake(layout.lake, self._gateway, options.interval_s)
-        self._observer = Observer(layout.listen, self._offsets, self._lake, self._records)
-        self._device = (
-            CabinetThermometer(layout.mosquitto.host, layout.mosquitto.port)
-            if options.config == MAST
-            else None
-        )
+        self._lake = Lake(layout.lake, self._gateway, options.interval.seconds)
+        self._observer = Observer(layout.listen, self._offsets, self._lake, self._accounts)
+        self._device = CabinetThermometer(layout.mosquitto.host, layout.mosquitto.port)
         self._hints = (
             f'{program()} query --lake {layout.lake} "FROM statistics ORDER BY interval_start DESC LIMIT 9"',
             "Other tables: readings, mast, presence, alerts, runs, quarantine",
             f"Addresses and logs: {layout.workdir / 'demo.json'}",
         )
-        self._signals = 0
-        self._stopped = threading.Event()
+        self.interrupted = threading.Event()
+        """Set by a signal."""
         self._started_s = time.monotonic()
         self._sampling_since_s: float | None = None
         self._was_up = False
         self._phase = "starting"
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether a signal ended it."""
-        return self._stopped.is_set()
-
     def run(self) -> dict[str, Any]:
-        """The final counts; ``missing`` says what wasn't where it belongs. Raises DemoError."""
+        """The final counts; ``missing`` names what wasn't where it belongs. Raises DemoError."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
         try:
-            self._startup()
+            self._stack.tick()
+            self._observer.start()
+            if self._options.config == MAST:
+                self._device.start()
             missing = self._main_loop()
             return self._settle(missing)
         finally:
             self._shutdown()
 
-    def _startup(self) -> None:
-        self._stack.tick()
-        self._records.start()
-        self._observer.start()
-        if self._device is not None:
-            self._device.start()
-
     def _main_loop(self) -> list[str]:
         """Until all is where it belongs, the drain timeout or a signal; what is missing then."""
         completeness = Completeness()
         drain_until_s: float | None = None
-        while not self._stopped.wait(_TICK_S):
+        while not self.interrupted.wait(_TICK_S):
             self._supervise()
             self._view.show(self._picture())
-            if not (self._options.unattended and self._was_up and self._ended()):
+            ended = (self._observer.latest.status or {}).get("state") == "ended"
+            if not (self._options.unattended and self._was_up and ended):
                 continue
             now_s = time.monotonic()
             if drain_until_s is None:
                 self._enter("draining")
-                self._stop_device()
-                self._observer.count_exactly()
+                self._device.stop()
+                self._observer.exact = True
                 drain_until_s = now_s + self._options.drain_timeout_s
             missing = completeness.missing(self._observer.latest)
             if not missing or now_s >= drain_until_s:
@@ -114,42 +97,28 @@ class Demo:
         """Stop what moves data, then count."""
         self._enter("stopping")
         self._view.show(self._picture())
-        self._stop_device()
+        self._device.stop()
         self._observer.stop()
-        self._stack.stop("gateway")
-        wait_for(self._said_goodbye, _LAST_RECORD_S)
-        self._stack.stop("jobs")
-        if self.interrupted and not self._options.json:
+        self._stack.stop("gateway", "jobs")
+        if self.interrupted.is_set() and not self._options.json:
             return {"missing": missing}
         return self._count(missing)
 
-    def _stop_device(self) -> None:
-        if self._device is not None:
-            self._device.stop()
-
     def _shutdown(self) -> None:
-        self._stop_device()
+        self._device.stop()
         self._observer.stop()
         self._stack.stop()
-        self._records.stop()
         if self._was_up:
             self._enter("stopped")
 
     def _supervise(self) -> None:
+        self._device.tick()
         changed = self._stack.tick()
         if self._stack.all_up and not self._was_up:
             self._was_up = True
             self._enter("sampling")
         elif changed and self._was_up:
             self._describe()
-
-    def _ended(self) -> bool:
-        status = self._observer.latest.status
-        return status is not None and status.get("state") == "ended"
-
-    def _said_goodbye(self) -> bool:
-        current = self._records.current
-        return current is None or current.state == "stopped"
 
     def _seconds_left(self) -> float | None:
         """What a gateway started now may sample; a restarted one goes on with the rest."""
@@ -160,37 +129,52 @@ class Demo:
             self._sampling_since_s = now_s
         return max(self._options.seconds - (now_s - self._sampling_since_s), 0.001)
 
+    def _accounts(self) -> list[RunAccount]:
+        """What became of each run's readings. Raises CloudError where Kafka doesn't respond."""
+        books = read_books(
+            self._layout.kafka.bootstrap_servers,
+            gateway=self._gateway,
+            timeout_s=_KAFKA_TIMEOUT_S,
+            runs_only=True,
+        )
+        return self._lake.accounts(books)
+
     def _count(self, missing: list[str]) -> dict[str, Any]:
-        runs = self._lake.furthest(self._records.all().values())
-        counts = self._lake.count(runs)
-        ends: Mapping[str, int] = self._offsets.by_topic()
-        outbox = in_outbox(self._layout.outbox, self._gateway)
-        unaccounted = self._lake.missing(runs, outbox | self._lake.quarantined(runs))
-        rows = self._lake.rows_per_channel()
-        channels = sorted({*rows, *(channel for run in runs for channel in run.last_seq)})
+        try:
+            accounts, ends = self._accounts(), self._offsets.by_topic()
+        except CloudError as error:
+            if not self.interrupted.is_set():
+                raise
+            log.warning("event=demo.uncounted error=%s", error)
+            accounts, ends = [], {}
+        counts = self._lake.count()
+        rows = counts.rows_per_channel
+        channels = sorted({*rows, *(channel for run in accounts for channel in run.last_seq)})
         return {
             "gateway": self._gateway,
-            "sampled": sampled(runs),
+            "sampled": sampled(accounts),
             "kafka_records": kafka_records(ends),
             "table_rows": counts.rows,
-            "duplicates": counts.rows - counts.distinct,
-            "unaccounted": unaccounted,
+            "duplicates": counts.rows - counts.distinct_rows,
+            # Announced as dropped is lost all the same.
+            "unaccounted": sum(run.unaccounted + run.dropped - run.never_sampled for run in accounts),
             "quarantined": counts.quarantined,
             "dead_letters": ends.get(DEAD_LETTER_TOPIC, 0),
-            "outbox_records": len(outbox),
+            "outbox_records": sum(run.pending for run in accounts),
             "statistics_rows": counts.statistics_rows,
+            "alerts": counts.alerts,
             "seconds": round(time.monotonic() - self._started_s, 1),
             "missing": missing,
             "channels": {
                 name: {
-                    "sampled": sum(run.last_seq.get(name, 0) for run in runs),
+                    "sampled": sum(run.last_seq.get(name, 0) for run in accounts),
                     "table_rows": rows.get(name, 0),
                 }
                 for name in channels
             },
-            "runs": [{"run": run.run, "state": run.state, "sampled": sampled((run,))} for run in runs],
+            "runs": [{"run": run.run, "state": run.state, "sampled": run.sampled or 0} for run in accounts],
             "restarts": {name: part.restarts for name, part in self._stack.parts.items()},
-            "interval": self._options.interval,
+            "interval": self._options.interval.text,
             "lake": str(self._layout.lake),
         }
 
@@ -214,15 +198,13 @@ class Demo:
 
     def _describe(self) -> None:
         described = self._layout.describe(self._stack, self._gateway, self._phase)
-        content = json.dumps({**described, "pid": os.getpid()}, indent=2) + "\n"
-        write_atomic(self._layout.workdir / "demo.json", content)
+        write_atomic(self._layout.workdir / "demo.json", json.dumps(described, indent=2) + "\n")
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self._signals += 1
-        self._stopped.set()
-        if self._signals > 1:
-            # Whoever asks twice doesn't want to wait.
+        if self.interrupted.is_set():
+            # A second Ctrl-C: end without waiting.
             self._stack.kill()
+        self.interrupted.set()
 
 
 def open_workdir(workdir: Path, *, resume: bool) -> Path:

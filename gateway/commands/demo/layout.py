@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -36,6 +37,8 @@ class Layout:
     """Paths and addresses of one demo."""
 
     workdir: Path
+    lake: Path
+    outbox: Path
     kafka: LocalBroker
     mosquitto: LocalMosquitto
     status_port: int
@@ -44,18 +47,13 @@ class Layout:
     def at(cls, workdir: Path) -> Layout:
         """Choose free ports."""
         return cls(
-            workdir, LocalBroker(workdir / "kafka"), LocalMosquitto(workdir / "mosquitto"), free_port()
+            workdir=workdir,
+            lake=workdir / "lake",
+            outbox=workdir / "outbox.db",
+            kafka=LocalBroker(workdir / "kafka"),
+            mosquitto=LocalMosquitto(workdir / "mosquitto"),
+            status_port=free_port(),
         )
-
-    @property
-    def lake(self) -> Path:
-        """Root of the tables."""
-        return self.workdir / "lake"
-
-    @property
-    def outbox(self) -> Path:
-        """The gateway's outbox."""
-        return self.workdir / "outbox.db"
 
     @property
     def listen(self) -> str:
@@ -65,7 +63,7 @@ class Layout:
     def gateway_overrides(self, options: Options) -> dict[str, object]:
         """What the demo puts over the config: the user's own, and the demo's addresses over those."""
         return {
-            **(options.overrides or {}),
+            **options.overrides,
             "mqtt.host": self.mosquitto.host,
             "mqtt.port": self.mosquitto.port,
             "kafka.bootstrap_servers": self.kafka.bootstrap_servers,
@@ -87,7 +85,7 @@ class Layout:
             *(*_PYTHON, "spark_jobs", "run", *_JOBS),
             *("--bootstrap-servers", self.kafka.bootstrap_servers),
             *("--lake", str(self.lake), "--checkpoints", str(self.workdir / "checkpoints")),
-            *("--interval", options.interval, "--rules", str(_ALERT_RULES)),
+            *("--interval", options.interval.text, "--rules", str(_ALERT_RULES)),
         ]
 
     def stack(self, options: Options, seconds_left: Callable[[], float | None]) -> Stack:
@@ -98,6 +96,8 @@ class Layout:
             # The other jobs read the tables that this one fills.
             lambda log: "event=query.start query=ingest " in log,
             {"JDK_JAVA_OPTIONS": _QUICK_JVM},
+            start_timeout_s=180.0,
+            stop_timeout_s=45.0,
         )
         gateway = Program(
             lambda: self.gateway_command(options, seconds_left),
@@ -108,10 +108,10 @@ class Layout:
         needs = ("mosquitto", "kafka", "jobs") if options.unattended else ("mosquitto", "kafka")
         return Stack(
             [
-                Part("jobs", jobs, start_timeout_s=180.0, stop_timeout_s=45.0),
+                Part("jobs", jobs),
                 Part("mosquitto", self.mosquitto),
-                Part("kafka", self.kafka, stop_timeout_s=15.0, prepare=self._provision),
-                Part("gateway", gateway, needs=needs, stop_timeout_s=15.0),
+                Part("kafka", self.kafka, prepare=self._provision),
+                Part("gateway", gateway, needs),
             ],
             _STOP_ORDER,
             options.restart_after_s,
@@ -142,17 +142,15 @@ class Layout:
             "lake": str(self.lake),
             "outbox": str(self.outbox),
             **parts,
+            "pid": os.getpid(),
         }
 
 
 def check_machine() -> None:
     """Raises DemoError, BrokerError where something isn't installed: better now than after a minute."""
-    for extra, modules in {"spark": ("pyspark",), "analyst": ("duckdb", "deltalake", "pyarrow")}.items():
-        for module in modules:
-            if find_spec(module) is None:
-                raise DemoError(
-                    f"{module} is not installed: pip install 'fieldgate[{extra}]', or `make setup`"
-                )
+    for module, extra in {"pyspark": "spark", "duckdb": "analyst", "deltalake": "analyst"}.items():
+        if find_spec(module) is None:
+            raise DemoError(f"{module} is not installed: pip install 'fieldgate[{extra}]', or `make setup`")
     jar_directory("kafka")
     jar_directory("spark")
 

@@ -23,18 +23,11 @@ max_packet_size 8388608
 max_inflight_messages 1000
 max_queued_messages 100000
 max_queued_bytes 67108864
-{user}{settings}log_dest stderr
-log_timestamp_format %Y-%m-%dT%H:%M:%S
-"""
-
-_AS_ROOT: Final = """\
 # Started by root it would change its user, and with that lose the signal that ends it with its parent.
 user root
+{settings}log_dest stderr
+log_timestamp_format %Y-%m-%dT%H:%M:%S
 """
-
-
-class MosquittoError(DemoError):
-    """The private Mosquitto can't be started; the message names the remedy."""
 
 
 def _program() -> str:
@@ -42,7 +35,7 @@ def _program() -> str:
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
     program = shutil.which("mosquitto", path=path)
     if program is None:
-        raise MosquittoError("mosquitto is not installed: run `make setup`")
+        raise DemoError("mosquitto is not installed: run `make setup`")
     return program
 
 
@@ -53,7 +46,7 @@ class LocalMosquitto(LocalServer):
     """
 
     name = "Mosquitto"
-    error = MosquittoError
+    error = DemoError
     start_timeout_s = 10.0
     stop_timeout_s = 5.0
     poll_s = 0.01
@@ -66,9 +59,5 @@ class LocalMosquitto(LocalServer):
         program = _program()
         self.directory.mkdir(parents=True, exist_ok=True)
         configuration = self.directory / "mosquitto.conf"
-        configuration.write_text(
-            _CONFIGURATION.format(
-                port=self.port, user=_AS_ROOT if os.geteuid() == 0 else "", settings=self._settings
-            )
-        )
+        configuration.write_text(_CONFIGURATION.format(port=self.port, settings=self._settings))
         return Child((program, "-c", str(configuration)), self.log, parent_death_signal=signal.SIGKILL)

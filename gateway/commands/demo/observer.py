@@ -1,4 +1,4 @@
-"""Asks gateway, Kafka and tables how they are, on its own thread: a silent one must not hold up the rest."""
+"""Requests status, offsets and counts of gateway, Kafka and tables, on its own thread: some take seconds."""
 
 from __future__ import annotations
 
@@ -6,46 +6,39 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from deltalake.exceptions import DeltaError
 
+from cloud.errors import CloudError
 from cloud.kafka.end_offsets import EndOffsets, NoOffsetsError
+from cloud.kafka.run_accounts import RunAccount
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX
-from gateway.commands.demo.accounting import Lake, TableCounts, sampled
-from gateway.commands.demo.run_records import RunRecords
+from gateway.commands.demo.accounting import Lake, TableCounts, sampled, stored
 from gateway.status.client import NoStatus, fetch
 
 log = logging.getLogger(__name__)
 
 _PERIOD_S: Final = 1.0
-_RATE_OVER_S: Final = 5.0
+_RATE_OVER_ROUNDS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen in one round. ``status`` and ``ends`` are None where there was no answer.
+    """What was found in one round. ``status`` and ``ends`` are None where there was no response.
 
-    ``sampled`` is over all runs, ``sampled_now`` of the current one, both from the run records. ``exact``
-    tells that ``counts`` were counted, not only glanced at; ``quarantined_own`` is counted then too.
+    With ``accounts`` the tables were counted; without, ``counts`` has the rows by their logs only.
     """
 
     at_s: float = 0.0
     status: Mapping[str, Any] | None = None
     ends: Mapping[str, int] | None = None
     counts: TableCounts = field(default_factory=TableCounts)
-    exact: bool = False
-    sampled: int = 0
-    sampled_now: int = 0
-    quarantined_own: int = 0
+    accounts: Sequence[RunAccount] | None = None
     readings_per_s: float = 0.0
-
-    @property
-    def kafka_records(self) -> int | None:
-        """Records in all mqtt.* topics."""
-        return None if self.ends is None else kafka_records(self.ends)
 
 
 def kafka_records(ends: Mapping[str, int]) -> int:
@@ -53,95 +46,70 @@ def kafka_records(ends: Mapping[str, int]) -> int:
     return sum(end for topic, end in ends.items() if topic.startswith(READING_TOPIC_PREFIX))
 
 
-class Observer:
-    """Observes until stopped; ``latest`` may be read from any thread."""
+class Observer(threading.Thread):
+    """Observes until stopped. Any thread may read ``latest``.
 
-    def __init__(self, listen: str, offsets: EndOffsets, lake: Lake, records: RunRecords) -> None:
+    ``exact``, once set, has the tables read, not only their logs.
+    """
+
+    def __init__(
+        self, listen: str, offsets: EndOffsets, lake: Lake, accounts: Callable[[], Sequence[RunAccount]]
+    ) -> None:
+        super().__init__(name="observer", daemon=True)
         self._listen = listen
         self._offsets = offsets
         self._lake = lake
-        self._records = records
-        self._exact = threading.Event()
-        self._stop = threading.Event()
-        self._sampled: deque[tuple[float, int]] = deque()
-        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._accounts = accounts
+        self._ending = threading.Event()
+        self._sampled: deque[tuple[float, int]] = deque(maxlen=_RATE_OVER_ROUNDS)
         self.latest = Observation()
-
-    def start(self) -> None:
-        """Begin to observe."""
-        self._thread.start()
+        self.exact = False
 
     def stop(self) -> None:
-        """End; takes as long as the slowest answer."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        """End; takes as long as the slowest response."""
+        self._ending.set()
+        if self.is_alive():
+            self.join()
 
-    def count_exactly(self) -> None:
-        """From now on read the tables, not only their logs."""
-        self._exact.set()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
+    def run(self) -> None:
+        """Observe about once a second."""
+        while not self._ending.is_set():
             started_s = time.monotonic()
             self.latest = self._observe(started_s)
             # At most half the time: counting a large table must not starve the jobs that fill it.
-            self._stop.wait(max(_PERIOD_S, time.monotonic() - started_s))
+            self._ending.wait(max(_PERIOD_S, time.monotonic() - started_s))
 
     def _observe(self, now_s: float) -> Observation:
-        exact = self._exact.is_set()
-        status, ends = self._status(), self._ends()
-        runs = tuple(self._records.all().values())
-        current = self._records.current
-        quarantined_own = 0
+        status = ends = accounts = None
+        counts = self.latest.counts
+        with suppress(NoStatus):
+            status = fetch(self._listen)
+        with suppress(NoOffsetsError):
+            ends = self._offsets.by_topic()
         try:
-            counts = self._lake.count(runs) if exact else self._lake.glance()
-            if exact and counts.quarantined and counts.own < sampled(runs):
-                quarantined_own = len(self._lake.quarantined(runs))
-        except (DeltaError, OSError) as error:
-            # A table that is being created has no schema yet.
+            if self.exact:
+                accounts = self._accounts()
+                counts = self._lake.count()
+            else:
+                counts = self._lake.glance()
+        except (CloudError, DeltaError, OSError) as error:
+            # A table that is being created has no schema yet; Kafka may be restarting.
             log.debug("event=demo.tables_unreadable error=%s", error)
-            counts, exact = self.latest.counts, False
-        return Observation(
-            at_s=now_s,
-            status=status,
-            ends=ends,
-            counts=counts,
-            exact=exact,
-            sampled=sampled(runs),
-            sampled_now=0 if current is None else sampled((current,)),
-            quarantined_own=quarantined_own,
-            readings_per_s=self._rate(now_s, status),
-        )
-
-    def _status(self) -> Mapping[str, Any] | None:
-        try:
-            return fetch(self._listen)
-        except NoStatus:
-            return None
-
-    def _ends(self) -> Mapping[str, int] | None:
-        try:
-            return self._offsets.by_topic()
-        except NoOffsetsError:
-            return None
+            accounts = None
+        return Observation(now_s, status, ends, counts, accounts, self._rate(now_s, status))
 
     def _rate(self, now_s: float, status: Mapping[str, Any] | None) -> float:
         if status is None:
             self._sampled.clear()
             return 0.0
-        count = int(status.get("sampled", 0))
-        if self._sampled and self._sampled[-1][1] > count:
-            self._sampled.clear()
-        self._sampled.append((now_s, count))
-        while now_s - self._sampled[0][0] > _RATE_OVER_S:
-            self._sampled.popleft()
-        since_s, before = self._sampled[0]
-        return (count - before) / (now_s - since_s) if now_s > since_s else 0.0
+        self._sampled.append((now_s, int(status["sampled"])))
+        (since_s, before), (_, count) = self._sampled[0], self._sampled[-1]
+        # A restarted gateway counts from 0.
+        return max(count - before, 0) / (now_s - since_s) if now_s > since_s else 0.0
 
 
 class Completeness:
-    """Tells what is still on its way once the gateway has ended sampling.
+    """Decides what is still on its way once the gateway has ended sampling.
 
     Kafka may hold a record twice (after a fault) while the tables take it once, so records that are in no
     table are waited for only until the tables have stood still for ``patience_s``.
@@ -154,21 +122,21 @@ class Completeness:
 
     def missing(self, seen: Observation) -> list[str]:
         """One sentence for each thing that is missing; empty when all is where it belongs."""
-        counts, status = seen.counts, seen.status
+        counts, status, accounts = seen.counts, seen.status, seen.accounts
         if status is None:
             return ["the gateway does not answer"]
         if seen.ends is None:
             return ["Kafka does not answer"]
-        if not seen.exact:
+        if accounts is None:
             return ["the tables are not counted yet"]
-        if status.get("sampled") != seen.sampled_now:
-            return ["the gateway's run record is behind"]
+        # A run's record in Kafka may be a minute old while it is going on.
+        issued = status["sampled"] + sampled(each for each in accounts if each.run != status["run"])
         found = [
             f"{number} {what}"
             for number, what in (
                 (status.get("in_flight", 0), "messages are in flight in the gateway"),
                 (status.get("outbox_records", 0), "records are in the outbox"),
-                (seen.sampled - counts.own - seen.quarantined_own, "sampled readings are in no table"),
+                (issued - stored(accounts), "sampled readings are in no table"),
                 (counts.synced - counts.covered, "readings are not in the statistics"),
                 (
                     seen.ends.get(DEAD_LETTER_TOPIC, 0) - counts.quarantined_letters,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from gateway.commands.arguments import add_json, add_overrides, not_negative, positive
 
@@ -15,23 +14,29 @@ MAST: Final = Path(__file__).with_name("mast.toml")
 """The simulated mast that is shown when no config is named."""
 
 _DAY_S: Final = 86_400
-_INTERVAL: Final = re.compile(r"(\d+)(s|m|h)", re.ASCII)
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3600}
+
+
+class Interval(NamedTuple):
+    """The interval of the statistics, as given and in seconds."""
+
+    text: str
+    seconds: int
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """One demo. ``workdir`` None: a fresh directory. Seconds are real ones."""
 
-    config: Path = MAST
-    overrides: Mapping[str, object] | None = None
-    workdir: Path | None = None
-    seconds: float | None = None
-    interval: str = "1m"
-    json: bool = False
-    drain_timeout_s: float = 120.0
-    resume: bool = False
-    restart_after_s: float = 1.0
+    config: Path
+    overrides: Mapping[str, object]
+    workdir: Path | None
+    seconds: float | None
+    interval: Interval
+    json: bool
+    drain_timeout_s: float
+    resume: bool
+    restart_after_s: float
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Self:
@@ -43,26 +48,16 @@ class Options:
         """Whether it ends by itself."""
         return self.json or self.seconds is not None
 
-    @property
-    def interval_s(self) -> int:
-        """The interval of the statistics in seconds."""
-        return interval_s(self.interval)
 
-
-def interval_s(text: str) -> int:
-    """Seconds in ``30s``, ``1m``, ``1h``. Raises ArgumentTypeError unless they divide a day."""
-    match = _INTERVAL.fullmatch(text)
-    seconds = int(match[1]) * _UNIT_S[match[2]] if match else 0
+def _interval(text: str) -> Interval:
+    """``30s``, ``1m``, ``1h``. Raises ArgumentTypeError unless it divides a day."""
+    number = text[:-1]
+    seconds = int(number) * _UNIT_S.get(text[-1], 0) if number.isascii() and number.isdecimal() else 0
     if seconds == 0 or _DAY_S % seconds:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no interval that divides a day, such as 30s, 1m or 10m"
         )
-    return seconds
-
-
-def _interval(text: str) -> str:
-    interval_s(text)
-    return text
+    return Interval(text, seconds)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cloud.local.process import Child
+from cloud.local.server import LocalProgram
 
 
-class Program:
-    """Runs ``command()``, its output in ``log``; ``ready(what it logged so far)`` says when it is up.
+class Program(LocalProgram):
+    """Runs ``command()``; ``ready`` decides by what it logged since its start whether it is up.
 
-    The command is made anew for each start, so that a restart can differ from the first one.
+    The command is requested at each start, so that a restart can differ from the first one.
     """
 
     def __init__(
@@ -21,30 +22,21 @@ class Program:
         log: Path,
         ready: Callable[[str], bool],
         environment: Mapping[str, str] | None = None,
+        *,
+        start_timeout_s: float = 60.0,
+        stop_timeout_s: float = 15.0,
     ) -> None:
-        self.log = log
-        self._environment = environment
+        super().__init__(log)
+        self.start_timeout_s, self.stop_timeout_s = start_timeout_s, stop_timeout_s
         self._command = command
         self._ready = ready
-        self._child: Child | None = None
+        self._environment = environment
         self._log_start = 0
 
-    @property
-    def pid(self) -> int | None:
-        """The process id, None before the first start."""
-        return None if self._child is None else self._child.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while the process runs or before the first start."""
-        return None if self._child is None else self._child.exit_code
-
-    def launch(self) -> None:
-        """Start it; what an earlier start may have left is ended first."""
-        self.stop(5.0)
+    def _spawn(self) -> Child:
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        # SIGTERM: whoever kills the demo still gets what is in memory stored.
-        self._child = Child(
+        # SIGTERM: when the demo is killed, the gateway still stores what is in memory.
+        return Child(
             self._command(),
             self.log,
             environment=self._environment,
@@ -56,13 +48,3 @@ class Program:
         with self.log.open("rb") as file:
             file.seek(self._log_start)
             return self._ready(file.read().decode(errors="replace"))
-
-    def stop(self, timeout_s: float) -> None:
-        """SIGTERM, and SIGKILL past the timeout; safe to call twice."""
-        if self._child is not None:
-            self._child.stop(timeout_s)
-
-    def kill(self) -> None:
-        """SIGKILL at once."""
-        if self._child is not None:
-            self._child.kill()

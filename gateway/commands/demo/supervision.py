@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from cloud.errors import CloudError
 from cloud.local.process import last_lines
+from cloud.local.server import LocalProgram
 from gateway.commands.demo.errors import DemoError
 
 log = logging.getLogger(__name__)
@@ -32,49 +32,19 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
-class Component(Protocol):
-    """A process that can be started again."""
-
-    @property
-    def pid(self) -> int | None:
-        """None before the first launch."""
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while it runs or before the first launch."""
-
-    @property
-    def log(self) -> Path:
-        """Where its output goes."""
-
-    def launch(self) -> None:
-        """Start it without waiting. Raises CloudError, DemoError."""
-
-    def answers(self) -> bool:
-        """True when it is ready for the others."""
-
-    def stop(self, timeout_s: float) -> None:
-        """End it, by force past the timeout."""
-
-    def kill(self) -> None:
-        """End it by force."""
-
-
 @dataclass(slots=True)
 class Part:
     """A component under supervision. ``prepare`` runs once, when it answers for the first time."""
 
     name: str
-    component: Component
+    component: LocalProgram
     needs: tuple[str, ...] = ()
-    start_timeout_s: float = 60.0
-    stop_timeout_s: float = 10.0
     prepare: Callable[[], None] | None = None
     state: State = State.WAITING
     restarts: int = 0
     changed_s: float = 0.0
     _prepared: bool = False
-    _short_lives: int = field(default=0)
+    _short_lives: int = 0
 
     def enter(self, state: State, now_s: float) -> None:
         """Change the state."""
@@ -122,18 +92,18 @@ class Stack:
 
     @property
     def all_up(self) -> bool:
-        """Whether every part answers, or did when last asked."""
+        """Whether every part answered the last time."""
         return all(part.state is State.UP for part in self.parts.values())
 
     def tick(self) -> bool:
-        """Look after every part once; True when one changed. Raises DemoError where one can't be started."""
+        """Examine every part once; True when one changed. Raises DemoError where one can't be started."""
         before = [(part.state, part.component.pid) for part in self.parts.values()]
         for part in self.parts.values():
-            self._look_after(part, self._monotonic())
+            self._supervise(part, self._monotonic())
         return before != [(part.state, part.component.pid) for part in self.parts.values()]
 
-    def _look_after(self, part: Part, now_s: float) -> None:
-        code = part.component.exit_code
+    def _supervise(self, part: Part, now_s: float) -> None:
+        component, code = part.component, part.component.exit_code
         match part.state:
             case State.WAITING:
                 if all(self.parts[name].state is State.UP for name in part.needs):
@@ -141,11 +111,11 @@ class Stack:
             case State.STARTING if code is not None:
                 part.died(f"ended with {code} while starting", now_s)
             case State.STARTING:
-                if part.component.answers():
+                if component.answers():
                     part.came_up(now_s)
-                elif now_s - part.changed_s > part.start_timeout_s:
-                    part.component.stop(part.stop_timeout_s)
-                    part.died(f"was not up after {part.start_timeout_s:g} s", now_s)
+                elif now_s - part.changed_s > component.start_timeout_s:
+                    component.stop()
+                    part.died(f"was not up after {component.start_timeout_s:g} s", now_s)
             case State.UP if code is not None:
                 part.died(f"ended with {code}", now_s)
             case State.DOWN if now_s - part.changed_s >= self._restart_after_s + part.backoff_s:
@@ -168,7 +138,7 @@ class Stack:
             part = self.parts[name]
             if (not names or name in names) and part.state is not State.STOPPED:
                 part.enter(State.STOPPED, self._monotonic())
-                part.component.stop(part.stop_timeout_s)
+                part.component.stop()
 
     def kill(self) -> None:
         """End everything by force."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Final, Protocol, Self, TextIO
+from typing import Final, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gateway.commands.demo.observer import Observation
+from gateway.commands.demo.observer import Observation, kafka_records
 from gateway.commands.demo.supervision import State
 from gateway.commands.reading_rows import channel_table, channels_of
 
@@ -44,36 +44,15 @@ class Picture:
     hints: tuple[str, ...]
 
 
-class View(Protocol):
-    """Where pictures go. Used as a context manager."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def show(self, picture: Picture) -> None:
-        """Show a newer picture; cheap when called often."""
-
-
 class LiveView:
     """Redraws the whole picture on a terminal, twice a second."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()
         self._live = Live(console=self._console, auto_refresh=False, screen=False, vertical_overflow="crop")
+        self.screen: AbstractContextManager[object] = self._live
         self._drawn_s = -_FRAME_S
         self._phase = ""
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
 
     def show(self, picture: Picture) -> None:
         """Redraw, unless it was done a moment ago and the phase is the same."""
@@ -91,14 +70,7 @@ class LineView:
         self._states: dict[str, str] = {}
         self._phase = ""
         self._summary_s = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
+        self.screen: AbstractContextManager[object] = nullcontext()
 
     def show(self, picture: Picture) -> None:
         """Write what is new."""
@@ -118,6 +90,10 @@ class LineView:
     def _write(self, picture: Picture, text: str) -> None:
         self._stream.write(f"{_clock(picture.elapsed_s)} {text}\n")
         self._stream.flush()
+
+
+View = LiveView | LineView
+"""Where pictures go; ``screen`` is to be entered while they do."""
 
 
 def render(picture: Picture, height: int, now: datetime) -> RenderableType:
@@ -170,11 +146,11 @@ def _flow(picture: Picture) -> str:
 
 
 def _stored(seen: Observation) -> str:
-    records = "–" if seen.kafka_records is None else str(seen.kafka_records)
+    records = "–" if seen.ends is None else str(kafka_records(seen.ends))
     counts = seen.counts
     return (
         f"Kafka {records} records; tables: readings {counts.rows}, "
-        f"statistics {counts.statistics_rows}, quarantine {counts.quarantined}"
+        f"statistics {counts.statistics_rows}, alerts {counts.alerts}, quarantine {counts.quarantined}"
     )
 
 

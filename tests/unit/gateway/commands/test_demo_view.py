@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from cloud.kafka.run_accounts import RunAccount
 from gateway.commands.demo.accounting import TableCounts
 from gateway.commands.demo.observer import Completeness, Observation
 from gateway.commands.demo.supervision import State
@@ -27,7 +28,8 @@ def status(channels: int = 2, **changes: Any) -> dict[str, Any]:
         "reasons": ["STUCK_VALUE"],
     }
     return {
-        "sampled": 120,
+        "run": "now",
+        "sampled": 80,
         "in_flight": 0,
         "outbox_records": 0,
         "uplink": "healthy",
@@ -35,17 +37,24 @@ def status(channels: int = 2, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
+def account(run: str, stored: int, **changes: int) -> RunAccount:
+    """Of a run that has issued 30 readings."""
+    counts = dict.fromkeys(
+        ("repeats", "replayed", "dead_letters", "dropped", "expired", "pending", "unaccounted"), 0
+    )
+    counts |= {"sampled": 30, "in_kafka": stored, "never_sampled": 0} | changes
+    return RunAccount(gateway="mast", run=run, state="running", told_ms=0, last_seq={}, **counts)
+
+
 SEEN = Observation(
     at_s=100.0,
     status=status(),
     ends={"mqtt.wind_speed": 117, "mqtt.raw": 3, "gateway.dead-letter": 2},
     counts=TableCounts(
-        rows=110, distinct=110, own=110, synced=110, covered=110, statistics_rows=4,
+        rows=110, distinct_rows=110, synced=110, covered=110, statistics_rows=4, alerts=1,
         quarantined=9, quarantined_readings=7, quarantined_letters=2,
     ),
-    exact=True,
-    sampled=110,
-    sampled_now=120,
+    accounts=[account("earlier", 30), account("now", 80)],
     readings_per_s=10.25,
 )  # fmt: skip
 
@@ -77,8 +86,8 @@ def test_the_picture() -> None:
     assert lines[0].startswith("fieldgate demo mast-07  sampling")
     assert lines[0].endswith("01:05  Ctrl-C stops")
     assert lines[1] == "jobs starting   mosquitto up   kafka down (restarts 2)   gateway up"
-    assert lines[2] == "10.2 readings/s, sampled 120, in flight 0, uplink healthy, outbox 0"
-    assert lines[3] == "Kafka 120 records; tables: readings 110, statistics 4, quarantine 9"
+    assert lines[2] == "10.2 readings/s, sampled 80, in flight 0, uplink healthy, outbox 0"
+    assert lines[3] == "Kafka 120 records; tables: readings 110, statistics 4, alerts 1, quarantine 9"
     assert lines[5].split() == ["channel", "value", "unit", "quality", "time", "age", "reasons"]
     assert lines[6].split() == (
         ["cup-00.wind_speed", "7.235", "m/s", "suspect", "07:35:00", "2", "s", "STUCK_VALUE"]
@@ -111,14 +120,15 @@ def test_before_anything_answers() -> None:
     lines = drawn(picture(seen=Observation(), states=down, restarts=dict.fromkeys(down, 0)))
     assert lines[2:4] == [
         "No gateway yet.",
-        "Kafka – records; tables: readings 0, statistics 0, quarantine 0",
+        "Kafka – records; tables: readings 0, statistics 0, alerts 0, quarantine 0",
     ]
     assert "No readings yet." in lines
 
 
 def test_lines_where_there_is_no_terminal() -> None:
     stream = io.StringIO()
-    with LineView(stream) as view:
+    view = LineView(stream)
+    with view.screen:
         view.show(picture(elapsed_s=1.0))
         view.show(picture(elapsed_s=2.0))
         view.show(picture(elapsed_s=5.0, phase="draining"))
@@ -130,15 +140,16 @@ def test_lines_where_there_is_no_terminal() -> None:
         "00:01 kafka is down",
         "00:01 gateway is up",
         "00:05 draining",
-        "00:05 10.2 readings/s, sampled 120, in flight 0, uplink healthy, outbox 0; "
-        "Kafka 120 records; tables: readings 110, statistics 4, quarantine 9",
+        "00:05 10.2 readings/s, sampled 80, in flight 0, uplink healthy, outbox 0; "
+        "Kafka 120 records; tables: readings 110, statistics 4, alerts 1, quarantine 9",
     ]
 
 
 def test_live_frames_are_drawn_on_a_new_phase_and_twice_a_second() -> None:
     console = Console(width=80, height=24, file=io.StringIO(), force_terminal=True)
     drawn_at: list[float] = []
-    with LiveView(console) as view:
+    view = LiveView(console)
+    with view.screen:
         for elapsed_s, phase in ((0.0, "a"), (0.1, "a"), (0.2, "b"), (0.6, "b"), (0.75, "b")):
             before = console.file.tell()
             view.show(picture(elapsed_s=elapsed_s, phase=phase))
@@ -156,11 +167,14 @@ def test_complete() -> None:
     [
         ({"status": None}, ["the gateway does not answer"]),
         ({"ends": None}, ["Kafka does not answer"]),
-        ({"exact": False}, ["the tables are not counted yet"]),
-        ({"sampled_now": 119}, ["the gateway's run record is behind"]),
+        ({"accounts": None}, ["the tables are not counted yet"]),
         ({"status": status(in_flight=3)}, ["3 messages are in flight in the gateway"]),
         ({"status": status(outbox_records=4)}, ["4 records are in the outbox"]),
-        ({"sampled": 112, "quarantined_own": 1}, ["1 sampled readings are in no table"]),
+        (
+            {"accounts": [account("earlier", 28, dead_letters=1), account("now", 80)]},
+            ["1 sampled readings are in no table"],
+        ),
+        ({"status": status(sampled=82)}, ["2 sampled readings are in no table"]),
         ({"counts": replace(SEEN.counts, covered=100)}, ["10 readings are not in the statistics"]),
         (
             {"ends": {"mqtt.wind_speed": 117, "mqtt.raw": 9, "gateway.dead-letter": 5}},
