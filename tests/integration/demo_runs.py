@@ -1,4 +1,4 @@
-"""Runs ``fieldgate demo`` as a user does, and says what it said."""
+"""Runs ``fieldgate demo`` as a user does, and reads what it writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RunningDemo:
     process: subprocess.Popen[str]
     workdir: Path
 
-    def told(self) -> dict[str, Any]:
+    def described(self) -> dict[str, Any]:
         """demo.json, once it is there."""
         file = self.workdir / "demo.json"
 
@@ -37,17 +37,17 @@ class RunningDemo:
             assert self.process.poll() is None, f"the demo ended early:\n{self.errors()}"
             return json.loads(file.read_text()) if file.exists() else None
 
-        told = eventually(read, UP_S, until=lambda found: found is not None)
-        assert told is not None
-        return told
+        found = eventually(read, UP_S, until=lambda content: content is not None)
+        assert found is not None
+        return found
 
-    def told_last(self) -> dict[str, Any]:
+    def described_last(self) -> dict[str, Any]:
         """demo.json as the demo left it."""
         return dict(json.loads((self.workdir / "demo.json").read_text()))
 
     def component(self, name: str) -> psutil.Process:
         """The process of a component that is up now."""
-        return psutil.Process(self.told()[name]["pid"])
+        return psutil.Process(self.described()[name]["pid"])
 
     def errors(self) -> str:
         """What it wrote to stderr so far."""

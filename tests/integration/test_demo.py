@@ -26,7 +26,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def refused(*arguments: str, **environment: str) -> str:
-    """What a demo that can't start says on stderr."""
+    """What a demo that can't start writes to stderr."""
     done = fieldgate("demo", *arguments, environment=environment)
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
@@ -39,22 +39,22 @@ def test_the_packaged_mast_is_the_documented_one() -> None:
 
 def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("keep")
-    said = refused("--workdir", str(tmp_path))
-    assert said == (
+    error = refused("--workdir", str(tmp_path))
+    assert error == (
         f"fieldgate: {tmp_path} is not empty: name another --workdir, or go on in it with --resume\n"
     )
 
 
 def test_a_broken_config_is_refused_with_its_line(tmp_path: Path, config: Path) -> None:
     config.write_text(CONFIG.replace("slope = 0.765", "slpoe = 0.765"))
-    said = refused("-c", str(config), "--workdir", str(tmp_path / "demo"))
-    assert f"{config}:12: " in said
-    assert "slpoe" in said
+    error = refused("-c", str(config), "--workdir", str(tmp_path / "demo"))
+    assert f"{config}:12: " in error
+    assert "slpoe" in error
 
 
-def test_without_jars_it_says_so_at_once(tmp_path: Path) -> None:
-    said = refused("--workdir", str(tmp_path / "demo"), FIELDGATE_JARS=str(tmp_path / "none"))
-    assert said.startswith(f"fieldgate: no jars in {tmp_path / 'none' / 'kafka'}: run `make setup`")
+def test_without_jars_it_ends_at_once_with_the_remedy(tmp_path: Path) -> None:
+    error = refused("--workdir", str(tmp_path / "demo"), FIELDGATE_JARS=str(tmp_path / "none"))
+    assert error.startswith(f"fieldgate: no jars in {tmp_path / 'none' / 'kafka'}: run `make setup`")
     assert not (tmp_path / "demo").exists()
 
 
@@ -90,13 +90,13 @@ def test_killed_components_come_back_and_a_second_demo_goes_on(tmp_path: Path, c
         killed = {name: demo.component(name) for name in ("mosquitto", "jobs")}
         for process in killed.values():
             process.kill()
-        told = eventually(demo.told, until=lambda now: all(now[name]["restarts"] == 1 for name in killed))
-        assert all(told[name]["pid"] != process.pid for name, process in killed.items())
+        now = eventually(demo.described, until=lambda now: all(now[name]["restarts"] == 1 for name in killed))
+        assert all(now[name]["pid"] != process.pid for name, process in killed.items())
         first = demo.result(500)
         assert first["restarts"] == {"jobs": 1, "mosquitto": 1, "kafka": 0, "gateway": 0}
         assert first["unaccounted"] == first["duplicates"] == 0
         assert first["table_rows"] == first["sampled"] >= 2 * 11
-        assert demo.told_last()["state"] == "stopped"
+        assert demo.described_last()["state"] == "stopped"
 
     with running_demo(tmp_path, "-c", str(config), "--seconds", "6", "--resume") as demo:
         second = demo.result(500)

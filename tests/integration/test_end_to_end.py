@@ -30,7 +30,7 @@ def nrg_config(directory: Path, source: str, seconds: int) -> Path:
     file = directory / "mast_1s.csv"
     if source == "generated":
         if shared_data(REAL_FILE) is not None:
-            pytest.skip("the real file is there, and tells the same and more")
+            pytest.skip("the real file is there, and holds the same and more")
         start = datetime(2024, 1, 11, 9, 0, tzinfo=UTC)
         write_nrg_csv(file, start, seconds, seed=40, calms=((70, 92), (200, 24)))
     else:
@@ -106,8 +106,8 @@ def test_an_outage_of_kafka_loses_nothing(
     with running_demo(tmp_path, *arguments) as demo:
         kafka = demo.component("kafka")
         kafka.send_signal(signal.SIGTERM)
-        told = eventually(demo.told, outage_s + 180, until=lambda now: now["kafka"]["restarts"] == 1)
-        assert told["kafka"]["pid"] != kafka.pid
+        found = eventually(demo.described, outage_s + 180, until=lambda now: now["kafka"]["restarts"] == 1)
+        assert found["kafka"]["pid"] != kafka.pid
         result = demo.result(500)
         assert result["restarts"]["kafka"] == 1
         check_counts(result, seconds)

@@ -98,9 +98,9 @@ def malformed() -> list[tuple[str, bytes]]:
 
 def publish(demo: RunningDemo, messages: Iterable[tuple[str, bytes]]) -> None:
     """Publish at QoS 1 and wait until Mosquitto has them all."""
-    told = demo.told()["mosquitto"]
+    broker = demo.described()["mosquitto"]
     client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
-    client.connect(told["host"], told["port"])
+    client.connect(broker["host"], broker["port"])
     client.loop_start()
     try:
         for sent in [client.publish(topic, payload, qos=1) for topic, payload in messages]:
@@ -115,13 +115,13 @@ def produce(demo: RunningDemo, topic: str, values: Iterable[bytes | None]) -> No
     """Write straight into Kafka."""
     refused: list[KafkaError] = []
 
-    def told(error: KafkaError | None, _record: Message) -> None:
+    def delivered(error: KafkaError | None, _record: Message) -> None:
         if error is not None:
             refused.append(error)
 
-    producer = Producer({"bootstrap.servers": demo.told()["kafka"]["bootstrap_servers"]})
+    producer = Producer({"bootstrap.servers": demo.described()["kafka"]["bootstrap_servers"]})
     for value in values:
-        producer.produce(topic, value, on_delivery=told)
+        producer.produce(topic, value, on_delivery=delivered)
     assert producer.flush(30) == 0
     assert refused == []
 

@@ -62,7 +62,7 @@ SEEN = Observation(
 def picture(**changes: Any) -> Picture:
     states = {"jobs": State.STARTING, "mosquitto": State.UP, "kafka": State.DOWN, "gateway": State.UP}
     restarts = {"jobs": 0, "mosquitto": 0, "kafka": 2, "gateway": 0}
-    whole = Picture("mast-07", "sampling", 65.0, states, restarts, SEEN, True, ("Look: here",))
+    whole = Picture("mast-07", "sampling", 65.0, states, restarts, SEEN, True, ("Tables: here",))
     return replace(whole, **changes)
 
 
@@ -92,7 +92,7 @@ def test_the_picture() -> None:
     assert lines[6].split() == (
         ["cup-00.wind_speed", "7.235", "m/s", "suspect", "07:35:00", "2", "s", "STUCK_VALUE"]
     )
-    assert lines[-1] == "Look: here"
+    assert lines[-1] == "Tables: here"
 
 
 def test_replayed_time_has_no_age() -> None:
@@ -134,7 +134,7 @@ def test_lines_where_there_is_no_terminal() -> None:
         view.show(picture(elapsed_s=5.0, phase="draining"))
     assert stream.getvalue().splitlines() == [
         "00:01 sampling",
-        "Look: here",
+        "Tables: here",
         "00:01 jobs is starting",
         "00:01 mosquitto is up",
         "00:01 kafka is down",
