@@ -231,9 +231,9 @@ class Ledger:
             elif entry.at_sink:
                 self.held.add(number)
 
-    def durable_below(self, number: int) -> None:
-        """No row below this number is in memory any more."""
-        self.rows_delivered([owing for owing in self._in_memory if owing < number])
+    def durable_below(self, number: int | None) -> None:
+        """No row below this number is in memory any more, none at all without one."""
+        self.rows_delivered([owing for owing in self._in_memory if number is None or owing < number])
 
     def rows_delivered(self, numbers: Iterable[int]) -> None:
         """Kafka has confirmed rows of the outbox, or they are on disk by now: what they owe is due."""

@@ -57,9 +57,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """No entry below this number is in memory any more: on disk, or dropped and announced."""
+    """No entry below this number, none at all without one, is in memory any more: on disk, or announced."""
 
-    below: int
+    below: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +124,6 @@ class OutboxWriter:
         self.in_memory = outbox.in_memory()
         """What is in memory because the disk can't be used."""
         self._backfilled = outbox.backfilled
-        # What is numbered from the second on, below the first, is in memory only, as far as was reported.
-        self._kept_below = 0
-        self._reported_below = 0
         self._at_work = False
         self._done = 0
         if self.in_memory.problem is not None:
@@ -209,10 +206,8 @@ class OutboxWriter:
         elif before.problem is not None and self.in_memory.problem is None:
             log.warning("event=outbox.usable records=%d", self.records)
         oldest = self.in_memory.oldest
-        below = self._kept_below if oldest is None else min(oldest, self._kept_below)
-        if below > self._reported_below:
-            self._reported_below = below
-            self._report(Durable(below))
+        if before.oldest is not None and (oldest is None or oldest > before.oldest):
+            self._report(Durable(oldest))
 
     def _store(self, entries: Sequence[Entry]) -> None:
         """One commit for each part; what is stored before the disk refuses stays stored."""
@@ -226,12 +221,7 @@ class OutboxWriter:
                 return
             stored += len(part)
             oldest = self._outbox.in_memory().oldest
-            durable = oldest is None or numbers[-1] < oldest
-            if not durable:
-                if self._reported_below >= self._kept_below:
-                    self._reported_below = numbers[0]
-                self._kept_below = numbers[-1] + 1
-            self._answer(Stored(part, numbers, durable))
+            self._answer(Stored(part, numbers, durable=oldest is None or numbers[-1] < oldest))
 
     def _fetch(self, after: int) -> None:
         try:
