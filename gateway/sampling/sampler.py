@@ -82,7 +82,6 @@ class Sampler:
         self._start_error = "the driver that hung may still have the sensor: this one isn't started yet"
         self._failures = FailureLog(sensor.name)
         self.trouble: str | None = None
-        self._unlogged: Exception | None = None
         self._period: Period | None = None
         self._timeout_s = max(longest_read_s, min(_TIMEOUT_PERIODS * sensor.interval_s, _LONGEST_TIMEOUT_S))
         self._hung_period: Period | None = None
@@ -185,7 +184,10 @@ class Sampler:
             self._schedule.moved = False
             if self._driver.accumulates:
                 # The new grid's first count begins on it; pulses between the grids belong to no period.
-                self._read()
+                try:
+                    self._read()
+                except (DriverError, OSError) as error:
+                    self._failed(error)
         return following
 
     def _prime(self, boundary: Boundary) -> None:
@@ -205,48 +207,48 @@ class Sampler:
             log.debug("event=sensor.not_primed sensor=%s error=%s", self.sensor.name, error)
 
     def _read_with_retries(self, period: Period) -> Mapping[str, Measurement] | str:
-        """``_read``, repeated as often as the period has room for."""
+        """The measurements by quantity, or the reason why there are none.
+
+        A failed read is repeated as often as the period has room for.
+        """
         clock, retries = self._context.clock, 0
         while True:
             offset_ns, jitter = clock.offset_ns(), self._context.jitter()
             requested_ns = clock.now_ns()
             again_ns = self._retries.again_ns(period.begin_ns, requested_ns, retries, jitter)
-            read = self._read(last=again_ns is None)
-            if again_ns is None or not isinstance(read, str):
+            try:
+                read = self._read()
+            except (DriverError, OSError) as failure:
+                error = failure
+            else:
+                self.trouble = None
                 return read
             if (
-                not self._started
+                again_ns is None
+                or not self._started
                 or not self._retries.has_room(period.begin_ns, requested_ns, again_ns, clock.now_ns())
                 or not self._schedule.wait(again_ns, offset_ns)
                 or clock.now_ns() < again_ns
             ):
-                self._log_unlogged()
-                return read
+                self._failed(error)
+                return "CHECKSUM" if isinstance(error, ChecksumError) else "READ_ERROR"
+            log.debug("event=sensor.read_again sensor=%s error=%s", self.sensor.name, error)
             retries += 1
             self._context.retries[self.sensor.name] += 1
 
-    def _read(self, *, last: bool = True) -> Mapping[str, Measurement] | str:
-        """The measurements by quantity, or the reason why there are none; ``last``: it isn't repeated."""
-        try:
-            self._reclaim()
-            counting = self._started or not self._driver.accumulates
-            self._start()
-            if not counting:
-                raise ReadError("the count has only begun")
-            self._context.compensation.apply(self.sensor, self._driver, self._context.clock.monotonic())
-            with self.calls.call(self._timeout_s):
-                read = self._driver.read()
-            if any(calls.returning.is_set() for calls in self._hung_calls):
-                raise ReadError("a read that hung has ended, and may have released the sensor meanwhile")
-            measurements = {measurement.quantity: measurement for measurement in read}
-        except ChecksumError as error:
-            self._failed(error, last=last)
-            return "CHECKSUM"
-        except (DriverError, OSError) as error:
-            self._failed(error, last=last)
-            return "READ_ERROR"
-        self.trouble = None
-        return measurements
+    def _read(self) -> Mapping[str, Measurement]:
+        """The measurements by quantity. Raises DriverError, OSError."""
+        self._reclaim()
+        counting = self._started or not self._driver.accumulates
+        self._start()
+        if not counting:
+            raise ReadError("the count has only begun")
+        self._context.compensation.apply(self.sensor, self._driver, self._context.clock.monotonic())
+        with self.calls.call(self._timeout_s):
+            read = self._driver.read()
+        if any(calls.returning.is_set() for calls in self._hung_calls):
+            raise ReadError("a read that hung has ended, and may have released the sensor meanwhile")
+        return {measurement.quantity: measurement for measurement in read}
 
     def _start(self) -> None:
         if self._started:
@@ -277,19 +279,9 @@ class Sampler:
         self._driver.stop()
         self._started, self._start_again_s = False, float("-inf")
 
-    def _failed(self, error: Exception, *, last: bool = True) -> None:
+    def _failed(self, error: Exception) -> None:
         self.trouble = str(error)
-        self._unlogged = None if last else error
-        if last:
-            self._failures.failed(error, self._context.clock.monotonic())
-        else:
-            log.debug("event=sensor.read_again sensor=%s error=%s", self.sensor.name, error)
-
-    def _log_unlogged(self) -> None:
-        """Log the period's last failure: it was to be repeated, and isn't."""
-        error, self._unlogged = self._unlogged, None
-        if error is not None:
-            self._failures.failed(error, self._context.clock.monotonic())
+        self._failures.failed(error)
 
     def _emit(self, period: Period, read: Mapping[str, Measurement] | str) -> None:
         answered = not isinstance(read, str)
