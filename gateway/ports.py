@@ -7,22 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from buffer.drops import InMemory
-from drivers.interface import Clock, Driver
-
-__all__ = [
-    "Ack",
-    "Broker",
-    "Clock",
-    "Done",
-    "Driver",
-    "Outbox",
-    "OwnTopics",
-    "Receiver",
-    "Record",
-    "Sink",
-    "Snapshot",
-    "Undelivered",
-]
+from drivers.interface import Clock as Clock
+from drivers.interface import Driver as Driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +35,8 @@ class Outbox(Protocol):
     def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
         """Take all of them or none; their numbers, growing, never used again.
 
-        They are durable when it returns, but for those that ``in_memory`` tells of. The oldest records go
-        first where there is no room. The owner is told what was in them by the summary they came with.
+        They are durable when it returns, except those ``in_memory``. Without room the oldest go first;
+        their drop is announced by the summary they came with.
         """
 
     def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
@@ -76,10 +62,7 @@ class Outbox(Protocol):
         """What is not durable, because the disk can't be used."""
 
     def tend(self, *, at_once: bool = False) -> None:
-        """Do what is due while nothing else is asked: see whether the disk can be used again.
-
-        With ``at_once`` it is due now, and all of it.
-        """
+        """Do what is due: try whether the disk can be used again. With ``at_once`` all of it is due now."""
 
     def close(self) -> None:
         """Release the file; safe to call twice."""
@@ -102,7 +85,7 @@ class Undelivered(Protocol):
 
 
 Done = Callable[[Undelivered | None], None]
-"""Told the outcome of one record: None once it is stored for good."""
+"""Receives the outcome of one record: None once it is stored for good."""
 
 
 class Sink(Protocol):

@@ -32,7 +32,7 @@ from drivers.registry import driver_type
 from gateway.calibration.record import configured
 from gateway.config import Config
 from gateway.ports import Clock, Record, Snapshot
-from gateway.system.atomic_file import write_atomic
+from gateway.system.atomic_file import write_state
 
 log = logging.getLogger(__name__)
 
@@ -258,14 +258,10 @@ class CalibrationHistory:
                 [*each.key, each.period, each.is_end, each.boot, each.mono_ms] for each in self._undated
             ],
         }
-        try:
-            write_atomic(self._path, json.dumps(fields))
-        except OSError as error:
-            level = logging.DEBUG if self._save_at_s > float("-inf") else logging.ERROR
-            log.log(level, "event=state.not_written path=%s error=%s", self._path, error)
+        level = logging.DEBUG if self._save_at_s > float("-inf") else logging.ERROR
+        self._unsaved = not write_state(self._path, fields, level)
+        if self._unsaved:
             self._save_at_s = self._monotonic() + _SAVE_AGAIN_S
-        else:
-            self._unsaved = False
 
 
 def _key(record: ChannelRecord) -> _Key:

@@ -7,8 +7,9 @@ response and the request with the pair, and a pair that is too slow is refused.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -18,26 +19,16 @@ SLOWEST_MS: Final = 2_000
 _ANSWER_S: Final = 10.0
 
 
+@dataclass(frozen=True, slots=True)
 class TimeOffer:
-    """A boot's wall time at its beginning, ms since the epoch, wrong by at most ``uncertain_ms``."""
+    """A boot's wall time at its beginning, ms since the epoch, wrong by at most ``uncertain_ms``.
 
-    def __init__(self, offset_ms: int, uncertain_ms: int) -> None:
-        self.offset_ms = offset_ms
-        self.uncertain_ms = uncertain_ms
-        self._answered = threading.Event()
-        self._refusal: str | None = None
+    ``accepted`` gets None, or ValueError with the reason of a refusal.
+    """
 
-    def answer(self, refusal: str | None) -> None:
-        """Accept the offer (None), or refuse it with a reason."""
-        self._refusal = refusal
-        self._answered.set()
-
-    def wait(self) -> None:
-        """Wait until it is accepted. Raises ValueError with the reason of a refusal."""
-        if not self._answered.wait(_ANSWER_S):
-            raise ValueError("the gateway is busy: check whether its clock is set now, then try again")
-        if self._refusal is not None:
-            raise ValueError(self._refusal)
+    offset_ms: int
+    uncertain_ms: int
+    accepted: Future[None] = field(default_factory=Future)
 
 
 class ManualTime:
@@ -58,7 +49,11 @@ class ManualTime:
             raise ValueError(f"the network was too slow to carry a time ({slow_ms} ms): try again")
         offer = TimeOffer(time_ms - asked_boot_ms, slow_ms)
         self._waiting.put(offer)
-        offer.wait()
+        try:
+            offer.accepted.result(_ANSWER_S)
+        except TimeoutError as error:
+            reason = "the gateway is busy: check whether its clock is set now, then try again"
+            raise ValueError(reason) from error
 
     def take(self) -> Iterator[TimeOffer]:
         """The offers that wait; each must be answered."""

@@ -14,7 +14,7 @@ from gateway.calibration.history import CalibrationHistory, history_path
 from gateway.clock.manual_time import ManualTime
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
-from gateway.config import Config, SensorConfig
+from gateway.config import Config
 from gateway.daemon.daemon import Daemon
 from gateway.daemon.gateway import ConfigInForce, Gateway, Life
 from gateway.daemon.reload import Reload
@@ -34,14 +34,12 @@ from gateway.mqtt.session import MqttSession
 from gateway.mqtt.topics import Topics, filters, routes
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.gateway_status import GatewayStatus
-from gateway.reporting.own_topics import RetainedRecords
 from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
-from gateway.reporting.reporter import ClockUpdates, Reporter
+from gateway.reporting.reporter import ClockUpdates, Reporter, RetainedRecords
 from gateway.reporting.run_ledger import RunLedger
 from gateway.sampling import sensors
 from gateway.sampling.last_readings import LastReadings
 from gateway.sampling.run_context import RunContext
-from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences, new_run
 from gateway.status import StatusPage, StatusSource, phone_control
@@ -93,7 +91,7 @@ def build(
         config.kafka.topic,
         machine_clock,
         routes(config),
-        sensors.sensor_names(config),
+        [sensor.name for sensor in config.sensors],
         machine.boot,
         last.note_forwarded,
     )
@@ -104,9 +102,7 @@ def build(
     publisher = Publisher(topics, intake, inbox, session, last)
     context = RunContext(gateway, run, clock, sequences, publisher.publish, machine.boot)
 
-    def sampler(sensor: SensorConfig) -> Sampler:
-        return sensors.samplers([sensor], board, context)[0]
-
+    sampler = partial(sensors.make_sampler, board=board, context=context)
     samplers = Supervisor(map(sampler, config.sensors), clock, again=sampler)
     restarts = RestartBudget(_beside(outbox_path, "restarts"), machine.boot, machine.boot_ns)
 

@@ -26,7 +26,7 @@ from gateway.ports import Snapshot
 from gateway.reporting.previous_runs import lost_at_most_s
 from gateway.reporting.run_ledger import State
 from gateway.sampling.sampler import Sampler
-from gateway.sampling.sensors import fitted_sensors, samplers, sensor_names
+from gateway.sampling.sensors import fitted_sensors, make_sampler
 from gateway.status import StatusPage
 from gateway.system.host import installed_version
 from gateway.system.systemd import notify
@@ -127,7 +127,8 @@ class Reload:
 
     def _change_intake(self, changes: Changes, config: Config) -> None:
         """Called by the forwarder's thread."""
-        self._gateway.intake.apply(config.kafka.topic, routes(config), sensor_names(config))
+        sensors = [sensor.name for sensor in config.sensors]
+        self._gateway.intake.apply(config.kafka.topic, routes(config), sensors)
         if changes.forwards:
             self._gateway.last.clear_forwarded()
 
@@ -140,8 +141,11 @@ class Reload:
             parts.last.keep({record.channel for record in records})
             # Now: no old sampler reads any more, no new one yet.
             parts.calibrations.apply(records)
-            starting = [sensor for sensor in config.sensors if sensor.name in changes.starting]
-            return samplers(starting, parts.board, parts.context)
+            return [
+                make_sampler(sensor, parts.board, parts.context)
+                for sensor in config.sensors
+                if sensor.name in changes.starting
+            ]
 
         parts.samplers.replace(changes.ending, successors)
         parts.calibrations.publish()

@@ -171,13 +171,45 @@ class ClockUpdates:
             try:
                 given = self._sync.give(offer.offset_ms)
             except ValueError as error:
-                offer.answer(str(error))
+                offer.accepted.set_exception(error)
                 continue
             self._inbox.put(given)
             self._inbox.announce(self._runs.clock_given(given, offer.uncertain_ms))
-            offer.answer(None)
+            offer.accepted.set_result(None)
         boot_time = self._sync.check(snapshot.reachable_s)
         if boot_time is not None:
             self._inbox.put(boot_time)
         while not self._hold.released.empty():
             self._inbox.announce(self._runs.released(self._hold.released.get()))
+
+
+class RetainedRecords:
+    """Forwards an earlier run's retained messages: its last record, closed, and its last will.
+
+    Called by the session's network thread.
+    """
+
+    def __init__(
+        self, topics: Topics, runs: RunLedger, status: GatewayStatus, drops: BrokerDrops, inbox: Inbox
+    ) -> None:
+        self._topics = topics
+        self._runs = runs
+        self._status = status
+        self._drops = drops
+        self._inbox = inbox
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics of runs and status."""
+        return self._topics.run, self._topics.status
+
+    def arrived(self, topic: str, payload: bytes) -> bool:
+        """Take a retained message; True where this run's status must be published over it again."""
+        if topic == self._topics.run:
+            self._drops.inherit(payload)
+            record = self._runs.close_previous(payload)
+        else:
+            record = self._status.forwarded_will(payload)
+        if record is not None:
+            self._inbox.announce(record)
+        return record is not None and topic == self._topics.status

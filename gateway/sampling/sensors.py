@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from drivers.boards.registry import open_board
 from drivers.interface import Board, BoardError, Channel, DriverError, FittedSensor, Measurement, ReadError
 from drivers.registry import driver_type, guarded
@@ -44,12 +42,8 @@ def make_driver(sensor: SensorConfig, board: Board) -> Driver:
         return FailedDriver(known.channels_of(sensor.options), str(error))
 
 
-def samplers(sensors: Iterable[SensorConfig], board: Board, context: RunContext) -> list[Sampler]:
-    """A sampler, with a driver of its own, for each sensor."""
-    return [_sampler(sensor, board, context) for sensor in sensors]
-
-
-def _sampler(sensor: SensorConfig, board: Board, context: RunContext) -> Sampler:
+def make_sampler(sensor: SensorConfig, board: Board, context: RunContext) -> Sampler:
+    """A sampler with a driver of its own."""
     kind = driver_type(sensor.driver)
     return Sampler(sensor, make_driver(sensor, board), context, kind.longest_read_s, kind.retry_after_s)
 
@@ -73,8 +67,3 @@ def fitted_sensors(config: Config) -> list[FittedSensor]:
         )
         for sensor in config.sensors
     ]
-
-
-def sensor_names(config: Config) -> list[str]:
-    """The names no other device's channel may take."""
-    return [sensor.name for sensor in config.sensors]

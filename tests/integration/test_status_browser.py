@@ -220,7 +220,7 @@ def test_a_phones_time_is_given_after_a_look_at_both(chromium: Chromium) -> None
     """The page against a server in this process, whose clock is a year behind."""
     behind_ms = 365 * 86_400_000
     booted_ms = time.time_ns() // 1_000_000 - 60_000
-    gifts = ManualTime(lambda: time.time_ns() - booted_ms * 1_000_000)
+    offers = ManualTime(lambda: time.time_ns() - booted_ms * 1_000_000)
     status = {
         "gateway": "mast-07", "state": "sampling", "own_time": False, "uplink": "spilling",
         "clock": "unsynced", "clock_given": False, "clock_may_be_given": True, "held": 5123,
@@ -239,7 +239,7 @@ def test_a_phones_time_is_given_after_a_look_at_both(chromium: Chromium) -> None
         return []
 
     gate = Gate(TOKEN, time.monotonic() + 600)
-    server = StatusServer("127.0.0.1", 0, StatusSource(told, clock=gifts), gate, free_for_locals=False)
+    server = StatusServer("127.0.0.1", 0, StatusSource(told, clock=offers), gate, free_for_locals=False)
     server.start()
     try:
         page = chromium.page(360, 780)
@@ -248,14 +248,16 @@ def test_a_phones_time_is_given_after_a_look_at_both(chromium: Chromium) -> None
         page.click("#clock-open")
         assert page.see("#clock-differ") == "the gateway is 365 days behind"
         assert page.text("#clock-mine")[:4] != page.text("#clock-theirs")[:4]
-        # Nothing goes out before somebody says so.
-        assert list(gifts.take()) == []
+        # Nothing is sent before the button is pressed.
+        assert list(offers.take()) == []
         for refusal in ("the time was given already", None):
             page.click("#clock-yes")
-            (gift,) = eventually(lambda: list(gifts.take()) or again(page), 60)
-            assert -2 <= gift.offset_ms - booted_ms <= gift.uncertain_ms + 2
-            gift.answer(refusal)
-            if refusal is not None:
+            (offer,) = eventually(lambda: list(offers.take()) or again(page), 60)
+            assert -2 <= offer.offset_ms - booted_ms <= offer.uncertain_ms + 2
+            if refusal is None:
+                offer.accepted.set_result(None)
+            else:
+                offer.accepted.set_exception(ValueError(refusal))
                 assert eventually(lambda: page.text("#clock-problem")) == refusal
         assert eventually(lambda: page.run("!document.querySelector('#clock').open"))
         # Once it isn't wanted any more, it isn't offered.

@@ -10,7 +10,7 @@ from pathlib import Path
 from cloud.wire.reading_records import Reading
 from gateway.config import Config, load
 from gateway.sampling.run_context import RunContext
-from gateway.sampling.sensors import open_fitted_board, samplers
+from gateway.sampling.sensors import make_sampler, open_fitted_board
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
 
@@ -108,7 +108,7 @@ def sample(config: Config, seconds: int) -> Mapping[str, Sequence[Taken]]:
         taken.setdefault(reading.channel, []).append(one)
 
     mast = RunContext("mast", "run", clock, Sequences(), emit, "boot")
-    supervisor = Supervisor(samplers(config.sensors, board, mast), clock)
+    supervisor = Supervisor((make_sampler(sensor, board, mast) for sensor in config.sensors), clock)
     supervisor.start()
     try:
         assert over.wait(3600), "the day doesn't end"

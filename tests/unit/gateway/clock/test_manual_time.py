@@ -21,23 +21,26 @@ BOOTED_MS = 1_795_246_000_000
 class Taker(threading.Thread):
     """The main loop: takes offers until it is stopped, and answers as set."""
 
-    def __init__(self, gifts: ManualTime, refusal: str | None = None) -> None:
+    def __init__(self, offers: ManualTime, refusal: str | None = None) -> None:
         super().__init__(daemon=True)
-        self.gifts = gifts
+        self.offers = offers
         self.refusal = refusal
         self.taken: list[tuple[int, int]] = []
         self.over = threading.Event()
 
     def run(self) -> None:
         while not self.over.wait(0.01):
-            for gift in self.gifts.take():
-                self.taken.append((gift.offset_ms, gift.uncertain_ms))
-                gift.answer(self.refusal)
+            for offer in self.offers.take():
+                self.taken.append((offer.offset_ms, offer.uncertain_ms))
+                if self.refusal is None:
+                    offer.accepted.set_result(None)
+                else:
+                    offer.accepted.set_exception(ValueError(self.refusal))
 
 
 @contextmanager
-def taking(gifts: ManualTime, refusal: str | None = None) -> Iterator[Taker]:
-    taker = Taker(gifts, refusal)
+def taking(offers: ManualTime, refusal: str | None = None) -> Iterator[Taker]:
+    taker = Taker(offers, refusal)
     taker.start()
     try:
         yield taker
@@ -48,29 +51,29 @@ def taking(gifts: ManualTime, refusal: str | None = None) -> Iterator[Taker]:
 
 def test_the_pair_is_what_counts_not_when_it_arrives() -> None:
     now_ns = 7_000_400_000
-    gifts = ManualTime(lambda: now_ns)
-    with taking(gifts) as taker:
-        gifts.give(BOOTED_MS + 7_000, 7_000)
+    offers = ManualTime(lambda: now_ns)
+    with taking(offers) as taker:
+        offers.give(BOOTED_MS + 7_000, 7_000)
         now_ns = (7_000 + SLOWEST_MS) * 1_000_000
-        gifts.give(BOOTED_MS + 7_000, 7_000)
+        offers.give(BOOTED_MS + 7_000, 7_000)
         assert taker.taken == [(BOOTED_MS, 0), (BOOTED_MS, SLOWEST_MS)]
         for asked_boot_ms in (7_000 - 1, 7_000 + SLOWEST_MS + 1):
             with pytest.raises(ValueError, match="too slow"):
-                gifts.give(BOOTED_MS + 7_000, asked_boot_ms)
+                offers.give(BOOTED_MS + 7_000, asked_boot_ms)
         assert len(taker.taken) == 2
 
 
 def test_a_refusal_is_told() -> None:
-    gifts = ManualTime(lambda: 0)
-    with taking(gifts, "the clock is set already"), pytest.raises(ValueError, match="set already"):
-        gifts.give(BOOTED_MS, 0)
+    offers = ManualTime(lambda: 0)
+    with taking(offers, "the clock is set already"), pytest.raises(ValueError, match="set already"):
+        offers.give(BOOTED_MS, 0)
 
 
 @contextmanager
 def served(
-    gifts: ManualTime | None, *, free_for_locals: bool = False
+    offers: ManualTime | None, *, free_for_locals: bool = False
 ) -> Iterator[http.client.HTTPConnection]:
-    answers = StatusSource(lambda: {"channels": {}}, clock=gifts)
+    answers = StatusSource(lambda: {"channels": {}}, clock=offers)
     server = StatusServer("127.0.0.1", 0, answers, Gate(TOKEN), free_for_locals=free_for_locals)
     server.start()
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
@@ -94,8 +97,8 @@ def post(connection: http.client.HTTPConnection, body: object, **headers: str) -
 
 
 def test_over_its_door_a_phone_gives_its_time() -> None:
-    gifts = ManualTime(lambda: 7_000_000_000)
-    with served(gifts) as connection, taking(gifts) as taker:
+    offers = ManualTime(lambda: 7_000_000_000)
+    with served(offers) as connection, taking(offers) as taker:
         connection.request("GET", "/api/clock", headers={"Cookie": f"fieldgate-{connection.port}={TOKEN}"})
         asked = json.loads(connection.getresponse().read())
         assert asked == {"boot_ms": 7_000}
@@ -104,10 +107,10 @@ def test_over_its_door_a_phone_gives_its_time() -> None:
 
 
 def test_nobody_else_gives_one() -> None:
-    gifts = ManualTime(lambda: 7_000_000_000)
+    offers = ManualTime(lambda: 7_000_000_000)
     body = {"time_ms": BOOTED_MS + 7_000, "asked_boot_ms": 7_000}
-    with taking(gifts) as taker:
-        with served(gifts) as connection:
+    with taking(offers) as taker:
+        with served(offers) as connection:
             assert post(connection, body, Cookie="")[0] == 401
             assert post(connection, body, Origin="http://example.org")[0] == 403
             # What a form of another site's page could send.
@@ -123,7 +126,7 @@ def test_nobody_else_gives_one() -> None:
             ):
                 assert post(connection, wrong)[0] == 409
         # The page at status.listen takes none, whoever asks; nor does a board with a time of its own.
-        with served(gifts, free_for_locals=True) as connection:
+        with served(offers, free_for_locals=True) as connection:
             assert post(connection, body)[0] == 405
         with served(None) as connection:
             assert post(connection, body)[0] == 405

@@ -14,7 +14,7 @@ from drivers.scd4x import Scd4x, Scd4xOptions
 from gateway.config import SensorConfig, check
 from gateway.sampling.compensation import LONGEST_S, Compensation
 from gateway.sampling.run_context import RunContext
-from gateway.sampling.sensors import open_fitted_board, samplers
+from gateway.sampling.sensors import make_sampler, open_fitted_board
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
 from tests.support.config import Table, baro, config_text, sensor, write_config
@@ -105,7 +105,7 @@ def test_on_a_mast_the_barometers_pressure_reaches_the_chip(tmp_path: Path) -> N
     context = RunContext(
         "mast-07", "run", board.clock, Sequences(), lambda one, name: readings[name].append(one), "boot"
     )
-    supervisor = Supervisor(samplers(config.sensors, board, context), board.clock)
+    supervisor = Supervisor((make_sampler(sensor, board, context) for sensor in config.sensors), board.clock)
     supervisor.start()
     eventually(lambda: len(readings["air"]), until=lambda count: count >= 5)
     supervisor.stop()
