@@ -1,10 +1,8 @@
 """One input of an ADS1115 converter, read through Adafruit's library.
 
-A conversion is three transactions (start, poll, fetch) and the chip has one multiplexer: sensors that share a
-chip hold a lock of that chip; the bus lock alone would let one fetch the other's conversion.
-
-A fourth transaction reads the settings back. A chip whose supply broke down for a moment starts again with
-its defaults (input 0 against 1, ±2.048 V), and its codes would be taken for another gain's.
+A conversion is three transactions (start, poll, fetch) and the chip has one multiplexer, so sensors on one
+chip hold a lock of it. A fourth transaction reads the settings back: a chip whose supply broke down for a
+moment has its defaults, and its codes would be taken for another gain's.
 
 Source of all figures: Texas Instruments' ADS1115 datasheet, SBAS444.
 """
@@ -45,10 +43,7 @@ HIGHEST_CODE: Final = 0x7FFF
 ABOVE_SUPPLY_V: Final = 0.3
 """Further above the chip's supply, or below ground, an input is destroyed (absolute maximum ratings)."""
 FLOATING_V: Final = (0.3, 0.9)
-"""Where an input that nothing drives comes to rest, in V.
-
-Users report 0.5 to 0.6 V, and 0.2 to 0.3 V with 1 MΩ to ground; it also follows the input converted before.
-"""
+"""Where an input that nothing drives comes to rest, in V, as users report."""
 
 ADC_WIRING: Final = WIRING | {"adc.data_rate", "adc.vdd_v"}
 """Options that change no value."""
@@ -74,11 +69,7 @@ _BUS_ERRORS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class AdcOptions:
-    """Where a sensor is wired.
-
-    Chip address, input (``2`` is single-ended, ``"2-3"`` differential), full scale, conversions a second
-    (slower is quieter: 8 damps mains hum thirtyfold, 128 hardly) and the chip's own supply in V.
-    """
+    """Where a sensor is wired: ``input`` 2 is single-ended, "2-3" differential."""
 
     address: Annotated[int, Ge(0x48), Le(0x4B), Meaning("I2C address of the converter, by its ADDR pin")] = (
         0x48
@@ -110,10 +101,7 @@ def adc_claims(options: AdcOptions) -> tuple[Claim, ...]:
 def adc_concerns(
     options: AdcOptions, upper_v: float, interval_s: float, at: Callable[[float], str]
 ) -> Iterator[Concern]:
-    """What is likely a mistake where a sensor outputs up to ``upper_v`` at the chip's pins.
-
-    ``at`` is the sensor's value at a voltage there, as text.
-    """
+    """Likely mistakes with a sensor of up to ``upper_v`` at the pins; ``at`` is its value there, as text."""
     full_scale_v = FULL_SCALE_V[options.gain]
     if upper_v > full_scale_v:
         enough = next((gain for gain, volts in reversed(FULL_SCALE_V.items()) if volts >= upper_v), None)

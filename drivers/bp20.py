@@ -41,11 +41,7 @@ _CORRECTABLE: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class SupplyOptions:
-    """Where the sensor's own supply is measured: an input of the same converter, behind a divider.
-
-    ``tolerance`` is a share of ``nominal_v``; ``correct`` refers the output to the nominal supply, which is
-    only as good as the divider's resistors.
-    """
+    """Where the sensor's own supply is measured: an input of the same converter, behind a divider."""
 
     input: Annotated[Literal[0, 1, 2, 3], Meaning("the input that measures the supply")]
     divider: Annotated[float, Ge(1), Le(10), Meaning("the supply's voltage over the converter's")] = 2.0
@@ -58,10 +54,7 @@ class SupplyOptions:
 
 @dataclass(frozen=True, slots=True)
 class Bp20Options:
-    """Wiring and transfer function P = slope·V + offset (kPa per V, kPa).
-
-    ``divider`` is the sensor's voltage over the converter's: 1 where the converter sees 4.8 V itself.
-    """
+    """Wiring and transfer function P = slope·V + offset (kPa per V, kPa)."""
 
     adc: Annotated[AdcOptions, Meaning("the converter input the sensor is wired to")] = field(
         default_factory=AdcOptions

@@ -4,14 +4,11 @@ The library decides whether a frame is whole. The values are decoded from the fr
 drops the sign of the temperature and the tenths of the humidity, and its properties repeat the previous
 values after a checksum error.
 
-An answer is the conversion that the request before began (datasheet: read twice where the interval is
-long). So a reading is as old as the request before it; ``prime`` makes that request ahead of time. An
-answer older than the air takes to change the sensor (datasheet: 6 to 30 s for 63 %), or of unknown age,
-carries WARMING_UP.
+An answer is the conversion that the request before began (datasheet), so a reading is as old as that request;
+``prime`` makes it ahead of time. An answer older than 10 s, or of unknown age, carries WARMING_UP.
 
-The checksum is a sum of 8 bits. It sees every single wrong bit, but 5.8 % of pairs pass it, and a line
-whose edges slipped by one decodes as zeros, whose sum is right. Hence the two tests beside it, in
-``doubt``.
+The checksum sees every single wrong bit, but 5.8 % of pairs pass it, and a line whose edges slipped by one
+decodes as zeros, whose sum is right. Hence the two tests beside it, in ``doubt``.
 """
 
 from __future__ import annotations
@@ -69,10 +66,7 @@ def frame_values(frame: bytes) -> tuple[float, float]:
 
 
 def doubt(frame: bytes, durations_us: Sequence[int]) -> str | None:
-    """Why a frame is refused though its checksum is right, or None.
-
-    The checksum finds one ambiguous bit; two may cancel each other in it.
-    """
+    """Why a frame is refused though its checksum is right, or None: two wrong bits may cancel each other."""
     if not any(frame):
         return "the frame is all zeros, as a line is whose edges were missed"
     close = sum(high in _TOO_CLOSE_US for high in durations_us[1:80:2])

@@ -11,10 +11,9 @@ from drivers.interface import Board, Channel, Driver, DriverError, FittedSensor,
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A part of the board that a sensor occupies: ``BCM pin 17``, ``input 2 of converter 0x48``.
+    """A part of the board that a sensor occupies (``BCM pin 17``), and the configuration key that sets it.
 
-    ``key`` is the configuration key that sets it. Two sensors may claim the same part only where both name
-    the same chip in ``shared``: an ADS1115 has an address and several inputs.
+    Two sensors may claim the same part only where both name the same chip in ``shared``.
     """
 
     part: str

@@ -1,9 +1,8 @@
 """Cup anemometer with an open-collector Hall switch (A3141): falling edges counted over measured time.
 
-The pulse count only grows: a reading is the difference of two snapshots, so a pulse that lands between
-reading and resetting a counter can't be lost. The switch doesn't bounce, so nothing is debounced. A cup at
-rest reads 0, a valid speed. Pulses too fast for any wind are counted like all others, and the reading has the
-reason NOISY.
+The pulse count only grows: a reading is the difference of two snapshots, so no pulse is lost to a reset. The
+switch doesn't bounce, so nothing is debounced: pulses too fast for any wind are counted like all others, and
+the reading has the reason NOISY. A cup at rest reads 0, a valid speed.
 """
 
 from __future__ import annotations
@@ -47,10 +46,7 @@ _TOO_SHORT: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class HallAnemometerOptions:
-    """Pin and transfer function v = slope·Hz + offset; they belong to the serial number's calibration.
-
-    For orientation: NRG #40 0.765 and 0.35, Thies 0.0462 and 0.21 (m/s per Hz, m/s).
-    """
+    """Pin and transfer function v = slope·Hz + offset, of the serial number's calibration."""
 
     pin: BcmPin
     slope: Annotated[float, Gt(0), Le(10), Meaning("from the certificate", "m/s per Hz")]

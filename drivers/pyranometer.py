@@ -53,11 +53,7 @@ class PyranometerAdcOptions(AdcOptions):
 
 @dataclass(frozen=True, slots=True)
 class PyranometerOptions:
-    """Wiring and transfer function E = slope·V + offset (W/m² per V, W/m²).
-
-    ``open_check`` measures whether both differential inputs float, as they do without the sensor, or without
-    a resistor from the negative one to ground.
-    """
+    """Wiring and transfer function E = slope·V + offset (W/m² per V, W/m²)."""
 
     adc: Annotated[PyranometerAdcOptions, Meaning("the converter input the sensor is wired to")] = field(
         default_factory=PyranometerAdcOptions

@@ -41,11 +41,7 @@ class ReplayColumn:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """The file, its columns by sensor or ``sensor.quantity``, and the speed over real time it may reach.
-
-    Timestamps (``timestamp_column``, the first one unless named) are RFC 3339; ``utc_offset_h`` is the zone
-    of those without one.
-    """
+    """The file, and its columns by sensor or ``sensor.quantity``."""
 
     file: Annotated[str, Meaning("the CSV file; a relative path starts at this file's directory")]
     columns: Annotated[

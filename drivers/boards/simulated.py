@@ -20,10 +20,9 @@ from drivers.option_docs import Meaning
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOptions:
-    """The weather's seed, how many times faster than real time at most, and where event time starts.
+    """Event time begins at ``start`` (RFC 3339; now without it) and never runs ahead of real time.
 
-    ``start`` is RFC 3339; without it event time is now. It never runs ahead of real time, so a ``speed``
-    above 1 takes effect until a ``start`` in the past has caught up.
+    So a ``speed`` above 1 takes effect until a ``start`` in the past has caught up.
     """
 
     seed: Annotated[int, Ge(0), Meaning("the same seed makes the same weather")] = 1

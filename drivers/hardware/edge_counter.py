@@ -1,8 +1,7 @@
 """Falling edges counted through the RPi.GPIO interface: one callback for each, from the library's own thread.
 
-RPi.GPIO 0.7.1 and rpi-lgpio 0.6 report neither when an edge came nor whether one was lost (lgpio's callbacks
-have the kernel's time, rpi-lgpio drops it), so lost edges go unnoticed. Debouncing is off: a Hall switch
-doesn't bounce, and rpi-lgpio's ``bouncetime`` suppresses whole trains of quick pulses.
+RPi.GPIO 0.7.1 and rpi-lgpio 0.6 report neither when an edge came nor whether one was lost. Debouncing is off:
+rpi-lgpio's ``bouncetime`` suppresses whole trains of quick pulses.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Falling edges counted by the kernel: its GPIO character device, second version (Linux 5.10 and later).
 
-A line has two counts. Its interrupt's (``/sys/kernel/irq``) grows with each edge the hardware reports. The
-interrupt's thread numbers edges (``line_seqno``) and puts them with their time into a buffer of at most 1,024
-events, which drops its oldest when it is full; edges that come before the thread has run are one event. So
-the pulse count is the interrupt's count, or else the newest event's number: nothing runs for an edge in this
-process, and dropped or merged events are counted all the same. Where the two counts drift apart, edges came
-closer than the kernel can separate. An edge that raised no interrupt is in neither.
+A line has two counts. Its interrupt's (``/sys/kernel/irq``) grows with each edge the hardware reports. Its
+events have numbers (``line_seqno``) and times, in a buffer of at most 1,024 that drops its oldest; edges that
+come before the interrupt's thread has run are one event. So the pulse count is the interrupt's, or else the
+newest event's number. Where the two drift apart, edges came closer than the kernel can separate.
 
 Source: linux/gpio.h, drivers/gpio/gpiolib-cdev.c and kernel/irq/irqdesc.c of Linux 6.12; layouts and files
 are the kernel's promise to programs. Tried on such a kernel with its GPIO simulator, not on a Pi.

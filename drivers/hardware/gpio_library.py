@@ -1,8 +1,7 @@
 """The library that offers the RPi.GPIO interface here: RPi.GPIO itself, or rpi-lgpio over lgpio.
 
-Importing lgpio has side effects that this module contains. It makes a named pipe in the working directory,
-which fails where that is read-only (a service's ``/``), and with ``LG_WD`` set it changes the process's
-working directory to that one (both seen with lgpio 0.2.2.0).
+Importing lgpio has side effects that this module contains: a named pipe in the working directory, or with
+``LG_WD`` set another working directory for the whole process (lgpio 0.2.2.0).
 """
 
 from __future__ import annotations
