@@ -25,7 +25,7 @@ _OFTEN_USED: Final = (
     "ssl.certificate.location", "ssl.endpoint.identification.algorithm", "ssl.key.location",
     "ssl.key.password", "statistics.interval.ms",
 )  # fmt: skip
-"""An unknown name is compared with these: librdkafka doesn't list the names it knows."""
+"""An unknown name is compared with these: librdkafka doesn't list its names."""
 REFUSED: Final[Mapping[str, str]] = {
     "acks": _DURABILITY,
     "request.required.acks": _DURABILITY,

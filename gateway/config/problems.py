@@ -20,7 +20,7 @@ _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong (error) or looks wrong (warning); ``line`` is None for overrides.
+    """One thing that is wrong (error) or likely a mistake (warning); ``line`` is None for overrides.
 
     ``column`` (characters, from 1) is where the key begins, None where only its table or file is known.
     """

@@ -23,7 +23,7 @@ _MAX_DEPTH: Final = 16
 _PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 """How tomllib's messages end."""
 PLACEHOLDER: Final = "CHANGE-ME"
-"""What ``fieldgate init`` writes where only the installer knows the value."""
+"""What ``fieldgate init`` writes for what the installer has to fill in."""
 
 
 class Source:
@@ -61,7 +61,7 @@ class Source:
         if self._at_work:
             self.error(path, f"{message}: {remedy}" if remedy else message)
         else:
-            self.warn(path, f"{message}; not looked at here")
+            self.warn(path, f"{message}; not examined here")
 
     def report_placeholders(self) -> None:
         """An error for each value that is still to be filled in, and no other for it."""

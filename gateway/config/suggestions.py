@@ -98,7 +98,7 @@ def unknown_section(name: str, value: object, sections: Sequence[str]) -> tuple[
 
 
 def _homes(key: str) -> list[str]:
-    """The headings of the sections that know a key."""
+    """The headings of the sections that have a key."""
     homes = [f"[{name}]" for name, kind in SECTIONS.items() if key in field_names(kind)]
     if key == "kind" or any(key in field_names(kind) for kind in BOARDS.values()):
         homes.append("[board]")

@@ -159,7 +159,7 @@ def kafka_topic(topic: str) -> str:
     """A topic's name, in which {quantity} stands for each quantity."""
     for placeholder in _PLACEHOLDER.findall(topic):
         if placeholder != "{quantity}":
-            raise WrongValue(f"knows {{quantity}} only, not {placeholder}")
+            raise WrongValue(f"may have {{quantity}} only, not {placeholder}")
     bare = topic.replace("{quantity}", "q")
     if _KAFKA_TOPIC.fullmatch(bare) is None or bare in (".", ".."):
         raise WrongValue("must be 1 to 249 letters, digits, dots, underscores and hyphens")
@@ -169,7 +169,7 @@ def kafka_topic(topic: str) -> str:
 def kafka_format(given: Any) -> Any:
     """How readings are written."""
     if given == "avro":
-        raise WrongValue('"avro" comes with a later version; this one knows "json"')
+        raise WrongValue('"avro" comes with a later version; this one has "json"')
     return given
 
 

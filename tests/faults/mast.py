@@ -102,7 +102,7 @@ class Mast(GatewayProcess):
         """Start a run, wait until it samples, and give its id. ``seconds`` ends the sampling."""
         self.witness.watch()
         self.launch(*(() if seconds is None else ("--seconds", str(seconds))))
-        eventually(self.asked)
+        eventually(self.status_now)
         if sampling:
             eventually(self.sampled)
         return str(self.status()["run"])

@@ -198,7 +198,7 @@ def test_what_the_broker_dropped_while_the_gateway_was_dead_is_told(provisioned:
     topic = "number/shed/temperature"
     with LocalMosquitto(tmp_path / "mosquitto", settings=SMALL) as broker:
         with forwarding(tmp_path, provisioned, broker, name) as mast:
-            eventually(lambda: mast.asked().get("broker_dropped"), until=lambda count: count == 0)
+            eventually(lambda: mast.status_now().get("broker_dropped"), until=lambda count: count == 0)
             # Its record on the broker says how far it had counted.
             eventually(lambda: mast.run_record()["broker_counter"], until=lambda counter: counter == 0)
             mast.kill()
@@ -206,7 +206,7 @@ def test_what_the_broker_dropped_while_the_gateway_was_dead_is_told(provisioned:
         with forwarding(tmp_path, provisioned, broker, name) as mast:
             # What the broker has kept comes at once, its count when it next counts aloud.
             dropped = eventually(
-                mast.asked, until=lambda status: status["broker_dropped"] + status["received"] == FLOOD
+                mast.status_now, until=lambda status: status["broker_dropped"] + status["received"] == FLOOD
             )["broker_dropped"]
             status = settled(mast, FLOOD - dropped)
             eventually(lambda: "event=broker.dropped" in mast.log.read_text())

@@ -143,7 +143,7 @@ def test_records_of_an_outage_do_not_overtake_newer_ones(
         assert mast.stop() == 0
         assert last_words(provisioned, name) == {}
     with run_gateway(tmp_path, texts[0.75], name, provisioned, mosquitto) as mast:
-        eventually(lambda: mast.asked().get("drained"))
+        eventually(lambda: mast.status_now().get("drained"))
         mast.sample(20)
         mast.delivered()
         assert mast.stop() == 0

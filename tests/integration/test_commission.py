@@ -130,7 +130,7 @@ def test_a_mast_is_signed_off_over_a_connection_that_breaks(
     config = tmp_path / "gateway.toml"
     text = mast_config(tmp_path, name, "")
     with run_gateway(tmp_path, text, name, provisioned, mosquitto) as mast:
-        eventually(lambda: len(mast.asked().get("channels", {})), 60, until=lambda found: found == 3)
+        eventually(lambda: len(mast.status_now().get("channels", {})), 60, until=lambda found: found == 3)
         config.write_text(text.replace('listen = ""', f'listen = "127.0.0.1:{mast.status_port}"'))
         with commission(config) as installer:
             installer.until("readings from the daemon")

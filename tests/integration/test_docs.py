@@ -1,6 +1,6 @@
 """What the pages print is tried: commands parse, configs are valid, blocks that can run here run as printed.
 
-A comment before a block says how: ``<!-- not run: REASON -->``, ``<!-- run: until Ctrl-C -->`` (interrupted
+A comment before a block: ``<!-- not run: REASON -->``, ``<!-- run: until Ctrl-C -->`` (interrupted
 once readings arrive), ``<!-- run: --full -->``. Without one a block runs and must exit with 0: page by page,
 in order, in a directory like the project's, against a Kafka and a Mosquitto of its own.
 """

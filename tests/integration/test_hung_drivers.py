@@ -76,7 +76,7 @@ def packages(tmp_path: Path) -> Path:
 
 
 def sampled_everywhere(gateway: GatewayProcess) -> bool:
-    channels = gateway.asked().get("channels", {})
+    channels = gateway.status_now().get("channels", {})
     return len(channels) == len(HUNG) + 1
 
 
@@ -110,13 +110,13 @@ def test_three_hangs_one_clean_restart_then_it_backs_off(
         # The same happens again; this time it goes on. Two of them are tried a second time before it is known
         # how bad it is: five drivers that hang, and none that answers after that.
         status: dict[str, Any] = eventually(
-            second.asked, until=lambda status: status["samplers_abandoned"] == 5
+            second.status_now, until=lambda status: status["samplers_abandoned"] == 5
         )
         assert status["sensors_hung"] == list(HUNG)
         assert 3000 < status["hang_restart_wait_s"] <= 3600
         before = status["channels"]
         status = eventually(
-            second.asked, until=lambda status: status["channels"]["hung-a.temperature"]["seq"] > 40
+            second.status_now, until=lambda status: status["channels"]["hung-a.temperature"]["seq"] > 40
         )
         assert second.process.poll() is None
         for channel, last in status["channels"].items():

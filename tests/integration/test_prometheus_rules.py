@@ -41,7 +41,7 @@ def test_every_metric_of_the_masts_rules_is_there(
     tmp_path: Path, nowhere: str, mosquitto: LocalMosquitto
 ) -> None:
     with run_gateway(tmp_path, config_text(baro()), ID, nowhere, mosquitto) as gateway:
-        eventually(lambda: gateway.asked().get("channels"), 30)
+        eventually(lambda: gateway.status_now().get("channels"), 30)
         with urllib.request.urlopen(f"http://127.0.0.1:{gateway.status_port}/metrics", timeout=5) as answer:
             told = set(_SAMPLE.findall(answer.read().decode()))
         status = gateway.status()

@@ -76,7 +76,7 @@ def test_in_a_daemons_first_seconds_first_readings_are_waited_for(
 ) -> None:
     slow = baro("slow", adc={"input": 1}, interval_s=3600)
     with run_gateway(tmp_path, mast_config("", slow), ID, nowhere, mosquitto) as gateway:
-        eventually(gateway.asked, 20)
+        eventually(gateway.status_now, 20)
         config = write_config(tmp_path, mast_config(f"127.0.0.1:{gateway.status_port}", slow))
         told = read(config, "--json")
         # Those that answer each second have answered; an hour isn't waited for, and is no failure.
@@ -93,7 +93,7 @@ def test_in_a_daemons_first_seconds_first_readings_are_waited_for(
 
 def test_a_running_daemon_is_asked(tmp_path: Path, nowhere: str, mosquitto: LocalMosquitto) -> None:
     with run_gateway(tmp_path, mast_config(""), ID, nowhere, mosquitto) as gateway:
-        eventually(lambda: len(gateway.asked().get("channels", {})), until=lambda found: found == 3)
+        eventually(lambda: len(gateway.status_now().get("channels", {})), until=lambda found: found == 3)
         # The daemon's address was given on its command line; as far as the file says its page is off.
         config = tmp_path / "gateway.toml"
         told = read(config)

@@ -109,7 +109,7 @@ def test_it_is_live_and_whole_on_each_screen(mast: Mast, chromium: Chromium, wid
     page.see("#tiles", lambda text: "Kafka acknowledged" in text and re.search(r"\d+ s ago", text))
     page.see("#tiles", lambda text: re.search(r"room for \d+ days", text))
     assert page.complaints() == []
-    assert {url.split("/")[2] for url in page.asked()} == {mast.url.split("/")[2]}
+    assert {url.split("/")[2] for url in page.requested()} == {mast.url.split("/")[2]}
 
 
 def test_a_cup_that_turns_is_counted_as_it_turns(mast: Mast, chromium: Chromium) -> None:

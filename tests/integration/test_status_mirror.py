@@ -28,7 +28,7 @@ def retained(mosquitto: LocalMosquitto, gateway: str) -> bytes:
 
 def goes_online(kafka: str, mast: GatewayProcess) -> StatusRecord:
     """The status of the daemon's own run, once it is what Kafka keeps and what the broker retains."""
-    run = eventually(lambda: mast.asked().get("run"))
+    run = eventually(lambda: mast.status_now().get("run"))
 
     def last() -> StatusRecord | None:
         """The last one in Kafka, where the broker retains the same bytes."""

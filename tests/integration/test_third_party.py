@@ -71,7 +71,7 @@ def forwarding(directory: Path, kafka: str, mosquitto: LocalMosquitto, name: str
     """A gateway without sensors, subscribed."""
     config = config_text(gateway={"id": name}, outbox={"commit_interval_s": 0.5})
     with run_gateway(directory, config + RULES, name, kafka, mosquitto) as mast:
-        eventually(lambda: mast.asked().get("mqtt_connected"))
+        eventually(lambda: mast.status_now().get("mqtt_connected"))
         yield mast
 
 
@@ -84,7 +84,7 @@ def send(mosquitto: LocalMosquitto, messages: list[tuple[str, bytes]], *, retain
 def settled(mast: GatewayProcess, received: int) -> dict[str, Any]:
     """The status once that many messages have come and none is open."""
     return eventually(
-        lambda: mast.asked(),
+        lambda: mast.status_now(),
         until=lambda status: (
             status["received"] >= received and not status["in_flight"] and not status["outbox_records"]
         ),
@@ -225,7 +225,7 @@ def test_the_identity_is_of_the_first_receipt_and_survives_the_outbox(
     messages += [("blobs/7", b"%d" % count) for count in range(COUNT)]
     with forwarding(tmp_path, f"127.0.0.1:{free_port}", mosquitto, name) as mast:
         send(mosquitto, messages)
-        eventually(lambda: mast.asked(), until=lambda status: status["spilled"] >= 2 * COUNT)
+        eventually(lambda: mast.status_now(), until=lambda status: status["spilled"] >= 2 * COUNT)
         first_run = mast.status()["run"]
         assert mast.stop() == 0
     with forwarding(tmp_path, provisioned, mosquitto, name) as mast:

@@ -30,7 +30,7 @@ _FLAGS: Final = (
     "--no-first-run",
     "--no-proxy-server",
     "--hide-scrollbars",
-    # Whatever a page or the browser itself would ask the world for, it doesn't get.
+    # Whatever a page or the browser itself would request from the network, it doesn't get.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 
@@ -82,7 +82,7 @@ class Chromium:
         self._reader.join(20)
         self._answers.close()
 
-    def ask(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
+    def call(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
         """One request of the protocol, and its answer."""
         self._number += 1
         request = {"id": self._number, "method": method, "params": parameters}
@@ -101,12 +101,12 @@ class Chromium:
 
     def page(self, width: int, height: int, *, scale: float = 1.0) -> Page:
         """A page of its own, with its own cookies, as on a screen of so many CSS pixels."""
-        context = self.ask("Target.createBrowserContext")["browserContextId"]
-        target = self.ask("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
-        session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        context = self.call("Target.createBrowserContext")["browserContextId"]
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
-            self.ask(f"{domain}.enable", session)
-        self.ask(
+            self.call(f"{domain}.enable", session)
+        self.call(
             "Emulation.setDeviceMetricsOverride",
             session,
             width=width,
@@ -137,22 +137,22 @@ class Page:
 
     def open(self, url: str) -> None:
         """Go there."""
-        self._browser.ask("Page.navigate", self._session, url=url)
+        self._browser.call("Page.navigate", self._session, url=url)
 
     def run(self, script: str) -> Any:
         """The value of an expression, of a promise once it is kept."""
-        answer = self._browser.ask(
+        answer = self._browser.call(
             "Runtime.evaluate", self._session, expression=script, returnByValue=True, awaitPromise=True
         )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def text(self, selector: str) -> str:
-        """What an element says; empty where there is none."""
+        """An element's text; empty where there is none."""
         return str(self.run(f"document.querySelector({json.dumps(selector)})?.textContent ?? ''"))
 
     def see(self, selector: str, until: Callable[[str], object] = bool, deadline_s: float = 30.0) -> str:
-        """What an element says once it says that."""
+        """An element's text, once it is this."""
         return eventually(lambda: self.text(selector), deadline_s, until=lambda text: bool(until(text)))
 
     def click(self, selector: str) -> None:
@@ -164,7 +164,7 @@ class Page:
         )
         assert place[2] > 0, f"{selector} can't be seen"
         for kind in ("mousePressed", "mouseReleased"):
-            self._browser.ask(
+            self._browser.call(
                 "Input.dispatchMouseEvent",
                 self._session,
                 type=kind,
@@ -176,20 +176,20 @@ class Page:
 
     def type(self, text: str) -> None:
         """Into what has the focus."""
-        self._browser.ask("Input.insertText", self._session, text=text)
+        self._browser.call("Input.insertText", self._session, text=text)
 
     def press(self, key: str, code: int) -> None:
         """A key, by its name and Windows' virtual code."""
         for kind in ("keyDown", "keyUp"):
             more = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
-            self._browser.ask(
+            self._browser.call(
                 "Input.dispatchKeyEvent", self._session, type=kind, key=key, code=key,
                 windowsVirtualKeyCode=code, **more,
             )  # fmt: skip
 
     def picture(self, path: Path, *, whole: bool = False) -> None:
         """A PNG of what is seen, or of the whole page."""
-        shot = self._browser.ask("Page.captureScreenshot", self._session, captureBeyondViewport=whole)
+        shot = self._browser.call("Page.captureScreenshot", self._session, captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def complaints(self) -> list[str]:
@@ -198,21 +198,21 @@ class Page:
         for event in list(self._browser.events):
             if event.get("sessionId") != self._session:
                 continue
-            told = event["params"]
+            details = event["params"]
             if event["method"] == "Runtime.exceptionThrown":
-                found.append(str(told["exceptionDetails"]))
-            elif event["method"] == "Runtime.consoleAPICalled" and told["type"] in (
+                found.append(str(details["exceptionDetails"]))
+            elif event["method"] == "Runtime.consoleAPICalled" and details["type"] in (
                 "error",
                 "warning",
                 "assert",
             ):
-                found.append(str(told["args"]))
-            elif event["method"] == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-                found.append(f"{told['entry']['text']} {told['entry'].get('url', '')}")
+                found.append(str(details["args"]))
+            elif event["method"] == "Log.entryAdded" and details["entry"]["level"] in ("error", "warning"):
+                found.append(f"{details['entry']['text']} {details['entry'].get('url', '')}")
         return found
 
-    def asked(self) -> list[str]:
-        """The addresses this page has asked for."""
+    def requested(self) -> list[str]:
+        """The addresses this page has requested."""
         return [
             event["params"]["request"]["url"]
             for event in list(self._browser.events)

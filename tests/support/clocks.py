@@ -34,7 +34,7 @@ class SteppingClock:
         return (self.time_ns - self.boot_ns) / 1e9
 
     def set_by(self, by_ns: int) -> None:
-        """Somebody sets the clock; the end stays where it is in time since boot."""
+        """Sets the clock; the end stays where it is in time since boot."""
         self.time_ns += by_ns
         self.boot_ns += by_ns
         self.end_ns += by_ns

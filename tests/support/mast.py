@@ -85,8 +85,8 @@ class GatewayProcess:
             status: dict[str, Any] = json.load(answer)
         return status
 
-    def asked(self) -> dict[str, Any]:
-        """The status, or nothing before it can be asked."""
+    def status_now(self) -> dict[str, Any]:
+        """The status, or nothing before it is served."""
         try:
             return self.status()
         except OSError:
@@ -94,7 +94,7 @@ class GatewayProcess:
 
     def sampled(self) -> int:
         """How many readings this run has sampled."""
-        return int(self.asked().get("sampled", 0))
+        return int(self.status_now().get("sampled", 0))
 
     def sample(self, count: int, deadline_s: float = 90) -> None:
         """Wait until the run has sampled ``count`` more."""

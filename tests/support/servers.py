@@ -46,7 +46,7 @@ def eventually(
 def fieldgate(
     *arguments: str | Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The command line as a program, with nobody at a terminal; whatever its exit code is."""
+    """The command line as a program, without a terminal; whatever its exit code is."""
     return subprocess.run(
         [sys.executable, "-m", "gateway.cli", *map(str, arguments)],
         capture_output=True, text=True, timeout=200, check=False, stdin=subprocess.DEVNULL,

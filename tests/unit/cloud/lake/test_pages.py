@@ -27,7 +27,7 @@ VALUES: Final[dict[str, Any]] = {
     "score": 2.5, "threshold": 1.2, "rules": ["icing:" + CUP],
     "extra": '{"original":{"value":7.2,"cal":"c0ffee00","quality":1,"reasons":[]}}',
 }  # fmt: skip
-"""Columns that a query asks for by their contents."""
+"""Columns that a query selects by their contents."""
 
 
 def blocks(page: str, tag: str) -> list[str]:

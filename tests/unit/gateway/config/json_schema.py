@@ -22,7 +22,7 @@ _SAYS_NOTHING: Final = {"$schema", "$defs", "title", "description", "default", "
 
 
 def errors(schema: Any, value: Any, path: str = "", root: Any = None) -> Iterator[str]:
-    """Where a value is not what a schema says."""
+    """Where a value is not what a schema allows."""
     root = schema if root is None else root
     if isinstance(schema, bool):
         if not schema:

@@ -44,7 +44,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (4, "kafka.format", '"avro" comes with a later version', None),
     ],
     "kafka_properties": [
-        (4, "kafka.topic", "knows {quantity} only, not {channel}", None),
+        (4, "kafka.topic", "may have {quantity} only, not {channel}", None),
         (6, "kafka.properties.acks", "lost or stored twice", None),
         (7, "kafka.properties.enable.idempotence", "lost or stored twice", None),
         (8, "kafka.properties.partitioner", "murmur2_random", None),

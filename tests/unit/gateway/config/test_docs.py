@@ -1,4 +1,4 @@
-"""docs/configure.md says of each key what holds: its default and its bounds."""
+"""docs/configure.md has for each key what holds: its default and its bounds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLACES: dict[str, tuple[str, type[Any]]] = {
     **{name: (rf"### Driver `{name}`", driver_type(name).options) for name in DRIVERS},
 }
 
-# Defaults that depend on something else, and how the table says so.
+# Defaults that depend on something else, and how the table has it.
 DEFAULTS = {
     ("[clock]", "trust"): '`"kernel"` on a Raspberry Pi, else `"always"`',
     ("[[sensor]]", "interval_s"): "`1`, or the driver's shortest where that is longer",
@@ -50,12 +50,12 @@ def _rows(heading: str) -> dict[str, list[str]]:
     return rows
 
 
-def _default(place: str, key: Key, said: str) -> set[str]:
+def _default(place: str, key: Key, given: str) -> set[str]:
     if (place, key.name) in DEFAULTS:
         return {DEFAULTS[place, key.name]}
     if key.default is None:
         # In words, where something else stands in for it.
-        return {said} if "`" not in said and said != "required" else {"none"}
+        return {given} if "`" not in given and given != "required" else {"none"}
     if key.required:
         return {"required"}
     if key.default in ({}, ()):

@@ -163,5 +163,5 @@ def test_any_line_is_explained(tmp_path: Path, text: str) -> None:
     _holds(tmp_path / "gateway.toml", text.encode())
 
 
-def test_keys_of_every_section_are_known_here() -> None:
+def test_keys_of_every_section_are_drawn_here() -> None:
     assert {key.name for key in keys_of(SensorCommon)} <= set(_keys)

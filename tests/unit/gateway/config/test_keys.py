@@ -1,4 +1,4 @@
-"""Every key of the config says what it means, in one place."""
+"""Every key of the config has its meaning, in one place."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_an_adc_table_with_some_keys_keeps_the_drivers_defaults_for_the_others(
     assert (options.adc.address, options.adc.input, options.adc.gain) == wired
 
 
-def test_gpsd_measures_from_the_gateway_unless_told_otherwise(path: Path) -> None:
+def test_gpsd_measures_from_the_gateway_unless_configured_otherwise(path: Path) -> None:
     gateway = MINIMAL + "latitude = 27.7\nlongitude = 85.5\n"
     gps = '[[sensor]]\nname = "gps"\ndriver = "gpsd"\n'
     assert _load(path, gateway + gps).sensors[0].options == GpsdOptions(latitude=27.7, longitude=85.5)
@@ -176,7 +176,7 @@ def test_relative_outbox_lies_beside_the_config(path: Path) -> None:
     assert _load(path, MINIMAL + '[outbox]\npath = "data/o.db"\n').outbox.path == path.parent / "data/o.db"
 
 
-def test_clock_is_trusted_on_a_simulated_board_and_where_told_so(path: Path) -> None:
+def test_clock_is_trusted_on_a_simulated_board_and_where_configured(path: Path) -> None:
     simulated = MINIMAL + '[board]\nkind = "simulated"\nseed = 3\n'
     assert _load(path, simulated).clock.trust == "always"
     assert _load(path, simulated).board.options == SimulatedOptions(seed=3)
@@ -218,7 +218,7 @@ def test_a_column_that_the_file_has_not_is_an_error_of_check_too(
     assert str(found) == f"{path}:6: board.columns: {path.parent / 'a.csv'}: {problem}"
 
 
-def test_column_of_nobody_and_missing_file_are_warnings(path: Path) -> None:
+def test_column_without_a_channel_and_missing_file_are_warnings(path: Path) -> None:
     path.write_text(
         MINIMAL + '[board]\nkind = "replay"\nfile = "a.csv"\n[board.columns]\ncup = "v"\nx = "w"\n' + CUP
     )
@@ -414,7 +414,7 @@ def test_examples_pass(name: str) -> None:
     assert {problem.key for problem in problems} <= {"board.file"}
 
 
-def test_examples_are_the_masts_they_say(path: Path) -> None:
+def test_examples_are_the_masts_they_describe(path: Path) -> None:
     simulated = load(EXAMPLES / "simulated.toml")
     assert len(simulated.sensors) == 11
     assert {sensor.height_m for sensor in simulated.sensors if sensor.driver == "hall-anemometer"} == {

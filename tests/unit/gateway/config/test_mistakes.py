@@ -1,7 +1,7 @@
 """The mistakes that people make in a config, each with the exact words it gets.
 
 The catalogue is ``tests/fixtures/config-mistakes.txt``: after ``####`` the mistake's name, then the file as
-it was written, after ``>>>>`` everything that check says of it, line by line. A file without ``[gateway]``
+it was written, after ``>>>>`` everything that check reports, line by line. A file without ``[gateway]``
 gets one at its end, one without sensors and forwards a forward, so that nothing else is wrong with it.
 ``{drivers}`` are the built-in drivers' names.
 """
@@ -30,16 +30,16 @@ def _catalogue() -> dict[str, tuple[str, list[str]]]:
     mistakes: dict[str, tuple[str, list[str]]] = {}
     for block in re.split(r"^#### ", CATALOGUE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
         name, _, rest = block.partition("\n")
-        text, _, told = rest.replace("{drivers}", ", ".join(DRIVERS)).partition(">>>>\n")
+        text, _, reported = rest.replace("{drivers}", ", ".join(DRIVERS)).partition(">>>>\n")
         assert name not in mistakes, f"two mistakes are called {name!r}"
-        mistakes[name] = (text, told.split("\n")[: told.rstrip("\n").count("\n") + 1])
+        mistakes[name] = (text, reported.split("\n")[: reported.rstrip("\n").count("\n") + 1])
     return mistakes
 
 
 MISTAKES = _catalogue()
 
 
-def _told(path: Path) -> list[str]:
+def _reported(path: Path) -> list[str]:
     _, problems = check(path)
     return [
         str(problem).removeprefix(f"{path}:") + (" [warning]" if problem.severity == "warning" else "")
@@ -48,17 +48,17 @@ def _told(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_told_in_these_words(name: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_in_these_words(name: str, tmp_path: Path) -> None:
     text, expected = MISTAKES[name]
     path = tmp_path / "gateway.toml"
     path.write_text(
         text + (GATEWAY if "[gateway]" not in text else "") + (FORWARD if "[[" not in text else "")
     )
-    assert _told(path) == expected
+    assert _reported(path) == expected
     # Warnings leave a config, errors don't.
-    assert (check(path)[0] is None) == any(not told.endswith(" [warning]") for told in expected)
-    # Asked again it says the same.
-    assert _told(path) == expected
+    assert (check(path)[0] is None) == any(not reported.endswith(" [warning]") for reported in expected)
+    # A second check reports the same.
+    assert _reported(path) == expected
 
 
 def test_the_catalogue_is_large_and_its_mistakes_are_distinct() -> None:
@@ -68,19 +68,19 @@ def test_the_catalogue_is_large_and_its_mistakes_are_distinct() -> None:
     assert all(expected for _, expected in MISTAKES.values())
 
 
-def test_what_is_told_says_the_line_and_is_short() -> None:
+def test_a_report_has_the_line_and_is_short() -> None:
     for name, (text, expected) in MISTAKES.items():
         lines = text.count("\n") + 1
-        for told in expected:
-            assert 1 <= int(told.partition(":")[0]) <= lines, name
+        for reported in expected:
+            assert 1 <= int(reported.partition(":")[0]) <= lines, name
             # A phone held upright on a mast: a few lines of it.
-            assert len(told) <= 200, name
+            assert len(reported) <= 200, name
 
 
 def _of_bytes(tmp_path: Path, content: bytes) -> list[str]:
     path = tmp_path / "gateway.toml"
     path.write_bytes(content)
-    return _told(path)
+    return _reported(path)
 
 
 def test_files_that_hold_no_text(tmp_path: Path) -> None:
@@ -105,23 +105,25 @@ def test_editors_that_write_other_line_ends_tabs_and_marks_are_fine(tmp_path: Pa
 
 def test_places_that_are_no_file(tmp_path: Path) -> None:
     then = "fieldgate init writes one, -c names another"
-    assert _told(tmp_path / "none.toml") == [f"1: there is no such file: {then}"]
-    assert _told(tmp_path / "none" / "gateway.toml") == [
+    assert _reported(tmp_path / "none.toml") == [f"1: there is no such file: {then}"]
+    assert _reported(tmp_path / "none" / "gateway.toml") == [
         f"1: there is no such file, nor a directory {tmp_path / 'none'}: {then}"
     ]
-    assert _told(tmp_path) == [f"1: is a directory: name the file in it, such as {tmp_path / 'gateway.toml'}"]
+    assert _reported(tmp_path) == [
+        f"1: is a directory: name the file in it, such as {tmp_path / 'gateway.toml'}"
+    ]
 
 
 @pytest.fixture
 def open_directory() -> Iterator[Path]:
-    """A directory that everybody can look into, as pytest's own are not."""
+    """A directory that every user can read, as pytest's own are not."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
         yield Path(directory)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root, which then puts its rights aside")
-def test_a_file_that_may_not_be_read_says_whose_it_is(open_directory: Path) -> None:
+def test_a_file_that_may_not_be_read_is_reported_with_a_remedy(open_directory: Path) -> None:
     path = open_directory / "gateway.toml"
     path.write_text(GATEWAY)
     path.chmod(0o640)
@@ -130,7 +132,9 @@ def test_a_file_that_may_not_be_read_says_whose_it_is(open_directory: Path) -> N
         "os.setegid(65534); os.seteuid(65534)\n"
         f"print(check(pathlib.Path({str(path)!r}))[1][0].message)"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert told == (
+    reported = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
+    assert reported == (
         "can't be read by user nobody: become a member of its group (ls -l shows it), or use sudo\n"
     )

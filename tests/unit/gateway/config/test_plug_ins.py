@@ -103,7 +103,7 @@ def test_whatever_is_wrong_with_it_is_a_problem_of_its_sensor(
     assert problem in found
 
 
-def test_one_that_nobody_uses_is_a_warning(
+def test_one_that_is_not_used_is_a_warning(
     packages: Packages, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     packages.install("acme-drivers", "acme-thermometer = acme", acme="import no_such_module")
@@ -121,7 +121,7 @@ def test_one_that_nobody_uses_is_a_warning(
     assert capsys.readouterr().out.count("no_such_module") == 1
 
 
-def test_one_that_cannot_be_made_says_so_instead_of_reading(packages: Packages, path: Path) -> None:
+def test_one_that_cannot_be_made_is_reported_instead_of_reading(packages: Packages, path: Path) -> None:
     broken = DRIVER.replace("self.options = options", "self.options = options.gone")
     packages.install("acme-drivers", "acme-thermometer = acme", acme=broken)
     config, _ = check(path)

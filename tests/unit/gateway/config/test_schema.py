@@ -48,9 +48,9 @@ def _values(text: str) -> dict[str, Any] | None:
 
 
 def test_what_check_lets_pass_the_schema_lets_pass() -> None:
-    for name, (text, told) in MISTAKES.items():
+    for name, (text, reported) in MISTAKES.items():
         values = _values(text)
-        if values is not None and all(line.endswith("[warning]") for line in told):
+        if values is not None and all(line.endswith("[warning]") for line in reported):
             assert list(errors(SCHEMA, values)) == [], name
 
 

@@ -30,11 +30,11 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def _told(path: Path, *, at_work: bool = False) -> list[str]:
+def _reported(path: Path, *, at_work: bool = False) -> list[str]:
     _, problems = check(path, at_work=at_work)
-    told = [f"{each.line}: {each.key}: {each.message} [{each.severity}]" for each in problems]
-    assert not any(PASSWORD in text for text in told)
-    return [text.replace(str(path.parent), "DIR") for text in told]
+    reported = [f"{each.line}: {each.key}: {each.message} [{each.severity}]" for each in problems]
+    assert not any(PASSWORD in text for text in reported)
+    return [text.replace(str(path.parent), "DIR") for text in reported]
 
 
 def _file(directory: Path, name: str, content: str = PASSWORD + "\n", mode: int = 0o600) -> Path:
@@ -52,7 +52,7 @@ def test_of_a_file_beside_the_config(path: Path) -> None:
     assert load(path).kafka.properties == {
         "sasl.mechanism": "PLAIN", "sasl.username": "mast", "sasl.password": PASSWORD,
     }  # fmt: skip
-    assert _told(path) == []
+    assert _reported(path) == []
 
 
 def test_of_a_credential(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,11 +72,11 @@ def test_of_a_credential(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert "other" not in shown
 
 
-def test_without_systemd_a_credential_is_a_warning_to_look_at_and_an_error_to_run_with(path: Path) -> None:
+def test_without_systemd_a_credential_is_a_warning_to_check_and_an_error_to_run(path: Path) -> None:
     path.write_text(KAFKA + 'sasl.password = { credential = "kafka" }\n')
     place = '8: kafka.properties.sasl.password.credential: systemd gives "kafka" to the running service only'
-    assert _told(path) == [f"{place}; not looked at here [warning]"]
-    assert _told(path, at_work=True) == [
+    assert _reported(path) == [f"{place}; not looked at here [warning]"]
+    assert _reported(path, at_work=True) == [
         f"{place}: add LoadCredential=kafka:/path/of/its/file to the service [error]"
     ]
     config, _ = check(path)
@@ -89,14 +89,14 @@ def test_without_systemd_a_credential_is_a_warning_to_look_at_and_an_error_to_ru
 def test_a_file_that_is_not_there(path: Path) -> None:
     path.write_text(KAFKA + 'sasl.password = { file = "none" }\n')
     place = "8: kafka.properties.sasl.password.file: DIR/none: there is no such file"
-    assert _told(path) == [f"{place}; not looked at here [warning]"]
-    assert _told(path, at_work=True) == [f"{place} [error]"]
+    assert _reported(path) == [f"{place}; not looked at here [warning]"]
+    assert _reported(path, at_work=True) == [f"{place} [error]"]
 
 
-def test_a_credential_that_systemd_was_not_told_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_credential_that_systemd_does_not_load(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DIRECTORY, str(path.parent))
     path.write_text(KAFKA + 'sasl.password = { credential = "kafka" }\n')
-    assert _told(path, at_work=True) == [
+    assert _reported(path, at_work=True) == [
         "8: kafka.properties.sasl.password.credential: DIR/kafka: there is no such file [error]"
     ]
 
@@ -114,28 +114,28 @@ def test_a_credential_that_systemd_was_not_told_of(path: Path, monkeypatch: pyte
 )
 def test_references_that_name_nothing(path: Path, value: str, message: str) -> None:
     path.write_text(KAFKA + f"sasl.password = {value}\n")
-    (told,) = _told(path)
-    assert message in told
-    assert told.endswith("[error]")
+    (reported,) = _reported(path)
+    assert message in reported
+    assert reported.endswith("[error]")
 
 
 @pytest.mark.parametrize("content", ["", "\n", "a\0b", "x" * 70_000])
 def test_files_that_hold_no_secret(path: Path, content: str) -> None:
     path.write_text(KAFKA + 'sasl.password = { file = "kafka.password" }\n')
     _file(path.parent, "kafka.password", content)
-    (told,) = _told(path)
-    assert "must hold one secret as text" in told
+    (reported,) = _reported(path)
+    assert "must hold one secret as text" in reported
 
 
 def test_everybody_may_read_it(path: Path) -> None:
     path.write_text(KAFKA + 'sasl.password = { file = "kafka.password" }\n')
     _file(path.parent, "kafka.password", mode=0o644)
     warning = "a secret stands in a file that everybody here may read: chmod 640 DIR"
-    assert _told(path) == [f"8: kafka.properties.sasl.password.file: {warning}/kafka.password [warning]"]
+    assert _reported(path) == [f"8: kafka.properties.sasl.password.file: {warning}/kafka.password [warning]"]
     path.write_text(KAFKA + f'sasl.password = "{PASSWORD}"\n')
-    assert _told(path) == []
+    assert _reported(path) == []
     path.chmod(0o644)
-    assert _told(path) == [f"8: kafka.properties.sasl.password: {warning}/gateway.toml [warning]"]
+    assert _reported(path) == [f"8: kafka.properties.sasl.password: {warning}/gateway.toml [warning]"]
 
 
 @pytest.mark.parametrize(
@@ -153,16 +153,16 @@ def test_everybody_may_read_it(path: Path) -> None:
 def test_a_wrong_one_is_not_shown(path: Path, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     _file(path.parent, "kafka.password")
     path.write_text(KAFKA + line + "\n")
-    _told(path)
+    _reported(path)
     cli.main(["check", "-c", str(path), "--json"])
     assert PASSWORD not in capsys.readouterr().out
 
 
 def test_mqtt(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path.write_text(HEAD + f'[mqtt]\npassword = "{PASSWORD}"\n')
-    assert _told(path) == ["6: mqtt.password: needs username too [error]"]
+    assert _reported(path) == ["6: mqtt.password: needs username too [error]"]
     path.write_text(HEAD + '[mqtt]\nusername = "mast"\npassword = 3\n')
-    assert _told(path) == [
+    assert _reported(path) == [
         '7: mqtt.password: must be a string, in "quotes", or { credential = "name" } [error]'
     ]
     path.write_text(HEAD + f'[mqtt]\nusername = "mast"\npassword = "{PASSWORD}"\n')
@@ -171,7 +171,7 @@ def test_mqtt(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["ok"] is True
 
 
-def test_a_new_secret_is_a_change_and_only_its_key_is_told(path: Path) -> None:
+def test_a_new_secret_is_a_change_and_only_its_key_is_reported(path: Path) -> None:
     path.write_text(KAFKA + 'sasl.password = { file = "kafka.password" }\n')
     file = _file(path.parent, "kafka.password")
     before = load(path)
