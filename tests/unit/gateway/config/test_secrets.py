@@ -75,7 +75,7 @@ def test_of_a_credential(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_without_systemd_a_credential_is_a_warning_to_check_and_an_error_to_run(path: Path) -> None:
     path.write_text(KAFKA + 'sasl.password = { credential = "kafka" }\n')
     place = '8: kafka.properties.sasl.password.credential: systemd gives "kafka" to the running service only'
-    assert _reported(path) == [f"{place}; not looked at here [warning]"]
+    assert _reported(path) == [f"{place}; not examined here [warning]"]
     assert _reported(path, at_work=True) == [
         f"{place}: add LoadCredential=kafka:/path/of/its/file to the service [error]"
     ]
@@ -89,7 +89,7 @@ def test_without_systemd_a_credential_is_a_warning_to_check_and_an_error_to_run(
 def test_a_file_that_is_not_there(path: Path) -> None:
     path.write_text(KAFKA + 'sasl.password = { file = "none" }\n')
     place = "8: kafka.properties.sasl.password.file: DIR/none: there is no such file"
-    assert _reported(path) == [f"{place}; not looked at here [warning]"]
+    assert _reported(path) == [f"{place}; not examined here [warning]"]
     assert _reported(path, at_work=True) == [f"{place} [error]"]
 
 
