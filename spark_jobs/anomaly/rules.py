@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from spark_jobs.anomaly.observations import Flags, Observations
+from spark_jobs.anomaly.observations import Observations
 
 ICING_MAX_C: Final = 2.0
 ICING_SD_MPS: Final = 0.1
@@ -24,35 +24,22 @@ MOSTLY: Final = 0.5
 """The gateway flagged more than this share of an interval's readings."""
 
 
-def _icing(seen: Observations, cups: Flags, valid: Flags) -> Flags:
-    thermometers = np.array([name == "temperature" for name in seen.quantities], dtype=bool)
-    known = np.where(valid & thermometers, seen.avg, np.inf)[:, 0].min(axis=1, initial=np.inf)
-    cold = known <= ICING_MAX_C
-    return np.asarray((seen.sd[:, 0] < ICING_SD_MPS) & valid[:, 0] & cups & cold[:, None])
-
-
-def _dead(seen: Observations, cups: Flags, valid: Flags) -> Flags:
-    """Stands in this interval and in the one before, while another cup turned well in both."""
-    still = (seen.sd < STILL_SD_MPS) & valid & cups
-    turning = (seen.avg > MOVING_MPS) & (seen.sd >= STILL_SD_MPS) & valid & cups
-    both = still & turning.any(axis=2, keepdims=True)
-    return np.asarray(both[:, 0] & both[:, 1])
-
-
-def _constant(seen: Observations, cups: Flags, valid: Flags) -> Flags:
-    """One value, above any offset, for this interval and the one before."""
-    same = (seen.sd == 0) & (seen.avg > CONSTANT_MPS) & valid & cups
-    return np.asarray(same[:, 0] & same[:, 1] & (seen.avg[:, 0] == seen.avg[:, 1]))
-
-
 def broken_rules(seen: Observations) -> list[list[str]]:
     """The rules each interval breaks, in the order below and then of the channels."""
-    cups = np.array([name == "wind_speed" for name in seen.quantities], dtype=bool)
-    valid = seen.valid
+    cups, thermometers = (
+        np.array([name == wanted for name in seen.quantities], dtype=bool)
+        for wanted in ("wind_speed", "temperature")
+    )
+    lowest_c = np.where(seen.valid & thermometers, seen.avg, np.inf).min(axis=2, initial=np.inf)
+    valid = seen.valid & cups
+    turning = valid & (seen.avg > MOVING_MPS) & (seen.sd >= STILL_SD_MPS)
+    standing = valid & (seen.sd < STILL_SD_MPS) & turning.any(axis=2, keepdims=True)
+    same = valid & (seen.sd == 0) & (seen.avg > CONSTANT_MPS)
     broken = {
-        "icing": _icing(seen, cups, valid),
-        "dead": _dead(seen, cups, valid),
-        "constant": _constant(seen, cups, valid),
+        "icing": valid[:, 0] & (seen.sd[:, 0] < ICING_SD_MPS) & (lowest_c[:, :1] <= ICING_MAX_C),
+        # In this interval and in the one before.
+        "dead": standing[:, 0] & standing[:, 1],
+        "constant": same[:, 0] & same[:, 1] & (seen.avg[:, 0] == seen.avg[:, 1]),
         "doubted": seen.doubted[:, 0] > MOSTLY,
     }
     found: list[list[str]] = [[] for _ in range(len(seen))]

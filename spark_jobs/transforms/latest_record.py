@@ -6,7 +6,7 @@ the same in whatever order records come, for old ones are stored during outages 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from cloud.wire.fields import InvalidFields
@@ -70,15 +70,6 @@ def last_status(known: Row | None, new: Row) -> Row:
         return known
     # A will after revision 7 doesn't let revision 6 through.
     return {**new, "revision": max(new["revision"], known["revision"])}
-
-
-def furthest_runs(rows: Iterable[Row]) -> list[Row]:
-    """Of each run the furthest record."""
-    found: dict[tuple[str, str], Row] = {}
-    for row in rows:
-        key = row["gateway"], row["run"]
-        found[key] = furthest_run(found.get(key), row)
-    return list(found.values())
 
 
 def _plain(value: Any) -> Any:

@@ -30,7 +30,6 @@ from spark_jobs.transforms.latest_record import (
     Row,
     calibration,
     furthest_run,
-    furthest_runs,
     last_status,
 )
 from spark_jobs.transforms.messages import header, place, utf8
@@ -122,15 +121,11 @@ def status_row(value: bytes, told_us: int, offset: int) -> Row:
 
 @dataclass(frozen=True)
 class Ledger:
-    """A table made of a topic's records: how one is parsed, and what two of one key make.
-
-    ``condense`` leaves of many rows those that count, where the table isn't needed for that.
-    """
+    """A table made of a topic's records: how one is parsed, and what two of one key make."""
 
     table: Table
     parse: Parse
     fold: Fold
-    condense: Callable[[Iterable[Row]], list[Row]] | None = None
 
     @property
     def schema(self) -> StructType:
@@ -141,14 +136,12 @@ class Ledger:
 
 
 CHANNEL_LEDGER: Final = Ledger(CHANNELS, lambda value, *_: channel_row(parse_channel(value)), calibration)
-RUN_LEDGER: Final = Ledger(RUNS, run_row, furthest_run, furthest_runs)
+RUN_LEDGER: Final = Ledger(RUNS, run_row, furthest_run)
 STATUS_LEDGER: Final = Ledger(STATUS, status_row, last_status)
 
 
-def parse_rows(batch: Any, ledger: Ledger) -> list[Row]:
+def parse_rows(batch: Any, ledger: Ledger) -> Iterator[Row]:
     """One Arrow batch of Kafka records as rows of ``ledger.schema``; a null value makes none."""
-    made: list[Row] = []
-    refused: list[Row] = []
     times_us = batch["timestamp"].cast(pa.int64()).to_pylist()
     columns = [batch[name].to_pylist() for name in ("value", "topic", "partition", "offset")]
     for value, topic, partition, offset, time_us in zip(*columns, times_us, strict=True):
@@ -156,15 +149,14 @@ def parse_rows(batch: Any, ledger: Ledger) -> list[Row]:
             continue
         at = dict(zip(RECORD, (topic, partition, offset, time_us), strict=True))
         try:
-            made.append({**ledger.parse(value, time_us, offset), **at, "reason": None})
+            yield {**ledger.parse(value, time_us, offset), **at, "reason": None}
         except InvalidFields as problem:
-            refused.append({**at, "reason": problem.reason})
-    return [*(ledger.condense(made) if ledger.condense else made), *refused]
+            yield {**at, "reason": problem.reason}
 
 
 def _parse_batches(batches: Iterable[Any], ledger: Ledger, schema: Any) -> Iterator[Any]:
     for batch in batches:
-        yield pa.RecordBatch.from_pylist(parse_rows(batch, ledger), schema=schema)
+        yield pa.RecordBatch.from_pylist(list(parse_rows(batch, ledger)), schema=schema)
 
 
 def record_rows(records: DataFrame, ledger: Ledger) -> DataFrame:

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -55,15 +54,6 @@ def touched_intervals(readings: DataFrame, interval_s: int) -> DataFrame:
     )
 
 
-def _last_interval(readings: Any, interval_s: int) -> int:
-    """Where the readings of the last interval begin."""
-    times_us = readings["time"].cast(pa.int64()).to_numpy()
-    last = times_us // (interval_s * SECOND_US) == times_us[-1] // (interval_s * SECOND_US)
-    for name in ("gateway", "channel"):
-        last &= pc.equal(readings[name], readings[name][-1]).to_numpy()
-    return int(len(last) - last.sum())
-
-
 def _whole_intervals(batches: Iterable[Any], interval_s: int) -> Iterator[Any]:
     """Tables of whole intervals, of readings in order: a batch may end within an interval."""
     pending: list[Any] = []
@@ -71,8 +61,7 @@ def _whole_intervals(batches: Iterable[Any], interval_s: int) -> Iterator[Any]:
         pending.append(batch)
         if sum(each.num_rows for each in pending) >= _AT_ONCE:
             readings = pa.Table.from_batches(pending)
-            begin = _last_interval(readings, interval_s)
-            if begin:
+            if begin := int(ReadingsByInterval(readings, interval_s).begins[-1]):
                 yield readings.slice(0, begin)
             pending = readings.slice(begin).to_batches()
     if pending:

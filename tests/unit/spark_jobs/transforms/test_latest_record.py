@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.wire.fields import InvalidFields
-from spark_jobs.transforms.latest_record import Row, calibration, furthest_run, furthest_runs, last_status
+from spark_jobs.transforms.latest_record import Row, calibration, furthest_run, last_status
 
 
 def run(state: str, cup: int, *, revision: int = 0, told_at: int = 0, waits: int = 0) -> Row:
@@ -42,7 +42,6 @@ def test_a_killed_run_stays_killed_whatever_comes_late(order: tuple[int, ...]) -
         run("running", 4, revision=2, told_at=7, waits=3),
     ]
     assert reduce(furthest_run, (records[at] for at in order), None) == records[2]
-    assert furthest_runs(records[at] for at in order) == [records[2]]
 
 
 def test_of_two_as_far_the_higher_revision_counts_and_then_kafkas_time() -> None:
