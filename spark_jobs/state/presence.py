@@ -9,7 +9,6 @@ is there, or five minutes later. Until then the figures stay as they were. Owned
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -219,23 +218,19 @@ class Presences:
             # A run without a record that counts yet is no reason to forget what was lost.
             if gateway.stale and gateway.records.keys() == gateway.settled.keys():
                 gateway.stale = False
-                for channel, losses in gateway.losses().items():
-                    self._losses[name, channel] = losses
+                self._losses |= {(name, of): losses for of, losses in gateway.losses().items()}
         states = {name: self._state(gateway) for name, gateway in self._gateways.items()}
-        now = dict(self._now(now_us, states))
-        rows = {channel: row for channel, row in now.items() if self._rows.get(channel) != row}
-        self._rows |= rows
-        return rows
-
-    def _now(self, now_us: int, states: Mapping[str, tuple[bool, int]]) -> Iterator[tuple[Channel, Presence]]:
-        channels: Iterable[Channel] = {*self._arrivals, *self._losses}
-        for channel in channels:
+        rows: dict[Channel, Presence] = {}
+        for channel in self._arrivals.keys() | self._losses.keys():
             arrival = self._arrivals.get(channel, Arrival())
             offline, silent_us = states[channel[0]]
             patience_us = max(_PERIODS * (arrival.period_ms or 0) * 1000, silent_us)
             here = arrival.last_seen_us is not None and now_us - arrival.last_seen_us <= patience_us
             state = OFFLINE if offline else ONLINE if here else SILENT
-            yield channel, Presence(arrival, state, self._losses.get(channel, Losses()))
+            row = Presence(arrival, state, self._losses.get(channel, Losses()))
+            if self._rows.get(channel) != row:
+                rows[channel] = self._rows[channel] = row
+        return rows
 
     def _state(self, gateway: _Gateway) -> tuple[bool, int]:
         """Whether a gateway is offline, and after how long without a reading its channels are silent."""
