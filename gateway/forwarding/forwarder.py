@@ -80,6 +80,7 @@ class Forwarder:
         self.kafka = state.kafka
         self.outbox = outbox
         self._state = state
+        self._backlog_sink = backlog
         self._broker = broker
         self._on_drop = on_drop
         self._reception = Reception(state, broker)
@@ -87,7 +88,6 @@ class Forwarder:
         self._backlog = Backlog(state, backlog, outbox)
         self._live = LiveSender(state, live, outbox)
         self._ended = False
-        self._drain_timeout_s = backlog.delivery_timeout_s
         # What the watchdog sees: a bridge that is alive and no longer forwards is the worst failure of its
         # kind, so that coming round proves nothing.
         self._turns = self._refusals = 0
@@ -155,7 +155,7 @@ class Forwarder:
         metered uplink, and until its sink gives a record up.
         """
         thread, pace = self._thread.native_id, self._state.pace
-        drain_s = (pace.batch_s or 0.0) + self._drain_timeout_s
+        drain_s = (pace.batch_s or 0.0) + self._backlog_sink.delivery_timeout_s
         return (
             Heartbeat("forwarder", self._turns, _TURN_PERIODS, thread=thread),
             Heartbeat("forwarding", self._oldest, _MOVE_PERIODS, pace.commit_interval_s, thread),

@@ -127,3 +127,15 @@ def test_silence_is_noticed_by_what_is_sent_live_and_ends_with_a_confirmed_batch
         stored(forwarder, 3)
         monotonic.skip(60)
         eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "metered")
+
+
+def test_the_backlog_may_rest_until_the_next_batch_and_its_sinks_timeout_which_a_reload_may_change() -> None:
+    sink = ScriptedSink(lambda _: True)
+    forwarder = make_forwarder(intake()[0], sink, sink, MemoryOutbox(), batch_s=60.0)
+
+    def draining_may_rest_s() -> float:
+        return next(each.plus_s for each in forwarder.heartbeats() if each.part == "draining")
+
+    assert draining_may_rest_s() == 180.0
+    sink.delivery_timeout_s = 300.0
+    assert draining_may_rest_s() == 360.0
