@@ -4,11 +4,8 @@ Head (number of the first record, count, codec, dictionary, summary) and payload
 a block whose payload is damaged can still be reported by its summary. The payload's checksum covers the
 head's: a payload never passes under another block's numbers.
 
-Checksums are BLAKE2b cut to 8 bytes. A CRC32 would be 4 bytes and 2 µs cheaper, but lets one damaged block in
-4 billion pass, and a damaged file is tried again at each start.
-
-The payload is zstd with a dictionary: the bytes of an early block of the same file. Readings repeat their
-names and units; measured on twelve channels, 519 bytes a reading become 82 without a dictionary and 25 with.
+Checksums are BLAKE2b cut to 8 bytes. The payload is zstd with a dictionary, the bytes of an early block of
+the same file: of twelve channels, 519 bytes a reading become 82 without and 25 with a dictionary (measured).
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ from buffer import blocks, drops, recovery, tables
 from buffer.blocks import Block, DamagedBlockError, Dictionary
 from buffer.drops import Drop, OnDrop
 from buffer.errors import OutboxCorrupt, OutboxDiskFull
-from buffer.number_ranges import NumberRanges
-from buffer.numbering import Numbering
+from buffer.numbering import Numbering, NumberRanges
 from buffer.outbox_file import OutboxFile
 from buffer.space_limits import pages_for
 from buffer.sqlite_errors import translated

@@ -22,9 +22,8 @@ class Lock:
 
     The file has four words. The *reservation*: no record has a number above it; it is raised and fsynced a
     million at a time, and numbering continues after it when the database is destroyed. The last number
-    *issued*, written after each commit without fsync: exact while the machine has not restarted, and never
-    too high. The *floor*, below which nothing is stored, written likewise, never too high either. And the
-    boot they were written in, or "closed" with fsync.
+    *issued* and the *floor*, below which nothing is stored: written after each commit without fsync, never
+    too high. And the boot they were written in, or "closed" with fsync.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,10 +1,8 @@
 """A write-ahead log with damage in its middle.
 
-SQLite reads a log up to the first frame whose checksum is wrong and silently ignores the rest (measured: 501
-of 1,000 committed rows). Each frame's checksum continues the one before it, so each can be checked by itself;
-the log is rewritten from the sound ones, and the blocks' own checksums then find what is still wrong.
-
-A power cut damages the last transaction only, whose commit was never confirmed. Such a log is left to SQLite.
+SQLite reads a log up to the first frame whose checksum is wrong and ignores the rest. Here the log is
+rewritten from its sound frames; the blocks' own checksums find what is still wrong. A power cut damages the
+last transaction only, whose commit was never confirmed: such a log is left to SQLite.
 
 Layout: https://www.sqlite.org/fileformat.html, section 4.
 """

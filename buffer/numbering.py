@@ -3,15 +3,48 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from buffer import tables
 from buffer.blocks import Block
 from buffer.drops import Drop
 from buffer.errors import OutboxCorrupt
-from buffer.number_ranges import NumberRanges
 from buffer.tables import NumberingRow
+
+
+class NumberRanges:
+    """Record numbers as disjoint ranges, ends included, in the order they were added; neighbours become one.
+
+    Memory grows with the gaps, not with the numbers.
+    """
+
+    def __init__(self, numbers: Iterable[int] = ()) -> None:
+        self._ranges: list[tuple[int, int]] = []
+        for number in numbers:
+            self.add(number, number)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self._ranges)
+
+    def add(self, first: int, last: int) -> None:
+        """Add ``first`` to ``last``, none of which is here."""
+        begin, end = self._ranges[-1] if self._ranges else (0, -1)
+        if end + 1 == first:
+            self._ranges[-1] = (begin, last)
+        elif last + 1 == begin:
+            self._ranges[-1] = (first, end)
+        else:
+            self._ranges.append((first, last))
+
+    def missing(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The ranges within ``first`` to ``last`` that are not here, in ascending order."""
+        for begin, end in (*sorted(self._ranges), (last + 1, last)):
+            if first > last:
+                return
+            if begin > first:
+                yield first, min(begin - 1, last)
+            first = max(first, end + 1)
 
 
 class Numbering:

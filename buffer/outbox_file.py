@@ -175,11 +175,7 @@ class OutboxFile:
             self._ballast.make()
 
     def give_space_back(self) -> None:
-        """Shrink the empty file and its log.
-
-        VACUUM of an empty database writes a few pages, whatever it held; incremental_vacuum moves every free
-        page through the log (measured: 146 MB of log for a 139 MB file, and that much free disk).
-        """
+        """Shrink the empty file and its log: VACUUM of an empty database writes a few pages."""
         # What fails now, on a full disk or beside a reader, succeeds another time.
         with contextlib.suppress(sqlite3.OperationalError):
             connection = self.connection

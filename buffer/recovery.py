@@ -1,9 +1,8 @@
 """Salvage from a damaged file.
 
 The damaged file and its log are renamed to ``<file>.salvage-<when>-<floor>-<last>-<certainty>`` and a new
-file replaces them at once: nothing waits. Blocks whose checksums are right are then copied, a few at each
-``peek``. When that is done the name becomes ``<file>.damaged-…``, and that file stays for people to examine.
-A crash before that restarts the copying: readings that are then delivered twice have one identity.
+file replaces them at once. Blocks whose checksums are right are then copied, a few at each ``peek``; a crash
+restarts the copying. When it is done the name becomes ``<file>.damaged-…``, for people to examine.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from buffer.blocks import Block, DamagedBlockError, Dictionary
 from buffer.drops import CORRUPT, Drop
 from buffer.errors import OutboxError
 from buffer.files import move_database
-from buffer.number_ranges import NumberRanges
+from buffer.numbering import NumberRanges
 from buffer.sqlite_errors import is_damage, translated
 
 _SALVAGE: Final = ".salvage-"

@@ -77,7 +77,7 @@ def create(connection: sqlite3.Connection, issued: int) -> None:
 
 
 def damaged_text(text: bytes) -> str:
-    """For a connection's ``text_factory``: damage must raise SQLite's errors only."""
+    """A connection's ``text_factory``: damage must raise SQLite's errors only."""
     return text.decode("utf-8", "replace")
 
 

@@ -8,7 +8,7 @@ Invariants:
   blocks a commit, as soon as it accepts them.
 - Memory is bounded in bytes. Only when it is full, records are dropped because of the disk: the oldest of all
   where a full disk can use their pages again, else the oldest in memory.
-- ``max_bytes`` is the operator's cap and no fault of the disk: at it the oldest rows are dropped at once.
+- At the operator's cap, ``max_bytes``, the oldest rows are dropped at once.
 - A file that can't be opened is tried again, without blocking. Refused at once and for good: a file in use by
   another outbox, of another program, of another version.
 

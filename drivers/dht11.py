@@ -190,11 +190,6 @@ class Dht11:
         return (ChecksumError if checksum else ReadError)(f"{where}: {why}")
 
 
-def claims(options: Dht11Options) -> tuple[Claim, ...]:
-    """The data line."""
-    return (Claim(f"BCM pin {options.pin}", ("pin",)),)
-
-
 def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
     """A DHT11 in the environment's air."""
 
@@ -212,7 +207,7 @@ TYPE = DriverType(
     (TEMPERATURE, HUMIDITY),
     SPACING_S,
     Dht11,
-    claims,
+    lambda options: [Claim(f"BCM pin {options.pin}", ("pin",))],
     emulate=emulate,
     longest_read_s=LONGEST_READ_S,
     retry_after_s=SPACING_S,

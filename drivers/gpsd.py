@@ -150,11 +150,6 @@ class Gpsd:
             newest = parse_report(line) or newest
 
 
-def claims(options: GpsdOptions) -> tuple[Claim, ...]:
-    """One receiver, one sensor."""
-    return (Claim(f"gpsd at {options.host}:{options.port}", ("driver",)),)
-
-
 def settle(options: GpsdOptions, site: Located | None) -> GpsdOptions:
     """The gateway's position where the sensor has none of its own. Raises OptionError without either."""
     if options.latitude is not None and options.longitude is not None:
@@ -186,5 +181,13 @@ def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
 
 # Resolving gpsd's name may take most of that.
 TYPE = DriverType(
-    "gpsd", GpsdOptions, (CHANNEL,), 1.0, Gpsd, claims, settle=settle, emulate=emulate, longest_read_s=40.0
+    "gpsd",
+    GpsdOptions,
+    (CHANNEL,),
+    1.0,
+    Gpsd,
+    lambda options: [Claim(f"gpsd at {options.host}:{options.port}", ("driver",))],
+    settle=settle,
+    emulate=emulate,
+    longest_read_s=40.0,
 )

@@ -204,11 +204,6 @@ class _PulseCheck:
         return tuple(found)
 
 
-def claims(options: HallAnemometerOptions) -> tuple[Claim, ...]:
-    """The pin."""
-    return (Claim(f"BCM pin {options.pin}", ("pin",)),)
-
-
 def concerns(options: HallAnemometerOptions, nameplate: Nameplate) -> Iterator[Concern]:
     """A transfer function that isn't the model's, and an interval too long for gusts."""
     for key, doubt in doubts(nameplate.model, options.slope, options.offset):
@@ -232,7 +227,7 @@ TYPE = DriverType(
     (CHANNEL,),
     0.1,
     HallAnemometer,
-    claims,
+    lambda options: [Claim(f"BCM pin {options.pin}", ("pin",))],
     concerns,
     emulate=emulate,
     # IEC 61400-12-1 and MEASNET: each cup before the campaign, and afterwards a proof that it has held.

@@ -26,7 +26,7 @@ from drivers.ads1115 import (
     adc_concerns,
     adc_pins,
 )
-from drivers.driver_type import Claim, Concern, DriverType, EmulatedHardware, Nameplate, Remove
+from drivers.driver_type import Concern, DriverType, EmulatedHardware, Nameplate, Remove
 from drivers.interface import Board, Channel, FittedSensor, Measurement, ReadError
 from drivers.option_docs import Meaning
 
@@ -158,11 +158,6 @@ class Pyranometer:
             self._shorted = volts if max(volts) >= self._options.adc.vdd_v - _NEAR_SUPPLY_V else ()
 
 
-def claims(options: PyranometerOptions) -> tuple[Claim, ...]:
-    """The converter's inputs."""
-    return adc_claims(options.adc)
-
-
 def concerns(options: PyranometerOptions, nameplate: Nameplate) -> Iterator[Concern]:
     """A gain that doesn't fit the sensor's millivolts, a single-ended input, another sensor's slope."""
 
@@ -207,7 +202,7 @@ TYPE = DriverType(
     (CHANNEL,),
     0.1,
     Pyranometer,
-    claims,
+    lambda options: adc_claims(options.adc),
     concerns,
     emulate=emulate,
     retry_after_s=RETRY_AFTER_S,

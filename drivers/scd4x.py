@@ -234,11 +234,6 @@ def scd4x_channels(options: Scd4xOptions) -> tuple[Channel, ...]:
     return (CHANNELS[options.variant],)
 
 
-def claims(options: Scd4xOptions) -> tuple[Claim, ...]:
-    """The address, for this chip alone."""
-    return (Claim(f"I2C address 0x{options.address:02x}", ("address",)),)
-
-
 def needs(options: Scd4xOptions) -> tuple[Need, ...]:
     """The barometer's pressure."""
     if options.pressure_from is None:
@@ -289,7 +284,7 @@ TYPE = DriverType(
     scd4x_channels,
     PERIOD_S,
     Scd4x,
-    claims,
+    lambda options: [Claim(f"I2C address 0x{options.address:02x}", ("address",))],
     concerns,
     settle,
     emulate,

@@ -1,8 +1,7 @@
 """The record of a channel and its calibration (``gateway.channels``), for the gateway and its readers.
 
-A reading names its record by ``cal``. What determines the value and its uncertainty (docs/analyse.md)
-never changes under one ``cal``; what a record has beside it (interval, pair, what the sensor reports of
-itself, when it was in force) is the latest, and the highest ``revision`` counts. Pure: no I/O, no clock.
+A reading names its record by ``cal``. What determines the value and its uncertainty (docs/analyse.md) never
+changes under one ``cal``; of the rest the highest ``revision`` counts. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

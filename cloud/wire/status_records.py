@@ -1,8 +1,8 @@
 """The status of a gateway (``gateway.status``, and retained on its local broker), for it and its readers.
 
-The topic is compacted by gateway: what it keeps is the last status. A gateway that was killed can't publish
-it: its broker publishes its last will, which is that of its ``run`` and which the next run forwards as it is.
-So a will of another run than the newest is no statement about the gateway now. Pure: no I/O, no clock.
+The topic keeps the last status of each gateway. For a run that was killed its broker publishes its last will,
+which the next run forwards as it is: a will of another run than the newest is no statement about the gateway
+now. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

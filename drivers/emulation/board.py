@@ -13,11 +13,10 @@ from drivers.emulation.ads1115 import EmulatedAds1115, Volts
 from drivers.emulation.dht import Air, EmulatedDht11
 from drivers.emulation.environment import Environment
 from drivers.emulation.faults import Fault, Faults
-from drivers.emulation.gpio import EmulatedGpio
+from drivers.emulation.gpio import EmulatedGpio, PulseTrain, pulse_frequency_hz
 from drivers.emulation.gpsd import EmulatedGpsd, Locate
 from drivers.emulation.i2c import EmulatedI2c
 from drivers.emulation.iio import Attribute, EmulatedIio
-from drivers.emulation.pulse_train import PulseTrain, pulse_frequency_hz
 from drivers.emulation.stepped_clock import SteppedClock
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.interface import BoardError, FittedSensor, ReadError

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buffer.number_ranges import NumberRanges
+from buffer.numbering import NumberRanges
 
 NUMBERS = st.sets(st.integers(1, 60), max_size=40)
 

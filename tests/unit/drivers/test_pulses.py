@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers.emulation.gpio import EmulatedGpio
-from drivers.emulation.pulse_train import PulseTrain, pulse_frequency_hz
+from drivers.emulation.gpio import EmulatedGpio, PulseTrain, pulse_frequency_hz
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions
 from drivers.interface import BoardError, ReadError
 from tests.support.masts import SECOND_NS, fitted, simulated
