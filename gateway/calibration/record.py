@@ -27,6 +27,12 @@ CALIBRATION_EXPIRED: Final = "CALIBRATION_EXPIRED"
 EXPIRES: Final = "cal_expires"
 """Field of a reading that waits for its time: the last day of its calibration."""
 
+_DETERMINING: Final = (
+    *("driver", "quantity", "slope", "offset", "model", "serial", "certificate", "lab"),
+    *("calibrated", "expires", "height_m", "boom_deg"),
+)
+"""Fields of a record that are part of its name, besides what is configured of options, range and accuracy."""
+
 _DAY_US: Final = 86_400_000_000
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
@@ -97,30 +103,11 @@ def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelReco
         if not is_default:
             chosen[name] = settings[name]
     accuracy, limits = accuracy_of(sensor, channel.quantity), range_of(sensor, channel.quantity)
-    expires = expiry_date(sensor)
-    determining = {
-        "driver": sensor.driver,
-        "quantity": channel.quantity,
-        "slope": slope,
-        "offset": offset,
-        "options": chosen,
-        "range": limits,
-        "accuracy": None if accuracy is None else (accuracy.absolute, accuracy.percent),
-        "model": sensor.model,
-        "serial": sensor.serial,
-        "certificate": sensor.certificate,
-        "lab": sensor.lab,
-        "calibrated": sensor.calibrated,
-        "expires": expires,
-        "height_m": _float(sensor.height_m),
-        "boom_deg": _float(sensor.boom_deg),
-    }
-    return ChannelRecord(
+    record = ChannelRecord(
         gateway=gateway,
         sensor=sensor.name,
         quantity=channel.quantity,
-        # Configured keys only: a key of a later version changes no name.
-        cal=calibration_id({name: value for name, value in determining.items() if value not in (None, {})}),
+        cal="",
         revision=1,
         in_force=True,
         periods=(Period(None),),
@@ -139,11 +126,20 @@ def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelReco
         certificate=sensor.certificate,
         lab=sensor.lab,
         calibrated=sensor.calibrated,
-        expires=expires,
+        expires=expiry_date(sensor),
         height_m=_float(sensor.height_m),
         boom_deg=_float(sensor.boom_deg),
         pair=sensor.pair,
     )
+    determining = {
+        **{name: getattr(record, name) for name in _DETERMINING},
+        "options": chosen,
+        "range": limits,
+        "accuracy": None if accuracy is None else (accuracy.absolute, accuracy.percent),
+    }
+    # Configured keys only: a key of a later version changes no name.
+    configured = {name: value for name, value in determining.items() if value not in (None, {})}
+    return replace(record, cal=calibration_id(configured))
 
 
 def _float(number: float | None) -> float | None:

@@ -74,7 +74,7 @@ class Row:
 
 def reason_words(reason: str) -> str:
     """A reason of the wire contract, for people."""
-    return REASONS.get(reason, reason)
+    return REASONS[reason].text if reason in REASONS else reason
 
 
 def row_of_reading(reading: Reading, sensor: str, trouble: str | None) -> Row:

@@ -5,27 +5,11 @@ Source: US IOOS QARTOD manuals (flags 1, 2, 3, 4, 9; roll-up: the worst flag win
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable
 
-from cloud.wire.reading_records import FAIL, GOOD, MISSING, SUSPECT
+from cloud.wire.reading_records import FAIL, GOOD, SUSPECT
 from drivers.interface import Channel
-
-REASON_FLAGS: Final[Mapping[str, int]] = {
-    "UNDER_RANGE": FAIL,
-    "OVER_RANGE": FAIL,
-    "READ_ERROR": MISSING,
-    "CHECKSUM": MISSING,
-    "STUCK_VALUE": SUSPECT,
-    "STEP_TOO_HIGH": SUSPECT,
-    "SPIKE": SUSPECT,
-    "NOISY": SUSPECT,
-    "PAIR_DISAGREES": SUSPECT,
-    "CALIBRATION_EXPIRED": SUSPECT,
-    "WARMING_UP": SUSPECT,
-    "CLOCK_UNSYNCED": SUSPECT,
-}
-"""The flag each reason leads to. Ranges are the sensor's own here; beyond the site's a value is suspect."""
+from gateway.quality.reasons import REASONS
 
 
 def worst_flag(reasons: Iterable[str]) -> int:
@@ -33,7 +17,7 @@ def worst_flag(reasons: Iterable[str]) -> int:
 
     A reason that isn't of the wire contract (a driver's own) makes it suspect.
     """
-    flags = (REASON_FLAGS.get(reason, SUSPECT) for reason in reasons)
+    flags = (REASONS[reason].flag if reason in REASONS else SUSPECT for reason in reasons)
     return max((min(each, FAIL) for each in flags), default=GOOD)
 
 

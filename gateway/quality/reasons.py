@@ -1,30 +1,40 @@
-"""Flags and reasons in words for the installer at the mast."""
+"""Quality flags and reasons: which flag a reason leads to, and both in words for the installer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
+
+from cloud.wire.reading_records import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT
 
 QUALITIES: Final[Mapping[int, str]] = {
-    1: "good",
-    2: "not evaluated",
-    3: "suspect",
-    4: "fail",
-    9: "missing",
+    GOOD: "good",
+    NOT_EVALUATED: "not evaluated",
+    SUSPECT: "suspect",
+    FAIL: "fail",
+    MISSING: "missing",
 }
 
-REASONS: Final[Mapping[str, str]] = {
-    "UNDER_RANGE": "below the range",
-    "OVER_RANGE": "above the range",
-    "STUCK_VALUE": "has not moved for too long",
-    "STEP_TOO_HIGH": "jumped further than weather does",
-    "SPIKE": "a single reading far from its neighbours",
-    "NOISY": "the electrical signal can't be trusted: check plugs, pull-up and supply",
-    "READ_ERROR": "the sensor does not answer: check plug, wiring and supply",
-    "CHECKSUM": "the answer was damaged on the wire: check the cable and its length",
-    "CALIBRATION_EXPIRED": "the calibration has expired",
-    "WARMING_UP": "warming up",
-    "CLOCK_UNSYNCED": "the time is not known",
-    "PAIR_DISAGREES": "differs from its twin",
+
+class Reason(NamedTuple):
+    """What a reason leads to, and means."""
+
+    flag: int
+    text: str
+
+
+REASONS: Final[Mapping[str, Reason]] = {
+    "UNDER_RANGE": Reason(FAIL, "below the range"),
+    "OVER_RANGE": Reason(FAIL, "above the range"),
+    "READ_ERROR": Reason(MISSING, "the sensor does not answer: check plug, wiring and supply"),
+    "CHECKSUM": Reason(MISSING, "the answer was damaged on the wire: check the cable and its length"),
+    "STUCK_VALUE": Reason(SUSPECT, "has not moved for too long"),
+    "STEP_TOO_HIGH": Reason(SUSPECT, "jumped further than weather does"),
+    "SPIKE": Reason(SUSPECT, "a single reading far from its neighbours"),
+    "NOISY": Reason(SUSPECT, "the electrical signal can't be trusted: check plugs, pull-up and supply"),
+    "PAIR_DISAGREES": Reason(SUSPECT, "differs from its twin"),
+    "CALIBRATION_EXPIRED": Reason(SUSPECT, "the calibration has expired"),
+    "WARMING_UP": Reason(SUSPECT, "warming up"),
+    "CLOCK_UNSYNCED": Reason(SUSPECT, "the time is not known"),
 }
-"""By the words of the wire contract; a word that is not here is shown as it is."""
+"""Those of the wire contract. Ranges are the sensor's own here; beyond the site's a value is suspect."""

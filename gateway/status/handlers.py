@@ -68,7 +68,8 @@ _REFUSALS: Final = {
 def page() -> bytes:
     """The page, with the texts of flags and reasons."""
     text = files("gateway.status").joinpath("page.html").read_text(encoding="utf-8")
-    words = json.dumps({"qualities": QUALITIES, "reasons": REASONS})
+    reasons = {name: reason.text for name, reason in REASONS.items()}
+    words = json.dumps({"qualities": QUALITIES, "reasons": reasons})
     return text.replace("/*WORDS*/", f"const WORDS = {words};").encode()
 
 
