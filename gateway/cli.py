@@ -55,7 +55,7 @@ COMMANDS: Final = {
     "uplink": Command("uplink.command", "reset the modem or reboot when Kafka has been away for long"),
     "outbox": Command("outbox.command", "stats, export, import, drain of what waits on this machine"),
     "commission": Command("commissioning.command", "each sensor with the installer, and a signed report"),
-    "swap": Command("commissioning.swap_command", "another instrument in a sensor's place"),
+    "swap": Command("commissioning.swap", "another instrument in a sensor's place"),
     "jobs": Command(
         "", "run the Spark jobs: jobs run ingest statistics …", ("pyspark",),
         "the Spark jobs need the extra 'spark': pip install 'fieldgate[spark]'",

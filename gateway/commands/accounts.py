@@ -14,7 +14,7 @@ from rich.table import Table
 from cloud.kafka.run_accounts import Books, RunAccount
 from cloud.kafka.topic_scan import read_books
 from gateway.commands.arguments import FAILED, OK
-from gateway.commands.progress import Progress
+from gateway.commands.progress import progress_bar
 from gateway.commands.tables import plain_table, wide_console
 
 _COUNTS: Final = (
@@ -70,8 +70,7 @@ def _moment(at_ms: int | None) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the accounts: 0, or 1 where something is unaccounted. Raises CloudError."""
-    progress = Progress("records read")
-    try:
+    with progress_bar("records read") as progress:
         books = read_books(
             arguments.bootstrap_servers,
             gateway=arguments.gateway,
@@ -80,8 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
             timeout_s=arguments.timeout,
             progress=progress,
         )
-    finally:
-        progress.end()
     accounts = books.accounts()
     result = as_json(books, accounts)
     if arguments.json:

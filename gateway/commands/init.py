@@ -47,14 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, positive in (("latitude", "north"), ("longitude", "east")):
         help_text = f"of the mast, decimal; {positive} is positive"
         parser.add_argument(f"--{name}", type=float, metavar="DEG", help=help_text)
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        default=Path("gateway.toml"),
-        metavar="FILE",
-        help="must not be there yet; - is standard output (default: gateway.toml)",
-    )
+    meaning = "must not be there yet; - is standard output (default: gateway.toml)"
+    parser.add_argument("-o", "--output", type=Path, default="gateway.toml", metavar="FILE", help=meaning)
 
 
 def run(arguments: argparse.Namespace) -> int:

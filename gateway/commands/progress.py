@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 _REDRAW_EVERY_S: Final = 0.2
 
+ShowProgress = Callable[..., None]
+"""Called with how many are done, and of how many, where that is known."""
 
-class Progress:
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[ShowProgress]:
     """``what`` is counted, e.g. "records sent". Work that ends at once shows nothing."""
+    text = TextColumn(f"{{task.completed:,}} {what}")
+    console = Console(stderr=True)
+    bar = Progress(
+        text, BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
+        console=console, transient=True, disable=not console.is_terminal,
+    )  # fmt: skip
+    task = bar.add_task("", total=None)
+    drawn_s = time.monotonic()
 
-    def __init__(self, what: str) -> None:
-        columns = (
-            TextColumn(f"{{task.completed:,}} {what}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        console = Console(stderr=True)
-        self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("", total=None)
-        self._drawn_s = time.monotonic()
+    def show(done: int, total: int | None = None) -> None:
+        nonlocal drawn_s
+        if (now_s := time.monotonic()) >= drawn_s + _REDRAW_EVERY_S:
+            drawn_s = now_s
+            bar.start()
+            bar.update(task, completed=done, total=total)
 
-    def __call__(self, done: int, total: int | None = None) -> None:
-        """So many are done, of so many; None where that is unknown."""
-        if (now_s := time.monotonic()) >= self._drawn_s + _REDRAW_EVERY_S:
-            self._drawn_s = now_s
-            self._bar.start()
-            self._bar.update(self._task, completed=done, total=total)
-
-    def end(self) -> None:
-        """Remove it."""
-        if self._bar.live.is_started:
-            self._bar.stop()
+    try:
+        yield show
+    finally:
+        if bar.live.is_started:
+            bar.stop()

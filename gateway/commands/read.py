@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -37,7 +36,7 @@ from gateway.commands.reading_rows import (
     rows_of_status,
 )
 from gateway.config import Config, SensorConfig, load
-from gateway.sampling.one_shot import COUNT_S, OneShotRead
+from gateway.sampling.one_shot import OneShotRead
 from gateway.sampling.sensors import open_fitted_board
 from gateway.status.client import daemon_status
 
@@ -77,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     if status is not None:
         rows = _rows_of_daemon(config, sensors, status, arguments.timeout)
     else:
-        rows = _rows_of_board(config, sensors, arguments.timeout, quiet=arguments.json)
+        rows = _rows_of_board(config, sensors, arguments.timeout)
     failed, pending = any(row.failed for row in rows), any(row.pending for row in rows)
     if arguments.json:
         result = {
@@ -121,14 +120,10 @@ def _rows_of_daemon(
         status = newer
 
 
-def _rows_of_board(
-    config: Config, sensors: Sequence[SensorConfig], timeout_s: float, *, quiet: bool
-) -> list[Row]:
+def _rows_of_board(config: Config, sensors: Sequence[SensorConfig], timeout_s: float) -> list[Row]:
     board = open_fitted_board(config)
     try:
         reader = OneShotRead(config.gateway.id, sensors, board)
-        if reader.counts and not quiet and sys.stderr.isatty():
-            sys.stderr.write(f"counting {', '.join(reader.counts)} for {COUNT_S:g} s …\n")
         rows = []
         for result in reader.run(timeout_s):
             rows += [row_of_reading(reading, result.sensor, result.trouble) for reading in result.readings]

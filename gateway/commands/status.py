@@ -27,13 +27,8 @@ from gateway.status.client import NoStatus, fetch, listen_address
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The daemon's config; or where the run ledger is."""
-    parser.add_argument(
-        "-c",
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help=f"where [status] listen stands (default: {CONFIG_PATH})",
-    )
+    meaning = f"where [status] listen stands (default: {CONFIG_PATH})"
+    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=meaning)
     add_json(parser)
     accounts = parser.add_argument_group("what became of everything sampled, by the run ledger in Kafka")
     accounts.add_argument("--bootstrap-servers", metavar="HOST:PORT[,…]", help="count here")
@@ -94,8 +89,6 @@ def _default_was_taken(chosen: Path | None) -> str:
         return ""
     try:
         CONFIG_PATH.open("rb").close()
-    except FileNotFoundError:
-        return f"\nthere is no {CONFIG_PATH}, so this is the default address: -c names another config"
     except OSError as error:
-        return f"\n{CONFIG_PATH} {unreadable(CONFIG_PATH, error)}; so this is the default address"
+        return f"\n{CONFIG_PATH}: {unreadable(CONFIG_PATH, error)}; so this is the default address"
     return ""

@@ -21,7 +21,7 @@ from gateway.sampling.sensors import make_driver
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences, new_run
 
-COUNT_S: Final = 2.0
+_COUNT_S: Final = 2.0
 """How long pulses are counted for one reading."""
 _POINT_S: Final = 1.0
 _STOP_S: Final = 2.0
@@ -45,7 +45,7 @@ class _SensorRead:
     def __init__(self, sensor: SensorConfig, board: Board, period_s: float | None) -> None:
         self.driver: Driver = make_driver(sensor, board)
         kind = driver_type(sensor.driver)
-        usual_s = COUNT_S if self.driver.accumulates else _POINT_S
+        usual_s = _COUNT_S if self.driver.accumulates else _POINT_S
         self.sensor = replace(sensor, interval_s=max(period_s or usual_s, kind.min_interval_s))
         self.longest_read_s = kind.longest_read_s
         twice = not self.driver.accumulates and self.sensor.interval_s <= _TWICE_UP_TO_S
@@ -84,11 +84,6 @@ class OneShotRead:
             ],
             clock,
         )
-
-    @property
-    def counts(self) -> tuple[str, ...]:
-        """The sensors that count over ``COUNT_S``."""
-        return tuple(name for name, read in self._reads.items() if read.driver.accumulates)
 
     def run(self, timeout_s: float) -> list[SensorResult]:
         """Until each sensor has answered, or the time is over; in the order given."""

@@ -8,21 +8,8 @@ from typing import Final
 
 from drivers.interface import Channel
 from drivers.registry import driver_type
-from gateway.commands.commissioning.checks import (
-    BREATH,
-    Result,
-    Window,
-    at_rest,
-    check_breath,
-    check_cover,
-    check_cup,
-    check_location,
-    check_pressure,
-    check_twins,
-    check_values,
-    rise,
-    turning,
-)
+from gateway.commands.commissioning import checks
+from gateway.commands.commissioning.checks import BREATH, Result, Window, at_rest
 from gateway.config import Config, SensorConfig
 from gateway.config.calibration import accuracy_of
 
@@ -112,28 +99,30 @@ def _cup(config: Config, sensor: SensorConfig) -> Step:
     def spun(seen: Sequence[Window]) -> bool:
         """The cup itself; or another one that stood while it was held, which then is at its input."""
         now = seen[-1]
-        moved = [each for each, interval_s in intervals_s.items() if turning(now.get(each, ()), interval_s)]
+        moved = [
+            each for each, interval_s in intervals_s.items() if checks.turning(now.get(each, ()), interval_s)
+        ]
         return all_seen(now) and (own in moved or any(at_rest(seen[0].get(each, ())) for each in moved))
 
     hold = Phase(f"Hold {sensor.name} still.", (own,), held, _limit_s(sensor))
     spin = Phase(f"Now spin {sensor.name} by hand.", (own,), spun, _limit_s(sensor))
-    return Step(sensor.name, "pulses", (hold, spin), lambda seen: check_cup(own, intervals_s, *seen))
+    return Step(sensor.name, "pulses", (hold, spin), lambda seen: checks.check_cup(own, intervals_s, *seen))
 
 
 def _breath(sensor: SensorConfig, names: tuple[str, ...]) -> Step:
     def risen(seen: Sequence[Window]) -> bool:
         window = seen[-1]
         there = all(len(window.get(name, ())) > 1 for name in names)
-        return there and any(rise(window[name]) >= BREATH[name.rpartition(".")[2]] for name in names)
+        return there and any(checks.rise(window[name]) >= BREATH[name.rpartition(".")[2]] for name in names)
 
     instruction = f"Breathe on {sensor.name}, slowly, a few times."
     phase = Phase(instruction, names, risen, _BREATH_S + 4 * sensor.interval_s)
-    return Step(sensor.name, "breath", (phase,), lambda seen: check_breath(names, *seen))
+    return Step(sensor.name, "breath", (phase,), lambda seen: checks.check_breath(names, *seen))
 
 
 def _cover(sensor: SensorConfig, name: str) -> Step:
     def evaluate(seen: Sequence[Window]) -> Result:
-        return check_cover(name, *seen)
+        return checks.check_cover(name, *seen)
 
     instruction = f"Leave {sensor.name} open to the sky."
     uncovered = Phase(instruction, (name,), _readings(sensor, (name,)), _limit_s(sensor))
@@ -150,20 +139,22 @@ def _pressure(config: Config, sensor: SensorConfig, channel: Channel) -> Step:
     phase = _hands_off(
         sensor, "Nothing to do: the pressure is compared with the standard atmosphere.", (name,)
     )
-    return Step(
-        sensor.name, "pressure", (phase,), lambda seen: check_pressure(name, seen[0], place_m, accuracy)
-    )
+
+    def evaluate(seen: Sequence[Window]) -> Result:
+        return checks.check_pressure(name, seen[0], place_m, accuracy)
+
+    return Step(sensor.name, "pressure", (phase,), evaluate)
 
 
 def _position(sensor: SensorConfig, name: str) -> Step:
     instruction = "Nothing to do: the position is compared with the configured one."
     phase = _hands_off(sensor, instruction, (name,), count=1)
-    return Step(sensor.name, "position", (phase,), lambda seen: check_location(name, *seen))
+    return Step(sensor.name, "position", (phase,), lambda seen: checks.check_location(name, *seen))
 
 
 def _values(sensor: SensorConfig, names: tuple[str, ...]) -> Step:
     phase = _hands_off(sensor, "Look at the values: can that be?", names)
-    return Step(sensor.name, "values", (phase,), lambda seen: check_values(names, *seen))
+    return Step(sensor.name, "values", (phase,), lambda seen: checks.check_values(names, *seen))
 
 
 def _twins(sensor: SensorConfig, twin: SensorConfig, channel: Channel, theirs: Channel) -> Step:
@@ -172,7 +163,7 @@ def _twins(sensor: SensorConfig, twin: SensorConfig, channel: Channel, theirs: C
 
     def evaluate(seen: Sequence[Window]) -> Result:
         one, other = (seen[0].get(each, ()) for each in names)
-        return check_twins(channel.quantity, one, other, accuracies)
+        return checks.check_twins(channel.quantity, one, other, accuracies)
 
     phase = Phase(
         f"Leave {sensor.name} and {twin.name} alone: they are compared.",

@@ -151,15 +151,15 @@ def _parsed(text: str) -> dict[str, Any]:
 def _position(raw: Mapping[str, Any], name: str) -> int:
     sensors = raw.get("sensor")
     tables = sensors if isinstance(sensors, list) else []
-    found = [at for at, each in enumerate(tables) if isinstance(each, dict) and each.get("name") == name]
-    if len(found) > 1:
-        raise CannotEdit(f"there are {len(found)} sensors called {name!r}")
-    if not found:
-        names = [str(each["name"]) for each in tables if isinstance(each, dict) and "name" in each]
-        near = get_close_matches(name, names, 1)
-        hint = f" (did you mean {near[0]}?)" if near else f"; there are {', '.join(names)}" if names else ""
-        raise CannotEdit(f"no sensor {name!r}{hint}")
-    return found[0]
+    names = [each.get("name") if isinstance(each, dict) else None for each in tables]
+    if names.count(name) == 1:
+        return names.index(name)
+    if name in names:
+        raise CannotEdit(f"there are {names.count(name)} sensors called {name!r}")
+    known = [each for each in names if isinstance(each, str)]
+    near = get_close_matches(name, known, 1)
+    hint = f" (did you mean {near[0]}?)" if near else f"; there are {', '.join(known)}" if known else ""
+    raise CannotEdit(f"no sensor {name!r}{hint}")
 
 
 def _pairs(text: str, position: int) -> dict[str, _Pair]:

@@ -16,12 +16,3 @@ class Finding:
     state: State
     found: str
     remedy: str | None = None
-
-
-def size_text(size: float) -> str:
-    """A size for people."""
-    for unit in ("bytes", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.1f} GB"

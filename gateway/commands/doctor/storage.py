@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
+from rich.filesize import decimal
+
 from buffer.errors import OutboxError
 from buffer.files import free_bytes
 from buffer.reader import OutboxReader, files_of, user_of
-from gateway.commands.doctor.findings import Finding, size_text
+from gateway.commands.doctor.findings import Finding
 from gateway.config import Config
 from gateway.forwarding import capacity
 
@@ -59,7 +61,7 @@ def outbox(config: Config) -> Iterator[Finding]:
 def _capacity(config: Config, used: int, free: int) -> Finding:
     limits = config.outbox
     if free <= limits.min_free_disk:
-        found = f"{size_text(free)} free, outbox.min_free_disk is {size_text(limits.min_free_disk)}"
+        found = f"{decimal(free)} free, outbox.min_free_disk is {decimal(limits.min_free_disk)}"
         remedy = (
             "free the disk, or lower outbox.min_free_disk: in an outage the oldest would be dropped at once"
         )
@@ -68,14 +70,14 @@ def _capacity(config: Config, used: int, free: int) -> Finding:
     per_reading = capacity.bytes_per_reading(config)
     days = capacity.days(room, config, per_reading)
     if days == float("inf"):
-        found = f"{size_text(free)} free; no sensors, so only other devices fill the outbox"
+        found = f"{decimal(free)} free; no sensors, so only other devices fill the outbox"
         return Finding("disk", "ok", found)
-    room_text = f"{size_text(room)} of room, {per_reading:.0f} bytes a reading"
+    room_text = f"{decimal(room)} of room, {per_reading:.0f} bytes a reading"
     found = f"holds {days:.1f} days without Kafka ({room_text})"
     if days < _FEW_DAYS:
         return Finding("disk", "warning", found, "a larger outbox.max_bytes, or a larger disk")
     if used + free - limits.min_free_disk < limits.max_bytes:
-        found += f"; the disk has no room for outbox.max_bytes, {size_text(limits.max_bytes)}"
+        found += f"; the disk has no room for outbox.max_bytes, {decimal(limits.max_bytes)}"
         return Finding("disk", "warning", found, "free the disk, or lower outbox.max_bytes")
     return Finding("disk", "ok", found)
 
@@ -90,5 +92,5 @@ def volume(config: Config) -> Finding:
     each = capacity.between(points, at)
     month = rate * each * _MONTH_S
     how = f"batches of {config.uplink.batch_s:g} s" if metered else "live"
-    found = f"about {size_text(month)} a month ({how}, {each:.0f} bytes a reading both ways)"
+    found = f"about {decimal(round(month))} a month ({how}, {each:.0f} bytes a reading both ways)"
     return Finding("volume", "ok", found)

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Final
 
 from buffer.drops import Drop
 from buffer.errors import OutboxLocked
@@ -19,7 +19,7 @@ from cloud.errors import CloudError
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
 from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError
-from gateway.commands.progress import Progress
+from gateway.commands.progress import progress_bar
 from gateway.config import Config
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Inbox
@@ -84,7 +84,8 @@ def run(config: Config, timeout_s: float) -> int:
             inbox.announce(ledger.dropped(drop))
     forwarder.take_no_more()
     if recorded:
-        inbox.announce(ledger.record("stopped", _counts(forwarder)))
+        waiting = {"in_flight": forwarder.in_flight, "outbox_records": forwarder.outbox.records}
+        inbox.announce(ledger.record("stopped", {"last_seq": {}, **waiting}))
     unsaved = forwarder.stop(_GRACE_S)
     if recorded and not unsaved:
         state_file.end()
@@ -104,9 +105,8 @@ def run(config: Config, timeout_s: float) -> int:
 
 
 def _wait(forwarder: Forwarder, found: int, timeout_s: float) -> None:
-    progress = Progress("records sent")
     seen, seen_s = forwarder.counters.drained, time.monotonic()
-    try:
+    with progress_bar("records sent") as progress:
         while forwarder.outbox.records > forwarder.held_rows and forwarder.is_alive():
             time.sleep(_POLL_S)
             drained = forwarder.counters.drained
@@ -115,16 +115,6 @@ def _wait(forwarder: Forwarder, found: int, timeout_s: float) -> None:
             elif time.monotonic() > seen_s + timeout_s:
                 return
             progress(drained, found)
-    finally:
-        progress.end()
-
-
-def _counts(forwarder: Forwarder) -> dict[str, Any]:
-    return {
-        "last_seq": {},
-        "in_flight": forwarder.in_flight,
-        "outbox_records": forwarder.outbox.records,
-    }
 
 
 class _NoBroker:

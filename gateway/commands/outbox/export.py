@@ -15,7 +15,7 @@ from buffer.reader import OutboxReader
 from gateway.clock.repair import UNREPAIRED
 from gateway.commands.arguments import FAILED, OK, CommandError
 from gateway.commands.outbox import export_format
-from gateway.commands.progress import Progress
+from gateway.commands.progress import progress_bar
 from gateway.config import Config
 from gateway.forwarding.record_codec import from_bytes
 from gateway.system.atomic_file import replacing
@@ -27,9 +27,12 @@ def export(config: Config, target: str) -> int:
 
     Raises CommandError, OutboxError.
     """
-    progress = Progress("records written")
     try:
-        with OutboxReader(config.outbox.path) as reader, _opened(target) as file:
+        with (
+            progress_bar("records written") as progress,
+            OutboxReader(config.outbox.path) as reader,
+            _opened(target) as file,
+        ):
             file.write(export_format.head(config.gateway.id, now_text("seconds")))
             written = held = unreadable = 0
             for _, stored in reader.records():
@@ -47,8 +50,6 @@ def export(config: Config, target: str) -> int:
             file.write(export_format.end(written))
     except OSError as error:
         raise CommandError(error) from error
-    finally:
-        progress.end()
     sys.stderr.write(f"{written:,} records written to {'standard output' if target == '-' else target}\n")
     if held:
         sys.stderr.write(f"{held:,} records wait for the clock: only the daemon can send them\n")

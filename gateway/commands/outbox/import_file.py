@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -21,7 +21,7 @@ from gateway.clock.repair import UNREPAIRED
 from gateway.commands.arguments import FAILED, OK, CommandError
 from gateway.commands.outbox import export_format
 from gateway.commands.outbox.export_format import BadLine, End
-from gateway.commands.progress import Progress
+from gateway.commands.progress import ShowProgress, progress_bar
 from gateway.forwarding.backlog import REPLAYED
 from gateway.ports import Record, Undelivered
 
@@ -60,7 +60,7 @@ class Sending:
         while not self._outcomes.empty():
             self._take()
 
-    def finish(self, progress: Progress) -> None:
+    def finish(self, progress: ShowProgress) -> None:
         """Wait for the outcome of all; librdkafka gives one for each, at the latest after its timeout."""
         while self._open:
             self._take()
@@ -86,17 +86,15 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
     Doing it again is safe: a reading's identity is counted once. ``timeout_s`` is how long Kafka may take
     for one record. Raises CommandError, CloudError.
     """
-    progress = Progress("records confirmed")
     bad = 0
     complete = False
     sending: Sending | None = None
     keyed: dict[tuple[str, bytes], _Keyed] = {}
+    waiting = {"delivery.timeout.ms": str(round(timeout_s * 1000))}
     try:
-        with _source(source) as file:
+        with progress_bar("records confirmed") as progress, _source(source) as file:
             export_format.decode_head(file.readline(export_format.MAX_LINE_BYTES))
-            waiting = {"delivery.timeout.ms": str(round(timeout_s * 1000))}
-            sink = KafkaSink(bootstrap_servers, "fieldgate-import", {**waiting, **properties})
-            try:
+            with closing(KafkaSink(bootstrap_servers, "fieldgate-import", {**waiting, **properties})) as sink:
                 sending = Sending(sink)
                 for number, line in enumerate(_lines(file), 2):
                     try:
@@ -117,14 +115,11 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
                 for each in _newer(keyed.values(), bootstrap_servers, properties, timeout_s):
                     sending.send(each.line, each.record)
                 sending.finish(progress)
-            finally:
-                sink.close()
     except BadLine as problem:
         raise CommandError(f"{source}: {problem}") from problem
     except OSError as error:
         raise CommandError(error) from error
     finally:
-        progress.end()
         if sending is not None:
             sys.stderr.write(f"{sending.confirmed:,} records are in Kafka\n")
     if bad:

@@ -14,7 +14,7 @@ from buffer.reader import Files, OutboxReader, files_of, user_of
 from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import InvalidReading, format_time, parse_reading
 from gateway.commands.arguments import OK
-from gateway.commands.progress import Progress
+from gateway.commands.progress import ShowProgress, progress_bar
 from gateway.commands.tables import plain_table, wide_console
 from gateway.config import Config
 from gateway.forwarding import capacity
@@ -24,7 +24,7 @@ from gateway.forwarding.seq_summary import Range, ranges, summarise
 _RANGES_SHOWN: Final = 3
 
 
-def collect(config: Config, progress: Progress) -> dict[str, Any]:
+def collect(config: Config, progress: ShowProgress) -> dict[str, Any]:
     """What is found, reading it all once. Raises OutboxError.
 
     ``oldest`` and ``newest`` are event times (RFC 3339) of the first and the last block's readings,
@@ -95,11 +95,8 @@ def _times(reader: OutboxReader, block: Block | None) -> list[int]:
 
 def run(config: Config, *, json_output: bool) -> int:
     """Print the statistics. Raises OutboxError."""
-    progress = Progress("records read")
-    try:
+    with progress_bar("records read") as progress:
         stats = collect(config, progress)
-    finally:
-        progress.end()
     if json_output:
         print(json.dumps(stats, indent=2))
     else:

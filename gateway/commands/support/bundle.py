@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from gateway.commands.support.redaction import Redactor
 
-MAX_PART_BYTES: Final = 1 << 20
-MAX_LINES_BYTES: Final = 2 << 20
+MAX_PART_BYTES: Final = 2 << 20
 MAX_BYTES: Final = 5 << 20
 """Of all parts together, before compression."""
 
@@ -50,9 +49,10 @@ def files_of(parts: Iterable[Part], redactor: Redactor, about: dict[str, Any]) -
         if part.missing is not None:
             missing.append({"part": part.name, "why": redactor.text(part.missing)})
             continue
-        file = _lines_file(part, redactor) if part.lines is not None else _json_file(part, redactor)
-        if len(file.content) > left:
-            missing.append({"part": part.name, "why": f"the bundle is full: {MAX_BYTES} bytes"})
+        file = _file(part, redactor) if part.lines is None else _lines_file(part, redactor)
+        if len(file.content) > min(left, MAX_PART_BYTES):
+            size = f"{len(file.content)} bytes; a part may have {MAX_PART_BYTES}, the bundle {MAX_BYTES}"
+            missing.append({"part": part.name, "why": size})
             continue
         left -= len(file.content)
         files.append(file)
@@ -66,13 +66,8 @@ def _entry(file: File) -> dict[str, Any]:
     return {"name": file.name, "bytes": len(file.content), "sha256": digest, **note}
 
 
-def _json_file(part: Part, redactor: Redactor) -> File:
-    content = _encoded(redactor.value(part.content))
-    if len(content) <= MAX_PART_BYTES:
-        return File(f"{part.name}.json", content)
-    begin = content[: MAX_PART_BYTES // 2].decode(errors="replace")
-    cut = {"cut": True, "bytes": len(content), "begin": begin}
-    return File(f"{part.name}.json", _encoded(cut), f"only the first half mebibyte of {len(content)} bytes")
+def _file(part: Part, redactor: Redactor) -> File:
+    return File(f"{part.name}.json", _encoded(redactor.value(part.content)))
 
 
 def _lines_file(part: Part, redactor: Redactor) -> File:
@@ -82,7 +77,7 @@ def _lines_file(part: Part, redactor: Redactor) -> File:
     for line in reversed(lines):
         encoded = json.dumps(redactor.value(line), ensure_ascii=False).encode(errors="replace") + b"\n"
         size += len(encoded)
-        if size > MAX_LINES_BYTES:
+        if size > MAX_PART_BYTES:
             break
         kept.append(encoded)
     note = f"the newest {len(kept)} of {len(lines)} lines" if len(kept) < len(lines) else None

@@ -180,13 +180,12 @@ def _doctor(request: Request) -> list[dict[str, Any]]:
 def _outbox(config: Config) -> dict[str, Any]:
     from buffer.errors import OutboxError
     from gateway.commands.outbox.stats import collect
-    from gateway.commands.progress import Progress
 
     beside = {}
     for file in sorted(config.outbox.path.parent.glob(config.outbox.path.name + "*")):
         beside[file.name] = file.stat().st_size
     try:
-        return {"files": beside, **collect(config, Progress("records read"))}
+        return {"files": beside, **collect(config, lambda records: None)}
     except OutboxError as error:
         return {"files": beside, "unreadable": str(error)}
 

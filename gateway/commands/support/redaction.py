@@ -8,13 +8,14 @@ a login and assignments are hidden. What the config hides is also hidden whereve
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, driver_type
 from gateway.config.keys import field_names
 from gateway.config.model import SECTIONS, ForwardConfig, SensorCommon
+from gateway.config.problems import KeyPath
 from gateway.config.secrets import is_reference
 
 HIDDEN: Final = "(hidden)"
@@ -63,30 +64,26 @@ def shown_config(raw: Mapping[str, Any], *, position: bool) -> tuple[dict[str, A
     """
     hidden: set[str] = set()
 
-    def show(value: Any, *, allowed: bool) -> Any:
+    def show(value: Any, allowed: Callable[[KeyPath], bool], path: KeyPath = ()) -> Any:
         if isinstance(value, Mapping):
-            allowed = allowed and not is_reference(value)
-            return {key: show(each, allowed=allowed) for key, each in value.items()}
+            within = _nothing if is_reference(value) else allowed
+            return {key: show(each, within, (*path, key)) for key, each in value.items()}
         if isinstance(value, list):
-            return [show(each, allowed=allowed) for each in value]
-        if allowed and (not isinstance(value, str) or _PLAIN.fullmatch(value)):
+            return [show(each, allowed, path) for each in value]
+        if allowed(path) and (not isinstance(value, str) or _PLAIN.fullmatch(value)):
             return value
         hidden.add(str(value))
         return HIDDEN
 
-    def properties(value: Any, name: str) -> Any:
-        if isinstance(value, Mapping) and not is_reference(value):
-            return {key: properties(each, f"{name}.{key}".strip(".")) for key, each in value.items()}
-        return show(value, allowed=_PROPERTIES.fullmatch(name) is not None)
-
-    def table(section: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+    def table(section: str, keys: Mapping[str, Any]) -> Any:
         known = _keys_of(section, keys) - (frozenset() if position else _POSITION)
-        return {
-            key: properties(each, "")
-            if (section, key) == ("kafka", "properties")
-            else show(each, allowed=key in known)
-            for key, each in keys.items()
-        }
+
+        def allowed(path: KeyPath) -> bool:
+            if (section, path[0]) == ("kafka", "properties"):
+                return _PROPERTIES.fullmatch(".".join(map(str, path[1:]))) is not None
+            return path[0] in known
+
+        return show(keys, allowed)
 
     shown: dict[str, Any] = {}
     for section, content in raw.items():
@@ -95,8 +92,12 @@ def shown_config(raw: Mapping[str, Any], *, position: bool) -> tuple[dict[str, A
         elif isinstance(content, list) and all(isinstance(each, Mapping) for each in content):
             shown[section] = [table(section, each) for each in content]
         else:
-            shown[section] = show(content, allowed=False)
+            shown[section] = show(content, _nothing)
     return shown, hidden
+
+
+def _nothing(_path: KeyPath) -> bool:
+    return False
 
 
 def _keys_of(section: str, table: Mapping[str, Any]) -> frozenset[str]:

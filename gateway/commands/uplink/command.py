@@ -53,13 +53,8 @@ class Machine:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The config, and where the state is kept."""
     add_config(parser)
-    parser.add_argument(
-        "--state",
-        type=Path,
-        default=STATE_PATH,
-        metavar="FILE",
-        help=f"what was done when (default: {STATE_PATH})",
-    )
+    meaning = f"what was done when (default: {STATE_PATH})"
+    parser.add_argument("--state", type=Path, default=STATE_PATH, metavar="FILE", help=meaning)
     parser.add_argument("--dry-run", action="store_true", help="only print what would be done")
 
 

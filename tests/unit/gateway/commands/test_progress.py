@@ -21,12 +21,10 @@ def test_a_terminal_shows_counts_that_take_longer(
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", stream)
-    at_once = progress.Progress("records sent")
-    at_once(1000, 2000)
-    at_once.end()
+    with progress.progress_bar("records sent") as at_once:
+        at_once(1000, 2000)
     assert stream.getvalue() == ""
     monkeypatch.setattr(progress, "_REDRAW_EVERY_S", 0.0)
-    longer = progress.Progress("records sent")
-    longer(1000, 2000)
-    longer.end()
+    with progress.progress_bar("records sent") as longer:
+        longer(1000, 2000)
     assert ("1,000 records sent" in stream.getvalue()) is stream.isatty()

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from gateway.commands.support.bundle import (
     MAX_BYTES,
-    MAX_LINES_BYTES,
     MAX_PART_BYTES,
     Part,
     archive,
@@ -357,16 +356,14 @@ def test_its_size_is_bounded_and_the_newest_lines_are_kept() -> None:
     files = files_of(parts, Redactor(set()), {})
     assert sum(len(file.content) for file in files) < MAX_BYTES + 10_000
     by_name = {file.name: file for file in files}
-    cut = json.loads(by_name["big.json"].content)
-    assert cut["cut"]
-    assert len(by_name["big.json"].content) <= MAX_PART_BYTES
+    assert "big.json" not in by_name
     kept = by_name["journal-0.jsonl"].content
-    assert len(kept) <= MAX_LINES_BYTES
+    assert len(kept) <= MAX_PART_BYTES
     assert json.loads(kept.splitlines()[-1]) == {"MESSAGE": "the last"}
     manifest = json.loads(by_name["manifest.json"].content)
-    assert manifest["files"][1]["note"] == f"the newest {len(kept.splitlines())} of 5001 lines"
-    assert [each["part"] for each in manifest["missing"]] == ["journal-2", "journal-3"]
-    assert "the bundle is full" in manifest["missing"][0]["why"]
+    assert manifest["files"][0]["note"] == f"the newest {len(kept.splitlines())} of 5001 lines"
+    assert [each["part"] for each in manifest["missing"]] == ["big", "journal-2", "journal-3"]
+    assert "a part may have 2097152, the bundle 5242880" in manifest["missing"][0]["why"]
 
 
 def test_the_command_writes_it_and_says_what_is_missing(tmp_path: Path) -> None:
