@@ -41,7 +41,7 @@ class DiskBlocks:
     def __init__(self, file: OutboxFile, on_drop: OnDrop) -> None:
         self._file = file
         self._on_drop = on_drop
-        self._dictionaries = ZstdDictionaries()
+        self.dictionaries = ZstdDictionaries()
         # Numbers of removed records, by the first number of their block, which has others left.
         self._removed: dict[int, set[int]] = {}
 
@@ -74,10 +74,10 @@ class DiskBlocks:
         Without room the oldest are dropped, on a full disk only with ``drop_oldest``. Raises
         OutboxDiskFull, OutboxUnusable: nothing is stored then.
         """
-        dictionary, copy = self._dictionaries.for_append(self._file.connection, records)
+        dictionary, copy = self.dictionaries.for_append(self._file.connection, records)
         block = blocks.make(first, records, summary, dictionary)
         self._store([block], [dictionary] if copy and dictionary is not None else [], drop_oldest)
-        self._dictionaries.appended(dictionary)
+        self.dictionaries.appended(dictionary)
         self.numbering.issue(block)
         return list(range(block.first, block.last + 1))
 
@@ -91,10 +91,10 @@ class DiskBlocks:
     ) -> None:
         """Store blocks made elsewhere, without those ``removed`` of their records. Raises as ``append``."""
         # The file isn't known to hold these.
-        new = [dictionary for dictionary in dictionaries if not self._dictionaries.has(dictionary)]
+        new = [dictionary for dictionary in dictionaries if not self.dictionaries.has(dictionary)]
         self._store(made, new, drop_oldest)
         for dictionary in new:
-            self._dictionaries.stored(dictionary)
+            self.dictionaries.stored(dictionary)
         for block in made:
             if gone := set(removed.get(block.first, ())):
                 self._removed[block.first] = gone
@@ -200,7 +200,7 @@ class DiskBlocks:
                     raise OutboxCorrupt(f"{path}: a block is out of place")
                 expected, last = None, block.last
                 try:
-                    records = block.records(self._dictionaries.find(self._file.connection, block.dictionary))
+                    records = block.records(self.dictionaries.find(self._file.connection, block.dictionary))
                 except DamagedBlockError as error:
                     if not error.head_is_sound:
                         raise OutboxCorrupt(f"{path}: a block's head is damaged") from error
@@ -251,7 +251,7 @@ class DiskBlocks:
         if self._file.database_bytes() > _GIVE_BACK_BYTES:
             self._file.give_space_back()
             # Readings of a past outage are a poor sample of the next ones.
-            self._dictionaries.forget()
+            self.dictionaries.forget()
 
     def forget_lost_removals(self) -> None:
         """No more blocks come back from damaged files: removals from lost ones count no longer."""
@@ -260,10 +260,6 @@ class DiskBlocks:
             lost = [first for first in self._removed if not tables.can_find(connection, first)]
         for first in lost:
             del self._removed[first]
-
-    def forget_dictionaries(self) -> Dictionary | None:
-        """Another file has replaced this one and has none; returns the one last used."""
-        return self._dictionaries.forget()
 
     def _remove(self, numbers: Sequence[int]) -> None:
         partial: dict[int, set[int]] = {}

@@ -246,7 +246,7 @@ class SqliteOutbox:
         ceiling = (self._held.reserved or _UNKNOWN) if last is None else last
         source = recovery.set_aside(self._path, floor, ceiling, last_is_known=last is not None)
         self._connect(issued=ceiling, replaces=True)
-        self._begin_salvage(source, self._blocks.forget_dictionaries(), gone)
+        self._begin_salvage(source, self._blocks.dictionaries.forget(), gone)
 
     def _begin_salvage(
         self, source: Path, spare: Dictionary | None = None, gone: Iterable[tuple[int, int]] = ()

@@ -174,14 +174,17 @@ def heads_within(connection: sqlite3.Connection, first: int, last: int) -> list[
 
 def oldest_head(connection: sqlite3.Connection) -> Block | None:
     """The oldest block without its payload. Raises OutboxCorrupt."""
-    return next(iter(_sound(connection, f"SELECT {_HEADS} FROM blocks ORDER BY first LIMIT 1", ())), None)
+    return _head(connection, "ASC")
 
 
 def newest_head(connection: sqlite3.Connection) -> Block | None:
     """The newest block without its payload. Raises OutboxCorrupt."""
-    return next(
-        iter(_sound(connection, f"SELECT {_HEADS} FROM blocks ORDER BY first DESC LIMIT 1", ())), None
-    )
+    return _head(connection, "DESC")
+
+
+def _head(connection: sqlite3.Connection, order: str) -> Block | None:
+    heads = _sound(connection, f"SELECT {_HEADS} FROM blocks ORDER BY first {order} LIMIT 1", ())
+    return heads[0] if heads else None
 
 
 def add_dictionary(connection: sqlite3.Connection, dictionary: Dictionary) -> None:

@@ -53,7 +53,7 @@ def driver_type(name: str) -> DriverType:
     Raises UnknownDriverError, which lists the names, and BrokenDriverError.
     """
     if name not in _loaded:
-        _loaded[name] = _built_in(DRIVERS[name]) if name in DRIVERS else _plug_in(name)
+        _loaded[name] = importlib.import_module(DRIVERS[name]).TYPE if name in DRIVERS else _plug_in(name)
     return _loaded[name]
 
 
@@ -87,11 +87,6 @@ def guarded(name: str) -> Iterator[None]:
             raise
         why = f"{type(error).__name__}: {error}".rstrip(": ")
         raise BrokenDriverError(f"driver {name!r} is broken: {why}") from error
-
-
-def _built_in(module: str) -> DriverType:
-    found: DriverType = importlib.import_module(module).TYPE
-    return found
 
 
 def _plug_in(name: str) -> DriverType:

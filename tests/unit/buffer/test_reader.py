@@ -32,7 +32,7 @@ def test_reads_beside_the_one_who_writes(tmp_path: Path) -> None:
         outbox.append([b"new"])
         outbox.remove(range(1, 13))
         read = [record for _, record in records]
-        # No snapshot is open between two looks: what was written meanwhile is seen at the next one.
+        # No snapshot is open between two reads: what was written meanwhile is seen at the next one.
         assert read == [*BATCH[1:], *BATCH, *BATCH, b"new"]
         assert [number for number, _ in reader.records()] == list(range(13, 38))
         assert [block.summary for block in reader.blocks()] == [b"summary 1", b"summary 2", b""]

@@ -177,7 +177,7 @@ def test_a_disk_that_fails_is_tried_seldom(tmp_path: Path) -> None:
     outbox.append([b"next"])
     assert outbox.in_memory().records == 0
     assert len(outbox) == 101
-    # Soon after, it fails again: it is not asked each second.
+    # Soon after, it fails again: it is not tried each second.
     disk.make_read_only()
     disk.tried = 0
     for _ in range(10):

@@ -81,7 +81,7 @@ def test_settings_that_another_program_changes_are_seen() -> None:
     station = Station()
     adc = opened(station, 0)
     read = station.chip.read
-    # Another gain, set between the end of the conversion and the look at the settings.
+    # Another gain, set between the end of the conversion and the reading of the settings.
     station.chip.read = lambda count: (  # type: ignore[method-assign]
         read(count) if station.chip._pointer != 1 else (0xC383 | 0x0008).to_bytes(2, "big")
     )

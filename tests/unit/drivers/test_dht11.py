@@ -21,7 +21,7 @@ class Line:
 
     def __init__(self) -> None:
         self.answer: array[int] = array("H")
-        self.asked = 0
+        self.requests = 0
         self.now_s = 0.0
 
     def monotonic(self) -> float:
@@ -32,7 +32,7 @@ class Line:
         return self._edges
 
     def _edges(self) -> array[int]:
-        self.asked += 1
+        self.requests += 1
         return self.answer
 
 
@@ -101,7 +101,7 @@ def test_every_read_asks_the_sensor_however_soon() -> None:
     for tenths in range(200, 210):
         line.answer = frame_edges(dht11_frame(tenths / 10, 50))
         assert values(sensor) == (tenths / 10, 50.0)
-    assert line.asked == 10
+    assert line.requests == 10
 
 
 def test_frame_bytes() -> None:

@@ -243,7 +243,7 @@ def test_priming_makes_an_answer_young() -> None:
         line.sensor.prime()
         line.now_s = 60.0 * minute
         assert reasons(line) == {()}
-    assert line.asked == 6
+    assert line.requests == 6
 
 
 def test_a_failed_request_began_a_conversion_too() -> None:

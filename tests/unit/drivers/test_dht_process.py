@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(autouse=True)
 def pins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Pins for processes to come; each that asks a sensor leaves a file."""
+    """Pins for processes to come; each that requests a conversion leaves a file."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HARDWARE), str(ROOT)]))
     monkeypatch.setenv("DHT_ASKED", str(tmp_path / "asked"))
     return tmp_path
@@ -66,7 +66,7 @@ def test_a_sensor_is_read_through_its_process_again_and_again(lines: list[DhtLin
     for _ in range(3):
         edges = line.edges()
         assert len(edges) == 81
-        # A look takes a microsecond, two looks a round.
+        # A reading of the pin takes a microsecond, two a round.
         assert all(abs(received - own) <= 4 for received, own in zip(edges, sent, strict=True))
     assert line.pid == pid
     line.close()

@@ -159,16 +159,16 @@ def test_times_are_those_after_the_last_gap(dropped: set[int]) -> None:
 def test_edges_too_close_for_an_event_of_their_own_count_and_are_told(seconds: list[tuple[int, int]]) -> None:
     kernel = EmulatedKernel()
     counter = ChipCounter(kernel, 17)
-    untold = 0
+    unreported = 0
     for alone, crowded in seconds:
         kernel.fall(17, times(alone))
         kernel.crowd(17, crowded)
         edges = counter.take()
         assert (edges.count, edges.lost) == (alone + crowded, False)
         # One may be an edge whose event is on its way.
-        untold += crowded
-        assert edges.crowded == (untold > 1)
-        untold = 0 if edges.crowded else untold
+        unreported += crowded
+        assert edges.crowded == (unreported > 1)
+        unreported = 0 if edges.crowded else unreported
 
 
 def test_an_interrupt_whose_event_is_on_its_way_is_no_crowd() -> None:

@@ -46,7 +46,7 @@ class Kernel:
         return SysfsIio(self.root)
 
     def sensor(self, device: str, *channels: IioChannel, where: str | None = None) -> IioSensor:
-        # A board is asked for nothing else.
+        # Nothing else of a board is used.
         return IioSensor(self, IioOptions(device, channels, where))  # type: ignore[arg-type]
 
 

@@ -197,11 +197,11 @@ def test_a_start_that_fails_gives_the_pin_back_for_the_next_one(monkeypatch: pyt
     cup = HallAnemometer(
         PiBoard(PiOptions("kernel"), kernel, lambda: seconds[0]), HallAnemometerOptions(17, **NRG)
     )
-    asked = []
+    requested = []
 
     def interrupts(number: int) -> list[int]:
-        asked.append(number)
-        if len(asked) == 2:
+        requested.append(number)
+        if len(requested) == 2:
             raise OSError(5, "Input/output error")
         return [0, 0, 0, 0]
 

@@ -1,4 +1,4 @@
-"""Drivers of installed packages: found, loaded when asked for, and refused with a reason."""
+"""Drivers of installed packages: found, loaded when named, and refused with a reason."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_a_run_that_was_reset_may_lack_its_last_seconds() -> None:
     cut = [{"run": run, "end": "reset", "lost_at_most_s": 2.0} for run in ("r1", "r2")]
     later = run_record("r3", last=0, previous_run="r2", unfinished=cut)
     accounts = books(run_record(state="running", last=4), later, seqs=[1, 2, 3, 4, 5, 7]).accounts()
-    # r1 told of four, and more of it arrived; r2 was cut off before it had told anything.
+    # r1 reported four, and more of it arrived; r2 was cut off before it had reported anything.
     assert [(each.run, each.state, each.sampled, each.unaccounted, each.untold_s) for each in accounts] == [
         ("r1", "reset", 7, 1, 2.0),
         ("r2", LOST_RECORD, 0, 0, 2.0),
@@ -116,7 +116,7 @@ def test_a_killed_run_may_have_gone_on() -> None:
 
 
 def test_what_a_running_gateway_has_not_told_of_is_pending() -> None:
-    # Told up to 10, of which 10 was on its way; 12 overtook 11.
+    # Reported up to 10, of which 10 was on its way; 12 overtook 11.
     account = only(books(run_record(state="running", last=10), seqs=[*range(1, 10), 12]))
     assert (account.sampled, account.pending, account.unaccounted) == (12, 2, 0)
 
@@ -144,11 +144,11 @@ def test_the_latest_run_tells_what_the_outbox_holds_of_earlier_ones() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 3, 0, 1)])
 def test_an_old_run_record_that_comes_late_changes_nothing(order: tuple[int, ...]) -> None:
-    told = [
+    records = [
         run_record(state="running", last=4), run_record(state="running", last=9),
         run_record(state="killed", last=9), run_record(state="stopped", last=10),
     ]  # fmt: skip
-    account = only(books(*(told[at] for at in order), seqs=range(1, 11)))
+    account = only(books(*(records[at] for at in order), seqs=range(1, 11)))
     assert (account.state, account.sampled, account.never_sampled) == ("stopped", 10, 0)
 
 

@@ -61,20 +61,20 @@ def test_csv(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "told"), [("FROM _own", "_own"), ("FROM nothing", "nothing"), ("SELEC 1", "SELEC")]
+    ("sql", "message"), [("FROM _own", "_own"), ("FROM nothing", "nothing"), ("SELEC 1", "SELEC")]
 )
-def test_errors_are_one_line(lake: Path, capsys: pytest.CaptureFixture[str], sql: str, told: str) -> None:
+def test_errors_are_one_line(lake: Path, capsys: pytest.CaptureFixture[str], sql: str, message: str) -> None:
     assert run([sql, "--lake", str(lake)]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert told in said
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ")
+    assert message in printed
+    assert printed.count("\n") == 1
 
 
 def test_no_lake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["SELECT 1", "--lake", str(tmp_path / "none")]) == 1
-    told = capsys.readouterr().err
-    assert "no such directory; name it with --lake" in told
+    message = capsys.readouterr().err
+    assert "no such directory; name it with --lake" in message
 
 
 def test_a_missing_table_is_answered_with_lake_tables_and_the_job_that_fills_it(

@@ -1,4 +1,4 @@
-"""Which channels' missing readings a gateway still has, when it says no more than how many."""
+"""Which channels' missing readings a gateway still has, when it reports no more than how many."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_will_has_no_time_and_no_state_of_the_day() -> None:
     assert will.is_will
     assert not RECORD.is_will
     assert not replace(RECORD, state="offline").is_will
-    # One of a gateway before there was more to say; null is as good as absent.
+    # One of a gateway before there was more to report; null is as good as absent.
     assert parse_status(b'{"v": 1, "gateway": "m", "state": "offline", "run": "r"}').is_will
     assert parse_status(contract(time=None, clock=None, uplink=None, version=None, revision=None)) == replace(
         RECORD, time_us=None, clock=None, uplink=None, version=None, revision=0

@@ -1,6 +1,6 @@
 """A pin in place of Blinka's, beneath Adafruit's real library: its line changes in a time of its own.
 
-Each look at the clock or at the pin takes a microsecond of it, so what the library measures doesn't
+Each reading of the clock or of the pin takes a microsecond of it, so what the library measures doesn't
 depend on how busy this machine is.
 """
 
