@@ -8,7 +8,7 @@ when it is sampled, and produced when its echo comes back from the local broker.
 half the commit interval is stored; from then on everything is, once per interval, until a delivery report
 shows that Kafka answers again. Then new messages go out at once and the backlog drains beside them.
 
-Invariants: a PUBACK is sent only when the ledger says that it is due; what neither Kafka nor the outbox takes
+Invariants: a PUBACK is sent only when it is due by the ledger; what neither Kafka nor the outbox takes
 is bounded in memory, and what is given up then is reported.
 """
 

@@ -1,6 +1,6 @@
-"""How a Kafka record is laid down in the outbox, which knows bytes only.
+"""The layout of a Kafka record in the outbox, which stores bytes.
 
-Layout: length of the head (4 bytes, big-endian), head (JSON: topic, key, headers), value.
+Length of the head (4 bytes, big-endian), head (JSON: topic, key, headers), value.
 """
 
 from __future__ import annotations

@@ -56,33 +56,25 @@ _SETTLED_S: Final = 10.0
 
 def messages(config: Config, version: str | None) -> dict[str, bytes]:
     """By topic, the retained messages of a config; none without ``[mqtt] home_assistant``."""
-    if not config.mqtt.home_assistant:
-        return {}
-    return {
-        _topic(config, sensor, channel): json.dumps(
-            _entity(config, sensor, channel, version), ensure_ascii=False, separators=(",", ":")
-        ).encode()
-        for sensor in config.sensors
-        for channel in driver_type(sensor.driver).channels_of(sensor.options)
-    }
+    retained: dict[str, bytes] = {}
+    for sensor in config.sensors if config.mqtt.home_assistant else ():
+        for channel in driver_type(sensor.driver).channels_of(sensor.options):
+            name = _NOT_IN_AN_ID.sub("_", f"{sensor.name}-{channel.quantity}")
+            topic = f"{config.mqtt.home_assistant_prefix}/sensor/{config.gateway.id}/{name}/config"
+            entity = _entity(config, sensor, channel, name, version)
+            retained[topic] = json.dumps(entity, ensure_ascii=False, separators=(",", ":")).encode()
+    return retained
 
 
-def _object_id(sensor: SensorConfig, channel: Channel) -> str:
-    return _NOT_IN_AN_ID.sub("_", f"{sensor.name}-{channel.quantity}")
-
-
-def _topic(config: Config, sensor: SensorConfig, channel: Channel) -> str:
-    prefix = config.mqtt.home_assistant_prefix
-    return f"{prefix}/sensor/{config.gateway.id}/{_object_id(sensor, channel)}/config"
-
-
-def _entity(config: Config, sensor: SensorConfig, channel: Channel, version: str | None) -> dict[str, Any]:
+def _entity(
+    config: Config, sensor: SensorConfig, channel: Channel, name: str, version: str | None
+) -> dict[str, Any]:
     gateway, root = config.gateway.id, f"{config.mqtt.topic_root}/{config.gateway.id}"
     topic = f"{root}/{sensor.name}/{channel.quantity}"
     software = {} if version is None else {"sw_version": version}
     entity: dict[str, Any] = {
         "name": f"{sensor.name} {channel.quantity.replace('_', ' ')}",
-        "unique_id": f"fieldgate-{gateway}-{_object_id(sensor, channel)}",
+        "unique_id": f"fieldgate-{gateway}-{name}",
         "state_topic": topic,
         "value_template": _VALUE,
         "json_attributes_topic": topic,

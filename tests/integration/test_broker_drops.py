@@ -71,7 +71,7 @@ def test_what_is_missing_after_we_stayed_away_is_what_is_counted(tmp_path: Path)
         assert drops.count == FLOOD + 1 - len(found)
 
 
-def test_a_slow_session_and_a_broker_that_begins_anew(tmp_path: Path) -> None:
+def test_a_slow_session_and_a_broker_that_begins_again(tmp_path: Path) -> None:
     with (
         LocalMosquitto(tmp_path, settings=SMALL) as broker,
         counting(broker, acknowledging=False) as (link, drops, found),
@@ -85,7 +85,7 @@ def test_a_slow_session_and_a_broker_that_begins_anew(tmp_path: Path) -> None:
         broker.start()
         assert link.ready.wait(60)
         flood(broker, FLOOD)
-        # More than before the restart: the counter alone would not show that it began anew.
+        # More than before the restart: the counter alone would not show that it began again.
         flood(broker, 2 * FLOOD)
         eventually(lambda: drops.count, until=lambda count: count == first + 2 * FLOOD - 20 - 30)
         assert len(found) == 20 + 20
@@ -112,7 +112,7 @@ PLUGIN = next(iter(Path("/usr/lib").glob("*/mosquitto_dynamic_security.so")), No
 
 
 @pytest.mark.parametrize("why", ["switched-off", "acl-file", "refused"])
-def test_where_the_broker_tells_nothing_the_number_is_unknown_and_all_else_flows(
+def test_where_the_broker_publishes_nothing_the_number_is_unknown_and_all_else_flows(
     tmp_path: Path, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "acl").write_text(ACL)
@@ -128,7 +128,7 @@ def test_where_the_broker_tells_nothing_the_number_is_unknown_and_all_else_flows
         if why == "refused":
             eventually(lambda: "event=mqtt.drops_unknown" in caplog.text)
         if why == "acl-file":
-            # Others are told: the broker publishes it, only not to us.
+            # The broker publishes it, only not to us.
             subscribe.simple(  # type: ignore[no-untyped-call]
                 TOPIC, hostname=broker.host, port=broker.port, auth={"username": "watcher"}
             )
@@ -145,7 +145,7 @@ def test_one_who_forwards_the_counter_gets_it_too(tmp_path: Path, topics: str) -
         eventually(lambda: b"0" in found)
 
 
-def test_a_forwards_filter_that_is_refused_is_told_as_that_and_not_as_a_takeover(
+def test_a_forwards_filter_that_is_refused_is_reported_as_that_and_not_as_a_takeover(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "dynamic.json").write_text(json.dumps(DYNAMIC))
@@ -193,13 +193,15 @@ def test_messages_without_a_promise_go_without_being_counted(tmp_path: Path) -> 
         assert eventually(session, until=lambda seen: seen[0] == {b"stays"}) == ({b"stays"}, 0)
 
 
-def test_what_the_broker_dropped_while_the_gateway_was_dead_is_told(provisioned: str, tmp_path: Path) -> None:
+def test_what_the_broker_dropped_while_the_gateway_was_dead_is_announced(
+    provisioned: str, tmp_path: Path
+) -> None:
     name = unique_name("mast")
     topic = "number/shed/temperature"
     with LocalMosquitto(tmp_path / "mosquitto", settings=SMALL) as broker:
         with forwarding(tmp_path, provisioned, broker, name) as mast:
             eventually(lambda: mast.status_now().get("broker_dropped"), until=lambda count: count == 0)
-            # Its record on the broker says how far it had counted.
+            # Its record on the broker has how far it had counted.
             eventually(lambda: mast.run_record()["broker_counter"], until=lambda counter: counter == 0)
             mast.kill()
         send_all(broker, [(topic, b"%d.5" % number) for number in range(FLOOD)])
@@ -215,7 +217,7 @@ def test_what_the_broker_dropped_while_the_gateway_was_dead_is_told(provisioned:
     assert dropped == FLOOD - len(readings(provisioned, name, "temperature")) > 0
     assert (record["run"], record["broker_dropped"]) == (status["run"], dropped)
     events = [json.loads(found.value() or b"") for found in records(provisioned, [EVENTS_TOPIC])]
-    told = [each for each in events if (each["gateway"], each["event"]) == (name, "broker-dropped")]
-    assert [(each["run"], each["count"], each["total"]) for each in told] == [
+    announced = [each for each in events if (each["gateway"], each["event"]) == (name, "broker-dropped")]
+    assert [(each["run"], each["count"], each["total"]) for each in announced] == [
         (status["run"], dropped, dropped)
     ]

@@ -21,7 +21,7 @@ PREFIX = "homeassistant/sensor/mast-07"
 
 
 def retained(broker: LocalMosquitto, wildcard: str) -> dict[str, bytes]:
-    """Everything that a Home Assistant which connects now is told."""
+    """Everything that a Home Assistant which connects now receives."""
     found: dict[str, bytes] = {}
     marker, subscribed, over = unique_name("over"), threading.Event(), threading.Event()
 
@@ -62,34 +62,34 @@ def test_entities_come_change_and_go_with_their_channels(
     state = tmp_path / "outbox.db.discovery"
     both = {"baro-pressure", "dht-temperature", "dht-humidity"}
     with run_gateway(tmp_path, text, ID, nowhere, mosquitto) as gateway:
-        eventually(lambda: names(mosquitto), 30, until=lambda told: told == both)
+        eventually(lambda: names(mosquitto), 30, until=lambda found: found == both)
         found = retained(mosquitto, "homeassistant/#")
         status = retained(mosquitto, "fieldgate/mast-07/status")
         for topic, payload in found.items():
             assert topic.startswith(f"{PREFIX}/")
             message = json.loads(payload)
             assert list(errors(SCHEMA, message)) == []
-            # What it points at is there: the status that says online, and the readings.
+            # What it points at is there: the status, online, and the readings.
             (availability,) = message["availability"]
             assert json.loads(status[availability["topic"]])["state"] == availability["payload_available"]
             reading = eventually(lambda: gateway.status()["channels"], 20, until=lambda all: len(all) == 3)
             assert message["state_topic"].rsplit("/", 2)[1] in {name.split(".")[0] for name in reading}
         assert json.loads(state.read_text())["topics"] == sorted(found)
 
-        # A channel that goes takes its entity along; one that changes is told anew.
+        # A channel that goes takes its entity along; one that changes is published again.
         slower = config_text(baro(interval_s=5), mqtt={"home_assistant": True})
         assert gateway.reload(slower) is None
-        eventually(lambda: names(mosquitto), 30, until=lambda told: told == {"baro-pressure"})
+        eventually(lambda: names(mosquitto), 30, until=lambda found: found == {"baro-pressure"})
         (changed,) = retained(mosquitto, f"{PREFIX}/#").values()
         assert json.loads(changed)["expire_after"] == 25
-        # A Mosquitto that remembers nothing is told again.
+        # To a Mosquitto that has lost all it is published again.
         mosquitto.restart()
-        eventually(lambda: names(mosquitto), 30, until=lambda told: told == {"baro-pressure"})
+        eventually(lambda: names(mosquitto), 30, until=lambda found: found == {"baro-pressure"})
         assert gateway.stop() == 0
 
     # The option goes while the daemon is stopped.
     without = config_text(baro(), mqtt={"home_assistant": False})
     with run_gateway(tmp_path, without, ID, nowhere, mosquitto) as gateway:
-        eventually(lambda: names(mosquitto), 30, until=lambda told: told == set())
+        eventually(lambda: names(mosquitto), 30, until=lambda found: found == set())
         eventually(lambda: not state.exists(), 40)
         assert gateway.stop() == 0

@@ -85,7 +85,7 @@ def test_an_acknowledgement_of_an_earlier_connection_is_void(mosquitto: LocalMos
         assert link.ready.wait(60)
         send(mosquitto, b"second")
         second = received(found, 2)[1]
-        # The broker began to count anew: the same id, another message.
+        # The broker began to count from 1 again: the same id, another message.
         assert (second.ack.message_id, second.payload) == (first.ack.message_id, b"second")
         link.acknowledge(first.ack)
     with session(mosquitto) as (_, found):
@@ -110,7 +110,7 @@ def test_held_back_it_stays_away_and_the_broker_keeps_what_comes(mosquitto: Loca
         assert [message.payload for message in received(found, 1)] == [b"kept"]
 
 
-def test_two_with_one_id_are_told_that_it_looks_like_it(
+def test_two_with_one_id_are_reported_as_a_likely_takeover(
     mosquitto: LocalMosquitto, caplog: pytest.LogCaptureFixture
 ) -> None:
     with session(mosquitto, at_once=True), session(mosquitto, at_once=True):

@@ -1,4 +1,4 @@
-"""A Mosquitto that asks who is there: user and password of [mqtt]."""
+"""A Mosquitto that wants a login: user and password of [mqtt]."""
 
 from __future__ import annotations
 

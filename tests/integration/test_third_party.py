@@ -164,8 +164,10 @@ def test_each_kind_beside_the_others_ends_where_it_should_once(
     with forwarding(tmp_path, provisioned, mosquitto, name) as mast:
         assert settled(mast, 0)["sampled"] == 0
         assert mast.stop() == 0
-    last_words = [json.loads(message.value() or b"") for message in records(provisioned, ["gateway.runs"])]
-    (stopped,) = [told for told in last_words if told["run"] == run and told["state"] == "stopped"]
+    records_of_runs = [
+        json.loads(message.value() or b"") for message in records(provisioned, ["gateway.runs"])
+    ]
+    (stopped,) = [each for each in records_of_runs if each["run"] == run and each["state"] == "stopped"]
     assert stopped["last_seq"] == record["last_seq"]
 
     temperatures = readings(provisioned, name, "temperature")
