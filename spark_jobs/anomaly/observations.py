@@ -62,8 +62,8 @@ class Observations:
         quantities = tuple(name.partition(".")[2] for name in channels)
         return Observations(channels, quantities, *(pick(getattr(self, name)) for name in FIELDS))
 
-    def rows(self, chosen: Flags) -> Observations:
-        """Some of the intervals."""
+    def rows(self, chosen: Flags | npt.NDArray[np.int64]) -> Observations:
+        """Some of the intervals, by flags or by their numbers."""
         fields = (getattr(self, name)[chosen] for name in FIELDS)
         return Observations(self.channels, self.quantities, *fields)
 

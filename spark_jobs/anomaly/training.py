@@ -132,10 +132,6 @@ def _fit(layout: Layout, scaler: Scaler, seen: Observations, seed: int) -> Any:
     return regressor
 
 
-def _network(regressor: Any) -> Network:
-    return lambda inputs: np.asarray(regressor.predict(inputs))
-
-
 def folds_of(starts_s: Any) -> Any:
     """The fold of each interval: whole UTC days in turn, since neighbouring intervals are alike."""
     days = np.asarray(starts_s) // _DAY_S
@@ -166,9 +162,9 @@ def _unseen_errors(layout: Layout, scaler: Scaler, seen: Observations, folds: An
     )
     for fold in range(FOLDS):
         out = np.flatnonzero(folds == fold)
-        network = _network(_fit(layout, scaler, seen.rows(folds != fold), seed))
+        network: Network = _fit(layout, scaler, seen.rows(folds != fold), seed).predict
         some = out[:: max(1, len(out) // _ABSENCE_ROWS)]
-        rest, few = (seen.rows(np.isin(np.arange(len(seen)), chosen)) for chosen in (out, some))
+        rest, few = seen.rows(out), seen.rows(some)
         for channel in channels:
             mine = np.flatnonzero(owners == channel)
             errors, features = hidden_errors(layout, scaler, network, rest, 0, [channel])
@@ -264,13 +260,12 @@ def train(
         )
     learnt = seen.of((*layout.channels, *layout.context)).rows(clean)
     times = np.asarray(starts_s)[clean]
-    scaler = Scaler.of(features_of(layout, learnt, 0, ~learnt.valid[:, 0, : len(layout.channels)]))
+    gone = ~learnt.valid[:, 0, : len(layout.channels)]
+    scaler = Scaler.of(features_of(layout, learnt, 0, gone))
     unseen = _unseen_errors(layout, scaler, learnt, folds_of(times), choices.seed)
     scales, absence = _scales(unseen.errors, unseen.bins), _absence(unseen)
     owners = layout.owners()
-    gone = ~learnt.valid[:, 0, : len(layout.channels)]
-    everything = np.arange(len(owners))
-    usual = usual_errors(layout, scales, absence, unseen.bins, gone, everything)
+    usual = usual_errors(layout, scales, absence, unseen.bins, gone, np.arange(len(owners)))
     relative = unseen.errors / usual
     by_channel = np.stack(
         [root_mean_square(relative[:, owners == channel]) for channel in range(len(layout.channels))], axis=1
