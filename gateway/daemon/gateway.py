@@ -40,7 +40,7 @@ _MAIN_LOOP_PERIODS: Final = 1.0
 class Life:
     """How far a run is. The main thread writes, but for ``stop``, which ends it; any thread may read.
 
-    ``stop_reason`` is why it ended itself, None where it was told to. Times are monotonic, in seconds.
+    ``stop_reason`` is why it ended itself, None where it was stopped. Times are monotonic, in seconds.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class ConfigInForce:
 
     @property
     def state(self) -> dict[str, Any]:
-        """When the config in force was read, and why a later one was refused, or None. Any thread may ask."""
+        """When the config in force was read, and why a later one was refused, or None. Any thread may read it."""
         return {"loaded_at": self.loaded_at, "error": self.error}
 
 

@@ -1,7 +1,7 @@
 """Rate of change and spike tests: a value too far from the level before it. Pure; one thread at a time.
 
 QARTOD's spike test compares a value with the one before and the one after. A live reading can't wait for the
-one after, so a spike is judged by the scatter of the last minutes, and the reading after it decides on the
+one after, so a spike is one by the scatter of the last minutes, and the reading after it decides on the
 level: one close to the suspect value confirms a new level, which is flagged no more.
 """
 

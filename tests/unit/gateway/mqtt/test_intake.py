@@ -188,6 +188,33 @@ def test_a_number_becomes_a_reading_of_this_run() -> None:
     )  # fmt: skip
 
 
+def test_readings_of_other_devices_are_reported_and_nothing_else_is() -> None:
+    reported: list[Reading] = []
+    forwards = [ForwardConfig("readings/#"), NUMBER, STATION, RAW]
+    clock = FixedClock(synced=True)
+    station = Intake(
+        "mast-07", Sequences("thisrun"), "mqtt.{quantity}", clock, forwards, forwarded=reported.append
+    )
+    for topic, payload in (
+        ("readings/x", encode_reading(READING)),
+        ("readings/x", encode_reading(replace(READING, gateway="mast-07", run="earlier"))),
+        ("blobs/7", b"raw"),
+        ("sensors/shed/temperature", b"85.0"),
+        ("sensors/shed/temperature", b"warm"),
+        ("sensors/shed/temperature", b"21.5"),
+        ("zigbee/shed", b'{"temperature": 33.25, "humidity": 0.4, "at": 1763710500}'),
+    ):
+        station.accept(topic, payload)
+    found = [(each.gateway, each.channel, each.value) for each in reported]
+    assert READING.gateway != "mast-07"
+    assert found == [
+        (READING.gateway, READING.channel, READING.value),
+        ("mast-07", "shed.temperature", 21.5),
+        ("mast-07", "shed.temperature", 33.25),
+        ("mast-07", "shed.humidity", 40.0),
+    ]
+
+
 def test_a_message_that_comes_again_is_another_reading() -> None:
     intake = station()
     again = [made(intake.accept("sensors/shed/temperature", b"21.5")).seq for _ in range(3)]
