@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from drivers.interface import Board
 from gateway.calibration.history import CalibrationHistory
@@ -67,16 +67,11 @@ class Life:
 
 @dataclass(slots=True)
 class ConfigInForce:
-    """The config, when it was read, and why a later one was refused. The main thread writes."""
+    """The config, when it was read, and why a later one was refused, or None. The main thread writes."""
 
     config: Config
     loaded_at: str = field(default_factory=now_text)
     error: str | None = None
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """When the config in force was read, and why a later one was refused, or None. Any thread may read it."""
-        return {"loaded_at": self.loaded_at, "error": self.error}
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "held": forwarder.held_rows,
         "repaired": gateway.hold.repaired,
         "unsynced": gateway.hold.unsynced,
-        "config": gateway.in_force.state,
+        "config": {"loaded_at": gateway.in_force.loaded_at, "error": gateway.in_force.error},
         "mqtt_connected": gateway.session.ready.is_set(),
         "sampled": sum(gateway.context.sequences.snapshot().values()),
         "received": counters.received,

@@ -38,19 +38,15 @@ class _Dropped:
     """What was dropped for one reason, adjoining ranges joined."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self.count = 0
         self._unknown = False
         self._seqs: defaultdict[tuple[str, str, str], NumberSet] = defaultdict(NumberSet)
 
     def add(self, count: int | None, lost: Iterable[Range]) -> None:
-        self._count += count or 0
+        self.count += count or 0
         self._unknown = self._unknown or count is None
         for each in lost:
             self._seqs[each.gateway, each.run, each.channel].add(each.first, each.last)
-
-    @property
-    def count(self) -> int:
-        return self._count
 
     def lost_of(self, gateway: str, channel: str) -> int:
         """How many of a channel, of all runs, as far as their numbers are known."""
@@ -63,7 +59,7 @@ class _Dropped:
         # More would make a record that Kafka refuses; each range was announced by an event of its own.
         left_out = max(len(spans) - _MOST_RANGES, 0)
         named = [_text(Range(*key, *span), own) for key, span in spans[left_out:]]
-        return DroppedFields(reason, self._count, named, more_unknown=self._unknown or left_out > 0)
+        return DroppedFields(reason, self.count, named, more_unknown=self._unknown or left_out > 0)
 
 
 def _text(lost: Range, own: str) -> str:

@@ -134,10 +134,8 @@ def _other_side(connected: socket.socket) -> tuple[int, int, int]:
 
 def _line(connected: socket.socket) -> bytes:
     """One line. Raises OSError, and ValueError where it has no end."""
-    received = b""
-    while not received.endswith(b"\n"):
-        part = connected.recv(_LONGEST_LINE)
-        received += part
-        if not part or len(received) > _LONGEST_LINE:
-            raise ValueError("the line has no end")
-    return received
+    with connected.makefile("rb") as stream:
+        line = stream.readline(_LONGEST_LINE)
+    if not line.endswith(b"\n"):
+        raise ValueError("the line has no end")
+    return line
