@@ -12,19 +12,10 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Final, NamedTuple, Protocol, cast
+from types import ModuleType
+from typing import Final, NamedTuple
 
 from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError, fail
-
-
-class CommandModule(Protocol):
-    """The module of a command."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare its arguments."""
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Run it; the exit code."""
 
 
 class Command(NamedTuple):
@@ -126,12 +117,12 @@ def _run(name: str, arguments: list[str]) -> int:
         return fail(command.remedy)
     if name in _PASSED_ON:
         return _PASSED_ON[name](arguments)
-    parsed = parser_of(name).parse_args(arguments)
-    return _module(command).run(parsed)
+    code: int = _module(command).run(parser_of(name).parse_args(arguments))
+    return code
 
 
-def _module(command: Command) -> CommandModule:
-    return cast(CommandModule, import_module(f"gateway.commands.{command.module}"))
+def _module(command: Command) -> ModuleType:
+    return import_module(f"gateway.commands.{command.module}")
 
 
 def _jobs(arguments: Sequence[str]) -> int:

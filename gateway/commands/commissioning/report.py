@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import asdict
+from typing import Any, Final, NamedTuple
 
 from gateway.commands.commissioning.checks import GOOD, Result
 from gateway.config import Config, SensorConfig
@@ -19,18 +19,16 @@ Found = tuple[str, Mapping[str, Result]]
 """A sensor's name and its results by check."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What was found, signed. ``sha256`` is that of ``content``, the JSON file's bytes."""
+class Report(NamedTuple):
+    """What was found, signed. ``sha256`` is that of ``content``, the JSON file's bytes.
 
+    ``ok``: nothing is wrong, and nothing requested was left out.
+    """
+
+    ok: bool
     fields: Mapping[str, Any]
     content: bytes
     sha256: str
-
-    @property
-    def ok(self) -> bool:
-        """Nothing is wrong, and nothing requested was left out."""
-        return bool(self.fields["ok"])
 
 
 def faults_of(found: Iterable[Found]) -> list[str]:
@@ -69,7 +67,7 @@ def make_report(
         "gateway_checks": _checks(gateway),
     }
     content = (json.dumps(fields, indent=1, ensure_ascii=False) + "\n").encode()
-    return Report(fields, content, hashlib.sha256(content).hexdigest())
+    return Report(not faults, fields, content, hashlib.sha256(content).hexdigest())
 
 
 def _plate(sensor: SensorConfig) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from datetime import date
 from typing import Final
 
 from gateway.commands.commissioning.checks import GOOD, Result, Window
-from gateway.commands.commissioning.nameplate import questions, shortcomings
 from gateway.commands.commissioning.session import Session
-from gateway.commands.commissioning.steps import Phase, Step, steps_of, twin_steps
+from gateway.commands.commissioning.steps import Phase, Step, questions, shortcomings, steps_of, twin_steps
 from gateway.commands.commissioning.terminal import Terminal
 from gateway.commands.live_readings import Source
 from gateway.commands.reading_rows import Row, clock_text, number_text

@@ -5,17 +5,19 @@ It needs no more rights than the daemon has. Sensors are read only where no daem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from drivers.interface import Board, DriverError
 from gateway.clock.system_clock import kernel_synchronised
-from gateway.commands.doctor import devices, i2c, network, pi, sensors, storage
+from gateway.commands.doctor import devices, i2c, network, pi, storage
 from gateway.commands.doctor.findings import Finding
 from gateway.commands.doctor.host import Host
+from gateway.commands.reading_rows import Row, number_text, reason_words, row_of_reading, rows_of_status
 from gateway.config import Config, check
 from gateway.forwarding import capacity
+from gateway.sampling.one_shot import OneShotRead
 from gateway.sampling.sensors import open_fitted_board
 from gateway.status.client import NoStatus, daemon_status
 
@@ -66,7 +68,7 @@ def hardware(
         yield Finding("sensor", "warning", f"not examined: {error}")
         return
     if status is not None:
-        yield from sensors.from_daemon(config, status)
+        yield from _from_daemon(config, status)
         return
     try:
         board = open_board(config)
@@ -78,7 +80,7 @@ def hardware(
             found, silent = _scanned(board, wired)
             yield from found
             explained |= silent
-        yield from sensors.from_board(config, board, _SENSORS_S, explained)
+        yield from _from_board(config, board, explained)
     finally:
         board.close()
 
@@ -89,6 +91,46 @@ def _scanned(board: Board, wired: devices.Needs) -> tuple[list[Finding], set[str
     except DriverError as error:
         return [Finding("i2c", "error", str(error))], wired.on_bus
     return i2c.findings(bus, wired)
+
+
+def _from_daemon(config: Config, status: Mapping[str, Any]) -> Iterator[Finding]:
+    """The daemon's last readings."""
+    for sensor in config.sensors:
+        rows = rows_of_status(status, [sensor])
+        if any(row.pending for row in rows):
+            yield Finding("sensor", "warning", f"{sensor.name}: {rows[0].words}")
+        else:
+            yield _finding(sensor.name, rows)
+
+
+def _from_board(config: Config, board: Board, explained: Collection[str]) -> Iterator[Finding]:
+    """Each sensor but those ``explained``: its readings, and its driver's diagnosis of the wiring."""
+    wanted = [sensor for sensor in config.sensors if sensor.name not in explained]
+    for result in OneShotRead(config.gateway.id, wanted, board).run(_SENSORS_S):
+        rows = [row_of_reading(reading, result.sensor, result.trouble) for reading in result.readings]
+        if rows:
+            finding = _finding(result.sensor, rows)
+            # The diagnosis has the same at greater length.
+            if finding.state != "error" or not result.diagnosis:
+                yield finding
+        else:
+            yield Finding("sensor", "error", f"{result.sensor}: {result.trouble}")
+        failed = any(row.failed for row in rows)
+        for sentence in result.diagnosis:
+            yield Finding("sensor", "error" if failed else "warning", f"{result.sensor}: {sentence}")
+
+
+def _finding(sensor: str, rows: list[Row]) -> Finding:
+    trouble = next((row.trouble for row in rows if row.trouble), None)
+    if trouble is not None:
+        return Finding("sensor", "error", f"{sensor}: {trouble}")
+    values = ", ".join(number_text(row.value, row.unit) for row in rows)
+    reasons = dict.fromkeys(reason for row in rows for reason in row.reasons)
+    if not reasons:
+        return Finding("sensor", "ok", f"{sensor}: {values}")
+    words = "; ".join(map(reason_words, reasons))
+    failed = any(row.failed for row in rows)
+    return Finding("sensor", "error" if failed else "warning", f"{sensor}: {values}: {words}")
 
 
 def clock(config: Config) -> Finding:

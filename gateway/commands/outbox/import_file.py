@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import BinaryIO, Final
@@ -92,11 +93,13 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
     keyed: dict[tuple[str, bytes], _Keyed] = {}
     waiting = {"delivery.timeout.ms": str(round(timeout_s * 1000))}
     try:
-        with progress_bar("records confirmed") as progress, _source(source) as file:
-            export_format.decode_head(file.readline(export_format.MAX_LINE_BYTES))
+        with progress_bar("records confirmed") as progress, _opened(source) as file:
+            # A longer line comes in pieces, none of which is a record.
+            lines = iter(partial(file.readline, export_format.MAX_LINE_BYTES), b"")
+            export_format.decode_head(next(lines, b""))
             with closing(KafkaSink(bootstrap_servers, "fieldgate-import", {**waiting, **properties})) as sink:
                 sending = Sending(sink)
-                for number, line in enumerate(_lines(file), 2):
+                for number, line in enumerate(lines, 2):
                     try:
                         found = export_format.decode(line)
                         if isinstance(found, End):
@@ -105,7 +108,8 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
                             _keep_furthest(keyed, number, found)
                         elif found.topic != STATUS_TOPIC:
                             # A status would take the place of a newer one.
-                            _refuse_unrepaired(found)
+                            if any(name == UNREPAIRED for name, _ in found.headers):
+                                raise BadLine("its time isn't known; only the daemon can send it")
                             sending.send(number, found)
                     except BadLine as problem:
                         bad += 1
@@ -132,9 +136,8 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
     return FAILED if bad or sending.undelivered or not complete else OK
 
 
-def _refuse_unrepaired(record: Record) -> None:
-    if any(name == UNREPAIRED for name, _ in record.headers):
-        raise BadLine("its time isn't known; only the daemon can send it")
+def _opened(source: str) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb")
 
 
 def _keep_furthest(keyed: dict[tuple[str, bytes], _Keyed], line: int, record: Record) -> None:
@@ -176,18 +179,3 @@ def _newer(
             known = channels.get(each.record.key)
         if known is None or _rank(content) > _rank(known):
             yield each
-
-
-@contextmanager
-def _source(source: str) -> Iterator[BinaryIO]:
-    if source == "-":
-        yield sys.stdin.buffer
-    else:
-        with Path(source).open("rb") as file:
-            yield file
-
-
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Lines of a bounded length: a longer one comes in pieces, none of which is a record."""
-    while line := file.readline(export_format.MAX_LINE_BYTES):
-        yield line

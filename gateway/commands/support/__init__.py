@@ -1,4 +1,1 @@
-"""``fieldgate support-bundle``: what remote support needs to see of a mast, without its secrets.
-
-``parts`` gathers, ``redaction`` allows, ``bundle`` writes, ``command`` is the command line.
-"""
+"""``fieldgate support-bundle``: what remote support needs of a mast, without its secrets."""

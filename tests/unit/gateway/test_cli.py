@@ -1,4 +1,4 @@
-"""The command line: what it hands to whom, what it says, how it ends."""
+"""The command line: what it passes on, prints and returns."""
 
 from __future__ import annotations
 
@@ -186,8 +186,8 @@ def test_jobs_become_the_spark_program(tmp_path: Path) -> None:
         text=True,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     ) as process:
-        said, _ = process.communicate(timeout=60)
-    assert said == f"{process.pid} ['run', 'ingest', '--lake', '/x']\n"
+        printed, _ = process.communicate(timeout=60)
+    assert printed == f"{process.pid} ['run', 'ingest', '--lake', '/x']\n"
     assert process.returncode == 7
 
 
@@ -213,9 +213,9 @@ def test_ctrl_c_ends_quietly_with_130() -> None:
         ) as process:
             waiting, _ = deaf.accept()
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=60)
+            _, printed = process.communicate(timeout=60)
             waiting.close()
-    assert (process.returncode, said) == (130, "")
+    assert (process.returncode, printed) == (130, "")
 
 
 def test_status_shows_every_channel(
@@ -254,13 +254,13 @@ def test_status_json_is_the_daemons_answer(
         (None, "gateway.toml: there is no such file"),
     ],
 )
-def test_status_says_why_it_cant(
+def test_status_gives_the_reason_why_it_cant(
     tmp_path: Path, free_port: int, text: str | None, complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "gateway.toml"
     if text is not None:
         config.write_text(text.replace("PORT", str(free_port)))
     assert cli.main(["status", "-c", str(config)]) == 1
-    said = capsys.readouterr()
-    assert complaint.replace("PORT", str(free_port)) in said.err
-    assert said.out == ""
+    printed = capsys.readouterr()
+    assert complaint.replace("PORT", str(free_port)) in printed.err
+    assert printed.out == ""

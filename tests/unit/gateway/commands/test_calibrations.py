@@ -73,7 +73,7 @@ def test_json_has_the_records_as_they_are_in_kafka(path: Path, capsys: pytest.Ca
     ]
 
 
-def test_without_a_history_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_history_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "gateway.toml"
     path.write_text(text(0.765, "456"))
     assert cli.main(["calibrations", "-c", str(path)]) == 0
@@ -91,6 +91,6 @@ def test_what_cannot_be_read(path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "is empty: fieldgate init writes a file to begin with" in capsys.readouterr().err
 
 
-def test_times_nobody_knows() -> None:
+def test_unknown_times() -> None:
     assert _ends(Period(None, None), "in force") == ("unknown", "")
     assert _ends(Period(None, None), "ended") == ("unknown", "unknown")

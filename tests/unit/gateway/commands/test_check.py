@@ -13,7 +13,7 @@ CONFIGS = Path(__file__).parents[3] / "fixtures" / "configs"
 EXAMPLES = Path(__file__).parents[4] / "docs" / "examples"
 
 
-def test_good_config_says_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_good_config_is_summarised(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", "-c", str(EXAMPLES / "mast.toml")]) == 0
     assert capsys.readouterr().out == (
         "good: gateway mast-07 on board raspberry-pi: 11 sensors, 12 channels, 9.217 readings/s"

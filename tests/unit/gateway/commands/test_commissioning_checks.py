@@ -138,7 +138,7 @@ def test_a_breath() -> None:
         check_breath(names, {names[0]: series(names[0], 21, 22), names[1]: series(names[1], 5, 1)}).outcome
         == "passed"
     )
-    # Breath is wetter than a DHT11 can tell: that is no fault of its wiring.
+    # Breath is wetter than a DHT11 can measure: that is no fault of its wiring.
     wet = [*series(names[1], 85.0), *series(names[1], 95.0, quality=4, reasons=("OVER_RANGE",))]
     assert check_breath(names, {names[0]: flat, names[1]: wet}).outcome == "passed"
     # One of three that fails is a DHT11's everyday; two are not.

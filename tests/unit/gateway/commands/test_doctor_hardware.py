@@ -165,8 +165,8 @@ def test_the_daemons_readings_are_taken_where_it_runs(tmp_path: Path) -> None:
         "uptime_s": 10,
     }
     findings = hardware(config, Machine().host(tmp_path / "pi"), opened, lambda config: status)
-    told = [(each.state, each.found) for each in findings if each.subject == "sensor"]
-    assert told == [
+    found = [(each.state, each.found) for each in findings if each.subject == "sensor"]
+    assert found == [
         ("ok", "cup: 7.200 m/s"),
         ("error", "dht: 99.000 %RH: above the range"),
         ("error", "baro: no ADS1115 answers"),

@@ -80,7 +80,7 @@ def test_what_is_taken_out_of_its_comment_is_what_holds_anyway(driver: str, targ
     assert load(target) == before
 
 
-def test_what_only_the_installer_knows_is_named_line_by_line(
+def test_what_is_left_to_the_installer_is_named_line_by_line(
     target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (

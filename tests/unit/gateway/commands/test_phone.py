@@ -64,7 +64,7 @@ def test_what_an_installer_reads() -> None:
     assert narrow[2] == LINK
 
 
-def test_without_a_daemon_it_says_so(
+def test_without_a_daemon_that_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "gateway.toml"

@@ -57,7 +57,7 @@ def files(root: Path) -> dict[str, str]:
 def test_loopback_alone_and_again(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(root)
     assert provision(root) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     after = files(root)
     assert set(after) - set(before) == {
         "etc/mosquitto/conf.d/fieldgate.conf",
@@ -65,7 +65,7 @@ def test_loopback_alone_and_again(root: Path, capsys: pytest.CaptureFixture[str]
         "etc/systemd/system/mosquitto.service.d/fieldgate.conf",
     }
     assert {name: after[name] for name in before} == before
-    assert "systemctl daemon-reload && systemctl enable mosquitto && systemctl restart mosquitto" in said
+    assert "systemctl daemon-reload && systemctl enable mosquitto && systemctl restart mosquitto" in printed
     assert provision(root) == 0
     assert capsys.readouterr().out == "nothing to change\n"
     assert files(root) == after
@@ -74,10 +74,10 @@ def test_loopback_alone_and_again(root: Path, capsys: pytest.CaptureFixture[str]
 def test_a_dry_run_shows_and_writes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(root)
     assert provision(root, "--dry-run", "--lan", "1884", "--device", "soil") == 0
-    said = capsys.readouterr().out
-    assert "+listener 1883 127.0.0.1\n" in said
-    assert "+topic write devices/soil/#\n" in said
-    assert f"{root}/etc/mosquitto/fieldgate.passwd: new: soil\n" in said
+    printed = capsys.readouterr().out
+    assert "+listener 1883 127.0.0.1\n" in printed
+    assert "+topic write devices/soil/#\n" in printed
+    assert f"{root}/etc/mosquitto/fieldgate.passwd: new: soil\n" in printed
     assert files(root) == before
 
 
@@ -92,8 +92,8 @@ def test_a_password_is_made_once_and_kept(root: Path, capsys: pytest.CaptureFixt
     assert shown not in first
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
     assert provision(root, "--lan", "1884", "--device", "soil", "--device", "rain=rain/+/tips") == 0
-    said = capsys.readouterr().out
-    assert "  soil  " not in said
+    printed = capsys.readouterr().out
+    assert "  soil  " not in printed
     second = place.read_text()
     assert second.startswith(first)
     assert set(users(second)) == {"soil", "rain"}
@@ -106,16 +106,16 @@ def test_a_password_is_made_once_and_kept(root: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.skipif(shutil.which("mosquitto_passwd") is None, reason="needs mosquitto_passwd")
-def test_passwords_go_to_a_file_that_nobody_else_reads(
+def test_passwords_go_to_a_file_for_its_owner_alone(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = tmp_path / "told"
-    assert provision(root, "--lan", "1884", "--device", "soil", "--passwords", str(told)) == 0
-    name, password = told.read_text().split()
+    file = tmp_path / "file"
+    assert provision(root, "--lan", "1884", "--device", "soil", "--passwords", str(file)) == 0
+    name, password = file.read_text().split()
     assert name == "soil"
     assert len(password) == 24
     assert password not in capsys.readouterr().out
-    assert stat.S_IMODE(told.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_somebody_elses_override_of_the_unit_is_left_alone(root: Path) -> None:
@@ -159,7 +159,7 @@ def test_only_network_online_goes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--device", "soil"), "--device needs --lan PORT"),
         (("--lan", "1883"), "the loopback listener has this port; another, such as 1884"),
@@ -175,11 +175,11 @@ def test_only_network_online_goes() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(
-    words: tuple[str, ...], said: str, root: Path, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], message: str, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = files(root)
     assert provision(root, *words) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert files(root) == before
 
 
@@ -187,10 +187,10 @@ def test_other_files_that_contradict_are_named(root: Path, capsys: pytest.Captur
     other = root / "etc/mosquitto/conf.d/local.conf"
     other.write_text("# mine\nlistener 1883\nallow_anonymous true\nmax_connections 10\n")
     assert provision(root) == 1
-    said = capsys.readouterr().err
-    assert f"{other}:2: 'listener 1883' takes the same port" in said
-    assert f"{other}:3: 'allow_anonymous true' would count for another listener" in said
-    assert "max_connections" not in said
+    printed = capsys.readouterr().err
+    assert f"{other}:2: 'listener 1883' takes the same port" in printed
+    assert f"{other}:3: 'allow_anonymous true' would count for another listener" in printed
+    assert "max_connections" not in printed
     assert list(conflicts({"a": "listener 1884\n"}, [1883])) == []
 
 

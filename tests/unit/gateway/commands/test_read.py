@@ -1,4 +1,4 @@
-"""``fieldgate read`` for people shows what a driver says as it stands, on a wide and a narrow terminal."""
+"""``fieldgate read`` for people shows a driver's message as it stands, on a wide and a narrow terminal."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TROUBLE = 'pins need a Raspberry Pi; elsewhere use [board] kind = "simulated"'
 
 @pytest.mark.parametrize("width", [160, 40])
 def test_brackets_in_a_drivers_words_are_no_markup(width: int) -> None:
-    told = io.StringIO()
+    out = io.StringIO()
     row = Row("cup", "cup.wind_speed", None, None, "m/s", None, None, 9, ("READ_ERROR",), 1, TROUBLE)
-    print_rows([row], Console(file=told, width=width, highlight=False), None)
-    assert TROUBLE in " ".join(told.getvalue().split())
+    print_rows([row], Console(file=out, width=width, highlight=False), None)
+    assert TROUBLE in " ".join(out.getvalue().split())
 
 
-def asked(tmp_path: Path, interval_s: float, status: dict[str, Any]) -> Row:
-    """What is said of a barometer of which the daemon has no reading."""
+def row_without_reading(tmp_path: Path, interval_s: float, status: dict[str, Any]) -> Row:
+    """The row of a barometer of which the daemon has no reading."""
     path = write_config(tmp_path, config_text(baro(interval_s=interval_s)))
     (row,) = rows_of_status({"channels": {}, **status}, load(path, {}).sensors)
     return row
@@ -43,21 +43,21 @@ def asked(tmp_path: Path, interval_s: float, status: dict[str, Any]) -> Row:
 def test_a_sensor_that_is_not_due_yet_is_no_failure(
     tmp_path: Path, interval_s: float, uptime_s: float, words: str
 ) -> None:
-    row = asked(tmp_path, interval_s, {"uptime_s": uptime_s})
+    row = row_without_reading(tmp_path, interval_s, {"uptime_s": uptime_s})
     assert (row.sensor, row.words, row.pending, row.failed) == ("baro", words, True, False)
 
 
-def test_a_reload_begins_the_waiting_anew(tmp_path: Path) -> None:
+def test_a_reload_begins_the_waiting_again(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     loaded = {"loaded_at": (now - timedelta(seconds=1)).isoformat()}
-    assert asked(tmp_path, 60, {"uptime_s": 9_000, "config": loaded}).pending
+    assert row_without_reading(tmp_path, 60, {"uptime_s": 9_000, "config": loaded}).pending
     # A clock that was set back since.
     ahead = {"loaded_at": (now + timedelta(days=1)).isoformat()}
-    assert asked(tmp_path, 60, {"uptime_s": 9_000, "config": ahead}).failed
+    assert row_without_reading(tmp_path, 60, {"uptime_s": 9_000, "config": ahead}).failed
 
 
 def test_a_sensor_whose_reading_is_overdue_has_failed(tmp_path: Path) -> None:
-    row = asked(tmp_path, 1, {"uptime_s": 8, "troubles": {"baro": "no ADS1115 answers"}})
+    row = row_without_reading(tmp_path, 1, {"uptime_s": 8, "troubles": {"baro": "no ADS1115 answers"}})
     assert (row.pending, row.failed) == (False, True)
     assert row.words == (
         "no ADS1115 answers; no reading, though it is due: "

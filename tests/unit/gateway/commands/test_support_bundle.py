@@ -1,4 +1,4 @@
-"""A support bundle has what helps, says what it hasn't, and holds no secret, wherever that stood."""
+"""A support bundle has what helps, names what it hasn't, and holds no secret, wherever that stood."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ def test_no_secret_is_in_it_wherever_it_stood(
     # A secret that no part of the config has.
     entries.append({"MESSAGE": f"http://me:{address}@example.org/x and http://{address}@example.org/y"})
     lines = tuple(map(shown_entry, entries))
-    told = bundle([*parts, Part("journal", lines=lines), Part("x", missing=f"no {mqtt}")], hidden)
-    everything = "\n".join([*told, *told.values()])
+    made = bundle([*parts, Part("journal", lines=lines), Part("x", missing=f"no {mqtt}")], hidden)
+    everything = "\n".join([*made, *made.values()])
     assert MARK not in everything, everything[max(everything.index(MARK) - 200, 0) :][:400]
     for secret in known:
         assert base64.b64encode(secret.encode()).decode() not in everything
     # What is no secret is there.
-    config = json.loads(told["config.json"])
+    config = json.loads(made["config.json"])
     assert config["gateway"]["id"] == "mast-07"
     assert config["kafka"]["properties"]["security"] == {"protocol": "SASL_SSL"}
     assert config["kafka"]["properties"]["ssl"]["key"]["password"] == {"file": HIDDEN}
@@ -298,13 +298,13 @@ def test_a_broken_config_is_not_shown_at_all(tmp_path: Path) -> None:
     hidden: set[str] = set()
     line = shown_entry({"MESSAGE": f"with \"{MARK} quoted\", sasl.password={MARK}plain and '{MARK}pem'"})
     parts = gathered_config(Request(path, 0.1, 10, position=False), hidden)
-    told = bundle([*parts, Part("log", lines=(line,))], hidden)
-    assert list(told) == ["manifest.json", "check.json", "log.jsonl"]
-    assert json.loads(told["log.jsonl"])["message"] == (f"with {HIDDEN}, sasl.password={HIDDEN} and {HIDDEN}")
-    (missing,) = json.loads(told["manifest.json"])["missing"]
+    made = bundle([*parts, Part("log", lines=(line,))], hidden)
+    assert list(made) == ["manifest.json", "check.json", "log.jsonl"]
+    assert json.loads(made["log.jsonl"])["message"] == (f"with {HIDDEN}, sasl.password={HIDDEN} and {HIDDEN}")
+    (missing,) = json.loads(made["manifest.json"])["missing"]
     assert missing["part"] == "config"
     assert "gateway.toml:1" in missing["why"]
-    assert MARK not in "".join(told.values())
+    assert MARK not in "".join(made.values())
 
 
 def test_the_position_is_left_out_unless_it_is_requested() -> None:
@@ -332,15 +332,15 @@ def test_a_part_that_fails_is_named_and_the_others_are_there() -> None:
     def broken() -> Any:
         raise ZeroDivisionError(f"with password={MARK}")
 
-    told = bundle([_part("broken", broken), Part("fine", {"a": 1})], set(), made="now")
-    assert set(told) == {"manifest.json", "fine.json"}
-    manifest = json.loads(told["manifest.json"])
+    made = bundle([_part("broken", broken), Part("fine", {"a": 1})], set(), made="now")
+    assert set(made) == {"manifest.json", "fine.json"}
+    manifest = json.loads(made["manifest.json"])
     assert manifest["made"] == "now"
     assert manifest["files"] == [
         {
             "name": "fine.json",
-            "bytes": len(told["fine.json"]),
-            "sha256": hashlib.sha256(told["fine.json"].encode()).hexdigest(),
+            "bytes": len(made["fine.json"]),
+            "sha256": hashlib.sha256(made["fine.json"].encode()).hexdigest(),
         }
     ]
     (missing,) = manifest["missing"]
@@ -366,7 +366,7 @@ def test_its_size_is_bounded_and_the_newest_lines_are_kept() -> None:
     assert "a part may have 2097152, the bundle 5242880" in manifest["missing"][0]["why"]
 
 
-def test_the_command_writes_it_and_says_what_is_missing(tmp_path: Path) -> None:
+def test_the_command_writes_it_and_names_what_is_missing(tmp_path: Path) -> None:
     text = config_text(
         baro(),
         mqtt={"port": 1, "username": "u", "password": "Zq7secret"},
@@ -384,7 +384,7 @@ def test_the_command_writes_it_and_says_what_is_missing(tmp_path: Path) -> None:
     assert done.stdout.startswith(f"wrote {target}: ")
     assert "missing status: the status page is off" in done.stdout
     assert target.stat().st_mode & 0o777 == 0o600
-    told = contents(target.read_bytes())
+    made = contents(target.read_bytes())
     assert {
         "manifest.json",
         "config.json",
@@ -392,12 +392,12 @@ def test_the_command_writes_it_and_says_what_is_missing(tmp_path: Path) -> None:
         "versions.json",
         "machine.json",
         "doctor.json",
-    } <= set(told)
+    } <= set(made)
     assert MARK.encode() not in gzip.decompress(target.read_bytes())
-    findings = json.loads(told["doctor.json"])
+    findings = json.loads(made["doctor.json"])
     assert {"config", "sensor", "mqtt", "kafka"} <= {each["subject"] for each in findings}
-    assert json.loads(told["machine.json"])["kernel"].startswith("Linux")
+    assert json.loads(made["machine.json"])["kernel"].startswith("Linux")
     # Another one is not written over it.
     again = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (again.returncode, again.stderr) == (1, f"fieldgate: {target}: File exists\n")
-    assert contents(target.read_bytes()) == told
+    assert contents(target.read_bytes()) == made

@@ -164,7 +164,7 @@ def test_dates_and_strings() -> None:
         assert tomllib.loads(f"x = {string_text(text)}")["x"] == text
 
 
-# Whole configs, put together from pieces of every style. Each piece knows whose value it is, so what the
+# Whole configs, put together from pieces of every style. Each piece has its owner, so what the
 # bytes must be afterwards is known without looking for anything.
 
 _SPACE = st.sampled_from(["", " ", "  ", "\t"])
