@@ -24,7 +24,7 @@ from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Inbox
 from gateway.forwarding.kafka_health import Pace
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
-from gateway.forwarding.publisher import Publisher
+from gateway.forwarding.publisher import publisher
 from gateway.forwarding.sinks import KafkaSinks
 from gateway.forwarding.state import State
 from gateway.mqtt.broker_drops import BrokerDrops
@@ -99,8 +99,8 @@ def build(
     state = State(inbox, intake, Pace.of(config), hold)
     forwarder = Forwarder(state, kafka.live, kafka.backlog, writer, session, drops.put)
 
-    publisher = Publisher(topics, intake, inbox, session, last)
-    context = RunContext(gateway, run, clock, sequences, publisher.publish, machine.boot)
+    publish = publisher(topics, intake, inbox, session, last)
+    context = RunContext(gateway, run, clock, sequences, publish, machine.boot)
 
     sampler = partial(sensors.make_sampler, board=board, context=context)
     samplers = Supervisor(map(sampler, config.sensors), clock, again=sampler)

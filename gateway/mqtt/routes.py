@@ -61,22 +61,19 @@ class Routes:
         forward = next(self._matcher.iter_match(topic), None)  # type: ignore[no-untyped-call]
         if forward is None:
             return None
-        parts = (Route(single, channel_name(single, topic)) for single in singles(forward))
-        return Route(forward, channel_name(forward, topic), tuple(parts))
+        parts = (Route(single, _channel_name(single, topic)) for single in _singles(forward))
+        return Route(forward, _channel_name(forward, topic), tuple(parts))
 
 
-def singles(forward: ForwardConfig) -> Iterator[ForwardConfig]:
+def _singles(forward: ForwardConfig) -> Iterator[ForwardConfig]:
     """A forward of several readings as one forward for each; none for any other."""
     for each in forward.readings or ():
-        yield replace(
-            forward,
-            readings=None,
-            channel=forward.channel if each.channel is None else each.channel,
-            **{key: getattr(each, key) for key in READING_KEYS},
-        )
+        channel = forward.channel if each.channel is None else each.channel
+        keys = {key: getattr(each, key) for key in READING_KEYS}
+        yield replace(forward, readings=None, channel=channel, **keys)
 
 
-def channel_name(forward: ForwardConfig, topic: str) -> str | None:
+def _channel_name(forward: ForwardConfig, topic: str) -> str | None:
     """The first half of a channel: the template filled in, or else the topic; None where none comes of it.
 
     Raw messages of one forward are counted together, so that topics without end make one channel only.
@@ -87,19 +84,13 @@ def channel_name(forward: ForwardConfig, topic: str) -> str | None:
     elif forward.channel is None:
         name = topic.replace("/", "-")
     else:
-        levels = wildcard_levels(forward.filter, topic)
-        name = _PLACEHOLDER.sub(lambda found: levels[int(found[1]) - 1], forward.channel)
+        # What stands in the topic where its filter has wildcards; # takes all levels left, with hyphens.
+        levels = topic.split("/")
+        wild = [
+            levels[depth] if level == "+" else "-".join(levels[depth:])
+            for depth, level in enumerate(forward.filter.split("/"))
+            if level in ("+", "#")
+        ]
+        name = _PLACEHOLDER.sub(lambda found: wild[int(found[1]) - 1], forward.channel)
     name = _NOT_IN_A_NAME.sub("_", name)
     return name if 0 < len(name) <= _MAX_NAME else None
-
-
-def wildcard_levels(topic_filter: str, topic: str) -> list[str]:
-    """What stands in a topic where its filter has wildcards; ``#`` takes all levels left, with hyphens."""
-    levels = topic.split("/")
-    found = []
-    for depth, level in enumerate(topic_filter.split("/")):
-        if level == "+":
-            found.append(levels[depth])
-        elif level == "#":
-            found.append("-".join(levels[depth:]))
-    return found
