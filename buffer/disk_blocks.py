@@ -107,14 +107,8 @@ class DiskBlocks:
             tables.write_numbering(connection, self.numbering.row)
 
     def skip_to(self, issued: int) -> None:
-        """Write that numbers up to this one were issued elsewhere. Raises as ``append``."""
+        """Write that numbers up to this one were issued to records not here. Raises as ``append``."""
         self._file.with_room(lambda: self._skip_to(issued))
-
-    def write_lost(self, issued: int) -> None:
-        """Write that numbers up to this one were issued to records that can't be found any more."""
-        self.numbering.issued = issued
-        with self._file.transaction() as connection:
-            self.numbering.write(connection)
 
     def _skip_to(self, issued: int) -> None:
         with self._file.transaction() as connection:

@@ -107,7 +107,7 @@ class Numbering:
         self.issued = max(block.last, self.issued)
 
     def skip_to(self, last: int) -> None:
-        """Numbers up to this one were issued to records that were never in this file."""
+        """Numbers up to this one were issued to records that were never here, or are lost."""
         if last > self.issued:
             self.gone.add(self.issued + 1, last)
             self.issued = last

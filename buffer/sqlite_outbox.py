@@ -225,7 +225,7 @@ class SqliteOutbox:
         if lock.issued <= found:
             return None
         last = max(lock.issued if lock.issued_is_exact else lock.reserved, found)
-        self._blocks.write_lost(last)
+        self._blocks.skip_to(last)
         count = last - found if lock.issued_is_exact else None
         return Drop(drops.CORRUPT, found + 1, last, count, b"") if last > found else None
 

@@ -8,6 +8,7 @@ Its figures are those of Motorola's (now NXP's) MPX4115A element at 5.1 V: Vout 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
@@ -227,16 +228,12 @@ def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
         kpa = hardware.value(f"{sensor.name}.pressure")
         return None if kpa is None else (kpa - options.offset) / options.slope / options.divider
 
-    parts = [hardware.add_voltage(adc.address, adc.input, volts, sensor.name)]
+    parts = ExitStack()
+    parts.callback(hardware.add_voltage(adc.address, adc.input, volts, sensor.name))
     if supply is not None:
         supply_v = supply.nominal_v / supply.divider
-        parts.append(hardware.add_voltage(adc.address, supply.input, lambda: supply_v))
-
-    def remove() -> None:
-        for remove_part in parts:
-            remove_part()
-
-    return remove
+        parts.callback(hardware.add_voltage(adc.address, supply.input, lambda: supply_v))
+    return parts.close
 
 
 TYPE = DriverType(

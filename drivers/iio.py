@@ -328,11 +328,6 @@ def concerns(options: IioOptions, nameplate: Nameplate) -> Iterator[Concern]:
         )
 
 
-def shaping(options: IioOptions, quantity: str) -> tuple[IioOptions | IioChannel, ...]:
-    """The device, and the one channel's own table."""
-    return (options, *(each for each in options.channels if each.quantity == quantity))
-
-
 def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
     """As the kernel's drivers do: a converter (±6.144 V) has code and scale, others the quantity."""
     options: IioOptions = sensor.options
@@ -372,7 +367,10 @@ TYPE = DriverType(
     concerns,
     settle,
     emulate,
-    shaping=shaping,
+    shaping=lambda options, quantity: [
+        options,
+        *(one for one in options.channels if one.quantity == quantity),
+    ],
     # Which of several equal devices it is changes no value; the attribute may, in another unit.
     wiring=frozenset({"where", "channels", "quantity"}),
 )

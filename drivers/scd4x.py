@@ -90,7 +90,7 @@ class Scd4x:
     accumulates = False
 
     def __init__(self, board: Board, options: Scd4xOptions) -> None:
-        self.channels = scd4x_channels(options)
+        self.channels = (CHANNELS[options.variant],)
         self._board = board
         self._options = options
         self._sensor: Any = None
@@ -229,18 +229,6 @@ def _variant(sensor: Any) -> str | None:
     return None if name is None else str(name)
 
 
-def scd4x_channels(options: Scd4xOptions) -> tuple[Channel, ...]:
-    """The variant's range and accuracy."""
-    return (CHANNELS[options.variant],)
-
-
-def needs(options: Scd4xOptions) -> tuple[Need, ...]:
-    """The barometer's pressure."""
-    if options.pressure_from is None:
-        return ()
-    return (Need(("pressure_from",), options.pressure_from, "pressure"),)
-
-
 def settle(options: Scd4xOptions, site: Located | None) -> Scd4xOptions:
     """The gateway's elevation where the sensor has none of its own."""
     if options.elevation_m is not None or site is None:
@@ -281,7 +269,7 @@ def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
 TYPE = DriverType(
     "scd4x",
     Scd4xOptions,
-    scd4x_channels,
+    lambda options: (CHANNELS[options.variant],),
     PERIOD_S,
     Scd4x,
     lambda options: [Claim(f"I2C address 0x{options.address:02x}", ("address",))],
@@ -289,5 +277,7 @@ TYPE = DriverType(
     settle,
     emulate,
     longest_read_s=3 * _FIRST_TIMEOUT_S,
-    needs=needs,
+    needs=lambda options: (
+        [Need(("pressure_from",), options.pressure_from, "pressure")] if options.pressure_from else []
+    ),
 )

@@ -83,12 +83,10 @@ class PiBoard:
             except NoHeaderChipError as error:
                 if self._counting == "kernel":
                     raise
-                why = str(error)
-            library = gpio_library()
-            _log.warning("event=gpio.callbacks pin=%d why=%r lost_edges=unseen", pin, why)
-        else:
-            library = gpio_library()
-        return CallbackCounter(library, pin, gpio_errors())
+                # Raises where there is none: then nothing counts.
+                gpio_library()
+                _log.warning("event=gpio.callbacks pin=%d why=%r lost_edges=unseen", pin, str(error))
+        return CallbackCounter(gpio_library(), pin, gpio_errors())
 
     def i2c(self) -> I2cBus:
         """The header's I2C bus, opened once. Raises BoardError."""
