@@ -21,7 +21,7 @@ from gateway.commands.arguments import (
     add_timeout,
 )
 from gateway.commands.reading_rows import channel_table, channels_of
-from gateway.config.files import unreadable
+from gateway.config.problems import unreadable
 from gateway.status.client import NoStatus, fetch, listen_address
 
 

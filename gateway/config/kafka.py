@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.config.files import unreadable
 from gateway.config.keys import field_names
 from gateway.config.model import KafkaConfig
-from gateway.config.problems import KeyPath, is_secret, nearest, quote
+from gateway.config.problems import KeyPath, is_secret, nearest, quote, unreadable
 from gateway.config.secrets import is_reference, read_secret, warn_of_readers
 from gateway.config.source import Source
 

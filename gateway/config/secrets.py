@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
-from gateway.config.files import unreadable
 from gateway.config.keys import unknown_key
-from gateway.config.problems import KeyPath, quote
+from gateway.config.problems import KeyPath, quote, unreadable
 from gateway.config.source import Source
 
 DIRECTORY: Final = "CREDENTIALS_DIRECTORY"

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloud.toml_lines import Lines, split_key
-from gateway.config.files import unreadable
-from gateway.config.problems import OVERRIDES, KeyPath, Problem, key_text, nearest, quote
+from gateway.config.problems import OVERRIDES, KeyPath, Problem, key_text, nearest, quote, unreadable
 from gateway.config.suggestions import syntax_hint
 
 MAX_BYTES: Final = 1 << 20

@@ -11,9 +11,10 @@ import ast
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from drivers.boards.pi_header import BCM_AT, PLACES
 from drivers.option_docs import PIN, Meaning
@@ -21,9 +22,6 @@ from gateway.config.keys import Key, field_names, keys_of, table_at
 from gateway.config.problems import KeyPath, nearest, quote, show
 from gateway.config.suggestions import misplaced
 from gateway.config.values import LENIENT
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 Report = Callable[[KeyPath, str, str | None], None]
 """Notes an error: where, what is wrong, and the nearest right word."""
@@ -37,10 +35,10 @@ _T = TypeVar("_T")
 _UNKNOWN: Final = "unexpected_keyword_argument"
 _CHECKED: Final = "value_error"
 _BOUNDS: Final = {
-    "greater_than_equal": ("ge", "at least"),
-    "greater_than": ("gt", "above"),
-    "less_than_equal": ("le", "at most"),
-    "less_than": ("lt", "below"),
+    "greater_than_equal": "at least",
+    "greater_than": "above",
+    "less_than_equal": "at most",
+    "less_than": "below",
 }
 _TYPES: Final = {
     "float_type": "a number",
@@ -157,8 +155,7 @@ def _explain(
 
 
 def _out_of_bounds(error: str, context: Mapping[str, Any], key: Key, given: Any) -> str:
-    limit, words = _BOUNDS[error]
-    bound = context[limit]
+    words, bound = _BOUNDS[error], next(iter(context.values()))
     if key.name == "address":
         return f"must be {words} {bound:#x}, not {given:#x}"
     if key.unit == "bytes" and bound >= _MIB:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from buffer.reader import user_of
 from gateway.config import Config
-from gateway.config.files import unreadable
+from gateway.config.problems import unreadable
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8321"
 _TIMEOUT_S: Final = 3.0
