@@ -50,14 +50,10 @@ class Observations:
         """The same intervals with these channels in this order; one that isn't here is missing throughout."""
         at = {name: index for index, name in enumerate(self.channels)}
         columns = [at.get(name, -1) for name in channels]
-        absent = np.array([column < 0 for column in columns], dtype=bool)
 
         def pick(values: Numbers) -> Numbers:
-            if not self.channels:
-                return np.full((len(values), WINDOW, len(channels)), np.nan)
-            picked = values[:, :, columns]
-            picked[:, :, absent] = np.nan
-            return picked
+            # A last column of NaN stands for what isn't here.
+            return np.pad(values, ((0, 0), (0, 0), (0, 1)), constant_values=np.nan)[:, :, columns]
 
         quantities = tuple(name.partition(".")[2] for name in channels)
         return Observations(channels, quantities, *(pick(getattr(self, name)) for name in FIELDS))

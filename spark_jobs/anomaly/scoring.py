@@ -98,10 +98,14 @@ def persistent(window: Numbers) -> Numbers:
 
 @dataclass(frozen=True)
 class Scores:
-    """Of n intervals: the mast's score (NaN where nothing could be judged), and each channel's."""
+    """Of n intervals: the mast's score (NaN where nothing could be judged), and each channel's.
+
+    ``missing``: which of the model's channels, then of its context, had no valid mean.
+    """
 
     score: Numbers
     by_channel: Numbers
+    missing: Flags
 
     def deviating(self, row: int, channels: tuple[str, ...]) -> list[tuple[str, float]]:
         """The channels of an interval with their shares of the squared scores, the most deviating first."""
@@ -119,12 +123,7 @@ def score(model: Model, network: Network, seen: Observations) -> Scores:
     window = np.stack([deviations(model, network, seen, lag) for lag in range(WINDOW)], axis=1)
     by_channel = np.round(persistent(window), _DIGITS)
     highest = np.nan_to_num(by_channel, nan=-1.0).max(axis=1, initial=-1.0)
-    return Scores(np.where(highest < 0, np.nan, highest), by_channel)
-
-
-def missing(model: Model, seen: Observations) -> Flags:
-    """Which of the model's channels and context (n, …) had no valid mean in the interval."""
-    return ~seen.of((*model.layout.channels, *model.layout.context)).valid[:, 0]
+    return Scores(np.where(highest < 0, np.nan, highest), by_channel, ~seen.valid[:, 0])
 
 
 class Scorer(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 
 from spark_jobs.anomaly.features import Layout, Scaler, features_of, layout_of
 from spark_jobs.anomaly.model import Model
-from spark_jobs.anomaly.observations import WINDOW, Flags, Numbers, Observations
+from spark_jobs.anomaly.observations import FIELDS, WINDOW, Flags, Numbers, Observations
 from spark_jobs.anomaly.rules import broken_rules
 from spark_jobs.anomaly.scoring import (
     Network,
@@ -85,11 +85,8 @@ def clean_intervals(seen: Observations, excluded: Flags) -> Flags:
     """
     chosen: Flags = ~excluded & seen.valid[:, 0].any(axis=1)
     for lag in range(WINDOW):
-        fields = {
-            name: np.repeat(getattr(seen, name)[:, lag : lag + 1], WINDOW, axis=1)
-            for name in ("avg", "sd", "max", "recovery", "doubted")
-        }
-        alone = Observations(seen.channels, seen.quantities, **fields)
+        fields = (np.repeat(getattr(seen, name)[:, lag : lag + 1], WINDOW, axis=1) for name in FIELDS)
+        alone = Observations(seen.channels, seen.quantities, *fields)
         chosen &= np.array([not broken for broken in broken_rules(alone)], dtype=bool)
     return chosen
 

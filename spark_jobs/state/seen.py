@@ -28,9 +28,7 @@ class SeenRanges(defaultdict[Identity, NumberSet]):
 
     def ranges(self) -> Iterator[tuple[Identity, Range]]:
         """All of them as ranges."""
-        for key, seqs in self.items():
-            for seen in seqs.spans():
-                yield key, seen
+        return ((key, span) for key, seqs in self.items() for span in seqs.spans())
 
 
 @dataclass

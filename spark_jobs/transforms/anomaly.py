@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from spark_jobs.anomaly.model import Packed
 from spark_jobs.anomaly.observations import FIELDS, WINDOW, Observations, gather
 from spark_jobs.anomaly.rules import broken_rules
-from spark_jobs.anomaly.scoring import missing, score, scorer
+from spark_jobs.anomaly.scoring import score, scorer
 from spark_jobs.intervals import SECOND_US
 from spark_jobs.schemas import ANOMALIES
 
@@ -110,7 +110,7 @@ def judge(packed: Packed | None, seen: Observations) -> pd.DataFrame:
             ]
             for row in range(len(seen))
         ]
-        rows["missing"] = [[str(name) for name in names[flags]] for flags in missing(model, seen)]
+        rows["missing"] = [[str(name) for name in names[flags]] for flags in scores.missing]
     return pd.DataFrame(rows, columns=list(_JUDGED))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from spark_jobs.anomaly.model import ModelError, Packed, unpack
 from spark_jobs.anomaly.observations import FIELDS, Flags, Observations
-from spark_jobs.anomaly.scoring import Scores, deviations, missing, persistent, score, scorer
+from spark_jobs.anomaly.scoring import Scores, deviations, persistent, score, scorer
 from spark_jobs.anomaly.training import (
     Choices,
     TooLittleDataError,
@@ -89,7 +89,7 @@ def test_a_missing_cup_is_found_and_the_others_are_still_judged(packed: Packed) 
     seen, starts = days_of(mast, LEARNT, DAYS)
     scores = scores_of(packed, seen)
     model = scorer(packed).model
-    assert missing(model, seen)[:, :4].tolist() == [[False, True, False, False]] * len(seen)
+    assert scores.missing[:, :4].tolist() == [[False, True, False, False]] * len(seen)
     assert np.isnan(scores.by_channel[:, 1]).all()
     alarms = scores.score > model.threshold
     dead = starts >= DEATH.timestamp() + 7200
