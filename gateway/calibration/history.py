@@ -77,10 +77,7 @@ class _Undated:
     mono_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    records: tuple[ChannelRecord, ...] = ()
-    undated: tuple[_Undated, ...] = ()
+_State = tuple[tuple[ChannelRecord, ...], tuple[_Undated, ...]]
 
 
 def read_history(path: Path) -> tuple[ChannelRecord, ...]:
@@ -88,7 +85,8 @@ def read_history(path: Path) -> tuple[ChannelRecord, ...]:
 
     Raises UnreadableHistory.
     """
-    return _read(path).records
+    records, _ = _read(path)
+    return records
 
 
 def kafka_record(record: ChannelRecord) -> Record:
@@ -119,10 +117,10 @@ class CalibrationHistory:
         self._announce = announce
         self._wall_s = wall_s
         self._monotonic = monotonic
-        state = self._opened()
-        self._records = {_key(record): record for record in state.records}
+        records, undated = self._opened()
+        self._records = {_key(record): record for record in records}
         # Those of an earlier boot stay undated: its time is unknown.
-        self._undated = [each for each in state.undated if each.boot == boot and each.key in self._records]
+        self._undated = [each for each in undated if each.boot == boot and each.key in self._records]
         self._changed: dict[_Key, None] = {}
         self._unsaved = False
         self._save_at_s = float("-inf")
@@ -248,7 +246,7 @@ class CalibrationHistory:
                 self._path.replace(aside)
             except OSError as refused:
                 log.warning("event=calibrations.not_set_aside error=%s", refused)
-            return _State()
+            return (), ()
 
     def _save(self) -> None:
         fields = {
@@ -272,7 +270,7 @@ def _read(path: Path) -> _State:
     try:
         text = path.read_text()
     except FileNotFoundError:
-        return _State()
+        return (), ()
     except (OSError, ValueError) as error:
         raise UnreadableHistory(f"{path}: {error}") from error
     try:
@@ -288,7 +286,7 @@ def _read(path: Path) -> _State:
             raise ValueError("undated has a period or a time since boot that can't be")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise UnreadableHistory(f"{path}: {type(error).__name__}: {error}") from error
-    return _State(records, undated)
+    return records, undated
 
 
 def _settings(description: Mapping[str, Any]) -> Mapping[str, Setting]:

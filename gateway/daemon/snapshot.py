@@ -40,9 +40,17 @@ def run_counts(gateway: Gateway) -> dict[str, Any]:
     return {
         "last_seq": gateway.context.sequences.snapshot(),
         "last_raw_seq": gateway.intake.last_raw_seq,
+        "broker_counter": gateway.broker_drops.counter,
+        **_shared(gateway),
+        **({"stop_reason": gateway.life.stop_reason} if gateway.life.stop_reason else {}),
+    }
+
+
+def _shared(gateway: Gateway) -> dict[str, Any]:
+    """What a run's record and the status both have."""
+    return {
         "ignored": gateway.intake.ignored,
         "broker_dropped": gateway.broker_drops.count,
-        "broker_counter": gateway.broker_drops.counter,
         "in_flight": gateway.forwarder.in_flight,
         "outbox_records": gateway.forwarder.outbox.records,
         "outbox_memory_records": gateway.forwarder.outbox.in_memory.records,
@@ -51,7 +59,6 @@ def run_counts(gateway: Gateway) -> dict[str, Any]:
         "repaired": gateway.hold.repaired,
         "unsynced": gateway.hold.unsynced,
         "samplers_abandoned": gateway.samplers.abandoned,
-        **({"stop_reason": gateway.life.stop_reason} if gateway.life.stop_reason else {}),
     }
 
 
@@ -70,37 +77,28 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "clock_may_be_given": gateway.board.clock is None and gateway.sync.may_be_given,
         "own_time": gateway.board.clock is not None,
         "uplink": forwarder.uplink,
-        "clock": SYNCED if gateway.clock.synced else UNSYNCED,
-        "held": forwarder.held_rows,
-        "repaired": gateway.hold.repaired,
-        "unsynced": gateway.hold.unsynced,
+        **_shared(gateway),
         "config": {"loaded_at": gateway.in_force.loaded_at, "error": gateway.in_force.error},
         "mqtt_connected": gateway.session.ready.is_set(),
         "sampled": sum(gateway.context.sequences.snapshot().values()),
         "received": counters.received,
-        "in_flight": forwarder.in_flight,
         "confirmed": counters.confirmed,
         "spilled": counters.stored,
         "drained": counters.drained,
         "dead_letters": gateway.intake.dead_letters,
-        "ignored": gateway.intake.ignored,
-        "broker_dropped": gateway.broker_drops.count,
         "late_echoes": counters.late_echoes,
         "sampler_restarts": gateway.samplers.restarts,
-        "samplers_abandoned": gateway.samplers.abandoned,
         "troubles": gateway.samplers.troubles,
         "sensors_hung": gateway.samplers.hung,
         "hang_restart_wait_s": round(gateway.restarts.wait_s()),
         "sensor_retries": dict(gateway.context.retries),
         "parked_topics": forwarder.kafka.parked_topics,
-        "outbox_records": forwarder.outbox.records,
         "outbox_bytes": forwarder.outbox.size_bytes,
         "outbox_max_bytes": config.outbox.max_bytes,
         "outbox_days_left": gateway.forecast.days_left(
             config, forwarder.outbox.size_bytes, forwarder.outbox.records
         ),
         "dropped": gateway.runs.drop_counts(),
-        "outbox_memory_records": forwarder.outbox.in_memory.records,
         "outbox_memory_bytes": forwarder.outbox.in_memory.size_bytes,
         "outbox_problem": forwarder.outbox.in_memory.problem,
         "kafka_confirmed_ago_s": None if confirmed_ago_s is None else round(confirmed_ago_s, 1),

@@ -13,21 +13,12 @@ RECENT: Final = 120
 """Readings kept of each own channel: two minutes at 1 Hz, 10 kB."""
 MOST_FORWARDED: Final = 256
 """Forwarded channels kept, those read last: other devices may name any number."""
+_FIELDS: Final = ("period_ms", "value", "unit", "raw", "raw_unit", "quality", "reasons", "seq")
 
 
 def reading_fields(reading: Reading) -> dict[str, Any]:
     """A channel's last reading as the status has it."""
-    return {
-        "time": format_time(reading.time_us),
-        "period_ms": reading.period_ms,
-        "value": reading.value,
-        "unit": reading.unit,
-        "raw": reading.raw,
-        "raw_unit": reading.raw_unit,
-        "quality": reading.quality,
-        "reasons": reading.reasons,
-        "seq": reading.seq,
-    }
+    return {"time": format_time(reading.time_us), **{name: getattr(reading, name) for name in _FIELDS}}
 
 
 class LastReadings:
