@@ -65,22 +65,19 @@ def _summary(status: Mapping[str, Any]) -> str:
     dropped = status.get("broker_dropped")
     held, unsynced = status.get("held"), status.get("clock") == "unsynced"
     clock = f", clock unsynced: {held} readings wait for it" if held or unsynced else ""
+    problem = ""
+    if status.get("outbox_problem"):
+        records, size = status.get("outbox_memory_records"), status.get("outbox_memory_bytes")
+        problem = f"\noutbox can't be written, {records} of its records are in memory only ({size} bytes): "
+        problem += str(status["outbox_problem"])
     return (
         f"{status.get('gateway')} run {status.get('run')}: {status.get('state')}, "
         f"uplink {status.get('uplink')}, local broker {broker}{clock}\n"
         f"sampled {status.get('sampled')}  confirmed {status.get('confirmed')}  "
         f"in flight {status.get('in_flight')}  outbox {status.get('outbox_records')} records, "
         f"{status.get('outbox_bytes')} bytes  dead letters {status.get('dead_letters')}  "
-        f"dropped by the local broker {'unknown' if dropped is None else dropped}" + _outbox_problem(status)
+        f"dropped by the local broker {'unknown' if dropped is None else dropped}{problem}"
     )
-
-
-def _outbox_problem(status: Mapping[str, Any]) -> str:
-    problem = status.get("outbox_problem")
-    if not problem:
-        return ""
-    records, size = status.get("outbox_memory_records"), status.get("outbox_memory_bytes")
-    return f"\noutbox can't be written, {records} of its records are in memory only ({size} bytes): {problem}"
 
 
 def _default_was_taken(chosen: Path | None) -> str:

@@ -16,6 +16,7 @@ from gateway.commands.arguments import (
     FAILED,
     INTERRUPTED,
     OK,
+    USAGE,
     CommandError,
     add_config,
     add_json,
@@ -65,11 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 where all passed, 1 where faults were noted, 130 where it was broken off.
 
-    Raises NoTerminal, ConfigError, CommandError.
+    2 without a terminal. Raises ConfigError, CommandError.
     """
     # What goes wrong shows in the readings.
     without_logs("gateway", "drivers")
-    terminal = Terminal(sys.stderr if arguments.json else sys.stdout)
+    out = sys.stderr if arguments.json else sys.stdout
+    if not (sys.stdin.isatty() and out.isatty()):
+        return fail("commission needs a person: run it on a terminal (ssh -t)", USAGE)
     config = load(arguments.config)
     sensors = chosen_sensors(config, arguments.sensors)
     try:
@@ -77,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
             closing(Session(config, arguments.sensors)) as session,
             open_source(config, config.sensors) as source,
         ):
-            report = _walk(arguments, config, sensors, session, source, terminal)
+            report = _walk(arguments, config, sensors, session, source, Terminal(out))
     except (EOFError, KeyboardInterrupt):
         return fail("broken off; what is done is kept: the same command goes on", INTERRUPTED)
     except (NoStatus, DriverError) as error:

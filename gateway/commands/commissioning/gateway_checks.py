@@ -9,12 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from buffer.reader import files_of
-from gateway.calibration.history import (
-    UnreadableHistory,
-    channel_records,
-    history_path,
-    read_history,
-)
+from gateway.calibration.history import UnreadableHistory, channel_records, history_path, read_history
 from gateway.commands.calibrations import standing
 from gateway.commands.commissioning.checks import Result
 from gateway.config import Config
@@ -73,24 +68,20 @@ def _result(good: bool, words: str, otherwise: str | None = None) -> Result:
 
 
 def _daemon(status: Mapping[str, Any]) -> Result:
-    error = (status.get("config") or {}).get("error")
-    if error:
+    if error := (status.get("config") or {}).get("error"):
         return Result("fault", f"it has refused the config file as it is now: {error}")
-    hung = status.get("sensors_hung") or ()
-    if hung:
+    if hung := status.get("sensors_hung"):
         return Result("fault", f"hangs: {', '.join(hung)}")
     machine = status.get("machine") or {}
     celsius = machine.get("cpu_celsius")
     if celsius is not None and celsius >= _HOT_CELSIUS:
         return Result("fault", f"the processor is at {celsius:.0f} °C: shade or vent the box")
-    return Result(
-        "passed", f"runs, version {machine.get('version')}, since {status.get('uptime_s', 0):.0f} s"
-    )
+    uptime_s = status.get("uptime_s", 0)
+    return Result("passed", f"runs, version {machine.get('version')}, since {uptime_s:.0f} s")
 
 
 def _uplink(config: Config, status: Mapping[str, Any]) -> Result:
-    parked = status.get("parked_topics") or ()
-    if parked:
+    if parked := status.get("parked_topics"):
         topics = ", ".join(map(str, parked))
         return Result("fault", f"Kafka takes nothing for {topics}: missing topic or right")
     ago_s = status.get("kafka_confirmed_ago_s")
@@ -102,8 +93,7 @@ def _uplink(config: Config, status: Mapping[str, Any]) -> Result:
 
 
 def _outbox(status: Mapping[str, Any], days: float | None) -> Result:
-    problem = status.get("outbox_problem")
-    if problem:
+    if problem := status.get("outbox_problem"):
         return Result("fault", f"can't be written: {problem}")
     waiting = f"{status.get('outbox_records', 0):,} records wait"
     if days is None or days == float("inf"):

@@ -36,14 +36,11 @@ def fingerprint(sensor: SensorConfig) -> str:
     return hashlib.sha256(repr(sensor).encode()).hexdigest()[:16]
 
 
-class Busy(CommandError):
-    """The gateway is being commissioned in another terminal."""
-
-
 class Session:
-    """The results so far, by sensor and check. Raises OSError where they can't be stored, Busy.
+    """The results so far, by sensor and check. Raises OSError where they can't be stored.
 
-    Sessions and reports of a gateway are in ``directory``, beside its outbox.
+    Sessions and reports of a gateway are in ``directory``, beside its outbox. Raises CommandError while
+    another terminal has it.
     """
 
     def __init__(self, config: Config, chosen: Sequence[str] = ()) -> None:
@@ -57,7 +54,7 @@ class Session:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self._lock.close()
-            raise Busy("this gateway is being commissioned in another terminal") from error
+            raise CommandError("this gateway is being commissioned in another terminal") from error
         self._gateway = config.gateway.id
         self._prints = {sensor.name: fingerprint(sensor) for sensor in config.sensors}
         self.started = now_text("seconds")

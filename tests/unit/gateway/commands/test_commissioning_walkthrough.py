@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from gateway.commands.arguments import CommandError
 from gateway.commands.commissioning.checks import Result
 from gateway.commands.commissioning.gateway_checks import gateway_checks
 from gateway.commands.commissioning.report import event_fields, make_report, markdown
-from gateway.commands.commissioning.session import Busy, Session
+from gateway.commands.commissioning.session import Session
 from gateway.commands.commissioning.terminal import Terminal
 from gateway.commands.commissioning.walkthrough import Walk
 from gateway.commands.live_readings import Source
@@ -70,7 +71,7 @@ class Answers(Terminal):
     """Answers by sensor and kind of question; without one the connection is gone."""
 
     def __init__(self, out: io.StringIO, answers: Mapping[str, str | list[str]]) -> None:
-        self._out = out
+        super().__init__(out)
         self._answers = {key: [each] if isinstance(each, str) else [*each] for key, each in answers.items()}
         self._sensor = ""
 
@@ -197,7 +198,7 @@ def test_a_session_that_was_broken_off_goes_on(person: Person, tmp_path: Path) -
         })  # fmt: skip
     done = person.outcomes()
     assert "baro.pressure" not in done
-    with pytest.raises(Busy, match="in another terminal"):
+    with pytest.raises(CommandError, match="in another terminal"):
         Session(person.config)
     person.session.close()
 
