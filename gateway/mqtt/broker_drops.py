@@ -27,7 +27,6 @@ class BrokerDrops:
         self._run = run
         self._first: int | None = None
         self._inherited: int | None = None
-        self._may_inherit = True
         self._announced = 0
         self._announce_not_before_s = float("-inf")
         self.counter: int | None = None
@@ -59,13 +58,11 @@ class BrokerDrops:
             run, counter = fields["run"], fields["broker_counter"]
         except (ValueError, TypeError, KeyError, RecursionError):
             return
-        if run == self._run or type(counter) is not int or counter < 0 or not self._may_inherit:
+        if run == self._run or type(counter) is not int or counter < 0 or self._inherited is not None:
             return
-        self._may_inherit = False
+        self._inherited = counter
         # Messages that the session has kept may be before it: then the broker's counter is here already.
-        if self._first is None or self.count is None:
-            self._inherited = counter
-        else:
+        if self._first is not None and self.count is not None:
             self.count += _growth(counter, self._first)
 
     def due(self, now_s: float, *, at_once: bool = False) -> int | None:

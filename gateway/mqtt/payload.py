@@ -171,7 +171,5 @@ def _finite(number: float, what: str) -> float:
 
 
 def _kind(found: object) -> str:
-    if found is None:
-        return "null"
-    names = {bool: "boolean", str: "string", dict: "object", list: "array"}
+    names = {type(None): "null", bool: "boolean", str: "string", dict: "object", list: "array"}
     return names.get(type(found), "number")
