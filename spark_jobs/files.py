@@ -10,12 +10,11 @@ from pyspark.sql import SparkSession
 
 @dataclass(frozen=True)
 class Entry:
-    """A file or a folder: its name within its folder, its URI, and when it was written (epoch, ms)."""
+    """A file or a folder: its name within its folder, and its URI."""
 
     name: str
     uri: str
     is_folder: bool
-    modified_ms: int
 
 
 class Files:
@@ -48,7 +47,7 @@ class Files:
         return bool(self._system(path).exists(path))
 
     def entries(self, uri: str) -> list[Entry]:
-        """What a folder holds, by name; nothing where there is no folder."""
+        """The files and folders in a folder, by name; none where there is no folder."""
         path = self._path(uri)
         if not self._system(path).exists(path):
             return []
@@ -57,11 +56,14 @@ class Files:
                 str(status.getPath().getName()),
                 str(status.getPath().toString()),
                 bool(status.isDirectory()),
-                int(status.getModificationTime()),
             )
             for status in self._system(path).listStatus(path)
         ]
         return sorted(found, key=lambda entry: entry.name)
+
+    def numbers(self, uri: str) -> list[int]:
+        """The names in a folder that are numbers, ascending."""
+        return sorted(int(entry.name) for entry in self.entries(uri) if entry.name.isdecimal())
 
     def copy(self, source: str, target: str) -> None:
         """Copies a file or a whole folder; the target's folder is made where there is none."""
@@ -113,12 +115,8 @@ class Files:
         """Renames a file or a folder at once, over an older one: readers see either."""
         contexts = self._jvm.org.apache.hadoop.fs.FileContext
         path = self._path(target)
-        uri = path.toUri()
-        context = (
-            contexts.getFileContext(uri, self._conf)
-            if uri.getScheme()
-            else contexts.getFileContext(self._conf)
-        )
+        path = self._system(path).makeQualified(path)
+        context = contexts.getFileContext(path.toUri(), self._conf)
         kinds = getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename")
         options = self._gateway.new_array(kinds, 1)
         options[0] = kinds.OVERWRITE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
@@ -25,6 +26,11 @@ _LAST_S: Final = 253_402_300_799
 def day_of(time_us: int) -> date:
     """The UTC day of a time; the first or last date there is where the time lies beyond."""
     return datetime.fromtimestamp(min(max(time_us // SECOND_US, _FIRST_S), _LAST_S), UTC).date()
+
+
+def now_us() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1000
 
 
 def intervals_of(rows: Any) -> list[Interval]:

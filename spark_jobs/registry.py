@@ -27,7 +27,7 @@ COMMANDS: Final[dict[str, str]] = {
 }
 """``jobs NAME``: a module with ``DESCRIPTION``, ``add_arguments(parser)`` and ``main(options, settings)``.
 
-``main`` does its work and returns; it raises JobError with what the operator should know.
+``main`` does its work and returns; it raises JobError with a text for the operator.
 """
 
 

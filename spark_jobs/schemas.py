@@ -22,8 +22,7 @@ from pyspark.sql.types import (
 )
 
 _STRING: Final = StringType()
-
-HEADERS: Final = ArrayType(StructType([StructField("key", _STRING), StructField("value", BinaryType())]))
+_HEADERS: Final = ArrayType(StructType([StructField("key", _STRING), StructField("value", BinaryType())]))
 """Kafka headers as they are: names may repeat, values are any bytes."""
 
 _TYPES: Final[dict[str, DataType]] = {
@@ -35,7 +34,7 @@ _TYPES: Final[dict[str, DataType]] = {
     "double": DoubleType(),
     "bool": BooleanType(),
     "binary": BinaryType(),
-    "headers": HEADERS,
+    "headers": _HEADERS,
     "strings": ArrayType(_STRING),
     "string map": MapType(_STRING, _STRING),
     "long map": MapType(_STRING, LongType()),
@@ -43,9 +42,9 @@ _TYPES: Final[dict[str, DataType]] = {
 }
 
 
-def _columns(text: str, **structs: str) -> StructType:
+def columns(text: str, **structs: str) -> StructType:
     """Columns written as ``name name: type, name: type``; ``structs`` adds types: arrays of structs."""
-    types = _TYPES | {name: ArrayType(_columns(columns)) for name, columns in structs.items()}
+    types = _TYPES | {name: ArrayType(columns(inner)) for name, inner in structs.items()}
     fields = []
     for part in text.split(", "):
         names, _, kind = part.partition(": ")
@@ -68,6 +67,10 @@ class Table:
     change_feed: bool = False
     bounds: tuple[str, ...] = ()
 
+    def without(self, *names: str) -> StructType:
+        """The columns but for these."""
+        return StructType([field for field in self.schema if field.name not in names])
+
     @property
     def values(self) -> tuple[str, ...]:
         """The columns beside the key, the partition and the row's own bookkeeping."""
@@ -79,7 +82,7 @@ _KAFKA: Final = "kafka_topic: string, kafka_partition: int, kafka_offset: long, 
 
 READINGS: Final = Table(
     "readings",
-    _columns(
+    columns(
         "gateway channel run: string, seq: long, quantity unit: string, time: time, period_ms: int, "
         "value raw: double, raw_unit: string, quality: int, reasons: strings, clock cal: string, "
         "latitude longitude altitude_m: double, replayed: bool, extra: string, "
@@ -88,12 +91,12 @@ READINGS: Final = Table(
     key=("gateway", "channel", "run", "seq"),
     partitioned_by_date=True,
     change_feed=True,
-    # What readers ask by. Of all columns they were a quarter of the CPU of a write (measured).
+    # What readers filter by. Of all columns they were a quarter of the CPU of a write (measured).
     bounds=("gateway", "channel", "seq", "time", "kafka_time"),
 )
 QUARANTINE: Final = Table(
     "quarantine",
-    _columns(
+    columns(
         "reason: string, payload: binary, payload_bytes: long, key: string, headers: headers, "
         "source: string, "
         f"{_KAFKA}, gateway: string, overflow overflow_from: long"
@@ -107,7 +110,7 @@ of its gateway, hour of Kafka time, topic and partition from offset ``overflow_f
 
 MESSAGES: Final = Table(
     "messages",
-    _columns(
+    columns(
         "gateway channel run: string, seq: long, mqtt_topic: string, received_at: time, payload: binary, "
         f"payload_bytes: long, headers: headers, replayed: bool, {_KAFKA}, date: date"
     ),
@@ -117,7 +120,7 @@ MESSAGES: Final = Table(
 
 CHANNELS: Final = Table(
     "channels",
-    _columns(
+    columns(
         "gateway channel cal: string, valid_from valid_to: time, periods: periods, in_force: bool, "
         "revision: long, sensor quantity unit raw_unit driver: string, interval_s slope offset: double, "
         "settings: string map, range_min range_max accuracy accuracy_percent: double, "
@@ -132,7 +135,7 @@ CHANNELS: Final = Table(
 
 RUNS: Final = Table(
     "runs",
-    _columns(
+    columns(
         "gateway run previous_run boot state: string, started ended: time, last_seq: long map, "
         "in_flight outbox_records: long, dropped: drops, dropped_records: long map, drops_unknown: bool, "
         "unfinished: ends, revision: long, told_at updated_at: time",
@@ -147,7 +150,7 @@ of a run that ended, null while it runs."""
 
 STATUS: Final = Table(
     "_status",
-    _columns(
+    columns(
         "gateway run state: string, time: time, fieldgate clock uplink: string, revision: long, "
         "extra: string, told_at: time, told_offset: long, updated_at: time"
     ),
@@ -161,7 +164,7 @@ Internal: ``presence`` is made of it.
 
 SEEN: Final = Table(
     "_seen",
-    _columns("gateway channel run: string, first_seq last_seq readings_version: long"),
+    columns("gateway channel run: string, first_seq last_seq readings_version: long"),
 )
 """Ranges of ``seq`` that ``readings`` holds, up to its version ``readings_version``; rows may overlap.
 
@@ -170,7 +173,7 @@ Internal: derived from ``readings``, some seconds behind it, and rebuilt from it
 
 STATISTICS: Final = Table(
     "statistics",
-    _columns(
+    columns(
         "gateway channel: string, interval_s: int, interval_start: time, quantity unit: string, "
         "avg min max sd gust: double, max_time gust_time: time, cube_mean: double, count: long, "
         "expected recovery: double, period_ms: int, n_good n_not_evaluated n_suspect n_fail n_missing: long, "
@@ -184,7 +187,7 @@ STATISTICS: Final = Table(
 
 MAST: Final = Table(
     "mast",
-    _columns(
+    columns(
         "gateway: string, interval_s: int, interval_start: time, "
         "turbulence_intensity wind_power_density pair_difference: double map, "
         "shear_alpha air_density insolation: double, inputs: string map, version: int, updated_at: time, "
@@ -194,11 +197,11 @@ MAST: Final = Table(
     partitioned_by_date=True,
     change_feed=True,
 )
-"""What several channels say together. Maps are by channel; ``inputs`` names the channels used by purpose."""
+"""Values of several channels together. Maps are by channel; ``inputs`` names the channels used by purpose."""
 
 PRESENCE: Final = Table(
     "presence",
-    _columns(
+    columns(
         "gateway channel: string, last_seen last_time: time, last_value: double, state: string, "
         "pending lost announced: long, period_ms: int, updated_at: time"
     ),
@@ -209,7 +212,7 @@ PRESENCE: Final = Table(
 
 SET_ASIDE: Final = Table(
     "_set_aside",
-    _columns("gateway channel run: string, first_seq last_seq: long, ingested_at: time"),
+    columns("gateway channel run: string, first_seq last_seq: long, ingested_at: time"),
 )
 """Ranges of ``seq`` that records in ``quarantine`` claim, up to what came into it at ``ingested_at``.
 
@@ -218,7 +221,7 @@ Internal: ``quarantine`` keeps its rows for a month, a reading that went there i
 
 ANOMALIES: Final = Table(
     "anomalies",
-    _columns(
+    columns(
         "gateway: string, interval_s: int, interval_start: time, score threshold: double, "
         "model_version: string, channels: shares, rules missing: strings, version: int, updated_at: time, "
         "date: date",
@@ -229,12 +232,12 @@ ANOMALIES: Final = Table(
     change_feed=True,
 )
 """``channels``: the most deviating first, with their share of the score; ``rules``: the baseline's, as
-``RULE:CHANNEL``; ``missing``: what the model knows and the interval has not. ``score`` and what goes with it
+``RULE:CHANNEL``; ``missing``: what the model has and the interval has not. ``score`` and what goes with it
 is null without a model, ``score`` alone where nothing could be judged."""
 
 ALERTS: Final = Table(
     "alerts",
-    _columns(
+    columns(
         "id rule rule_version kind severity gateway channel: string, raised_at cleared_at: time, "
         "value: double, detail: string, historical: bool, command_id: string, updated_at: time"
     ),
@@ -248,7 +251,7 @@ ALERTS: Final = Table(
 
 RECALIBRATIONS: Final = Table(
     "recalibrations",
-    _columns(
+    columns(
         "done_at: time, gateway channel: string, begin end: time, original_cal cal: string, "
         "slope offset: double, serial certificate lab: string, calibrated expires: date, rows: long, "
         "mean_change: double"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -40,18 +44,12 @@ def find_jars() -> list[Path]:
     )
 
 
-def _cores_named(master: str) -> bool:
-    return master.partition("[")[2].rstrip("]").isdigit()
-
-
 def _cores(master: str) -> int:
-    """Tasks that can run at once: local[N]; elsewhere what the cluster gives is not known here."""
-    inside = master.partition("[")[2].rstrip("]").split(",")
-    if master.startswith("local") and inside[0].isdigit():
-        return int(inside[0])
-    if master.startswith("local-cluster") and len(inside) > 1:
-        return int(inside[0]) * int(inside[1])
-    return os.cpu_count() or 2
+    """Tasks at once of local[N] and local-cluster[N,cores,MB]; elsewhere as many as this machine's cores."""
+    numbers = re.fullmatch(r"local(?:\[(\d+)(?:,\d+)?\]|-cluster\[(\d+),(\d+),\d+\])", master)
+    if numbers is None:
+        return os.cpu_count() or 2
+    return int(numbers[1] or int(numbers[2]) * int(numbers[3]))
 
 
 def _is_local(uri: str) -> bool:
@@ -65,13 +63,13 @@ def _slots(settings: Settings) -> str:
     that follow tables would wait with it (measured: statistics stood still for the whole of an outage).
     """
     queries = sum(len(STREAMING[name].split()) for name in settings.jobs)
-    if queries < 2 or not settings.master.startswith("local[") or not _cores_named(settings.master):
+    if queries < 2 or not re.fullmatch(r"local\[\d+\]", settings.master):
         return settings.master
     return f"local[{_cores(settings.master) * queries}]"
 
 
 def _submitted() -> dict[str, str]:
-    """What spark-submit was told, where it started this program: it holds over what we would choose."""
+    """The configuration of spark-submit, where it started this program: it holds over our own choice."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     SparkContext._ensure_initialized()
@@ -115,17 +113,12 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         "spark.default.parallelism": str(cores),
         # Batches are small and alike: re-planning each of them costs more than it saves.
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
         "spark.sql.streaming.stopTimeout": "10s",
-        # How often an idle query without a trigger interval looks for news; the default of 10 ms burns a
-        # core.
+        # How often an idle query without a trigger interval polls; the default of 10 ms burns a core.
         "spark.sql.streaming.pollingDelay": "200ms",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.databricks.delta.snapshotPartitions": "2",
-        # Spark's own choice, INT96, has no bounds in a file: a reader who asks for an hour would have to read
-        # the whole of each file.
+        # Spark's own choice, INT96, has no bounds in a file: for an hour all of each file would be read.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # What we merge are rows in the driver's memory: reading them twice gives the same.
         "spark.databricks.delta.merge.materializeSource": "none",
@@ -156,8 +149,8 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
     else:
         options["spark.jars"] = ",".join(map(str, find_jars()))
     if _is_local(settings.checkpoints):
-        # Spark's own choice for local paths starts a process, readlink, for each file it looks at: six to
-        # nine a batch, half of a small batch's time. This one renames just as atomically.
+        # Spark's own choice for local paths starts a process, readlink, for each file: six to nine a batch,
+        # half of a small batch's time. This one renames just as atomically.
         options["spark.sql.streaming.checkpointFileManagerClass"] = (
             "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
         )
@@ -172,6 +165,18 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
     if not settings.master.startswith("local") and not submitted:
         spark.sparkContext.addPyFile(str(write_package(Path(tempfile.mkdtemp(prefix="fieldgate-")))))
     return spark
+
+
+@contextmanager
+def running_session(settings: Settings, app: str = "fieldgate") -> Iterator[SparkSession]:
+    """A session that ends with the block."""
+    spark = spark_session(settings, app)
+    try:
+        yield spark
+    finally:
+        # A Java that has died can't be stopped any more, and that it died is being raised.
+        with suppress(Py4JError, OSError):
+            spark.stop()
 
 
 def task_slots(spark: SparkSession) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.fields import parse_time
@@ -21,14 +22,6 @@ JOB_NAMES: Final = tuple(STREAMING)
 TOPIC_PATTERN: Final = r"mqtt\.(?!raw$).+|" + re.escape(DEAD_LETTER_TOPIC)
 """Topics that hold readings, and the dead letters (a Java regular expression)."""
 
-_RECORD_TOPICS: Final = {
-    "raw-topic": RAW_TOPIC,
-    "channels-topic": CHANNELS_TOPIC,
-    "runs-topic": RUNS_TOPIC,
-    "status-topic": STATUS_TOPIC,
-}
-"""Topics of what is no reading, one each."""
-
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DAY_S: Final = 86_400
 
@@ -38,11 +31,10 @@ class Settings:
     """One run of one or more jobs.
 
     ``lake`` and ``checkpoints`` are directories or URIs Spark can write; ``interval_s`` divides a day;
-    ``trigger_s`` is the least time between two batches of ``ingest``, in seconds; ``max_records`` bounds one
-        batch; ``metrics`` is the HOST:PORT Prometheus finds the metrics at; ``quarantine_cap`` the rows that
-    ``quarantine`` takes of one gateway in one hour of Kafka's time; ``silent_after_s`` how long a channel may
-    go without a reading, where five periods are not longer; ``rules`` the file of ``alerts``, None for the
-    packaged one.
+    ``trigger_s`` is the least time between two batches of ``ingest``; ``max_records`` bounds one batch;
+    ``metrics`` is the HOST:PORT of the Prometheus endpoint; ``quarantine_cap`` bounds the rows of one gateway
+    in one hour of Kafka's time; ``silent_after_s`` is how long a channel may go without a reading, where five
+    periods are not longer; ``rules`` is the file of ``alerts``, None for the packaged one.
     """
 
     jobs: tuple[str, ...]
@@ -67,7 +59,7 @@ class Settings:
     ui: bool = False
     conf: tuple[tuple[str, str], ...] = ()
     metrics: str | None = None
-    model_dir: str = ""
+    model_dir: str | None = None
 
     @property
     def models(self) -> str:
@@ -101,6 +93,14 @@ def moment_us(text: str) -> int:
         ) from error
 
 
+def period(begin: str, end: str) -> tuple[datetime, datetime]:
+    """Two times, the first before the second. Raises SettingsError."""
+    first, last = (datetime.fromtimestamp(moment_us(text) / 1e6, UTC) for text in (begin, end))
+    if first >= last:
+        raise SettingsError(f"--from must be before --to: {begin} is not before {end}")
+    return first, last
+
+
 def interval_s(text: str) -> int:
     """Whole seconds of a statistics interval, which divides a day. Raises SettingsError."""
     seconds = duration_s(text)
@@ -127,112 +127,78 @@ def _pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _add_place(parser: argparse.ArgumentParser) -> None:
-    """What every command needs: where the data is, and which Spark works on it."""
-    parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT")
-    parser.add_argument("--lake", default="./lake", metavar="URI", help="root of the tables")
-    parser.add_argument("--checkpoints", metavar="URI", help="default: LAKE with -checkpoints appended")
-    parser.add_argument(
-        "--model-dir", metavar="URI", help="trained models; default: LAKE with -models appended"
-    )
-    parser.add_argument("--interval", default="10m", help="interval of the statistics, e.g. 1m")
-    parser.add_argument("--master", default="local[2]", help="Spark master")
-    parser.add_argument("--topics", default=TOPIC_PATTERN, metavar="REGEX", help="Kafka topics to ingest")
-    parser.add_argument("--dead-letter-topic", default=DEAD_LETTER_TOPIC, metavar="NAME")
-    for option, topic in _RECORD_TOPICS.items():
-        parser.add_argument(f"--{option}", default=topic, metavar="NAME")
-    parser.add_argument("--ui", action="store_true", help="Spark's web interface")
-    parser.add_argument(
-        "--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark configuration"
-    )
+def _rules(text: str) -> str:
+    """The path of a file of valid rules: checked here, because Spark takes seconds to start."""
+    # Imported only now: other jobs need no pydantic.
+    from spark_jobs.alerting.rules_file import load_rules
+
+    load_rules(Path(text))
+    return str(Path(text).resolve())
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    """The options of every command: where the data is, and which Spark works on it.
+
+    Each option's destination is a field of Settings, whose default holds where none is named here.
+    """
+    add = parser.add_argument
+    add("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT")
+    add("--lake", type=_location, default="./lake", metavar="URI", help="root of the tables")
+    add("--checkpoints", type=_location, metavar="URI", help="default: LAKE with -checkpoints appended")
+    add("--model-dir", type=_location, metavar="URI", help="trained models; default: LAKE-models")
+    add("--interval", dest="interval_s", type=interval_s, metavar="TIME", help="of statistics; default: 10m")
+    add("--master", help="Spark master; default: local[2]")
+    add("--topics", dest="topic_pattern", metavar="REGEX", help="Kafka topics to ingest")
+    for kind in ("dead-letter", "raw", "channels", "runs", "status"):
+        add(f"--{kind}-topic", metavar="NAME")
+    add("--ui", action="store_true", help="Spark's web interface")
+    add("--conf", action="append", type=_pair, default=[], metavar="KEY=VALUE", help="Spark configuration")
 
 
 def _run_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="fieldgate jobs run",
-        description="Runs jobs until SIGTERM, or until nothing is left.",
-    )
-    parser.add_argument("jobs", nargs="+", metavar="NAME", help=f"{', '.join(JOB_NAMES)} or all")
-    _add_place(parser)
-    parser.add_argument("--trigger", default="2s", help="least time between two batches")
-    parser.add_argument("--once", action="store_true", help="process what is there, then exit")
-    parser.add_argument(
-        "--max-records", type=int, default=500_000, metavar="N", help="records in one batch, at most"
-    )
-    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics here (default: not)")
-    parser.add_argument(
-        "--quarantine-cap",
-        type=int,
-        default=10_000,
-        metavar="N",
-        help="rows of quarantine per gateway and hour; more are counted, not stored",
-    )
-    parser.add_argument(
-        "--silent-after",
-        default="60s",
-        metavar="DURATION",
-        help="a channel is silent after so long without a reading, or five of its periods",
-    )
-    parser.add_argument(
-        "--accept-data-loss",
-        action="store_true",
-        help="go on when Kafka no longer has what the checkpoint expects (default: fail and say so)",
-    )
-    parser.add_argument("--rules", metavar="FILE", help="rules of `alerts`; default: those for a met mast")
+    about = "Runs jobs until SIGTERM, or until nothing is left."
+    parser = argparse.ArgumentParser(prog="fieldgate jobs run", description=about)
+    add = parser.add_argument
+    add("jobs", nargs="+", metavar="NAME", help=f"{', '.join(JOB_NAMES)} or all")
+    _add_common(parser)
+    more = "rows of quarantine per gateway and hour; more are counted, not stored"
+    silent = "a channel is silent after so long without a reading (default: 60s), or five of its periods"
+    loss = "go on when Kafka no longer has what the checkpoint expects (default: fail with the reason)"
+    add("--trigger", dest="trigger_s", type=duration_s, metavar="TIME", help="between batches; default: 2s")
+    add("--once", action="store_true", help="process what is there, then exit")
+    add("--max-records", type=int, metavar="N", help="records in one batch, at most")
+    add("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics here (default: not)")
+    add("--quarantine-cap", type=int, metavar="N", help=more)
+    add("--silent-after", dest="silent_after_s", type=duration_s, metavar="TIME", help=silent)
+    add("--accept-data-loss", dest="fail_on_data_loss", action="store_false", help=loss)
+    add("--rules", type=_rules, metavar="FILE", help="rules of `alerts`; default: those for a met mast")
     return parser
 
 
 def _settings(options: argparse.Namespace, jobs: tuple[str, ...]) -> Settings:
-    """Settings of the options that all commands have."""
-    lake = _location(options.lake)
-    return Settings(
-        jobs=jobs,
-        bootstrap_servers=options.bootstrap_servers,
-        lake=lake,
-        checkpoints=_location(options.checkpoints)
-        if options.checkpoints
-        else f"{lake.rstrip('/')}-checkpoints",
-        interval_s=interval_s(options.interval),
-        model_dir=_location(options.model_dir) if options.model_dir else "",
-        master=options.master,
-        topic_pattern=options.topics,
-        dead_letter_topic=options.dead_letter_topic,
-        raw_topic=options.raw_topic,
-        channels_topic=options.channels_topic,
-        runs_topic=options.runs_topic,
-        status_topic=options.status_topic,
-        ui=options.ui,
-        conf=tuple(_pair(text) for text in options.conf),
-    )
+    """Settings of the options that were given; the defaults of the others hold."""
+    given: dict[str, Any] = {
+        field.name: value
+        for field in fields(Settings)
+        if (value := getattr(options, field.name, None)) is not None
+    }
+    beside = f"{options.lake.rstrip('/')}-checkpoints"
+    return Settings(**{"checkpoints": beside, **given, "jobs": jobs, "conf": tuple(options.conf)})
 
 
 def parse_run(argv: Sequence[str]) -> Settings:
     """Settings of ``jobs run``. Raises SettingsError; argparse exits on unknown options."""
     options = _run_parser().parse_args(argv)
-    names = JOB_NAMES if "all" in options.jobs else tuple(dict.fromkeys(options.jobs))
+    names = JOB_NAMES if "all" in options.jobs else options.jobs
     unknown = [name for name in names if name not in JOB_NAMES]
     if unknown:
         raise SettingsError(f"no job is named {unknown[0]!r}; there are {', '.join(JOB_NAMES)} and all")
-    if options.max_records < 1:
+    settings = _settings(options, tuple(name for name in JOB_NAMES if name in names))
+    if settings.max_records < 1:
         raise SettingsError("--max-records must be at least 1")
-    if options.quarantine_cap < 0:
+    if settings.quarantine_cap < 0:
         raise SettingsError("--quarantine-cap must be at least 0")
-    if options.rules is not None:
-        # Here already: Spark takes seconds to start. Imported only now: other jobs need no pydantic.
-        from spark_jobs.alerting.rules_file import load_rules
-
-        load_rules(Path(options.rules))
-    return replace(
-        _settings(options, tuple(name for name in JOB_NAMES if name in names)),
-        trigger_s=duration_s(options.trigger),
-        once=options.once,
-        max_records=options.max_records,
-        quarantine_cap=options.quarantine_cap,
-        silent_after_s=duration_s(options.silent_after),
-        fail_on_data_loss=not options.accept_data_loss,
-        metrics=options.metrics,
-        rules=None if options.rules is None else str(Path(options.rules).resolve()),
-    )
+    return settings
 
 
 def parse_command(name: str, argv: Sequence[str]) -> tuple[argparse.Namespace, Settings]:
@@ -240,6 +206,6 @@ def parse_command(name: str, argv: Sequence[str]) -> tuple[argparse.Namespace, S
     command = load(COMMANDS[name])
     parser = argparse.ArgumentParser(prog=f"fieldgate jobs {name}", description=command.DESCRIPTION)
     command.add_arguments(parser)
-    _add_place(parser)
+    _add_common(parser)
     options = parser.parse_args(argv)
     return options, _settings(options, ())

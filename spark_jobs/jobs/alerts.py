@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -31,14 +31,14 @@ from spark_jobs.alerting.notifications import Notifier, closing, merged_row
 from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Rule
 from spark_jobs.alerting.rules_file import DEFAULT_RULES, load_rules
 from spark_jobs.errors import SettingsError
-from spark_jobs.metrics import state_rows
+from spark_jobs.intervals import now_us
+from spark_jobs.metrics import STATE_ROWS
 from spark_jobs.schemas import ALERTS, ANOMALIES, CHANNELS, STATISTICS, Table
 from spark_jobs.session import small_batch_session, task_slots
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.alerts import merge_alerts
-from spark_jobs.sinks.delta import ensure_table, latest_version
+from spark_jobs.sinks.delta import ensure_table, latest_version, rows_after
 from spark_jobs.sinks.kafka import Outgoing, produce
-from spark_jobs.sources.changes import new_rows
 from spark_jobs.sources.kafka import kafka_records
 from spark_jobs.sources.samples import anomaly_rows, collect_samples, intervals_of, recovery_rows
 from spark_jobs.state.alert_state import StateFiles
@@ -61,10 +61,6 @@ _FEEDS: Final[dict[type[Rule], tuple[Table, Callable[..., DataFrame]]]] = {
     Recovery: (STATISTICS, recovery_rows),
     Anomaly: (ANOMALIES, anomaly_rows),
 }
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
 
 
 class AlertsJob(Job):
@@ -124,8 +120,8 @@ class AlertsJob(Job):
             if generation != self._generation and self._generation:
                 # The checkpoint was lost: all comes from the beginning again, and alerts keep their ids.
                 self._engine.forget_readings()
-            now_us = _now_us()
-            self._outputs = self._records(self._engine.observe(samples, now_us), now_us)
+            at_us = now_us()
+            self._outputs = self._records(self._engine.observe(samples, at_us), at_us)
             self._generation, self._done = generation, number
             self._save()
             produce(self._spark, self._settings, self._outputs)
@@ -135,15 +131,11 @@ class AlertsJob(Job):
         if took_s < _SLOW_S and not self._outputs and time.monotonic() - self._logged_s < 60:
             return
         self._logged_s = time.monotonic()
-        state_rows(self.name, "channels", self._engine.size)
+        STATE_ROWS.labels(self.name, "channels").set(self._engine.size)
+        state = len(self._outputs), self._engine.size, self._notifier.withheld
         log.info(
             "event=alerts.batch batch=%d readings=%d records=%d channels=%d withheld=%d seconds=%.2f",
-            batch,
-            readings,
-            len(self._outputs),
-            self._engine.size,
-            self._notifier.withheld,
-            took_s,
+            *(batch, readings, *state, took_s),
         )
 
     # Due by the clock, and from the tables ---------------------------------------------------------------
@@ -156,12 +148,12 @@ class AlertsJob(Job):
             self._read_twins()
         events = self._read_tables() if self._timers["feeds"].due() else []
         with self._lock:
-            now_us = _now_us()
+            at_us = now_us()
             if self._has_read_everything():
                 self._engine.caught_up = True
-            events += self._engine.evaluate_silence(now_us)
-            events += self._engine.end_late_passes(now_us)
-            self._deliver(self._records(events, now_us))
+            events += self._engine.evaluate_silence(at_us)
+            events += self._engine.end_late_passes(at_us)
+            self._deliver(self._records(events, at_us))
         if self._unwritten and self._timers["table"].due():
             self.write_table()
 
@@ -169,9 +161,9 @@ class AlertsJob(Job):
         """All that is left after the last record."""
         events = self._read_tables()
         with self._lock:
-            now_us = _now_us()
-            events += self._engine.end_late_passes(now_us, 0)
-            self._deliver(self._records(events, now_us))
+            at_us = now_us()
+            events += self._engine.end_late_passes(at_us, 0)
+            self._deliver(self._records(events, at_us))
         self.write_table()
 
     def _has_read_everything(self) -> bool:
@@ -181,19 +173,15 @@ class AlertsJob(Job):
         status = self.query.status
         return not status["isDataAvailable"] and not status["isTriggerActive"]
 
-    def _feeds(self) -> Iterator[tuple[type[Rule], Table, Callable[..., DataFrame]]]:
-        """Kinds of rules there are about the rows of a table."""
-        for kind, (table, rows_of) in _FEEDS.items():
-            if any(isinstance(rule, kind) for rule in self._rules.rules):
-                yield kind, table, rows_of
-
     def _follow_tables(self) -> None:
         """Follows the tables that rules are about, from now on: intervals closed before raise nothing."""
-        for _, table, _ in self._feeds():
-            if table.name not in self._versions:
-                there = self._has(table)
-                location = self._settings.table(table.name)
+        for kind, (table, _) in _FEEDS.items():
+            if table.name not in self._versions and self._has_rules(kind):
+                location, there = self._settings.table(table.name), self._has(table)
                 self._versions[table.name] = latest_version(self._spark, location) if there else -1
+
+    def _has_rules(self, kind: type[Rule]) -> bool:
+        return any(isinstance(rule, kind) for rule in self._rules.rules)
 
     def _has(self, table: Table) -> bool:
         return bool(DeltaTable.isDeltaTable(self._spark, self._settings.table(table.name)))
@@ -201,16 +189,14 @@ class AlertsJob(Job):
     def _read_tables(self) -> list[AlertEvent]:
         events: list[AlertEvent] = []
         interval_s = self._settings.interval_s
-        for kind, table, rows_of in self._feeds():
-            if not self._has(table):
+        for kind, (table, rows_of) in _FEEDS.items():
+            if not self._has_rules(kind) or not self._has(table):
                 continue
-            after = self._versions[table.name]
+            location, after = self._settings.table(table.name), self._versions[table.name]
             shape = partial(rows_of, interval_s=interval_s)
-            changed, latest = new_rows(self._spark, self._settings, table, after, shape)
-            if changed is None:
-                continue
+            changed, latest = rows_after(self._spark, location, after, shape)
             with self._lock:
-                events += self._engine.observe_intervals(kind, intervals_of(changed, interval_s), _now_us())
+                events += self._engine.observe_intervals(kind, intervals_of(changed, interval_s), now_us())
                 self._versions[table.name] = latest
         return events
 
@@ -247,14 +233,13 @@ class AlertsJob(Job):
             state = self._engine.to_state()
             self._rules, self._engine = rules, Engine(rules)
             self._follow_tables()
-            self._deliver(self._restore_engine(state))
+            self._deliver(self._ends(self._engine.restore(state)))
         log.info("event=rules.taken rules=%d file=%s", len(rules.rules), self._rules_path)
 
     # Producing and storing ---------------------------------------------------------------------------------
 
-    def _records(self, events: Iterable[AlertEvent], now_us: int) -> list[Outgoing]:
-        alerts, commands = self._notifier.records(events, now_us)
-        return self._outgoing(alerts, commands)
+    def _records(self, events: Iterable[AlertEvent], at_us: int) -> list[Outgoing]:
+        return self._outgoing(*self._notifier.records(events, at_us))
 
     def _outgoing(self, alerts: Iterable[AlertRecord], commands: Iterable[Command] = ()) -> list[Outgoing]:
         for alert in alerts:
@@ -310,12 +295,9 @@ class AlertsJob(Job):
         self._outputs = [tuple(record) for record in state["outputs"]]
         self._pending = [tuple(record) for record in state["pending"]]
         self._unwritten = state["unwritten"]
-        self._pending += self._restore_engine(state["engine"])
-
-    def _restore_engine(self, state: dict[str, Any]) -> list[Outgoing]:
-        """Restores the engine's state; alerts of rules that are gone end."""
-        return self._ends(self._engine.restore(state))
+        self._pending += self._ends(self._engine.restore(state["engine"]))
 
     def _ends(self, orphans: Iterable[Orphan]) -> list[Outgoing]:
+        """Ends the alerts whose rules or channels are gone."""
         by_name = {rule.name: rule for rule in self._rules.rules}
         return self._outgoing([closing(orphan, by_name.get(orphan.rule_id[0])) for orphan in orphans])

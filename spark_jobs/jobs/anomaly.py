@@ -1,4 +1,4 @@
-"""``anomaly``: interval statistics to scores. What changes in ``statistics`` says which intervals to score.
+"""``anomaly``: interval statistics to scores, of the intervals that a change in ``statistics`` touches.
 
 A score is computed whole, from the table, with the model that is current when its batch begins; so late data
 correct what they touch, a batch that runs twice writes the same, and a new model is used from the next
@@ -69,13 +69,8 @@ class AnomalyJob(Job):
         finally:
             targets.unpersist()
         if scored:
-            log.info(
-                "event=anomaly.batch batch=%d intervals=%d models=%d seconds=%.2f",
-                number,
-                scored,
-                len(models.value),
-                time.monotonic() - started,
-            )
+            figures = number, scored, len(models.value), time.monotonic() - started
+            log.info("event=anomaly.batch batch=%d intervals=%d models=%d seconds=%.2f", *figures)
 
     def _score(self, targets: DataFrame, days: list[date], models: Broadcast[dict[str, Packed]]) -> int:
         wanted = targets.where(F.col("date").isin(days)).drop("date")
@@ -83,9 +78,8 @@ class AnomalyJob(Job):
         dates = sorted({*days, *(day - timedelta(days=1) for day in days)})
         statistics = self._spark.read.format("delta").load(self._statistics).where(F.col("date").isin(dates))
         interval_s = self._settings.interval_s
-        rows = anomaly_rows(
-            windows(statistics, wanted, interval_s), lambda: models.value, interval_s
-        ).toArrow()
+        scored = anomaly_rows(windows(statistics, wanted, interval_s), lambda: models.value, interval_s)
+        rows = scored.toArrow()
         merge_changed(self._spark, self._location, ANOMALIES, rows)
         return int(rows.num_rows)
 
@@ -115,12 +109,16 @@ class CurrentModels:
         current = self._current()
         before = dict(self._loaded)
         for gateway in sorted(gateways):
-            if (version := current.get(gateway)) is None:
-                self._warn_without(gateway)
-                self._loaded.pop(gateway, None)
-            else:
+            if version := current.get(gateway):
                 self._without.discard(gateway)
                 self._load(gateway, version)
+                continue
+            self._loaded.pop(gateway, None)
+            if gateway not in self._without:
+                self._without.add(gateway)
+                place = gateway, self._store.root
+                remedy = "rules only: fieldgate jobs train makes one"
+                log.warning("event=anomaly.no_model gateway=%s model_dir=%s %s", *place, remedy)
         if self._loaded != before:
             # The one before is left to the garbage collector: a batch under way may still read it.
             self._broadcast = self._spark.sparkContext.broadcast(dict(self._loaded))
@@ -146,20 +144,8 @@ class CurrentModels:
                 )
         except ModelError as error:
             self._refused.add((gateway, version))
-            log.error(
-                "event=anomaly.model_refused %s; %s",
-                error,
-                "the one before stays" if loaded else "rules only",
-            )
+            remains = "the one before stays" if loaded else "rules only"
+            log.error("event=anomaly.model_refused %s; %s", error, remains)
             return
         self._loaded[gateway] = packed
         log.info("event=anomaly.model gateway=%s version=%s", gateway, version)
-
-    def _warn_without(self, gateway: str) -> None:
-        if gateway not in self._without:
-            self._without.add(gateway)
-            log.warning(
-                "event=anomaly.no_model gateway=%s model_dir=%s rules only: fieldgate jobs train makes one",
-                gateway,
-                self._store.root,
-            )

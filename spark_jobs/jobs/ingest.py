@@ -49,17 +49,13 @@ class IngestJob(Job):
         metrics.REPEATED.inc(counts.repeated)
         metrics.LATE.inc(counts.late)
         metrics.quarantined(counts.reasons)
-        metrics.state_rows(self.name, "seen_ranges", self._sink.remembered())
+        metrics.STATE_ROWS.labels(self.name, "seen_ranges").set(self._sink.remembered())
         if counts.newest_us is not None:
             metrics.read_up_to(self.name, counts.newest_us / 1e6)
         log.info(
-            "event=ingest.batch batch=%d records=%d readings=%d quarantined=%d repeated=%d seconds=%.2f",
-            number,
-            counts.records,
-            counts.readings,
-            counts.quarantined,
-            counts.repeated,
-            time.monotonic() - started,
+            "event=ingest.batch batch=%(batch)d records=%(records)d readings=%(readings)d "
+            "quarantined=%(quarantined)d repeated=%(repeated)d seconds=%(seconds).2f",
+            {**vars(counts), "batch": number, "seconds": time.monotonic() - started},
         )
 
     def tick(self) -> None:

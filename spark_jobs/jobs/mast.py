@@ -1,9 +1,8 @@
 """``mast``: statistics of a mast's channels, with their calibration records, to values of the whole mast.
 
-Changes of either say which intervals to compute again; these are computed whole, from the tables, once every
-channel in them is closed. So neither late readings nor a record that comes after them leave anything behind,
-and a batch that runs twice computes the same. An interval of which ``statistics`` took back all rows
-(no channel was configured then) has no row here either.
+The intervals that a change of either touches are computed again, whole, from the tables, once every channel
+in them is closed. So late readings and late records correct them, and a batch that runs twice computes the
+same. An interval of which ``statistics`` took back all rows (no channel was configured then) has no row.
 """
 
 from __future__ import annotations
@@ -15,15 +14,16 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.frames import dicts_of
 from spark_jobs.schemas import CHANNELS, MAST, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import delete_intervals, merge_changed
-from spark_jobs.sources.changes import table_changes
+from spark_jobs.sources.changes import corrections, table_changes
+from spark_jobs.sources.configured import with_periods_us
 from spark_jobs.sources.mast_intervals import MastInterval, intervals_within, statistics_in
 from spark_jobs.sources.statistics import has_readings
-from spark_jobs.sources.withdrawn import corrections
 from spark_jobs.state.configured import BEFORE, RecordChange, touched_spans
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.mast import QUANTITIES, mounted_channels
@@ -63,13 +63,9 @@ class MastJob(Job):
                 F.when(was, F.col("_commit_version")).alias("gone"),
             )
         )
-        period = F.transform(
-            "periods",
-            lambda each: F.array(F.unix_micros(each["begin"]), F.unix_micros(each["end"])),
-        )
-        records = table_changes(self._spark, self._settings, CHANNELS).select(
+        records = with_periods_us(table_changes(self._spark, self._settings, CHANNELS)).select(
             *CHANNELS.key,
-            period.alias("periods"),
+            "periods",
             "height_m",
             "pair",
             F.col("_change_type").alias("kind"),
@@ -98,29 +94,20 @@ class MastJob(Job):
         if withdrawn:
             self._delete(withdrawn)
         if wanted:
-            log.info(
-                "event=mast.computed batch=%d intervals=%d records=%d seconds=%.2f",
-                number,
-                len(wanted),
-                len(spans),
-                time.monotonic() - started,
-            )
+            figures = number, len(wanted), len(spans), time.monotonic() - started
+            log.info("event=mast.computed batch=%d intervals=%d records=%d seconds=%.2f", *figures)
 
     def _withdrawn(self, intervals: list[dict[str, Any]]) -> set[MastInterval]:
         """The intervals of which rows were taken back, and not just dropped with their day."""
         gone = {row["gone"] for row in intervals if row["gone"] is not None}
-        versions = corrections(self._spark, self._settings.table(STATISTICS.name), gone) if gone else set()
+        versions = corrections(self._spark, self._settings.table(STATISTICS.name), gone)
         return {(row["gateway"], row["start_us"]) for row in intervals if row["gone"] in versions}
 
     def _delete(self, withdrawn: set[MastInterval]) -> None:
         """Deletes the rows of those of these intervals in which no channel has a row any more."""
-        left = statistics_in(self._spark, self._settings, withdrawn).where(
-            F.col("quantity").isin(*QUANTITIES)
-        )
-        starts = (
-            left.select("gateway", F.unix_micros("interval_start").alias("start_us")).distinct().collect()
-        )
-        gone = withdrawn - {(row.gateway, row.start_us) for row in starts}
+        left = statistics_in(self._spark, self._settings, withdrawn)
+        left = left.where(F.col("quantity").isin(*QUANTITIES)).select("gateway", "interval_start").distinct()
+        gone = withdrawn - {(row["gateway"], row["interval_start"]) for row in dicts_of(left.toArrow())}
         delete_intervals(self._spark, self._location, self._settings.interval_s, gone)
 
     def _compute(self, wanted: list[MastInterval]) -> None:
@@ -132,10 +119,6 @@ class MastJob(Job):
 
 
 def _record_change(row: dict[str, Any]) -> RecordChange:
-    return RecordChange(
-        key=tuple(row[name] for name in CHANNELS.key),
-        version=row["commit"],
-        kind=row["kind"],
-        periods=tuple((begin, end) for begin, end in row["periods"] or ()),
-        use=(row["height_m"], row["pair"]),
-    )
+    key = tuple(row[name] for name in CHANNELS.key)
+    periods = tuple((begin, end) for begin, end in row["periods"] or ())
+    return RecordChange(key, row["commit"], row["kind"], periods, (row["height_m"], row["pair"]))

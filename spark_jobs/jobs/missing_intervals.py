@@ -1,7 +1,7 @@
-"""Rows for missing intervals: finds what is missing around rows with readings, and writes it.
+"""Rows for missing intervals: finds the gaps around rows with readings, and writes them.
 
-A channel's missing intervals are written before the row with readings that follows them, or with it: whoever
-starts again after a crash finds the newest row of each channel and everything missing before it.
+A channel's missing intervals are written before the row with readings that follows them, or with it: so after
+a crash everything missing before the newest row of each channel is there.
 """
 
 from __future__ import annotations
@@ -9,58 +9,40 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import date, timedelta
-from typing import Any, Final, Protocol
+from datetime import timedelta
+from typing import Any, Final
 
 import pyarrow as pa
 
-from spark_jobs.intervals import DAY_US, SECOND_US, Channel, Interval
-from spark_jobs.sources.statistics import NewestRow
+from spark_jobs.intervals import DAY_US, SECOND_US, Channel, Interval, intervals_of
+from spark_jobs.sources.configured import ConfiguredChannels
+from spark_jobs.sources.statistics import NewestRow, StatisticsRows
 from spark_jobs.state.channels import LONGEST_US, ChannelRows, Newest
-from spark_jobs.state.configured import FOREVER_US, Configured, Span, without
+from spark_jobs.state.configured import FOREVER_US, Span, without
 from spark_jobs.transforms.gaps import Stretch, gap_rows, in_parts
 
 log = logging.getLogger("fieldgate.jobs.statistics")
 
 _RECENT_DAYS: Final = 2
-"""Channels with rows on the table's last days are known from the start, others when they are heard again."""
+"""Channels with rows on the table's last days are read at the start, others when they send again."""
 _PART: Final = 50_000
 """Rows merged at a time."""
 _MARGIN_US: Final = 3600 * SECOND_US
 _ALWAYS: Final = ((-FOREVER_US, FOREVER_US),)
 
 
-class Rows(Protocol):
-    """The rows of ``statistics``, as ``sources.statistics`` reads them."""
-
-    def dates(self) -> tuple[date, date] | None: ...  # noqa: D102
-    def newest(self, since: date | None, channels: Collection[Channel] = ()) -> list[NewestRow]: ...  # noqa: D102
-    def at(self, intervals: Collection[Interval]) -> dict[Interval, tuple[bool, int, str]]: ...  # noqa: D102
-    def next_with_readings(self, channel: Channel, after_us: int, until_us: int) -> int | None: ...  # noqa: D102
-    def last_with_readings(self, channel: Channel, before_us: int) -> tuple[int, int, str] | None: ...  # noqa: D102
-    def with_readings(self, channel: Channel, first_us: int, end_us: int) -> list[tuple[int, int, str]]: ...  # noqa: D102
-    def first_with_readings(self, gateways: Collection[str]) -> dict[Channel, int]: ...  # noqa: D102
-
-
-class Records(Protocol):
-    """When channels were configured, as ``sources.configured`` reads it."""
-
-    def changed(self) -> dict[Channel, Configured]: ...  # noqa: D102
-    def updated_since(self, micros: int) -> set[Channel]: ...  # noqa: D102
-
-
 class MissingIntervals:
-    """Owned by whoever holds the lock of the statistics sink.
+    """Guarded by the lock of the statistics job.
 
-    ``table`` and ``records`` are read, ``write`` merges an Arrow table of rows, ``delete`` takes away rows of
+    ``table`` and ``records`` are read, ``write`` merges an Arrow table of rows, ``delete`` deletes rows of
     missing intervals in these times of their channels.
     """
 
     def __init__(
         self,
         interval_s: int,
-        table: Rows,
-        records: Records,
+        table: StatisticsRows,
+        records: ConfiguredChannels,
         write: Callable[[Any], None],
         delete: Callable[[Mapping[Channel, Sequence[Span]]], None],
     ) -> None:
@@ -71,35 +53,36 @@ class MissingIntervals:
         self._interval_s = interval_s
         self._length_us = interval_s * SECOND_US
         self._rows = ChannelRows(interval_s)
-        # Whether all channels with rows are known; then one that isn't has none.
-        self._all_known = False
-        # Late rows whose neighbours are to be looked up; gateways whose first reading may be another.
+        # Whether all channels with rows were read; then any other has none.
+        self._all_read = False
+        # Late rows whose neighbours are to be read; gateways whose first reading may be another.
         self._late: dict[Interval, tuple[int, str]] = {}
         self._leading: set[str] = set()
         self._considered: set[str] = set()
-        self._told: set[Channel] = set()
+        # Channels whose records changed shortly before the table was last written.
+        self._unapplied: set[Channel] = set()
 
     def restore(self, now_s: float) -> list[NewestRow]:
-        """Takes up the channels with rows on the last days; gives their newest."""
+        """Takes up the channels with rows on the last days; their newest rows."""
         self._rows.records = self._records.changed()
         dates = self._table.dates()
         if dates is None:
-            self._all_known = True
+            self._all_read = True
             return []
         since = dates[1] - timedelta(days=_RECENT_DAYS)
-        self._all_known = dates[0] >= since
+        self._all_read = dates[0] >= since
         rows = self._take_up(self._table.newest(since), now_s)
-        # What was told after the table was last written has perhaps not been acted on.
+        # Records that came after the table was last written have perhaps not been applied.
         written_us = max((row.computed_us for row in rows), default=0)
-        self._told = self._records.updated_since(written_us - _MARGIN_US)
+        self._unapplied = self._records.updated_since(written_us - _MARGIN_US)
         return rows
 
     def learn(self, channels: Collection[Channel], now_s: float) -> list[NewestRow]:
-        """Looks channels up that have not been heard since the start; gives their newest rows."""
+        """Reads the newest rows of channels that have not sent since the start."""
         unknown = {channel for channel in channels if channel not in self._rows}
         if not unknown:
             return []
-        found = [] if self._all_known else self._take_up(self._table.newest(None, unknown), now_s)
+        found = [] if self._all_read else self._take_up(self._table.newest(None, unknown), now_s)
         new = unknown - {row.channel for row in found}
         self._leading |= {gateway for gateway, _ in new}
         return found
@@ -121,15 +104,12 @@ class MissingIntervals:
 
     def before(self, rows: Any, now_s: float, wall_us: int) -> list[Stretch]:
         """What is missing before these rows with readings, each up to its channel's newest row before it."""
-        starts = rows["interval_start"].cast(pa.int64()).to_pylist()
-        names = ("gateway", "channel", "period_ms", "unit")
+        columns = (rows[name].to_pylist() for name in ("period_ms", "unit"))
+        given = zip(intervals_of(rows), *columns, strict=True)
         found: list[Stretch] = []
-        for start_us, gateway, channel, period_ms, unit in sorted(
-            zip(starts, *(rows[name].to_pylist() for name in names), strict=True)
-        ):
-            interval = ((gateway, channel), start_us)
+        for interval, period_ms, unit in sorted(given, key=lambda row: row[0][1]):
             missing = self._rows.add(interval, period_ms, unit, now_s)
-            self._rows.received(gateway, start_us, now_s, wall_us)
+            self._rows.received(interval[0][0], interval[1], now_s, wall_us)
             if missing is None:
                 self._late[interval] = period_ms, unit
             else:
@@ -154,7 +134,7 @@ class MissingIntervals:
         return written
 
     def around_late(self) -> int:
-        """Looks up what surrounds late rows, and writes what is missing there; the number of rows."""
+        """Reads the neighbours of late rows, and writes what is missing there; the number of rows."""
         late, self._late = self._late, {}
         stretches: list[Stretch] = []
         if late:
@@ -234,15 +214,15 @@ class MissingIntervals:
 
     def _follow_records(self) -> int:
         changed = self._records.changed()
-        untold, self._told = self._told - changed.keys(), set()
-        if not changed and not untold:
+        unapplied, self._unapplied = self._unapplied - changed.keys(), set()
+        if not changed and not unapplied:
             return 0
         known = self._rows.records
-        changed |= {channel: known[channel] for channel in untold}
+        changed |= {channel: known[channel] for channel in unapplied}
         gone: dict[Channel, tuple[Span, ...]] = {}
         again: list[tuple[Channel, Span]] = []
         for channel, record in changed.items():
-            old = known[channel].spans if channel in known.keys() - untold else _ALWAYS
+            old = known[channel].spans if channel in known.keys() - unapplied else _ALWAYS
             if old == record.spans:
                 continue
             self._leading.add(channel[0])
@@ -250,7 +230,7 @@ class MissingIntervals:
                 until_us = self._rows[channel].row_us + self._length_us
                 written = ((-FOREVER_US, until_us),)
                 gone[channel] = _common(without(old, record.spans), written)
-                new = record.spans[1:] if channel in untold else without(record.spans, old)
+                new = record.spans[1:] if channel in unapplied else without(record.spans, old)
                 again += [(channel, span) for span in _common(new, written)]
         self._rows.records = {**known, **changed}
         self._considered.clear()
@@ -283,9 +263,5 @@ class MissingIntervals:
 
 def _common(spans: Iterable[Span], others: Iterable[Span]) -> tuple[Span, ...]:
     """The times in both."""
-    return tuple(
-        (max(first, begin), min(end, until))
-        for first, end in spans
-        for begin, until in others
-        if max(first, begin) < min(end, until)
-    )
+    mine = tuple(spans)
+    return without(mine, without(mine, others))

@@ -1,32 +1,31 @@
 """``presence``: which channels send, which gateways are offline, and which of their readings are missing.
 
-Made of the tables: when readings arrived and which numbers (their change feed), run records (``runs``),
-statuses (``_status``), and what rejects claim to be (``quarantine``). At a start the numbers come from
-``_seen``, so ``readings`` itself is not read again, however long it is.
+Made of the tables: arrival and seqs of readings (their change feed), run records (``runs``), statuses
+(``_status``), and the seqs that rejects claim (``quarantine``). At a start the seqs come from ``_seen``, so
+``readings`` itself is not read again, however long it is.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple
+from datetime import datetime
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from cloud.wire.run_records import DroppedRange, RunRecord, Unfinished
-from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, RUNS, SEEN, SET_ASIDE, STATUS
+from spark_jobs.frames import arrow_rows, dicts_of, rows_frame
+from spark_jobs.intervals import now_us
+from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, RUNS, SEEN, SET_ASIDE, STATUS, Table
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, table_version, write
+from spark_jobs.sinks.delta import ensure_table, rows_after, table_version, write
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sources.changes import new_rows, table_changes
+from spark_jobs.sources.changes import table_changes
 from spark_jobs.state.presence import Arrival, Channel, Losses, Presence, Presences, Status
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.streaming.timer import Timer
@@ -35,21 +34,10 @@ from spark_jobs.transforms.presence import arrivals, claimed, seq_ranges
 log = logging.getLogger("fieldgate.jobs.presence")
 
 _TRIGGER_S: Final = 5.0
-"""Every reading changes its channel's row, so each batch is a commit: no more often than people read it."""
+"""Every reading changes its channel's row, so each batch is a commit: no more often than people need."""
 _TICK_S: Final = 5.0
 _MARGIN: Final = "interval 5 minutes"
-"""Rejects are looked for from so long before the last ones: clocks of several writers differ."""
-
-_ROW: Final = to_arrow_schema(StructType([field for field in PRESENCE.schema if field.name != "updated_at"]))
-
-
-_SET_ASIDE: Final = to_arrow_schema(
-    StructType([field for field in SET_ASIDE.schema if field.name != "ingested_at"])
-)
-
-
-def _wall_us() -> int:
-    return time.time_ns() // 1000
+"""Rejects are read again from so long before the last ones: clocks of several writers differ."""
 
 
 class PresenceJob(Job):
@@ -58,7 +46,7 @@ class PresenceJob(Job):
     name = "presence"
 
     def __init__(
-        self, spark: SparkSession, settings: Settings, *, now_us: Callable[[], int] = _wall_us
+        self, spark: SparkSession, settings: Settings, *, now_us: Callable[[], int] = now_us
     ) -> None:
         self._now_us = now_us
         self._spark = spark = small_batch_session(spark)
@@ -99,7 +87,7 @@ class PresenceJob(Job):
         finally:
             changes.unpersist()
         with self._lock:
-            self._take_ranges(ranges)
+            self._take_ranges(ranges.to_pylist())
             for row in found:
                 arrival = Arrival(row.last_seen_us, row.time_us, row.value, row.period_ms)
                 self._presences.arrived((row.gateway, row.channel), arrival)
@@ -110,30 +98,29 @@ class PresenceJob(Job):
         self._take_rejects()
         rows = self._presences.changed(self._now_us(), all_settled=all_settled)
         if rows:
-            merge_changed(self._spark, self._location, PRESENCE, _table(rows))
+            table = arrow_rows(PRESENCE.without("updated_at"), (_row(*each) for each in rows.items()))
+            merge_changed(self._spark, self._location, PRESENCE, table)
             log.debug("event=presence.updated cause=%s rows=%d", cause, len(rows))
 
-    def _take_ranges(self, ranges: Any) -> None:
-        for each in ranges.to_pylist():
+    def _take_ranges(self, ranges: Iterable[Mapping[str, Any]]) -> None:
+        for each in ranges:
             self._presences.stored(*each.values())
 
     def _take_records(self) -> None:
-        for row in self._news(RUNS):
-            self._presences.reported(_run_record(row), _us(row["told_at"]))
-        for row in self._news(STATUS):
-            status = Status(row["state"], row["uplink"], _us(row["told_at"]))
+        for row in self._changed(RUNS):
+            self._presences.reported(_run_record(row), row["told_at"])
+        for row in self._changed(STATUS):
+            status = Status(row["state"], row["uplink"], row["told_at"])
             self._presences.status(row["gateway"], row["run"], status)
 
-    def _news(self, table: Any) -> list[dict[str, Any]]:
-        found, self._versions[table.name] = new_rows(
-            self._spark, self._settings, table, self._versions[table.name]
-        )
-        rows: list[dict[str, Any]] = [] if found is None else found.to_pylist()
+    def _changed(self, table: Table) -> list[dict[str, Any]]:
+        location = self._settings.table(table.name)
+        rows, self._versions[table.name] = rows_after(self._spark, location, self._versions[table.name])
         # Of a row that changed twice the later one comes later in time.
-        return sorted(rows, key=lambda row: _us(row["told_at"]))
+        return sorted(rows, key=lambda row: int(row["told_at"]))
 
     def _take_rejects(self) -> None:
-        """What new rejects claim to be; the feed is not needed, for rejects are never changed."""
+        """The ranges that new rejects claim; the feed is not needed, for rejects are never changed."""
         location = self._settings.table(QUARANTINE.name)
         rejects = self._spark.read.format("delta").load(location)
         version = table_version(self._spark, location)
@@ -148,17 +135,16 @@ class PresenceJob(Job):
         ranges = [tuple(row.values()) for row in seq_ranges(claimed(rejects)).toArrow().to_pylist()]
         found = [each for each in ranges if self._presences.set_aside(*each)]
         if found:
-            rows = [dict(zip(_SET_ASIDE.names, each, strict=True)) for each in found]
-            frame = self._spark.createDataFrame(pa.Table.from_pylist(rows, schema=_SET_ASIDE))
+            frame = rows_frame(self._spark, SET_ASIDE.without("ingested_at"), found)
             write(frame.withColumn("ingested_at", F.lit(newest)).coalesce(1), self._set_aside)
         self._set_aside_until = newest
 
     def _restore(self) -> None:
-        """What the tables say already, the run records before the readings they tell of."""
+        """The state by the tables, the run records before the readings they account for."""
         self._take_records()
         read = self._spark.read.format("delta")
-        for row in read.load(self._location).toArrow().to_pylist():
-            self._presences.restore((row["gateway"], row["channel"]), _presence(row))
+        for there in dicts_of(read.load(self._location).toArrow()):
+            self._presences.restore((there["gateway"], there["channel"]), _presence(there))
         aside = read.load(self._set_aside)
         for row in aside.toLocalIterator():
             self._presences.set_aside(row.gateway, row.channel, row.run, row.first_seq, row.last_seq)
@@ -167,20 +153,8 @@ class PresenceJob(Job):
         for row in read.load(self._settings.table(SEEN.name)).toLocalIterator():
             self._presences.stored(row.gateway, row.channel, row.run, row.first_seq, row.last_seq)
             covered = max(covered, row.readings_version)
-        missing, _ = new_rows(self._spark, self._settings, READINGS, covered, seq_ranges)
-        if missing is not None:
-            self._take_ranges(missing)
-
-
-def _us(moment: datetime) -> int:
-    """Microseconds since the epoch, exactly."""
-    return int(moment.replace(microsecond=0).timestamp()) * 1_000_000 + moment.microsecond
-
-
-def _moment(micros: int | None) -> datetime | None:
-    if micros is None:
-        return None
-    return datetime.fromtimestamp(micros // 1_000_000, UTC).replace(microsecond=micros % 1_000_000)
+        location = self._settings.table(READINGS.name)
+        self._take_ranges(rows_after(self._spark, location, covered, seq_ranges)[0])
 
 
 def _run_record(row: Mapping[str, Any]) -> RunRecord:
@@ -198,36 +172,15 @@ def _run_record(row: Mapping[str, Any]) -> RunRecord:
     )
 
 
+def _row(channel: Channel, presence: Presence) -> tuple[Any, ...]:
+    """A row of the table, without its ``updated_at``."""
+    seen, losses = presence.arrival, astuple(presence.losses)
+    return (*channel, seen.last_seen_us, seen.time_us, seen.value, presence.state, *losses, seen.period_ms)
+
+
 def _presence(row: Mapping[str, Any]) -> Presence:
-    seen, at = row["last_seen"], row["last_time"]
     return Presence(
-        Arrival(
-            None if seen is None else _us(seen),
-            None if at is None else _us(at),
-            row["last_value"],
-            row["period_ms"],
-        ),
+        Arrival(row["last_seen"], row["last_time"], row["last_value"], row["period_ms"]),
         row["state"],
         Losses(row["pending"] or 0, row["lost"] or 0, row["announced"] or 0),
-    )
-
-
-def _table(rows: Mapping[Channel, Presence]) -> Any:
-    return pa.Table.from_pylist(
-        [
-            {
-                "gateway": gateway,
-                "channel": channel,
-                "last_seen": _moment(row.arrival.last_seen_us),
-                "last_time": _moment(row.arrival.time_us),
-                "last_value": row.arrival.value,
-                "state": row.state,
-                "pending": row.losses.pending,
-                "lost": row.losses.lost,
-                "announced": row.losses.announced,
-                "period_ms": row.arrival.period_ms,
-            }
-            for (gateway, channel), row in rows.items()
-        ],
-        schema=_ROW,
     )

@@ -1,21 +1,25 @@
-"""``jobs recalibrate``: values of one channel and period computed anew from raw with a later certificate."""
+"""``jobs recalibrate``: values of one channel and period computed again from raw by a later certificate."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import SettingsError
-from spark_jobs.settings import Settings, moment_us
+from spark_jobs.settings import Settings, period
 
 if TYPE_CHECKING:
     from spark_jobs.maintenance.recalibration import Later, Wanted
 
-DESCRIPTION: Final = "compute a channel's values anew from raw with a later certificate"
+DESCRIPTION: Final = "compute a channel's values again from raw with a later certificate"
+
+_TEXTS: Final = ("certificate", "serial", "lab")
+_DAYS: Final = ("calibrated", "expires")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cal", metavar="CAL", help="only readings made with this calibration")
     parser.add_argument("--slope", type=float, help="of the later certificate, unit per raw unit")
     parser.add_argument("--offset", type=float, help="of the later certificate, in the unit")
-    for name in ("certificate", "serial", "lab", "calibrated", "expires"):
-        parser.add_argument(f"--{name}", help="as the certificate says")
-    parser.add_argument("--record", metavar="FILE", help="instead: the record as the gateway tells it (JSON)")
+    for name in (*_TEXTS, *_DAYS):
+        parser.add_argument(f"--{name}", help="as on the certificate")
+    parser.add_argument("--record", metavar="FILE", help="instead: the gateway's own record (JSON)")
     parser.add_argument("--original", action="store_true", help="instead: back to what the gateway sent")
-    parser.add_argument("--dry-run", action="store_true", help="say how much would change")
+    parser.add_argument("--dry-run", action="store_true", help="report how much would change")
     parser.add_argument("--json", action="store_true")
 
 
@@ -45,11 +49,8 @@ def wanted_of(options: argparse.Namespace) -> tuple[Wanted, Later]:
             raise SettingsError(f"--{name} is missing")
     if options.begin is None or options.end is None:
         raise SettingsError("--from and --to are both needed: values are changed in this period alone")
-    begin, end = (datetime.fromtimestamp(moment_us(text) / 1e6, UTC) for text in (options.begin, options.end))
-    if begin >= end:
-        raise SettingsError("--from must be before --to")
-    wanted = Wanted(options.gateway, options.channel, begin, end, options.cal)
-    return wanted, _later(options)
+    begin, end = period(options.begin, options.end)
+    return Wanted(options.gateway, options.channel, begin, end, options.cal), _later(options)
 
 
 def _later(options: argparse.Namespace) -> Later:
@@ -64,15 +65,9 @@ def _later(options: argparse.Namespace) -> Later:
         return _record(Path(options.record), options.channel)
     if options.slope is None or options.offset is None:
         raise SettingsError("--slope and --offset belong together: both stand on the certificate")
-    return Certificate(
-        slope=options.slope,
-        offset=options.offset,
-        serial=options.serial,
-        certificate=options.certificate,
-        lab=options.lab,
-        calibrated=_day("calibrated", options.calibrated),
-        expires=_day("expires", options.expires),
-    )
+    given: dict[str, Any] = {name: getattr(options, name) for name in ("slope", "offset", *_TEXTS)}
+    given |= {name: _day(name, getattr(options, name)) for name in _DAYS}
+    return Certificate(**given)
 
 
 def _record(file: Path, channel: str) -> Later:
@@ -80,8 +75,8 @@ def _record(file: Path, channel: str) -> Later:
     from cloud.wire.channel_records import InvalidChannel, parse_channel
 
     try:
-        told = json.loads(file.read_text())
-        found = [each for each in told if each["channel"] == channel] if isinstance(told, list) else [told]
+        given = json.loads(file.read_text())
+        found = [each for each in given if each["channel"] == channel] if isinstance(given, list) else [given]
         if len(found) != 1:
             raise SettingsError(f"{file}: {len(found)} records of {channel}; leave one in the file")
         return parse_channel(json.dumps(found[0]).encode())
@@ -98,23 +93,18 @@ def _day(name: str, text: str | None) -> date | None:
 
 def main(options: argparse.Namespace, settings: Settings) -> None:
     """Recalibrates, or lists what was."""
-    from dataclasses import asdict
-
     from spark_jobs.maintenance.recalibration import done_so_far, recalibrate
-    from spark_jobs.session import spark_session
+    from spark_jobs.session import running_session
 
-    asked = None if options.list else wanted_of(options)
-    spark = spark_session(settings, app="fieldgate-recalibrate")
-    try:
-        if asked is None:
-            told = done_so_far(spark, settings)
-            print(json.dumps(told, default=str) if options.json else "\n".join(map(_line, told)))
+    request = None if options.list else wanted_of(options)
+    with running_session(settings, "fieldgate-recalibrate") as spark:
+        if request is None:
+            done = done_so_far(spark, settings)
+            print(json.dumps(done, default=str) if options.json else "\n".join(map(_line, done)))
             return
-        outcome = asdict(recalibrate(spark, settings, *asked, dry_run=options.dry_run))
-    finally:
-        spark.stop()
-    outcome = {"dry_run": options.dry_run, **outcome}
-    print(json.dumps(outcome) if options.json else "\n".join(f"{k:<16} {v}" for k, v in outcome.items()))
+        outcome = recalibrate(spark, settings, *request, dry_run=options.dry_run)
+    figures = {"dry_run": options.dry_run, **asdict(outcome)}
+    print(json.dumps(figures) if options.json else "\n".join(f"{k:<16} {v}" for k, v in figures.items()))
 
 
 def _line(done: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +21,7 @@ from spark_jobs.schemas import MESSAGES
 from spark_jobs.session import small_batch_session, task_slots
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write_once
-from spark_jobs.sinks.partition_offsets import Place, StoredPlaces
+from spark_jobs.sinks.partition_offsets import Partition, Spans, StoredOffsets
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.records import LedgerSink, reasons_frame
 from spark_jobs.sources.kafka import kafka_records
@@ -46,7 +47,7 @@ class RecordsJob(Job):
         self._settings = settings
         self._slots = task_slots(spark)
         self._messages = ensure_table(spark, settings, MESSAGES)
-        self._places = StoredPlaces(spark, self._messages)
+        self._stored = StoredOffsets(spark, self._messages)
         self._quarantine = QuarantineSink(spark, settings)
         ledgers = {
             settings.channels_topic: CHANNEL_LEDGER,
@@ -75,23 +76,15 @@ class RecordsJob(Job):
             changed, rejected = self._write_records(records, spans, app, number)
         finally:
             records.unpersist()
+        figures = sum(counts.values()), stored, changed, rejected, time.monotonic() - started
         log.info(
             "event=records.batch batch=%d records=%d messages=%d changed=%d quarantined=%d seconds=%.2f",
             number,
-            sum(counts.values()),
-            stored,
-            changed,
-            rejected,
-            time.monotonic() - started,
+            *figures,
         )
 
     def _write_messages(
-        self,
-        records: DataFrame,
-        spans: dict[Place, tuple[int, int]],
-        counts: dict[Place, int],
-        app: str,
-        batch: int,
+        self, records: DataFrame, spans: Spans, counts: Mapping[Partition, int], app: str, batch: int
     ) -> int:
         topic = self._settings.raw_topic
         mine = {place: span for place, span in spans.items() if place[0] == topic}
@@ -99,24 +92,22 @@ class RecordsJob(Job):
             return 0
         rows = messages(records.where(F.col("topic") == topic))
         stored = sum(counts[place] for place in mine)
-        if self._places.may_hold({place: lowest for place, (lowest, _) in mine.items()}):
+        if self._stored.may_hold(mine):
             rows = unstored(rows, self._spark.read.format("delta").load(self._messages))
             stored = rows.count()
         if stored:
             write_once(rows.coalesce(1), self._messages, app, batch)
-        self._places.stored({place: highest for place, (_, highest) in mine.items()})
+        self._stored.add(mine)
         return stored
 
-    def _write_records(
-        self, records: DataFrame, spans: dict[Place, tuple[int, int]], app: str, batch: int
-    ) -> tuple[int, int]:
+    def _write_records(self, records: DataFrame, spans: Spans, app: str, batch: int) -> tuple[int, int]:
         changed = 0
         refusals: list[Row] = []
         for topic in {topic for topic, _ in spans} & self._ledgers.keys():
             ledger, sink = self._ledgers[topic]
-            found = sink.write(record_rows(records.where(F.col("topic") == topic), ledger))
-            changed += found.changed
-            refusals += found.refused
+            found, without = sink.write(record_rows(records.where(F.col("topic") == topic), ledger))
+            changed += found
+            refusals += without
         if not refusals:
             return changed, 0
         rejects = refused(records, reasons_frame(self._spark, refusals))
@@ -126,8 +117,8 @@ class RecordsJob(Job):
         return changed, new.total()
 
 
-def _spans(records: DataFrame) -> tuple[dict[Place, tuple[int, int]], dict[Place, int]]:
-    """Lowest and highest offset of each partition in the batch, and how many records it has."""
+def _spans(records: DataFrame) -> tuple[Spans, dict[Partition, int]]:
+    """Offsets and number of the batch's records by partition."""
     rows = (
         records.groupBy("topic", "partition")
         .agg(F.min("offset").alias("lowest"), F.max("offset").alias("highest"), F.count(F.lit(1)).alias("n"))

@@ -9,9 +9,11 @@ import argparse
 import json
 import logging
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from cloud.wire.fields import format_time
 from spark_jobs.errors import SettingsError
@@ -33,7 +35,7 @@ _FEW, _MANY = 100_000, 1_000_000
 
 
 _PLACE: Final = ["topic", "partition", "offset", "timestamp"]
-"""What tells one Kafka record from all others: offsets begin again in a topic that was created anew."""
+"""The identity of a Kafka record: offsets begin again in a topic that was deleted and created again."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Period:
+class ReplayedPeriod:
     """Records to take again, by Kafka's time: microseconds since the epoch, the end not included."""
 
     begin_us: int
@@ -60,61 +62,45 @@ class Period:
     gateway: str | None = None
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """What became of the records; ``repeated`` were in the tables already."""
-
-    records: int = 0
-    readings: int = 0
-    quarantined: int = 0
-    repeated: int = 0
-    left_quarantine: int = 0
-
-    def plus(self, other: Replayed) -> Replayed:
-        """Both together."""
-        return Replayed(*(getattr(self, name) + getattr(other, name) for name in _COUNTS))
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """By name."""
-        return {name: getattr(self, name) for name in _COUNTS}
-
-
-_COUNTS: Final = ("records", "readings", "quarantined", "repeated", "left_quarantine")
+Counts = Counter[str]
+"""What became of the records: the counts of COUNTED; ``repeated`` were in the tables already."""
+COUNTED: Final = ("records", "readings", "quarantined", "repeated", "left_quarantine")
 
 
 def replay_kafka(
-    spark: SparkSession, settings: Settings, period: Period, lease: Lease, *, dry_run: bool = False
-) -> Replayed:
+    spark: SparkSession, settings: Settings, period: ReplayedPeriod, lease: Lease, *, dry_run: bool = False
+) -> Counts:
     """Takes the period slice by slice. Raises LeaseTakenError when ``ingest`` was started meanwhile."""
+    from spark_jobs.session import task_slots
     from spark_jobs.sinks.readings import IngestSink
     from spark_jobs.sources.kafka import kafka_between
     from spark_jobs.transforms.packing import packed
 
     sink = None if dry_run else IngestSink(spark, settings)
     app = f"replay-{uuid.uuid4().hex}"
-    cores = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
-    total, batch = Replayed(), 0
+    total, batch = Counts(dict.fromkeys(COUNTED, 0)), 0
+    done: Mapping[str, Any]
     at_us, width_us = period.begin_us, _FIRST_SLICE_US
     while at_us < period.end_us:
         until_us = min(at_us + width_us, period.end_us)
         records = kafka_between(spark, settings, at_us, until_us, period.gateway)
         if sink is None:
-            done = Replayed(records=records.count())
+            done = {"records": records.count()}
         else:
             lease.check()
-            told = sink.write(packed(records.coalesce(cores), settings.dead_letter_topic), app, batch)
-            done = Replayed(told.records, told.readings, told.quarantined, told.repeated)
-        total = total.plus(done)
+            few = records.coalesce(task_slots(spark))
+            done = vars(sink.write(packed(few, settings.dead_letter_topic), app, batch))
+        slice_counts = {name: done.get(name, 0) for name in COUNTED}
+        total.update(slice_counts)
         log.info(
             "event=replay.slice until=%s done=%.0f%% %s",
             format_time(until_us),
             100 * (until_us - period.begin_us) / (period.end_us - period.begin_us),
-            " ".join(f"{name}={count}" for name, count in done.counts.items()),
+            " ".join(f"{name}={count}" for name, count in slice_counts.items()),
         )
-        if done.records < _FEW:
+        if done["records"] < _FEW:
             width_us = min(width_us * 2, _LONGEST_SLICE_US)
-        elif done.records > _MANY:
+        elif done["records"] > _MANY:
             width_us = max(width_us // 2, 1_000_000)
         at_us, batch = until_us, batch + 1
     if sink is not None:
@@ -123,8 +109,8 @@ def replay_kafka(
 
 
 def replay_quarantine(
-    spark: SparkSession, settings: Settings, period: Period, lease: Lease, *, dry_run: bool = False
-) -> Replayed:
+    spark: SparkSession, settings: Settings, period: ReplayedPeriod, lease: Lease, *, dry_run: bool = False
+) -> Counts:
     """Validates what is in quarantine again: what is a reading by now goes to ``readings`` and leaves.
 
     Dead letters stay, for a gateway has refused them, and so do records of which only the beginning is kept.
@@ -138,22 +124,23 @@ def replay_quarantine(
     records = quarantined_records(spark, settings, period.begin_us, period.end_us, period.gateway)
     readings = readings_of(packed(records, settings.dead_letter_topic)).select(*RECORD).persist()
     try:
-        total = Replayed(records=records.count(), left_quarantine=readings.count())
-        if not dry_run and total.left_quarantine:
+        total = Counts(dict.fromkeys(COUNTED, 0))
+        total.update(records=records.count(), left_quarantine=readings.count())
+        if not dry_run and total["left_quarantine"]:
             lease.check()
             good = records.join(readings.toDF(*_PLACE), _PLACE, "left_semi")
             sink = IngestSink(spark, settings)
-            told = sink.write(packed(good, settings.dead_letter_topic), f"replay-{uuid.uuid4().hex}", 0)
+            stored = sink.write(packed(good, settings.dead_letter_topic), f"replay-{uuid.uuid4().hex}", 0)
             sink.flush()
             # Only now: what is cut short here is found in both tables, and leaves next time.
             release(spark, settings, readings)
-            total = replace(total, readings=told.readings, repeated=told.repeated)
+            total.update(readings=stored.readings, repeated=stored.repeated)
     finally:
         readings.unpersist()
     return total
 
 
-def period_of(options: argparse.Namespace, now_us: int) -> Period:
+def period_of(options: argparse.Namespace, now_us: int) -> ReplayedPeriod:
     """The period that the options name; ``--from quarantine`` names the source. Raises SettingsError."""
     if options.begin == "quarantine":
         options.source, options.begin = "quarantine", None
@@ -163,28 +150,22 @@ def period_of(options: argparse.Namespace, now_us: int) -> Period:
     end_us = now_us if options.end is None else moment_us(options.end)
     if begin_us >= end_us:
         raise SettingsError("--from must be before --to")
-    return Period(begin_us, end_us, options.gateway)
+    return ReplayedPeriod(begin_us, end_us, options.gateway)
 
 
 def main(options: argparse.Namespace, settings: Settings) -> None:
-    """Replays, and says what became of the records. Raises LeaseTakenError while ``ingest`` runs."""
+    """Replays, and prints what became of the records. Raises LeaseTakenError while ``ingest`` runs."""
     import time
 
     from spark_jobs.files import Files
-    from spark_jobs.session import spark_session
+    from spark_jobs.session import running_session
     from spark_jobs.state.lease import Lease
 
     period = period_of(options, time.time_ns() // 1000)
-    spark = spark_session(settings, app="fieldgate-replay")
-    lease = Lease(Files(spark), settings.lake, "replay")
-    work: Callable[..., Replayed] = replay_kafka if options.source == "kafka" else replay_quarantine
-    try:
-        if options.dry_run:
-            total = work(spark, settings, period, lease, dry_run=True)
-        else:
-            with lease.held():
-                total = work(spark, settings, period, lease)
-    finally:
-        spark.stop()
-    counts = {"dry_run": options.dry_run, **total.counts}
+    replay = replay_kafka if options.source == "kafka" else replay_quarantine
+    with running_session(settings, "fieldgate-replay") as spark:
+        lease = Lease(Files(spark), settings.lake, "replay")
+        with nullcontext() if options.dry_run else lease.held():
+            total = replay(spark, settings, period, lease, dry_run=options.dry_run)
+    counts = {"dry_run": options.dry_run, **total}
     print(json.dumps(counts) if options.json else "\n".join(f"{k:<16}{v:>12}" for k, v in counts.items()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
@@ -12,12 +11,11 @@ from functools import partial
 from types import FrameType
 from typing import Final
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from spark_jobs.metrics import MetricsServer, serve
+from spark_jobs.metrics import serving
 from spark_jobs.registry import STREAMING, load
-from spark_jobs.session import spark_session
+from spark_jobs.session import running_session
 from spark_jobs.settings import Settings
 from spark_jobs.streaming.batch_gate import BatchGate
 from spark_jobs.streaming.progress import ProgressMetrics
@@ -68,12 +66,12 @@ class _Stop:
     """Stops the jobs on a signal, and the process itself when they take too long."""
 
     def __init__(self) -> None:
-        self.asked = threading.Event()
+        self.requested = threading.Event()
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.asked.is_set():
+        if self.requested.is_set():
             return
-        self.asked.set()
+        self.requested.set()
         limit = threading.Timer(_DEADLINE_S, self._give_up)
         limit.daemon = True
         limit.start()
@@ -88,41 +86,21 @@ class _Stop:
 def run(settings: Settings) -> None:
     """Runs the jobs until SIGTERM or SIGINT, or with ``once`` until nothing is left.
 
-    Raises QueryFailedError when the jobs can't go on, SettingsError when they can't be started as asked.
+    Raises QueryFailedError when the jobs can't go on, SettingsError when they can't be started.
     """
     stop = _Stop()
     signal.signal(signal.SIGTERM, stop.on_signal)
-    server: MetricsServer | None = serve(settings.metrics) if settings.metrics else None
-    if server is not None:
-        log.info("event=metrics.listen address=%s", server.address)
-    try:
-        spark = spark_session(settings)
+    with serving(settings.metrics), running_session(settings) as spark:
         # Only now: PySpark takes SIGINT for itself while it starts.
         signal.signal(signal.SIGINT, stop.on_signal)
-        _run(spark, settings, stop.asked)
-    finally:
-        if server is not None:
-            server.stop()
-    log.info("event=jobs.stop reason=%s", "signal" if stop.asked.is_set() else "done")
-
-
-def _run(spark: SparkSession, settings: Settings, stopping: threading.Event) -> None:
-    log.info(
-        "event=jobs.start jobs=%s lake=%s master=%s",
-        ",".join(settings.jobs),
-        settings.lake,
-        spark.sparkContext.master,
-    )
-    try:
+        jobs, master = ",".join(settings.jobs), spark.sparkContext.master
+        log.info("event=jobs.start jobs=%s lake=%s master=%s", jobs, settings.lake, master)
         if settings.once:
-            _run_once(spark, settings, stopping)
+            _run_once(spark, settings, stop.requested)
         else:
-            jobs = [
+            supervised = [
                 Supervised(name, spark, settings, partial(_make, place, spark, settings))
                 for name, place in _queries(settings)
             ]
-            run_until_stopped(jobs, spark, stopping)
-    finally:
-        # A Java that has died can't be stopped any more, and that it died is being raised.
-        with contextlib.suppress(Py4JError, OSError):
-            spark.stop()
+            run_until_stopped(supervised, spark, stop.requested)
+    log.info("event=jobs.stop reason=%s", "signal" if stop.requested.is_set() else "done")

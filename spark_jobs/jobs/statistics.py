@@ -1,9 +1,9 @@
 """``statistics``: readings to interval statistics.
 
-New readings say which intervals to compute again; these are computed whole, from the table, and no others.
-So late readings correct what they touch, and a batch that runs twice computes the same. While an interval is
-open its sums are kept where that gives the same (``state.running_intervals``): its readings are not read
-again and again. Configured channels get rows for intervals without readings (``jobs.missing_intervals``).
+The intervals that new readings touch, and no others, are computed again, whole, from the table. So late
+readings correct them, and a batch that runs twice computes the same. While an interval is open its sums are
+kept where that gives the same (``state.running_intervals``): its readings are not read again and again.
+Configured channels get rows for intervals without readings (``jobs.missing_intervals``).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.intervals import Interval, intervals_of
+from spark_jobs.frames import interval_frame
+from spark_jobs.intervals import Interval, intervals_of, now_us
 from spark_jobs.jobs.missing_intervals import MissingIntervals
 from spark_jobs.schemas import READINGS, STATISTICS
 from spark_jobs.session import small_batch_session
@@ -28,7 +28,7 @@ from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.statistics import delete_missing, merge_statistics
 from spark_jobs.sources.changes import table_changes
 from spark_jobs.sources.configured import ConfiguredChannels
-from spark_jobs.sources.readings import interval_frame, readings_in, timely_readings
+from spark_jobs.sources.readings import readings_in, timely_readings
 from spark_jobs.sources.statistics import StatisticsRows
 from spark_jobs.state.intervals import OpenIntervals
 from spark_jobs.state.running_intervals import RunningIntervals
@@ -84,7 +84,7 @@ class StatisticsJob(Job):
         if not self._timer.due():
             return
         with self._lock:
-            now_s, wall_us = time.monotonic(), time.time_ns() // 1000
+            now_s, wall_us = time.monotonic(), now_us()
             silent = self._intervals.silent(wall_us, now_s)
         self._close(silent, "silence")
         with self._lock:
@@ -111,12 +111,16 @@ class StatisticsJob(Job):
         interval_s = self._settings.interval_s
         table = timely_readings(rows, _MOST_ROWS)
         readings = None if table is None else ReadingsByInterval.of_changes(table, interval_s)
-        touched = _touched(rows, interval_s) if readings is None else readings.intervals
+        if readings is None:
+            touched = intervals_of(touched_intervals(rows, interval_s).toArrow())
+        else:
+            touched = readings.intervals
         with self._lock:
             now_s = time.monotonic()
             for row in self._missing.learn({channel for channel, _ in touched}, now_s):
                 self._intervals.restore(row.channel, row.row_us, is_open=False, now_s=now_s)
-            running = self._add(readings, touched)
+            new = set(filter(self._missing.is_new, touched))
+            running = set() if readings is None else self._running.add(readings, new)
             due = self._intervals.touch(touched, now_s)
             # What ended with its first readings is closed, and so computed whole.
             running -= {interval for interval, closed in due.items() if closed}
@@ -125,19 +129,13 @@ class StatisticsJob(Job):
                 begun = time.monotonic()
                 whole = [interval for interval in part if interval not in running]
                 found = self._rows(whole, [interval for interval in part if interval in running])
-                missing = self._missing.before(found, now_s, time.time_ns() // 1000)
+                missing = self._missing.before(found, now_s, now_us())
                 self._closed = due
                 written = self._missing.write(missing, found) + self._missing.around_late()
                 _log_computed(f"batch={number}", found, due, len(whole), written, begun)
         if self._settings.once:
             # No query waits for new readings, and what is over would only become more.
             self._close_over()
-
-    def _add(self, readings: ReadingsByInterval | None, touched: list[Interval]) -> set[Interval]:
-        """Which of the intervals go on with these readings; None are too many."""
-        if readings is None:
-            return set()
-        return self._running.add(readings, set(filter(self._missing.is_new, touched)))
 
     def _close_over(self) -> None:
         with self._lock:
@@ -169,9 +167,8 @@ class StatisticsJob(Job):
         rows = interval_statistics(readings, self._settings.interval_s).toArrow()
         if not running:
             return rows
-        return pa.concat_tables(
-            [rows, self._running.rows(running).select(rows.column_names).cast(rows.schema)]
-        )
+        added = self._running.rows(running).select(rows.column_names).cast(rows.schema)
+        return pa.concat_tables([rows, added])
 
     def _merge(self, rows: Any) -> None:
         merge_statistics(self._spark, self._location, rows, self._closed)
@@ -186,19 +183,8 @@ def _log_computed(
 ) -> None:
     log.info(
         "event=statistics.computed cause=%s intervals=%d whole=%d closed=%d missing=%d seconds=%.2f",
-        cause,
-        rows.num_rows,
-        whole,
-        sum(closed.values()),
-        missing,
-        time.monotonic() - begun,
+        *(cause, rows.num_rows, whole, sum(closed.values()), missing, time.monotonic() - begun),
     )
-
-
-def _touched(changes: DataFrame, interval_s: int) -> list[Interval]:
-    touched = touched_intervals(changes, interval_s)
-    starts = touched.select("gateway", "channel", F.unix_micros("interval_start").alias("start_us"))
-    return [((row.gateway, row.channel), row.start_us) for row in starts.collect()]
 
 
 def _parts(intervals: Iterable[Interval]) -> Iterator[list[Interval]]:

@@ -8,8 +8,7 @@ import logging
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version as installed
 from importlib.util import find_spec
@@ -27,8 +26,8 @@ from spark_jobs.anomaly.training import Choices, TooLittleDataError, train
 from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.files import Files
 from spark_jobs.schemas import STATISTICS
-from spark_jobs.session import spark_session
-from spark_jobs.settings import Settings
+from spark_jobs.session import running_session
+from spark_jobs.settings import Settings, period
 from spark_jobs.transforms.anomaly import observed, windows
 
 log = logging.getLogger("fieldgate.jobs.train")
@@ -37,15 +36,8 @@ DESCRIPTION: Final = "train the anomaly job's models on a period of clean statis
 _NEEDED: Final = ("sklearn", "skl2onnx", "onnxruntime")
 
 
-@dataclass(frozen=True)
-class Period:
-    """From its begin up to, and without, its end."""
-
-    begin: datetime
-    end: datetime
-
-    def __str__(self) -> str:
-        return f"{self.begin.isoformat()}/{self.end.isoformat()}"
+Period = tuple[datetime, datetime]
+"""Begin, and end (not included)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,45 +64,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0)
 
 
-def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise SettingsError(f"{text!r} is not a time such as 2026-01-09 or 2026-01-09T06:20Z") from error
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _period(begin: str, end: str) -> Period:
-    period = Period(_moment(begin), _moment(end))
-    if period.begin >= period.end:
-        raise SettingsError(f"the period {period} ends before it begins")
-    return period
-
-
 def _excluded(texts: Sequence[str]) -> list[Period]:
     periods = []
     for text in texts:
         begin, slash, end = text.partition("/")
         if not slash:
             raise SettingsError(f"--exclude {text!r} is not FROM/TO")
-        periods.append(_period(begin, end))
+        periods.append(period(begin, end))
     return periods
 
 
-def _statistics(spark: SparkSession, settings: Settings, period: Period) -> DataFrame:
+def _text(period: Period) -> str:
+    return "/".join(moment.isoformat() for moment in period)
+
+
+def _statistics(spark: SparkSession, settings: Settings, begin: datetime, end: datetime) -> DataFrame:
     location = settings.table(STATISTICS.name)
     if not DeltaTable.isDeltaTable(spark, location):
         raise JobError(f"no table of statistics at {location}: name the lake (--lake), run the jobs first")
     table = spark.read.format("delta").load(location)
-    days = F.col("date").between(F.lit(period.begin.date()), F.lit(period.end.date()))
+    days = F.col("date").between(F.lit(begin.date()), F.lit(end.date()))
     start = F.col("interval_start")
-    return table.where(days & (start >= period.begin) & (start < period.end))
+    return table.where(days & (start >= begin) & (start < end))
 
 
 def train_models(
     spark: SparkSession,
     settings: Settings,
-    period: Period,
+    trained_on: Period,
     gateways: Sequence[str],
     excluded: Sequence[Period],
     choices: Choices,
@@ -122,7 +103,7 @@ def train_models(
     """
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise JobError(f"training needs {', '.join(missing)}: pip install 'fieldgate[anomaly]'")
-    statistics = _statistics(spark, settings, period)
+    statistics = _statistics(spark, settings, *trained_on)
     rows = windows(statistics, None, settings.interval_s)
     wanted = gateways or [row.gateway for row in statistics.select("gateway").distinct().collect()]
     trained: list[tuple[Model, bytes, bytes]] = []
@@ -130,8 +111,8 @@ def train_models(
         started = time.monotonic()
         seen, starts_s = observed(rows.where(F.col("gateway") == gateway))
         out = np.zeros(len(starts_s), dtype=bool)
-        for stretch in excluded:
-            out |= (starts_s >= stretch.begin.timestamp()) & (starts_s < stretch.end.timestamp())
+        for begin, end in excluded:
+            out |= (starts_s >= begin.timestamp()) & (starts_s < end.timestamp())
         try:
             result = train(gateway, settings.interval_s, seen, starts_s, out, choices)
         except TooLittleDataError as error:
@@ -143,15 +124,17 @@ def train_models(
         log.info("event=train.trained gateway=%s seconds=%.1f %s", gateway, seconds, result.model.facts)
         trained.append((result.model, result.model.document(), result.network()))
     if not trained:
-        raise JobError(f"no gateway has enough clean intervals of {settings.interval_s} s in {period}")
+        raise JobError(
+            f"no gateway has enough clean intervals of {settings.interval_s} s in {_text(trained_on)}"
+        )
     now = datetime.now(UTC)
     content = hashlib.sha256(b"".join(document + network for _, document, network in trained))
     version = f"{now:%Y%m%dT%H%M%SZ}-{content.hexdigest()[:8]}"
     card = model_card(
         version,
         now,
-        str(period),
-        [str(stretch) for stretch in excluded],
+        _text(trained_on),
+        list(map(_text, excluded)),
         [model for model, _, _ in trained],
         {name: installed(name) for name in ("scikit-learn", "skl2onnx", "onnxruntime", "numpy", "pyspark")},
         command,
@@ -162,22 +145,12 @@ def train_models(
     return version
 
 
-def _command(argv: Iterable[str]) -> str:
-    return "fieldgate jobs " + " ".join(shlex.quote(word) for word in argv)
-
-
 def main(options: Any, settings: Settings) -> None:
     """Runs the command."""
-    period = _period(options.begin, options.end)
-    excluded = _excluded(options.exclude)
+    trained, excluded = period(options.begin, options.end), _excluded(options.exclude)
     choices = Choices(seed=options.seed, false_alarms=options.false_alarms)
     if not choices.false_alarms >= 0:
         raise SettingsError("--false-alarms must be at least 0")
-    spark = spark_session(settings, app="fieldgate-train")
-    try:
-        version = train_models(
-            spark, settings, period, options.gateway, excluded, choices, _command(sys.argv[1:])
-        )
-    finally:
-        spark.stop()
-    print(version)
+    command = f"fieldgate jobs {shlex.join(sys.argv[1:])}"
+    with running_session(settings, "fieldgate-train") as spark:
+        print(train_models(spark, settings, trained, options.gateway, excluded, choices, command))

@@ -31,24 +31,6 @@ class Copy:
     uri: str
 
 
-def checkpoints(files: Files, root: str) -> list[tuple[str, str, int]]:
-    """Query, version folder and last committed batch of each checkpoint under ``root``."""
-    found = []
-    for query in files.entries(root):
-        if not query.is_folder:
-            continue
-        for version in files.entries(query.uri):
-            done = _batches(files, f"{version.uri}/commits")
-            if version.is_folder and done:
-                found.append((query.name, version.name, done[-1]))
-    return found
-
-
-def _batches(files: Files, folder: str) -> list[int]:
-    """Numbers of the batches that have a file of their own, ascending."""
-    return sorted(int(entry.name) for entry in files.entries(folder) if entry.name.isdigit())
-
-
 def back_up(spark: SparkSession, root: str, target: str, now: datetime, kept: int = KEPT) -> list[Copy]:
     """Copies each checkpoint to ``target/QUERY/VERSION/TIME-batchN``, where its last batch isn't there yet.
 
@@ -56,23 +38,26 @@ def back_up(spark: SparkSession, root: str, target: str, now: datetime, kept: in
     """
     files = Files(spark)
     copies = []
-    for query, version, batch in checkpoints(files, root):
-        source, place = f"{root.rstrip('/')}/{query}/{version}", f"{target.rstrip('/')}/{query}/{version}"
-        _drop(files, place, kept)
-        earlier = [entry.name for entry in files.entries(place)]
-        if any(name.endswith(f"-batch{batch}") for name in earlier):
+    folders = [entry for entry in files.entries(root) if entry.is_folder]
+    versions = [(folder.name, version) for folder in folders for version in files.entries(folder.uri)]
+    for query, version in versions:
+        if not (done := files.numbers(f"{version.uri}/commits")):
             continue
-        copy = f"{place}/{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-batch{batch}"
-        _copy(files, source, copy, batch)
+        place = f"{target.rstrip('/')}/{query}/{version.name}"
         _drop(files, place, kept)
-        copies.append(Copy(query, batch, copy))
+        if any(entry.name.endswith(f"-batch{done[-1]}") for entry in files.entries(place)):
+            continue
+        copy = f"{place}/{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-batch{done[-1]}"
+        _copy(files, version.uri, copy, done[-1])
+        _drop(files, place, kept)
+        copies.append(Copy(query, done[-1], copy))
     return copies
 
 
 def _copy(files: Files, source: str, copy: str, batch: int) -> None:
     # What only grows comes first, so that nothing of a later batch is missing beneath it.
     for kind in ("offsets", "commits"):
-        for number in _batches(files, f"{source}/{kind}"):
+        for number in files.numbers(f"{source}/{kind}"):
             if number <= batch:
                 files.copy(f"{source}/{kind}/{number}", f"{copy}/{kind}/{number}")
     for entry in files.entries(source):
@@ -86,5 +71,5 @@ def _drop(files: Files, place: str, kept: int) -> None:
     there = [entry for entry in files.entries(place) if entry.is_folder]
     whole = [entry for entry in there if files.exists(f"{entry.uri}/{_WHOLE}")]
     for entry in there:
-        if entry not in whole or entry in whole[: len(whole) - kept]:
+        if entry not in whole[-kept:]:
             files.delete(entry.uri)

@@ -7,10 +7,9 @@ compaction of the same files makes one of the two try again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -35,8 +34,9 @@ SERIES: Final[Mapping[str, tuple[str, ...]]] = {
     "mast": ("gateway",),
     "anomalies": ("gateway",),
 }
-"""What queries ask these tables for. Not the time too: Delta interleaves the bits of the columns' ranks, and
-where gateways are few and times many the times alone decide (measured: not one file less is read)."""
+"""The columns queries of these tables filter by. Not the time: Delta interleaves the bits of the columns'
+ranks, and where gateways are few and times many the times alone decide (measured: not one file less is
+read)."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,8 @@ class Compaction:
 
     @property
     def action(self) -> str:
-        """What it is called in reports."""
+        """Its name in reports."""
         return "cluster" if self.limit is None else "compact"
-
-
-@dataclass(frozen=True)
-class Compacted:
-    """What one OPTIMIZE did."""
-
-    removed: int
-    added: int
-    bytes_before: int
-    bytes_after: int
-    seconds: float
 
 
 def joins(table: str, found: list[Part], today: str, *, urgent_only: bool = False) -> list[Compaction]:
@@ -82,37 +71,28 @@ def joins(table: str, found: list[Part], today: str, *, urgent_only: bool = Fals
     return due
 
 
-def is_unclustered(
+def unclustered(
     spark: SparkSession, table: str, location: str, part: Part, today: str, now_ms: int
-) -> bool:
-    """Whether a closed, quiet day should be clustered: most of its files are read for a single series."""
+) -> float | None:
+    """Files that are read for a single series of a closed, quiet day, where they are most of its files."""
     if table not in SERIES or part.date is None or part.date >= today or part.files < 4:
-        return False
+        return None
     if now_ms - part.newest_ms < _QUIET_S * 1000:
-        return False
-    return files_read(spark, location, part.date, SERIES[table]) > part.files / 2
+        return None
+    read = files_read(spark, location, part.date, SERIES[table])
+    return read if read > part.files / 2 else None
 
 
-def compact(spark: SparkSession, location: str, due: Compaction) -> Compacted:
-    """Does it. Raises the last conflict when another one commits to the same files again and again."""
+def compact(spark: SparkSession, location: str, due: Compaction) -> Any:
+    """Does it, and gives Delta's metrics of it. Raises the last conflict of many with other commits."""
     part = due.part
     where = "" if part.date is None else f" where date = '{part.date}'"
-    order = ""
-    if due.limit is None:
-        order = f" zorder by ({', '.join(SERIES[due.table])})"
-    started = time.monotonic()
+    order = f" zorder by ({', '.join(SERIES[due.table])})" if due.limit is None else ""
 
-    def optimize() -> Compacted:
+    def optimize() -> Any:
         spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(due.limit or FILE_BYTES))
         spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(FILE_BYTES))
         (row,) = spark.sql(f"optimize delta.`{location}`{where}{order}").collect()
-        told = row.metrics
-        return Compacted(
-            removed=told.numFilesRemoved,
-            added=told.numFilesAdded,
-            bytes_before=told.filesRemoved.totalSize or 0,
-            bytes_after=told.filesAdded.totalSize or 0,
-            seconds=time.monotonic() - started,
-        )
+        return row.metrics
 
     return retried(optimize, f"{due.action}-{due.table}")

@@ -1,4 +1,4 @@
-"""A channel's values of a period computed anew from raw, in ``readings`` itself, and the record of it.
+"""A channel's values of a period computed again from raw, in ``readings`` itself, and the record of it.
 
 The statistics follow by the table's change feed. Dates are done one after the other; what is cut short is
 finished by doing it again.
@@ -17,13 +17,12 @@ from typing import Any, Final
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
-from pyspark.sql.types import StructType
 
 from cloud.wire.channel_records import ChannelRecord
 from spark_jobs.maintenance.table_files import Part, parts
 from spark_jobs.schemas import CHANNELS, READINGS, RECALIBRATIONS
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.sinks.delta import ensure_table, write
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.sinks.retry import retried
 from spark_jobs.state.calibrations import (
@@ -83,7 +82,6 @@ def recalibrate(
     Doing it again changes nothing. Raises CalibrationError where it can't be right.
     """
     location = ensure_table(spark, settings, READINGS)
-    channels = ensure_table(spark, settings, CHANNELS)
     dates = [
         part
         for part in parts(spark, location, 0)
@@ -91,24 +89,36 @@ def recalibrate(
     ]
     readings = spark.read.format("delta").load(location).where(_chosen(wanted, dates))
     cal = _only_cal(readings, wanted)
-    known = _records(spark, channels, wanted)
-    row = _old_record(known, wanted, cal)
-    new_row = _new_record(row, later)
-    old, new = linear(row), linear(new_row)
+    records = _records(spark, ensure_table(spark, settings, CHANNELS), wanted)
+    if cal not in records:
+        raise CalibrationError(
+            f"table channels has no record {cal} of {wanted.channel} of {wanted.gateway}, by which its "
+            "values come from raw; let ingest read gateway.channels first"
+        )
+    new_row = records[cal]
+    if isinstance(later, Certificate):
+        new_row = certified(records[cal], later)
+    elif later is not None:
+        new_row = row_of(later)
+        in_place_of(records[cal], new_row)
+    old, new = linear(records[cal]), linear(new_row)
     outcome = _outcome(readings, old, new, wanted)
     if dry_run or not outcome.changed:
         return outcome
-    _tell(spark, settings, wanted, new_row, known.get(new.cal), outcome)
-    for done, chunk in _chunks(dates):
-        _update(spark, location, _chosen(wanted, chunk), old, new)
-        log.info(
-            "event=recalibrate.dates from=%s to=%s done=%d/%d",
-            chunk[0].date,
-            chunk[-1].date,
-            done,
-            len(dates),
-        )
+    _record(spark, settings, wanted, new_row, records.get(new.cal), outcome)
+    columns, differ = _changes(old, new)
+    done = 0
+    for chunk in _chunks(dates):
+        rows = _chosen(wanted, chunk) & _computable(old) & F.col("raw").isNotNull() & differ
+        _update(spark, location, rows, columns)
+        done += len(chunk)
+        first, last = chunk[0].date, chunk[-1].date
+        log.info("event=recalibrate.dates from=%s to=%s done=%d/%d", first, last, done, len(dates))
     return outcome
+
+
+def _update(spark: SparkSession, location: str, rows: Column, columns: Mapping[str, Column]) -> None:
+    retried(lambda: DeltaTable.forPath(spark, location).update(rows, dict(columns)), "recalibrate")
 
 
 def _chosen(wanted: Wanted, dates: Iterable[Part]) -> Column:
@@ -126,14 +136,8 @@ def _chosen(wanted: Wanted, dates: Iterable[Part]) -> Column:
 
 def _only_cal(readings: DataFrame, wanted: Wanted) -> str:
     """The one calibration the period's values were made with. Raises CalibrationError."""
-    found = (
-        readings.where("value is not null")
-        .select(original()["cal"].alias("cal"))
-        .groupBy("cal")
-        .count()
-        .collect()
-    )
-    counts = {row.cal: row["count"] for row in found}
+    found = readings.where("value is not null").groupBy(original()["cal"].alias("cal")).count()
+    counts = {row.cal: row["count"] for row in found.collect()}
     place = f"{wanted.channel} of {wanted.gateway}"
     if wanted.cal is not None:
         if wanted.cal not in counts:
@@ -144,9 +148,9 @@ def _only_cal(readings: DataFrame, wanted: Wanted) -> str:
     if not counts:
         raise CalibrationError(f"{place} has no values in this period")
     if len(counts) > 1:
-        told = ", ".join(f"{cal} ({count} readings)" for cal, count in sorted(counts.items(), key=str))
+        counted = ", ".join(f"{cal} ({count} readings)" for cal, count in sorted(counts.items(), key=str))
         raise CalibrationError(
-            f"{place} was measured with several calibrations in this period: {told}; "
+            f"{place} was measured with several calibrations in this period: {counted}; "
             "it may have been another sensor: choose one with --cal, or a shorter period"
         )
     (cal,) = counts
@@ -164,60 +168,50 @@ def _records(spark: SparkSession, channels: str, wanted: Wanted) -> dict[str, di
     return {row["cal"]: row.asDict(recursive=True) for row in rows}
 
 
-def _old_record(known: Mapping[str, dict[str, Any]], wanted: Wanted, cal: str) -> dict[str, Any]:
-    if cal not in known:
-        raise CalibrationError(
-            f"table channels has no record {cal} of {wanted.channel} of {wanted.gateway}: nobody knows how "
-            "its values come from raw; let ingest read gateway.channels first"
-        )
-    return known[cal]
+def _computable(old: Linear) -> Column:
+    """Readings with a value that was made with this calibration."""
+    return (original()["cal"] == old.cal) & F.col("value").isNotNull()
 
 
-def _new_record(row: dict[str, Any], later: Later) -> dict[str, Any]:
-    if later is None:
-        return row
-    if isinstance(later, Certificate):
-        return certified(row, later)
-    new = row_of(later)
-    in_place_of(row, new)
-    return new
+def _changes(old: Linear, new: Linear) -> tuple[Mapping[str, Column], Column]:
+    """The new columns of such readings that have a raw value, and whether any of them differs."""
+    columns = recalibrated(old, new)
+    return columns, reduce(or_, (~F.col(name).eqNullSafe(column) for name, column in columns.items()))
 
 
 def _outcome(readings: DataFrame, old: Linear, new: Linear, wanted: Wanted) -> Outcome:
     """What would change. Raises CalibrationError where values are not what the record makes of raw."""
-    computed = {f"new_{name}": column for name, column in recalibrated(old, new).items()}
-    rows = readings.where((original()["cal"] == old.cal) & F.col("value").isNotNull())
-    rows = rows.withColumn("usual", is_linear(old)).withColumn("base_value", original()["value"])
-    rows = rows.withColumns(computed)
-    has_raw = F.col("raw").isNotNull()
-    change = F.when(has_raw, F.col("new_value") - F.col("base_value"))
-    changes = has_raw & _differs()
-    (told,) = rows.agg(
-        F.count_if(changes).alias("changed"),
-        F.count_if(has_raw & ~_differs()).alias("unchanged"),
-        F.count_if(~has_raw).alias("without_raw"),
-        F.count_if(has_raw & ~F.col("usual")).alias("unusual"),
-        F.avg(change).alias("mean_change"),
-        F.max_by(change, F.abs(change)).alias("greatest_change"),
-        F.count_if(changes & (F.col("new_quality") < F.col("quality"))).alias("better"),
-        F.count_if(changes & (F.col("new_quality") > F.col("quality"))).alias("worse"),
+    columns, differ = _changes(old, new)
+    rows = readings.where(_computable(old)).withColumns(
+        {
+            "has_raw": F.col("raw").isNotNull(),
+            "is_usual": is_linear(old),
+            "differ": differ,
+            "new_quality": columns["quality"],
+            "change": F.when(F.col("raw").isNotNull(), columns["value"] - original()["value"]),
+        }
+    )
+    (found,) = rows.agg(
+        F.expr("count_if(has_raw and differ)").alias("changed"),
+        F.expr("count_if(has_raw and not differ)").alias("unchanged"),
+        F.expr("count_if(not has_raw)").alias("without_raw"),
+        F.expr("avg(change)").alias("mean_change"),
+        F.expr("max_by(change, abs(change))").alias("greatest_change"),
+        F.expr("count_if(has_raw and differ and new_quality < quality)").alias("better"),
+        F.expr("count_if(has_raw and differ and new_quality > quality)").alias("worse"),
+        F.expr("count_if(has_raw and not is_usual)").alias("unusual"),
     ).collect()
-    if told.unusual:
+    figures = found.asDict()
+    if unusual := figures.pop("unusual"):
         raise CalibrationError(
-            f"{told.unusual} of {told.changed + told.unchanged} values of {wanted.channel} are not "
-            f"{old.slope:g} · raw + {old.offset:g}, as their record {old.cal} says: "
-            "they can't be computed anew"
+            f"{unusual} of {found.changed + found.unchanged} values of {wanted.channel} are not "
+            f"{old.slope:g} · raw + {old.offset:g}, as by their record {old.cal}: "
+            "they can't be computed again"
         )
-    names = ("changed", "unchanged", "without_raw", "mean_change", "greatest_change", "better", "worse")
-    return Outcome(old.cal, new.cal, **{name: told[name] for name in names})
+    return Outcome(old.cal, new.cal, **figures)
 
 
-def _differs() -> Column:
-    names = ("value", "cal", "quality", "reasons", "extra")
-    return reduce(or_, (~F.col(name).eqNullSafe(F.col(f"new_{name}")) for name in names))
-
-
-def _tell(
+def _record(
     spark: SparkSession,
     settings: Settings,
     wanted: Wanted,
@@ -225,71 +219,40 @@ def _tell(
     known: dict[str, Any] | None,
     outcome: Outcome,
 ) -> None:
-    """The record and what is about to be done, before it is done: nothing is changed without a word."""
-    # A record that the gateway has told stays as it is: what it says of its periods is its own.
+    """Stores the record and the entry before any value is changed, so that none changes unrecorded."""
+    # A record that the gateway has published stays as it is, its periods too.
     if outcome.cal != outcome.original_cal and (known is None or is_ours(known)):
         record = with_period(new_row, known, wanted.begin, wanted.end)
-        record.pop("updated_at", None)
-        merge_changed(spark, ensure_table(spark, settings, CHANNELS), CHANNELS, _arrow(spark, record))
+        columns = CHANNELS.without("updated_at", *(set(CHANNELS.schema.names) - record.keys()))
+        row = spark.createDataFrame([tuple(record[name] for name in columns.names)], columns)
+        merge_changed(spark, ensure_table(spark, settings, CHANNELS), CHANNELS, row.toArrow())
     entry = {
+        **new_row,
+        **vars(wanted),
+        **vars(outcome),
         "done_at": datetime.now(UTC),
-        "gateway": wanted.gateway,
-        "channel": wanted.channel,
-        "begin": wanted.begin,
-        "end": wanted.end,
-        "original_cal": outcome.original_cal,
-        "cal": outcome.cal,
-        **{name: new_row[name] for name in ("slope", "offset", "serial", "certificate", "lab")},
-        **{name: new_row[name] for name in ("calibrated", "expires")},
         "rows": outcome.changed,
-        "mean_change": outcome.mean_change,
     }
-    location = ensure_table(spark, settings, RECALIBRATIONS)
-    row = tuple(entry[name] for name in RECALIBRATIONS.schema.names)
-    spark.createDataFrame([row], RECALIBRATIONS.schema).write.format("delta").mode("append").save(location)
+    names = RECALIBRATIONS.schema.names
+    frame = spark.createDataFrame([tuple(entry[name] for name in names)], RECALIBRATIONS.schema)
+    write(frame, ensure_table(spark, settings, RECALIBRATIONS))
 
 
-def _arrow(spark: SparkSession, record: dict[str, Any]) -> Any:
-    """One row of ``channels`` as an Arrow table."""
-    columns = StructType([field for field in CHANNELS.schema if field.name in record])
-    values = tuple(record[name] for name in columns.names)
-    return spark.createDataFrame([values], columns).toArrow()
-
-
-def _chunks(dates: list[Part]) -> Iterator[tuple[int, list[Part]]]:
-    """The dates in order, as many as one commit takes, each time with how many are done then."""
+def _chunks(dates: list[Part]) -> Iterator[list[Part]]:
+    """The dates in order, as many as one commit takes."""
     chunk: list[Part] = []
-    for done, part in enumerate(dates):
-        if chunk and (
-            len(chunk) == _DATES_AT_ONCE or sum(p.bytes for p in chunk) + part.bytes > _AT_ONCE_BYTES
-        ):
-            yield done, chunk
+    for part in dates:
+        size = sum(each.bytes for each in (*chunk, part))
+        if chunk and (len(chunk) == _DATES_AT_ONCE or size > _AT_ONCE_BYTES):
+            yield chunk
             chunk = []
         chunk.append(part)
     if chunk:
-        yield len(dates), chunk
-
-
-def _update(spark: SparkSession, location: str, chosen: Column, old: Linear, new: Linear) -> None:
-    columns = recalibrated(old, new)
-    different = F.lit(False)
-    for name, column in columns.items():
-        different |= ~F.col(name).eqNullSafe(column)
-    rows = chosen & (original()["cal"] == old.cal) & F.col("value").isNotNull() & F.col("raw").isNotNull()
-    retried(
-        lambda: DeltaTable.forPath(spark, location).update(rows & different, dict(columns)), "recalibrate"
-    )
+        yield chunk
 
 
 def done_so_far(spark: SparkSession, settings: Settings) -> list[dict[str, Any]]:
     """What was recalibrated, the oldest first."""
     location = ensure_table(spark, settings, RECALIBRATIONS)
-    rows = spark.read.format("delta").load(location).orderBy("done_at").collect()
-    # Spark gives times without a zone, in this machine's.
-    return [
-        {
-            name: value.astimezone(UTC) if isinstance(value, datetime) else value
-            for name, value in row.asDict().items()
-        }
-        for row in rows
-    ]
+    rows: list[dict[str, Any]] = spark.read.format("delta").load(location).toArrow().to_pylist()
+    return sorted(rows, key=lambda row: row["done_at"])

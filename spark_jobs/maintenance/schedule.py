@@ -1,8 +1,9 @@
-"""One round over the lake: what is due is done, table by table, and told."""
+"""Rounds over the lake: whatever is due is done and reported, table by table."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,8 +12,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from spark_jobs.maintenance.backup import back_up
-from spark_jobs.maintenance.compaction import SERIES, SETTLED_S, Compaction, compact, is_unclustered, joins
-from spark_jobs.maintenance.retention import drop_dates, drop_rejects, expired, old_rejects, vacuum
+from spark_jobs.maintenance.compaction import SERIES, SETTLED_S, Compaction, compact, joins, unclustered
+from spark_jobs.maintenance.retention import delete_rows, expired, expired_rejects, vacuum
 from spark_jobs.maintenance.table_files import Part, files_read, parts, table_locations
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.retry import CONFLICTS
@@ -21,8 +22,8 @@ log = logging.getLogger("fieldgate.jobs.maintain")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a round is to do. ``keep_days``: tables whose days leave after so many."""
+class MaintenanceOptions:
+    """Limits of a round. ``keep_days``: tables whose days leave after so many."""
 
     dry_run: bool = False
     keep_days: tuple[tuple[str, int], ...] = ()
@@ -33,21 +34,21 @@ class Plan:
 
 @dataclass
 class Report:
-    """What was done, table by table and step by step."""
+    """The steps that were done, and the tables before and after."""
 
     dry_run: bool
     actions: list[dict[str, Any]] = field(default_factory=list)
     tables: list[dict[str, Any]] = field(default_factory=list)
 
     def did(self, action: str, table: str, **figures: Any) -> None:
-        """Notes one step, and says it at once."""
+        """Notes and logs one step."""
         self.actions.append({"action": action, "table": table, **figures})
-        told = " ".join(f"{name}={value}" for name, value in figures.items() if value is not None)
+        text = " ".join(f"{name}={value}" for name, value in figures.items() if value is not None)
         verb = "would" if self.dry_run else "done"
-        log.info("event=maintain.%s action=%s table=%s %s", verb, action, table, told)
+        log.info("event=maintain.%s action=%s table=%s %s", verb, action, table, text)
 
     def text(self) -> str:
-        """For people: a line a table."""
+        """A line a table."""
         lines = [f"{'table':<14}{'files':>8}{'after':>8}{'bytes':>16}{'after':>16}{'dates dropped':>15}"]
         lines += [
             f"{row['table']:<14}{row['files_before']:>8}{row['files_after']:>8}{row['bytes_before']:>16,}"
@@ -57,33 +58,35 @@ class Report:
         return "\n".join(lines)
 
 
-class Upkeep:
+class Maintenance:
     """Works on the tables of one lake. ``now`` is wall time; the session is one of its own."""
 
     def __init__(
         self,
         spark: SparkSession,
         settings: Settings,
-        plan: Plan,
+        options: MaintenanceOptions,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        # Limits of file sizes are set on it, which are nobody else's.
+        # Limits of file sizes are set on it, which are for no other job.
         self._spark = spark.newSession()
         self._settings = settings
-        self._plan = plan
+        self._options = options
         self._now = now
 
     def round(self, *, daily: bool = True) -> Report:
         """Everything once; without ``daily`` retention and vacuum are left out."""
-        report = Report(self._plan.dry_run)
+        report = Report(self._options.dry_run)
         for table, location in table_locations(self._spark, self._settings.lake).items():
             before = self._parts(location)
             dropped = self._retain(report, table, location) if daily else 0
             self._join(report, table, location)
             self._cluster(report, table, location)
-            if daily:
-                self._vacuum(report, table, location)
-            after = before if self._plan.dry_run else self._parts(location)
+            if daily and not self._options.dry_run:
+                files, size = vacuum(self._spark, location, self._options.vacuum_days)
+                if files:
+                    report.did("vacuum", table, files=files, bytes=size)
+            after = before if self._options.dry_run else self._parts(location)
             report.tables.append(
                 {
                     "table": table,
@@ -94,14 +97,14 @@ class Upkeep:
                     "dates_dropped": dropped,
                 }
             )
-        if self._plan.backup is not None and not self._plan.dry_run:
-            for copy in back_up(self._spark, self._settings.checkpoints, self._plan.backup, self._now()):
+        if self._options.backup is not None and not self._options.dry_run:
+            for copy in back_up(self._spark, self._settings.checkpoints, self._options.backup, self._now()):
                 report.did("backup", "", query=copy.query, batch=copy.batch, to=copy.uri)
         return report
 
-    def glance(self) -> Report:
+    def join_urgent(self) -> Report:
         """Only days and tables with too many small files."""
-        report = Report(self._plan.dry_run)
+        report = Report(self._options.dry_run)
         for table, location in table_locations(self._spark, self._settings.lake).items():
             self._join(report, table, location, urgent_only=True)
         return report
@@ -119,26 +122,26 @@ class Upkeep:
     def _cluster(self, report: Report, table: str, location: str) -> None:
         now_ms = int(self._now().timestamp() * 1000)
         for part in self._parts(location):
-            if part.date is None or not is_unclustered(
-                self._spark, table, location, part, self._today(), now_ms
-            ):
-                continue
-            read = files_read(self._spark, location, part.date, SERIES[table])
-            self._compact(report, location, Compaction(table, part, None), files_read_before=round(read, 1))
+            read = unclustered(self._spark, table, location, part, self._today(), now_ms)
+            if read is not None:
+                due = Compaction(table, part, None)
+                self._compact(report, location, due, files_read_before=round(read, 1))
 
     def _compact(self, report: Report, location: str, due: Compaction, **figures: Any) -> None:
         part = due.part
-        if self._plan.dry_run:
+        if self._options.dry_run:
             report.did(due.action, due.table, date=part.date, files=part.files, bytes=part.bytes, **figures)
             return
+        started_s = time.monotonic()
         try:
             done = compact(self._spark, location, due)
         except CONFLICTS:
             # Its writer is faster; nothing is lost, the next round tries again.
             report.did("busy", due.table, date=part.date)
             return
-        if not done.removed:
+        if not done.numFilesRemoved:
             return
+        seconds = round(time.monotonic() - started_s, 2)
         if due.limit is None and part.date is not None:
             read = files_read(self._spark, location, part.date, SERIES[due.table])
             figures = {**figures, "files_read_after": round(read, 1)}
@@ -147,31 +150,28 @@ class Upkeep:
             due.table,
             date=part.date,
             files_before=part.files,
-            files_after=part.files - done.removed + done.added,
-            bytes=done.bytes_before,
-            seconds=round(done.seconds, 2),
+            files_after=part.files - done.numFilesRemoved + done.numFilesAdded,
+            bytes=done.filesRemoved.totalSize or 0,
+            seconds=seconds,
             **figures,
         )
 
     def _retain(self, report: Report, table: str, location: str) -> int:
-        keep = dict(self._plan.keep_days).get(table)
+        """Deletes what is too old; how many dates."""
+        if table == "quarantine":
+            old = expired_rejects(self._now(), self._options.quarantine_days)
+            if rows := self._spark.read.format("delta").load(location).where(old).count():
+                self._delete(report, table, location, old, rows=rows)
+        keep = dict(self._options.keep_days).get(table)
         gone = [] if keep is None else expired(self._parts(location), self._now().date(), keep)
         if gone:
-            if not self._plan.dry_run:
-                drop_dates(self._spark, table, location, gone)
+            first, last = gone[0].date, gone[-1].date
             figures = {"files": sum(part.files for part in gone), "bytes": sum(part.bytes for part in gone)}
-            report.did("drop", table, dates=len(gone), first=gone[0].date, last=gone[-1].date, **figures)
-        if table == "quarantine":
-            days = self._plan.quarantine_days
-            if rows := old_rejects(self._spark, location, self._now(), days):
-                if not self._plan.dry_run:
-                    drop_rejects(self._spark, location, self._now(), days)
-                report.did("drop", table, rows=rows)
+            dates = {"dates": len(gone), "first": first, "last": last}
+            self._delete(report, table, location, f"date <= '{last}'", **dates, **figures)
         return len(gone)
 
-    def _vacuum(self, report: Report, table: str, location: str) -> None:
-        if self._plan.dry_run:
-            return
-        done = vacuum(self._spark, location, self._plan.vacuum_days)
-        if done.files:
-            report.did("vacuum", table, files=done.files, bytes=done.bytes)
+    def _delete(self, report: Report, table: str, location: str, condition: str, **figures: Any) -> None:
+        if not self._options.dry_run:
+            delete_rows(self._spark, table, location, condition)
+        report.did("drop", table, **figures)

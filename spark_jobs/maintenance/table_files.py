@@ -1,13 +1,14 @@
-"""How a table lies on its disk: files and bytes by date, read from its log without opening a file."""
+"""A table's files and bytes by date, read from its log without opening a file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.files import Files
@@ -22,7 +23,7 @@ class Part:
     """The live files of one date, or of a whole table that has no dates (``date`` is None).
 
     ``small`` and ``settled`` count the files below each of TIERS: all of them, and those that were written
-    before ``settled_ms`` of the question. ``newest_ms`` is when the newest was written.
+    before the given time. ``newest_ms`` is when the newest was written.
     """
 
     date: str | None
@@ -57,12 +58,8 @@ def live_files(spark: SparkSession, location: str) -> DataFrame:
 
 
 def parts(spark: SparkSession, location: str, settled_ms: int) -> list[Part]:
-    """What the table holds by date, ascending; ``settled_ms`` is since the epoch."""
-
-    def below(limit: int, *, settled: bool) -> Column:
-        counted = F.col("size") < limit
-        return F.count_if(counted & (F.col("modified_ms") < settled_ms) if settled else counted)
-
+    """The table's files by date, ascending; ``settled_ms`` is since the epoch."""
+    is_settled = F.col("modified_ms") < settled_ms
     rows = (
         live_files(spark, location)
         .groupBy("date")
@@ -70,8 +67,8 @@ def parts(spark: SparkSession, location: str, settled_ms: int) -> list[Part]:
             F.count(F.lit(1)).alias("files"),
             F.sum("size").alias("bytes"),
             F.max("modified_ms").alias("newest_ms"),
-            F.array(*(below(limit, settled=False) for limit in TIERS)).alias("small"),
-            F.array(*(below(limit, settled=True) for limit in TIERS)).alias("settled"),
+            F.array(*(F.count_if(F.col("size") < limit) for limit in TIERS)).alias("small"),
+            F.array(*(F.count_if((F.col("size") < limit) & is_settled) for limit in TIERS)).alias("settled"),
         )
         .collect()
     )
@@ -85,31 +82,23 @@ def parts(spark: SparkSession, location: str, settled_ms: int) -> list[Part]:
 def files_read(spark: SparkSession, location: str, date: str, columns: Sequence[str]) -> float:
     """Files of a date that a query for one series reads on average, e.g. by (gateway, channel).
 
-    By the least and greatest values in the log, as Delta itself leaves files out. One series is asked for per
-    file: the one it begins with.
+    By the least and greatest values in the log, by which Delta itself leaves files out; a file without them
+    is always read. The series are those that the files begin with.
     """
     rows = live_files(spark, location).where(F.col("date") == date).select("stats").collect()
-    spans = [span for row in rows if (span := _span(row.stats, columns)) is not None]
-    unknown = len(rows) - len(spans)
-    return unknown + _mean(sum(_holds(span, probe[0]) for span in spans) for probe in spans)
+    files = [_bounds(row.stats, columns) for row in rows]
+    reads = [
+        sum(
+            all(low <= first <= high for (low, high), (first, _) in zip(file, begin, strict=True))
+            for file in files
+        )
+        for begin in files
+    ]
+    return fmean(reads) if reads else 0.0
 
 
-_Span = tuple[tuple[str, ...], tuple[str, ...]]
-
-
-def _span(stats: str | None, columns: Sequence[str]) -> _Span | None:
-    """Least and greatest value of each column in a file; None where the log doesn't say."""
-    told = json.loads(stats or "{}")
-    least, greatest = (told.get(key) or {} for key in ("minValues", "maxValues"))
-    if not all(name in least and name in greatest for name in columns):
-        return None
-    return tuple(str(least[name]) for name in columns), tuple(str(greatest[name]) for name in columns)
-
-
-def _holds(span: _Span, values: tuple[str, ...]) -> bool:
-    return all(low <= value <= high for low, value, high in zip(span[0], values, span[1], strict=True))
-
-
-def _mean(numbers: Iterable[int]) -> float:
-    given = list(numbers)
-    return sum(given) / len(given) if given else 0.0
+def _bounds(stats: str | None, columns: Sequence[str]) -> list[tuple[str, str]]:
+    """Least and greatest value of each column in a file; the widest where the log has none."""
+    found = json.loads(stats or "{}")
+    least, greatest = (found.get(key) or {} for key in ("minValues", "maxValues"))
+    return [(str(least.get(name, "")), str(greatest.get(name, "\U0010ffff"))) for name in columns]

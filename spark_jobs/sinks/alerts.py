@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from spark_jobs.frames import rows_frame
 from spark_jobs.schemas import ALERTS
 from spark_jobs.sinks.merge import merge_rows
-
-_TIME: Final = pa.timestamp("us", tz="UTC")
-_COLUMNS: Final = pa.schema(
-    [
-        *((name, pa.string()) for name in ("id", "rule", "rule_version", "kind", "severity")),
-        ("gateway", pa.string()),
-        ("channel", pa.string()),
-        ("raised_at", _TIME),
-        ("cleared_at", _TIME),
-        ("value", pa.float64()),
-        ("detail", pa.string()),
-        ("historical", pa.bool_()),
-        ("command_id", pa.string()),
-    ]
-)
 
 
 def merge_alerts(spark: SparkSession, location: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -33,16 +18,14 @@ def merge_alerts(spark: SparkSession, location: str, rows: Iterable[Mapping[str,
     Nothing is taken away: a null leaves the table's value, and an alert that was live once is not historical
     because it was computed again from old data.
     """
-    table = pa.Table.from_pylist([dict(row) for row in rows], schema=_COLUMNS)
-    if not table.num_rows:
-        return
+    columns = ALERTS.without("updated_at")
     values = {name: f"coalesce(s.{name}, t.{name})" for name in ALERTS.values}
     values["historical"] = "s.historical and t.historical"
     merge_rows(
         spark,
         location,
         ALERTS,
-        spark.createDataFrame(table).coalesce(1),
+        rows_frame(spark, columns, ([row[name] for name in columns.names] for row in rows)).coalesce(1),
         (),
         condition=" or ".join(f"not (t.{name} <=> ({value}))" for name, value in values.items()),
         changed=values,

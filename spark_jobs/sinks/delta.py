@@ -1,16 +1,23 @@
-"""Delta tables: creation, appends that happen once, versions."""
+"""Delta tables: creation, appends that happen once, versions, what changed."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import Any
 
 from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from spark_jobs.frames import dicts_of
 from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.retry import retried
+
+log = logging.getLogger("fieldgate.jobs.changes")
 
 
 def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
@@ -23,11 +30,11 @@ def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
         DeltaTable.createIfNotExists(spark)
         .location(location)
         .addColumns(table.schema)
-        # Other readers (delta-rs, DuckDB) don't all know deletion vectors.
+        # Other readers (delta-rs, DuckDB) don't all read deletion vectors.
         .property("delta.enableDeletionVectors", "false")
         .property("delta.enableChangeDataFeed", str(table.change_feed).lower())
         .property("delta.checkpointInterval", "50")
-        # At a commit each 5 s thirty days of log would be half a million files, listed at each look.
+        # At a commit each 5 s thirty days of log would be half a million files, listed at each read.
         .property("delta.logRetentionDuration", "interval 7 days")
     )
     if table.partitioned_by_date:
@@ -73,22 +80,41 @@ def latest_version(spark: SparkSession, location: str) -> int:
     return table_version(spark, location)
 
 
+def rows_after(
+    spark: SparkSession,
+    location: str,
+    version: int,
+    shape: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+) -> tuple[list[dict[str, Any]], int]:
+    """What ``shape`` makes of the rows that changed after a version of a table, and the version it has now.
+
+    Of all rows for version -1, and where the feed no longer reaches back so far; else the rows have the
+    feed's ``_commit_version`` too, and one that changed twice comes twice. Times are in microseconds.
+    """
+    whole = spark.read.format("delta").load(location)
+    latest = table_version(spark, location)
+    if latest == version:
+        return [], version
+    if 0 <= version < latest:
+        feed = spark.read.format("delta").option("readChangeFeed", "true")
+        changed = feed.option("startingVersion", version + 1).option("endingVersion", latest)
+        try:
+            rows = changed.load(location).where("_change_type in ('insert', 'update_postimage')")
+            return dicts_of(shape(rows).toArrow()), latest
+        except (PySparkException, Py4JJavaError) as error:
+            # Its files are vacuumed, or its log is cleaned.
+            table = location.rpartition("/")[2]
+            log.warning("event=changes.gone table=%s after_version=%d %s", table, version, str(error)[:200])
+    return dicts_of(shape(whole).toArrow()), latest
+
+
 def write(frame: DataFrame, location: str, *, mode: str = "append") -> None:
     """Writes rows, each time it is called."""
-    # An append meets nobody; an overwrite may meet a compaction.
+    # An append conflicts with nothing; an overwrite may with a compaction.
     retried(lambda: frame.write.format("delta").mode(mode).save(location), f"write-{mode}")
 
 
 def write_once(frame: DataFrame, location: str, app: str, batch: int) -> None:
     """Appends a batch; Delta skips it when the same app has written this batch (or a later one) before."""
-
-    def append() -> None:
-        (
-            frame.write.format("delta")
-            .mode("append")
-            .option("txnAppId", app)
-            .option("txnVersion", batch)
-            .save(location)
-        )
-
-    retried(append, f"write-{app}")
+    writer = frame.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", batch)
+    retried(lambda: writer.save(location), f"write-{app}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from spark_jobs.frames import rows_frame
 from spark_jobs.settings import Settings
 
 Outgoing = tuple[str, str, str]
@@ -17,10 +17,9 @@ def produce(spark: SparkSession, settings: Settings, records: Sequence[Outgoing]
     """Writes records and waits until all in-sync replicas have them; a repeat writes them again."""
     if not records:
         return
-    topics, keys, values = zip(*records, strict=True)
-    frame = spark.createDataFrame(pa.table({"topic": topics, "key": keys, "value": values}))
     (
-        frame.coalesce(1)
+        rows_frame(spark, "topic key value: string", records)
+        .coalesce(1)
         .write.format("kafka")
         .option("kafka.bootstrap.servers", settings.bootstrap_servers)
         .option("kafka.acks", "all")

@@ -1,7 +1,7 @@
 """Computed rows into a table, corrected in place; a row that comes out the same is not written.
 
-So computing again, after a restart or a lost checkpoint, changes nothing, and who follows the table's change
-feed gets real changes only.
+So computing again, after a restart or a lost checkpoint, changes nothing, and the table's change feed has
+real changes only.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import date
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.frames import rows_frame
 from spark_jobs.intervals import day_of
 from spark_jobs.schemas import Table
 from spark_jobs.sinks.retry import retried
@@ -114,10 +114,9 @@ def delete_intervals(
     """Deletes rows of a table with one per gateway and interval: (gateway, start in microseconds)."""
     if not intervals:
         return
-    gateways, starts_us = zip(*sorted(intervals), strict=True)
     same_row = (
-        f"{in_days({day_of(start_us) for start_us in starts_us})} and t.gateway = s.gateway"
+        f"{in_days({day_of(start_us) for _, start_us in intervals})} and t.gateway = s.gateway"
         f" and t.interval_s = {interval_s} and unix_micros(t.interval_start) = s.start_us"
     )
-    given = spark.createDataFrame(pa.table({"gateway": gateways, "start_us": starts_us}))
+    given = rows_frame(spark, "gateway: string, start_us: long", intervals)
     delete_rows(spark, location, given, same_row, "delete-intervals")

@@ -1,4 +1,4 @@
-"""How far a table holds each Kafka partition's records: repeats are looked for only below that."""
+"""The highest Kafka offsets a table has: repeats are searched for only below them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-Place = tuple[str, int]
+Partition = tuple[str, int]
 """Topic and partition."""
+Spans = Mapping[Partition, tuple[int, int]]
+"""Lowest and highest offset in each partition."""
 
 
-class StoredPlaces:
-    """The highest offset of each (topic, partition) in a table of Kafka records. One thread at a time."""
+class StoredOffsets:
+    """The highest offset of each partition in a table of Kafka records. One thread at a time."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         rows = (
@@ -24,14 +26,14 @@ class StoredPlaces:
         )
         self._highest = {(row.kafka_topic, row.kafka_partition): int(row.offset) for row in rows}
 
-    def may_hold(self, lowest: Mapping[Place, int]) -> bool:
-        """Whether records from these offsets on may be in the table.
+    def may_hold(self, spans: Spans) -> bool:
+        """Whether records of these spans may be in the table.
 
-        Only after a lost checkpoint or a crash, or in a topic that was created anew.
+        Only after a lost checkpoint or a crash, or in a topic that was deleted and created again.
         """
-        return any(offset <= self._highest.get(place, -1) for place, offset in lowest.items())
+        return any(lowest <= self._highest.get(place, -1) for place, (lowest, _) in spans.items())
 
-    def stored(self, highest: Mapping[Place, int]) -> None:
-        """Notes that records up to these offsets are in the table."""
-        for place, offset in highest.items():
-            self._highest[place] = max(self._highest.get(place, -1), offset)
+    def add(self, spans: Spans) -> None:
+        """Records of these spans are in the table now."""
+        for place, (_, highest) in spans.items():
+            self._highest[place] = max(self._highest.get(place, -1), highest)

@@ -1,13 +1,12 @@
 """Rejected records into ``quarantine``: each once, at most so many of one gateway in one hour.
 
-What comes beyond the cap is counted, not stored: one row with the reason OVERFLOW for each batch, gateway,
-hour of Kafka time, topic and partition, whose ``overflow`` says how many, and whose offsets say which, so
-that they are counted once. These rows are in the commit that stores the batch's other rejects: the
-count is as exact as the table, whatever happens between two batches. They are appended rather than added up
-in one row, because a flood is when there is no time to rewrite files.
+Beyond the cap they are counted: one row with the reason OVERFLOW for each batch, gateway, hour of Kafka time,
+topic and partition, with the number (``overflow``) and the offsets, so that each is counted once. These rows
+are in the commit of the batch's other rejects, so the count is as exact as the table; they are appended, not
+added up in one row, because in a flood there is no time to rewrite files.
 
-The cap is one for all queries of this process that write the same table (``ingest`` has two): what they know
-of it they know together, and one writes at a time. A ``replay`` in a process of its own counts for itself.
+All queries of this process that write the same table (``ingest`` has two) share one cap, and write in turn. A
+``replay`` in a process of its own counts for itself.
 """
 
 from __future__ import annotations
@@ -16,19 +15,17 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import or_
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.frames import rows_frame
 from spark_jobs.schemas import QUARANTINE
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write_once
 from spark_jobs.sinks.merge import delete_rows
-from spark_jobs.sinks.partition_offsets import Place, StoredPlaces
+from spark_jobs.sinks.partition_offsets import Spans, StoredOffsets
 from spark_jobs.transforms.dedupe import RECORD, unquarantined
 
 OVERFLOW: Final = "OVERFLOW"
@@ -38,8 +35,7 @@ Bucket = tuple[str, int]
 """Gateway ('' where it is not known) and hour of Kafka time, microseconds since the epoch."""
 _HOUR_US: Final = 3_600_000_000
 
-_MAX_HOURS: Final = 48
-"""Above so many hours in one batch the files are not pruned by them."""
+_ROOM: Final = "gateway: string, _hour _room: long"
 
 
 @dataclass
@@ -51,7 +47,7 @@ class _Filled:
 
 
 _TABLES: Final[dict[str, _Filled]] = {}
-"""By location: the queries of a process that write the same table share what they know of it."""
+"""By location: shared by the queries of a process that write the same table."""
 
 
 class QuarantineSink:
@@ -61,21 +57,18 @@ class QuarantineSink:
         self._spark = spark
         self._cap = settings.quarantine_cap
         self._location = ensure_table(spark, settings, QUARANTINE)
-        self._places = StoredPlaces(spark, self._location)
+        self._offsets = StoredOffsets(spark, self._location)
         self._filled = _TABLES.setdefault(self._location, _Filled())
         with self._filled.lock:
             # The query before may have failed between its rows and its count of them.
             self._filled.rows.clear()
 
-    def write(
-        self, rejects: DataFrame, spans: Mapping[Place, tuple[int, int]], app: str, batch: int
-    ) -> Counter[str]:
+    def write(self, rejects: DataFrame, spans: Spans, app: str, batch: int) -> Counter[str]:
         """Stores or counts a batch's rejects (with the columns of the table); gives the new ones' reasons.
 
-        ``spans``: lowest and highest offset of the rejects in each partition. Doing it again with the same
-        app and batch changes nothing.
+        ``spans`` are those of the rejects. Doing it again with the same app and batch changes nothing.
         """
-        if self._places.may_hold({place: lowest for place, (lowest, _) in spans.items()}):
+        if self._offsets.may_hold(spans):
             rejects = unquarantined(rejects, self._spark.read.format("delta").load(self._location))
         rejects = rejects.withColumn("_hour", _hour()).persist()
         try:
@@ -88,7 +81,7 @@ class QuarantineSink:
                     self._store(rejects, new, app, batch)
         finally:
             rejects.unpersist()
-        self._places.stored({place: highest for place, (_, highest) in spans.items()})
+        self._offsets.add(spans)
         return reasons
 
     def _store(self, rejects: DataFrame, new: Mapping[Bucket, int], app: str, batch: int) -> None:
@@ -99,21 +92,15 @@ class QuarantineSink:
             filled[bucket] = min(filled[bucket] + count, max(self._cap, filled[bucket]))
 
     def _fill(self, buckets: Iterable[Bucket]) -> None:
-        """Looks up how many rows of these are stored, where it isn't known yet."""
+        """Counts the stored rows of the buckets that were not counted yet."""
         unknown = [bucket for bucket in buckets if bucket not in self._filled.rows]
         if not unknown:
             return
-        hours = sorted({hour for _, hour in unknown})
+        hours = [hour for _, hour in unknown]
+        begin, end = (F.timestamp_micros(F.lit(us)) for us in (min(hours), max(hours) + _HOUR_US))
         stored = self._spark.read.format("delta").load(self._location).where("overflow is null")
-        if len(hours) <= _MAX_HOURS:
-            inside = [
-                F.col("kafka_time").between(
-                    *(F.timestamp_micros(F.lit(at)) for at in (hour, hour + _HOUR_US))
-                )
-                for hour in hours
-            ]
-            stored = stored.where(reduce(or_, inside))
-        # A row of before there was the column has no gateway and counts for nobody.
+        stored = stored.where(F.col("kafka_time").between(begin, end))
+        # A row of before there was the column has no gateway and isn't counted.
         rows = stored.groupBy("gateway", _hour().alias("hour")).count().collect()
         counts = {(row.gateway, row.hour): int(row["count"]) for row in rows}
         for bucket in unknown:
@@ -124,11 +111,12 @@ class QuarantineSink:
         room = {bucket: max(self._cap - self._filled.rows[bucket], 0) for bucket in new}
         if all(count <= room[bucket] for bucket, count in new.items()):
             return rejects.drop("_hour")
+        rooms = [(gateway, hour, rows) for (gateway, hour), rows in room.items()]
         in_order = Window.partitionBy("gateway", "_hour").orderBy(
             "kafka_time", "kafka_topic", "kafka_partition", "kafka_offset"
         )
         placed = rejects.withColumn("_rank", F.row_number().over(in_order)).join(
-            F.broadcast(_rooms(self._spark, room)), ["gateway", "_hour"]
+            F.broadcast(rows_frame(self._spark, _ROOM, rooms)), ["gateway", "_hour"]
         )
         beyond = (
             placed.where("_rank > _room")
@@ -158,12 +146,3 @@ def release(spark: SparkSession, settings: Settings, records: DataFrame) -> None
 def _hour() -> Column:
     micros = F.unix_micros("kafka_time")
     return micros - F.pmod(micros, F.lit(_HOUR_US))
-
-
-def _rooms(spark: SparkSession, room: Mapping[Bucket, int]) -> DataFrame:
-    columns = {
-        "gateway": pa.array([gateway for gateway, _ in room], pa.string()),
-        "_hour": pa.array([hour for _, hour in room], pa.int64()),
-        "_room": pa.array(room.values(), pa.int64()),
-    }
-    return spark.createDataFrame(pa.table(columns))

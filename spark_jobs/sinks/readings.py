@@ -5,45 +5,42 @@ batch number, so a batch that runs again after a crash repeats nothing. The app 
 generation (the query id, new when a checkpoint is lost), because a new checkpoint counts batches from 0
 again. What is new is decided by content: for readings by the seen ranges, for rejects by their places.
 
-The stored ranges may be behind ``readings``: each row says up to which version of it they are complete, and
-what came after that, from whomever, is taken up from its change feed.
+The stored ranges may be behind ``readings``: each row has the version of it up to which they are complete,
+and what came after that, from whichever job, is taken up from its change feed.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.schemas import READINGS, SEEN
+from spark_jobs.frames import rows_frame
+from spark_jobs.schemas import READINGS, SEEN, columns
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, latest_version, table_version, write, write_once
-from spark_jobs.sinks.partition_offsets import Place
+from spark_jobs.sinks.delta import ensure_table, rows_after, table_version, write, write_once
+from spark_jobs.sinks.partition_offsets import Partition
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.state.seen import Contents, Range, SeenRanges
 from spark_jobs.transforms.dedupe import unseen_readings
 from spark_jobs.transforms.packing import Identity, identity_ranges, readings_of, rejects_of, rows_in
 
-log = logging.getLogger("fieldgate.jobs.ingest")
-
 _COMPACT_EVERY: Final = 100
-"""Writes after which the log of seen ranges is written anew as what it amounts to."""
+"""Writes after which the log of seen ranges is replaced by their union."""
 _STORE_EVERY_S: Final = 10.0
 """The seen ranges are stored so often at most: a commit takes longer than to read them up again."""
 _STORE_AT_ONCE: Final = 10_000
 """Ranges that are not left unstored for so long."""
 _SMALL_BATCH: Final = 50_000
 """Up to here one file per batch and date is better than one per task."""
+_SEEN_SPANS: Final = columns("gateway channel run: string, seen: spans", spans="first last: long")
 
 
 @dataclass(frozen=True)
@@ -64,44 +61,38 @@ class BatchCounts:
 
 
 class _Batch:
-    """A packed batch with what it says of itself."""
+    """A packed batch with its summary: contents, spans and reasons of rejects, late readings."""
 
     def __init__(self, spark: SparkSession, packed: DataFrame) -> None:
-        self._spark = spark
-        self._packed = packed
-        told = packed.where(F.col("identities").isNotNull()).toArrow()
+        self._spark, self._packed = spark, packed
+        self._summary = packed.where(F.col("identities").isNotNull()).toArrow()
         self.contents = Contents()
-        for identities in told["identities"]:
+        for identities in self._summary["identities"]:
             self.contents.add(rows_in(identities.as_buffer()))
-        self.places: dict[Place, tuple[int, int]] = {}
+        self.spans: dict[Partition, tuple[int, int]] = {}
         self.reasons = Counter[str]()
-        self.late = sum(told["late"].to_pylist())
-        self.newest_us: int | None = max(told["newest_us"].drop_null().to_pylist(), default=None)
-        for places in told["places"].drop_null():
-            self._take_places(rows_in(places.as_buffer()))
-        self._told = told
-
-    def _take_places(self, table: Any) -> None:
-        for topic, partition, reason, first, last, rows in zip(
-            *(column.to_pylist() for column in table.columns), strict=True
-        ):
-            lowest, highest = self.places.get((topic, partition), (first, last))
-            self.places[topic, partition] = min(first, lowest), max(last, highest)
-            self.reasons[reason] += rows
+        for places in self._summary["places"].drop_null():
+            columns = rows_in(places.as_buffer()).columns
+            for topic, partition, reason, first, last, rows in zip(
+                *(column.to_pylist() for column in columns), strict=True
+            ):
+                lowest, highest = self.spans.get((topic, partition), (first, last))
+                self.spans[topic, partition] = min(first, lowest), max(last, highest)
+                self.reasons[reason] += rows
+        self.late = sum(self._summary["late"].to_pylist())
+        self.newest_us: int | None = max(self._summary["newest_us"].drop_null().to_pylist(), default=None)
 
     def readings_frame(self) -> DataFrame:
         """The batch's readings."""
-        here = self._here("readings", self.contents.rows)
-        return readings_of(self._packed) if here is None else here
+        return self._here("readings", self.contents.rows) or readings_of(self._packed)
 
     def rejects_frame(self) -> DataFrame:
         """The batch's rejects."""
-        here = self._here("rejects", self.reasons.total())
-        return rejects_of(self._packed) if here is None else here
+        return self._here("rejects", self.reasons.total()) or rejects_of(self._packed)
 
     def _here(self, column: str, rows: int) -> DataFrame | None:
-        """All rows of a small batch, which came along with what it says; None where some didn't."""
-        tables = [rows_in(packed.as_buffer()) for packed in self._told[column].drop_null()]
+        """All rows of a small batch, which came along with the summary; None where some didn't."""
+        tables = [rows_in(packed.as_buffer()) for packed in self._summary[column].drop_null()]
         if sum(table.num_rows for table in tables) < rows:
             return None
         return self._spark.createDataFrame(pa.concat_tables(tables).combine_chunks())
@@ -127,7 +118,7 @@ class IngestSink:
         self._stores = 0
         # The version of readings that the ranges in memory are complete for. What was just made has no rows.
         self._covered = 0 if is_new else self._load_seen()
-        self._take_up(latest_version(spark, self._readings))
+        self._take_up()
 
     def write(self, packed: DataFrame, app: str, batch: int) -> BatchCounts:
         """Stores one batch; doing it again with the same app and batch changes nothing."""
@@ -137,7 +128,7 @@ class IngestSink:
             rows = found.contents.rows
             new_reasons = Counter[str]()
             if found.reasons:
-                new_reasons = self._quarantine.write(found.rejects_frame(), found.places, app, batch)
+                new_reasons = self._quarantine.write(found.rejects_frame(), found.spans, app, batch)
             new_rows = self._write_readings(found, app, batch) if rows else 0
         finally:
             packed.unpersist()
@@ -164,17 +155,19 @@ class IngestSink:
         if not self._unstored:
             return
         compact = self._stores % _COMPACT_EVERY == _COMPACT_EVERY - 1
-        rows = _local_seen(self._spark, self._seen.ranges() if compact else self._unstored, self._covered)
-        write(rows, self._seen_table, mode="overwrite" if compact else "append")
+        ranges = self._seen.ranges() if compact else self._unstored
+        rows = ((*key, first, last, self._covered) for key, (first, last) in ranges)
+        frame = rows_frame(self._spark, SEEN.schema, rows).coalesce(1)
+        write(frame, self._seen_table, mode="overwrite" if compact else "append")
         self._stores += 1
         self._unstored = []
 
     def _write_readings(self, found: _Batch, app: str, batch: int) -> int:
         # Another job (a replay) may have added readings.
-        self._take_up(latest_version(self._spark, self._readings))
+        self._take_up()
         ranges, twice = found.contents.ranges, found.contents.twice
         repeating = [
-            (key, tuple(self._seen[key].spans()))
+            (*key, [{"first": first, "last": last} for first, last in self._seen[key].spans()])
             for key, seqs in ranges.items()
             if key in twice or any(self._seen[key].overlaps(*span) for span in seqs.spans())
         ]
@@ -189,15 +182,16 @@ class IngestSink:
         if new_rows:
             fresh = found.readings_frame()
             if repeating:
-                seen = _local_ranges(self._spark, repeating)
+                seen = rows_frame(self._spark, _SEEN_SPANS, repeating)
                 fresh = unseen_readings(fresh, seen, copies=bool(twice))
             small = found.contents.rows <= _SMALL_BATCH
             write_once(fresh.coalesce(1) if small else fresh, self._readings, app, batch)
             self._unstored += added
             version = table_version(self._spark, self._readings)
             if version > self._covered + 1:
-                self._take_up(version)
-            self._covered = version
+                self._take_up()
+            else:
+                self._covered = version
         return new_rows
 
     def _load_seen(self) -> int:
@@ -208,53 +202,10 @@ class IngestSink:
             covered = max(covered, row.readings_version)
         return covered
 
-    def _take_up(self, version: int) -> None:
-        """Takes up what ``readings`` got after the version covered, up to this one."""
-        if version == self._covered:
-            return
-        reader = self._spark.read.format("delta")
-        if 0 <= self._covered < version:
-            feed = reader.option("readChangeFeed", "true").option("startingVersion", self._covered + 1)
-            try:
-                found = _ranges_in(feed.load(self._readings))
-            except (PySparkException, Py4JJavaError) as error:
-                # Vacuumed, or its log cleaned: what the feed no longer gives the table itself does.
-                log.warning("event=ingest.feed_gone after_version=%d %s", self._covered, str(error)[:200])
-                found = _ranges_in(reader.load(self._readings))
-        else:
-            found = _ranges_in(self._spark.read.format("delta").load(self._readings))
-        for key, span in found:
-            self._seen[key].add(*span)
-        self._unstored += found
-        self._covered = version
-
-
-def _ranges_in(readings: DataFrame) -> list[tuple[Identity, Range]]:
-    table = identity_ranges(readings).toArrow()
-    return [
-        ((gateway, channel, run), (first, last))
-        for gateway, channel, run, first, last, _ in zip(
-            *(column.to_pylist() for column in table.columns), strict=True
-        )
-    ]
-
-
-def _local_ranges(spark: SparkSession, seen: Iterable[tuple[Identity, tuple[Range, ...]]]) -> DataFrame:
-    rows = [
-        {
-            "gateway": key[0],
-            "channel": key[1],
-            "run": key[2],
-            "seen": [{"first": first, "last": last} for first, last in ranges],
-        }
-        for key, ranges in seen
-    ]
-    spans = pa.list_(pa.struct([("first", pa.int64()), ("last", pa.int64())]))
-    columns = [("gateway", pa.string()), ("channel", pa.string()), ("run", pa.string()), ("seen", spans)]
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=pa.schema(columns)))
-
-
-def _local_seen(spark: SparkSession, seen: Iterable[tuple[Identity, Range]], version: int) -> DataFrame:
-    rows = [(*key, first, last, version) for key, (first, last) in seen]
-    columns = dict(zip(SEEN.schema.names, zip(*rows, strict=True), strict=True))
-    return spark.createDataFrame(pa.table(columns)).coalesce(1)
+    def _take_up(self) -> None:
+        """Takes up what ``readings`` got after the version covered."""
+        rows, self._covered = rows_after(self._spark, self._readings, self._covered, identity_ranges)
+        for row in rows:
+            gateway, channel, run, first, last, _ = row.values()
+            self._seen[gateway, channel, run].add(first, last)
+            self._unstored.append(((gateway, channel, run), (first, last)))

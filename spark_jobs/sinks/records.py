@@ -1,33 +1,24 @@
 """Records of runs, calibrations and statuses into their tables, in whatever order they come.
 
-Each table has one writer, so what it holds of a key is read, folded with what was told, and merged.
+Each table has one writer, so what it holds of a key is read, folded with the new records, and merged.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from cloud.wire.fields import InvalidFields
+from spark_jobs.frames import rows_frame
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.transforms.latest_record import Row
 from spark_jobs.transforms.records import Ledger
-
-
-@dataclass(frozen=True)
-class Told:
-    """What became of a batch's records: rows that changed, and where and why others were refused."""
-
-    changed: int
-    refused: list[Row]
 
 
 class LedgerSink:
@@ -37,12 +28,14 @@ class LedgerSink:
         self._spark = spark
         self._ledger = ledger
         self._location = ensure_table(spark, settings, ledger.table)
-        self._columns = [name for name in ledger.table.schema.names if name != "updated_at"]
-        self._schema = to_arrow_schema(StructType([ledger.table.schema[name] for name in self._columns]))
+        self._schema = to_arrow_schema(ledger.table.without("updated_at"))
 
-    def write(self, told: DataFrame) -> Told:
-        """Merges rows of the ledger's schema; doing it again changes nothing."""
-        rows = told.toArrow().to_pylist()
+    def write(self, records: DataFrame) -> tuple[int, list[Row]]:
+        """Merges rows of the ledger's schema; doing it again changes nothing.
+
+        Gives how many rows changed, and the records that were refused, with their reason.
+        """
+        rows = records.toArrow().to_pylist()
         refused = [row for row in rows if row["reason"] is not None]
         made = [row for row in rows if row["reason"] is None]
         # Kafka's order within a key: one key is in one partition.
@@ -59,36 +52,25 @@ class LedgerSink:
                 continue
             if after is not before:
                 changed[key] = after
-        merged = [{name: row[name] for name in self._columns} for row in changed.values()]
-        merge_changed(
-            self._spark, self._location, self._ledger.table, pa.Table.from_pylist(merged, schema=self._schema)
-        )
-        return Told(len(merged), refused)
+        merged = pa.Table.from_pylist(list(changed.values()), schema=self._schema)
+        merge_changed(self._spark, self._location, self._ledger.table, merged)
+        return len(changed), refused
 
     def _key(self, row: Row) -> tuple[Any, ...]:
         return tuple(row[name] for name in self._ledger.table.key)
 
-    def _known(self, told: list[Row]) -> dict[tuple[Any, ...], Row]:
+    def _known(self, records: list[Row]) -> dict[tuple[Any, ...], Row]:
         names = self._ledger.table.key
-        keys = [dict(zip(names, key, strict=True)) for key in {self._key(row) for row in told}]
-        strings = pa.schema([(name, pa.string()) for name in names])
-        wanted = self._spark.createDataFrame(pa.Table.from_pylist(keys, schema=strings))
+        wanted = rows_frame(self._spark, f"{' '.join(names)}: string", {self._key(row) for row in records})
         table = self._spark.read.format("delta").load(self._location)
         rows = table.join(F.broadcast(wanted), list(names), "left_semi").toArrow().to_pylist()
         return {self._key(row): row for row in rows}
 
 
-_REASONS: Final = pa.schema(
-    [
-        ("kafka_topic", pa.string()),
-        ("kafka_partition", pa.int32()),
-        ("kafka_offset", pa.int64()),
-        ("reason", pa.string()),
-    ]
-)
-
-
 def reasons_frame(spark: SparkSession, refused: list[Row]) -> DataFrame:
     """Where the refused records are in Kafka, and why they were refused."""
-    rows = [{name: row[name] for name in _REASONS.names} for row in refused]
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=_REASONS))
+    names = ("kafka_topic", "kafka_partition", "kafka_offset", "reason")
+    rows = ([row[name] for name in names] for row in refused)
+    return rows_frame(
+        spark, "kafka_topic: string, kafka_partition: int, kafka_offset: long, reason: string", rows
+    )

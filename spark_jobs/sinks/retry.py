@@ -1,8 +1,7 @@
-"""Writes that another one came before: Delta's optimistic concurrency, tried again.
+"""Retries of writes that conflict with another commit (Delta's optimistic concurrency).
 
-Each table has one writer job, but ``maintain``, ``replay`` and ``recalibrate`` work beside it. Whoever
-commits second, having read or replaced a file that the first one replaced, is refused, and nothing is
-written. Done again it sees the other's work. Appends that read nothing never conflict.
+Each table has one writer job, but ``maintain``, ``replay`` and ``recalibrate`` work beside it. Of two commits
+that read or replace the same file the second is refused as a whole. Appends that read nothing never conflict.
 """
 
 from __future__ import annotations
@@ -13,28 +12,19 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-# Without it conflicts come as plain Py4JJavaError: it teaches PySpark to tell them apart.
+# Without it conflicts come as plain Py4JJavaError: it has PySpark convert them.
 import delta.exceptions.captured  # noqa: F401
-from delta.exceptions import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentWriteException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
-
-from spark_jobs.backoff import backoff_s
+from delta import exceptions
 
 log = logging.getLogger("fieldgate.jobs.delta")
 
 CONFLICTS: Final = (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentWriteException,
-    MetadataChangedException,
-    ProtocolChangedException,
+    exceptions.ConcurrentAppendException,
+    exceptions.ConcurrentDeleteDeleteException,
+    exceptions.ConcurrentDeleteReadException,
+    exceptions.ConcurrentWriteException,
+    exceptions.MetadataChangedException,
+    exceptions.ProtocolChangedException,
 )
 """Not ConcurrentTransactionException: two jobs with one app id are a mistake, not a matter of patience."""
 
@@ -42,6 +32,11 @@ _ATTEMPTS: Final = 8
 """Within 13 s. A compaction commits once and is done with these files: the second nearly always succeeds."""
 
 _T = TypeVar("_T")
+
+
+def backoff_s(failures: int, first_s: float, longest_s: float) -> float:
+    """The wait after so many failures in a row: twice the one before, up to the longest."""
+    return min(longest_s, first_s * 2.0 ** min(failures - 1, 60))
 
 
 def retried(step: Callable[[], _T], what: str, sleep: Callable[[float], None] = time.sleep) -> _T:
@@ -55,9 +50,7 @@ def retried(step: Callable[[], _T], what: str, sleep: Callable[[float], None] = 
         except CONFLICTS as conflict:
             # Two that wait equally long would meet again.
             pause_s = backoff_s(attempt, 0.1, 6.4) * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
-            kind = type(conflict).__name__
-            log.info(
-                "event=delta.conflict what=%s attempt=%d wait_s=%.2f kind=%s", what, attempt, pause_s, kind
-            )
+            figures = what, attempt, pause_s, type(conflict).__name__
+            log.info("event=delta.conflict what=%s attempt=%d wait_s=%.2f kind=%s", *figures)
             sleep(pause_s)
     return step()

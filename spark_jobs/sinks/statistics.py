@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from spark_jobs.frames import rows_frame
 from spark_jobs.intervals import DAY_US, Channel, Interval, day_of, intervals_of
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.sinks.merge import delete_rows, differs, merge_rows
@@ -34,8 +35,6 @@ def delete_missing(
     rows = [(*channel, *span) for channel, spans in times.items() for span in spans]
     if not rows:
         return
-    names = ("gateway", "channel", "begin_us", "end_us")
-    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     days = " or ".join(
         f"t.date between date'{day_of(begin_us)}' and date'{day_of(end_us)}'"
         for begin_us, end_us in union((begin_us - DAY_US, end_us) for _, _, begin_us, end_us in rows)
@@ -46,7 +45,8 @@ def delete_missing(
         f" and t.interval_s = {interval_s} and {_readings('t')} = 0"
         f" and {start} + {interval_s * 1_000_000} > s.begin_us and {start} < s.end_us"
     )
-    delete_rows(spark, location, spark.createDataFrame(pa.table(columns)), same_row, "delete-missing")
+    frame = rows_frame(spark, "gateway channel: string, begin_us end_us: long", rows)
+    delete_rows(spark, location, frame, same_row, "delete-missing")
 
 
 def merge_statistics(spark: SparkSession, location: str, rows: Any, closed: Mapping[Interval, bool]) -> None:

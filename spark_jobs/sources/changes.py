@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from typing import Any, Final
+import json
+from collections.abc import Iterable
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.files import Files
 from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import table_version
-
-log = logging.getLogger("fieldgate.jobs.changes")
-
-_NEW: Final = ("insert", "update_postimage")
 
 
 def table_changes(
@@ -27,7 +20,7 @@ def table_changes(
     The feed rather than the table itself: a plain stream ends with an error at the first correction. A
     corrected row comes twice, as ``update_preimage`` and as ``update_postimage``. Compaction is no change.
     Neither are rows that leave with their day, for what was derived from them stays: ``deletions`` come only
-    where they are asked for (see ``sources.withdrawn``).
+    with that argument (see ``corrections``).
     """
     changes = (
         spark.readStream.format("delta")
@@ -38,36 +31,17 @@ def table_changes(
     return changes if deletions else changes.where("_change_type != 'delete'")
 
 
-def new_rows(
-    spark: SparkSession,
-    settings: Settings,
-    table: Table,
-    version: int,
-    shape: Callable[[DataFrame], DataFrame] = lambda rows: rows,
-) -> tuple[Any, int]:
-    """What ``shape`` makes of the rows that changed after a version of a table, and the version it has now.
+def corrections(spark: SparkSession, location: str, versions: Iterable[int]) -> set[int]:
+    """Those of these versions of a table that are merges; one whose log is cleaned is none.
 
-    An Arrow table, None where nothing changed; of all rows for version -1, and where the feed no longer
-    reaches back so far.
+    The feed calls a row that its writer took back a deletion, and so one that left with its day. Who corrects
+    a table merges; retention deletes.
     """
-    location = settings.table(table.name)
-    whole = spark.read.format("delta").load(location)
-    latest = table_version(spark, location)
-    if latest == version:
-        return None, version
-    if version >= 0:
-        feed = (
-            spark.read.format("delta")
-            .option("readChangeFeed", "true")
-            .option("startingVersion", version + 1)
-            .option("endingVersion", latest)
-        )
-        try:
-            changed = feed.load(location).where(F.col("_change_type").isin(*_NEW)).select(*whole.columns)
-            return shape(changed).toArrow(), latest
-        except PySparkException as error:
-            # Its files are vacuumed, or its log is cleaned.
-            log.warning(
-                "event=changes.gone table=%s after_version=%d %s", table.name, version, str(error)[:200]
-            )
-    return shape(whole).toArrow(), latest
+    files = Files(spark)
+    logs = {version: files.read(f"{location}/_delta_log/{version:020d}.json") for version in versions}
+    return {version for version, log in logs.items() if _operation(log or "") == "MERGE"}
+
+
+def _operation(log: str) -> str | None:
+    actions = map(json.loads, log.splitlines())
+    return next((action["commitInfo"].get("operation") for action in actions if "commitInfo" in action), None)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.intervals import Channel
 from spark_jobs.schemas import CHANNELS
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, table_version
+from spark_jobs.sinks.delta import ensure_table, rows_after
 from spark_jobs.state.configured import Configured, configured
-
-_RECORD: Final = ("gateway", "channel", "cal", "in_force", "revision", "interval_s", "unit")
-_UPDATED: Final = "updated_us"
 
 
 class ConfiguredChannels:
@@ -28,41 +25,24 @@ class ConfiguredChannels:
         self._records: dict[tuple[str, str, str], Mapping[str, Any]] = {}
 
     def changed(self) -> dict[Channel, Configured]:
-        """What the records of channels with new or changed records say by now; empty when nothing changed."""
-        table = self._spark.read.format("delta").load(self._location)
-        latest = table_version(self._spark, self._location)
-        if latest == self._version:
-            return {}
-        if self._version >= 0:
-            table = (
-                self._spark.read.format("delta")
-                .option("readChangeFeed", "true")
-                .option("startingVersion", self._version + 1)
-                .option("endingVersion", latest)
-                .load(self._location)
-                .where("_change_type in ('insert', 'update_postimage')")
-                .orderBy("_commit_version")
-            )
-        micros = F.transform(
-            "periods", lambda each: F.struct(F.unix_micros(each["begin"]), F.unix_micros(each["end"]))
-        )
-        told: set[Channel] = set()
-        for row in table.select(
-            *_RECORD, micros.alias("periods"), F.unix_micros("updated_at").alias(_UPDATED)
-        ).toLocalIterator():
-            record = row.asDict()
-            record["periods"] = [tuple(period) for period in record["periods"] or ()]
-            self._records[row.gateway, row.channel, row.cal] = record
-            told.add((row.gateway, row.channel))
-        self._version = latest
-        return configured(
-            record for (gateway, channel, _), record in self._records.items() if (gateway, channel) in told
-        )
+        """The state of channels with new or changed records; empty when nothing changed."""
+        rows, self._version = rows_after(self._spark, self._location, self._version, with_periods_us)
+        # Of a record that changed twice the later one holds.
+        for row in sorted(rows, key=lambda row: row.get("_commit_version", 0)):
+            self._records[row["gateway"], row["channel"], row["cal"]] = row
+        changed = {(row["gateway"], row["channel"]) for row in rows}
+        return configured(record for key, record in self._records.items() if key[:2] in changed)
 
     def updated_since(self, micros: int) -> set[Channel]:
         """Channels with records that were written after this time, as far as they have been read."""
-        return {
-            (gateway, channel)
-            for (gateway, channel, _), record in self._records.items()
-            if (record[_UPDATED] or 0) > micros
-        }
+        return {key[:2] for key, record in self._records.items() if (record["updated_at"] or 0) > micros}
+
+
+def with_periods_us(records: DataFrame) -> DataFrame:
+    """Records with each of their periods as begin and end in microseconds."""
+    return records.withColumn(
+        "periods",
+        F.transform(
+            "periods", lambda each: F.array(F.unix_micros(each["begin"]), F.unix_micros(each["end"]))
+        ),
+    )

@@ -29,9 +29,9 @@ def kafka_records(spark: SparkSession, settings: Settings, pattern: str, max_rec
         .option("fetchOffset.retryIntervalMs", "1000")
         .option("kafkaConsumer.pollTimeoutMs", "180000")
         .option("kafka.reconnect.backoff.max.ms", "1000")
-        # Spark asks for the ends of a partition after each fetch, on the connection where the consumer's next
-        # fetch already waits for news; a broker answers in order, so each quiet partition would cost up to
-        # half a second a batch.
+        # Spark requests the ends of a partition after each fetch, on the connection where the consumer's next
+        # fetch already waits; a broker answers in order, so each quiet partition would cost up to half a
+        # second a batch.
         .option("kafka.fetch.max.wait.ms", "5")
         .load()
     )

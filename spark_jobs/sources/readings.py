@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
 from typing import Any, Final
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.number_set import NumberSet
-from spark_jobs.intervals import SECOND_US, Interval
+from spark_jobs.intervals import SECOND_US, Interval, day_of
 from spark_jobs.schemas import READINGS
 from spark_jobs.settings import Settings
 from spark_jobs.transforms.statistics import interval_start, timely
@@ -43,18 +42,6 @@ def timely_readings(changes: DataFrame, most: int) -> Any:
     return rows if rows.num_rows <= most else None
 
 
-def interval_frame(spark: SparkSession, intervals: Iterable[Interval]) -> DataFrame:
-    """The intervals as a frame: gateway, channel, interval_start."""
-    rows = [(*channel, start_us) for channel, start_us in intervals]
-    gateways, channels, starts = zip(*rows, strict=True)
-    columns = {
-        "gateway": pa.array(gateways, pa.string()),
-        "channel": pa.array(channels, pa.string()),
-        "interval_start": pa.array(starts, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
-    }
-    return spark.createDataFrame(pa.table(columns))
-
-
 def readings_in(
     spark: SparkSession, settings: Settings, wanted: Collection[Interval], keys: DataFrame
 ) -> DataFrame:
@@ -66,13 +53,9 @@ def readings_in(
     spans = NumberSet((start_us, start_us + length_us - 1) for _, start_us in wanted)
     time = F.col("time")
     readings = spark.read.format("delta").load(settings.table(READINGS.name))
-    readings = readings.where(
-        F.col("date").isin(sorted({_moment(start_us).date() for _, start_us in wanted}))
-    )
+    readings = readings.where(F.col("date").isin(sorted({day_of(start_us) for _, start_us in wanted})))
     if spans.gaps < _MAX_SPANS:
-        inside: list[Column] = [
-            (time >= _moment(first)) & (time < _moment(last + 1)) for first, last in spans.spans()
-        ]
+        inside = ((time >= _moment(first)) & (time < _moment(last + 1)) for first, last in spans.spans())
         readings = readings.where(reduce(or_, inside))
     gateways = {channel[0] for channel, _ in wanted}
     if len(gateways) <= _MAX_GATEWAYS:

@@ -1,8 +1,8 @@
-"""What the rules need, out of Spark into the driver's memory."""
+"""Readings and intervals for the rules, from Spark into the driver's memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from cloud.wire.reading_records import UNSYNCED
 from spark_jobs.alerting.channel_state import Sample
 from spark_jobs.alerting.engine import IntervalRow
+from spark_jobs.intervals import SECOND_US
 from spark_jobs.transforms.validate import parse_batch
 
 
@@ -69,17 +70,8 @@ def anomaly_rows(changes: DataFrame, interval_s: int) -> DataFrame:
     )
 
 
-def intervals_of(rows: Any, interval_s: int) -> list[IntervalRow]:
-    """The intervals in an Arrow table of the rows above."""
-    return [
-        IntervalRow(
-            row["gateway"],
-            row["channel"],
-            row["start_us"],
-            interval_s * 1_000_000,
-            row["measure"],
-            row["version"],
-            row["about"],
-        )
-        for row in rows.to_pylist()
-    ]
+def intervals_of(rows: Iterable[Mapping[str, Any]], interval_s: int) -> list[IntervalRow]:
+    """The intervals of the rows above."""
+    length_us = interval_s * SECOND_US
+    names = ("gateway", "channel", "start_us", "measure", "version", "about")
+    return [IntervalRow(length_us=length_us, **{name: row[name] for name in names}) for row in rows]

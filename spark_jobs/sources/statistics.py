@@ -1,4 +1,4 @@
-"""Rows of ``statistics`` the job looks up: what it remembers at a start, and what surrounds late readings."""
+"""Rows of ``statistics`` that the job reads: at a start, and around late readings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.frames import interval_frame, rows_frame
 from spark_jobs.intervals import Channel, Interval, day_of
-from spark_jobs.sources.readings import interval_frame
 
 _MOST_LITERALS: Final = 256
 
@@ -20,7 +20,7 @@ _MOST_LITERALS: Final = 256
 class NewestRow:
     """A channel's newest row: start, what was in force, when it was computed; microseconds since the epoch.
 
-    ``data_us`` is the start of the newest one with readings among the rows looked at, None without any;
+    ``data_us`` is the start of the newest one with readings among the rows read, None without any;
     ``oldest_us`` that of the oldest of them.
     """
 
@@ -70,12 +70,9 @@ class StatisticsRows:
         """Rows that are not closed yet."""
         # Files whose rows are all closed are not read: Delta keeps the lowest version of each.
         rows = (
-            self._table()
-            .where("version = 0")
-            .select("gateway", "channel", _micros("interval_start"))
-            .collect()
+            self._table().where("version = 0").select("gateway", "channel", F.unix_micros("interval_start"))
         )
-        return [((row[0], row[1]), row[2]) for row in rows]
+        return [((row[0], row[1]), row[2]) for row in rows.collect()]
 
     def newest(self, since: date | None, channels: Collection[Channel] = ()) -> list[NewestRow]:
         """The newest row of each channel, or of these channels, among the dates since that one."""
@@ -87,12 +84,12 @@ class StatisticsRows:
             self._of(table, channels)
             .groupBy("gateway", "channel")
             .agg(
-                _micros(F.max("interval_start")),
-                _micros(F.max(F.when(has_readings(), F.col("interval_start")))),
-                _micros(F.min("interval_start")),
+                F.unix_micros(F.max("interval_start")),
+                F.unix_micros(F.max(F.when(has_readings(), F.col("interval_start")))),
+                F.unix_micros(F.min("interval_start")),
                 found.alias("found"),
             )
-            .select("*", _micros("found.updated_at"))
+            .select("*", F.unix_micros("found.updated_at"))
             .collect()
         )
         return [
@@ -111,14 +108,18 @@ class StatisticsRows:
                 ["gateway", "channel", "interval_start"],
                 "left_semi",
             )
-            .select("gateway", "channel", _micros("interval_start"), has_readings(), *self._in_force())
+            .select("gateway", "channel", F.unix_micros("interval_start"), has_readings(), *self._in_force())
             .collect()
         )
         return {((row[0], row[1]), row[2]): (row[3], row.period_ms, row.unit) for row in rows}
 
     def next_with_readings(self, channel: Channel, after_us: int, until_us: int) -> int | None:
         """Start of the first interval with readings after one and up to ``until_us``."""
-        row = self._data(channel, after_us + 1, until_us + 1).agg(_micros(F.min("interval_start"))).first()
+        row = (
+            self._data(channel, after_us + 1, until_us + 1)
+            .agg(F.unix_micros(F.min("interval_start")))
+            .first()
+        )
         return None if row is None else row[0]
 
     def last_with_readings(self, channel: Channel, before_us: int) -> tuple[int, int, str] | None:
@@ -126,9 +127,9 @@ class StatisticsRows:
         row = (
             self._data(channel, None, before_us)
             .agg(
-                F.max_by(F.struct(_micros("interval_start"), *self._in_force()), "interval_start").alias(
-                    "found"
-                )
+                F.max_by(
+                    F.struct(F.unix_micros("interval_start"), *self._in_force()), "interval_start"
+                ).alias("found")
             )
             .first()
         )
@@ -139,7 +140,7 @@ class StatisticsRows:
         """The intervals with readings in this time, ascending: start, period in force, unit."""
         rows = (
             self._data(channel, first_us, end_us)
-            .select(_micros("interval_start"), *self._in_force())
+            .select(F.unix_micros("interval_start"), *self._in_force())
             .collect()
         )
         return sorted((row[0], row[1], row[2]) for row in rows)
@@ -151,7 +152,7 @@ class StatisticsRows:
             .where(_one_of("gateway", gateways))
             .where(has_readings())
             .groupBy("gateway", "channel")
-            .agg(_micros(F.min("interval_start")))
+            .agg(F.unix_micros(F.min("interval_start")))
             .collect()
         )
         return {(row[0], row[1]): row[2] for row in rows}
@@ -169,12 +170,8 @@ class StatisticsRows:
             return table
         gateways, names = {channel[0] for channel in channels}, {channel[1] for channel in channels}
         table = table.where(_one_of("gateway", gateways)).where(_one_of("channel", names))
-        wanted = self._spark.createDataFrame(sorted(channels), "gateway string, channel string")
+        wanted = rows_frame(self._spark, "gateway channel: string", channels)
         return table.join(F.broadcast(wanted), ["gateway", "channel"], "left_semi")
-
-
-def _micros(column: Column | str) -> Column:
-    return F.unix_micros(column)
 
 
 def _literal(micros: int) -> Column:

@@ -1,7 +1,7 @@
-"""Lets a query be stopped between two batches.
+"""Stops a query between two batches.
 
-Spark stops a query by interrupting its batch; the work would be repeated at the next start, which is harmless
-but slow, and is logged with pages of stack traces.
+Spark stops a query by interrupting its batch, which would be repeated at the next start: harmless, but slow,
+and logged with pages of stack traces.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Checks a query's checkpoint before Spark reads it, whose errors name neither the file nor what to do.
+"""Checks a query's checkpoint before Spark reads it, whose errors name neither the file nor the remedy.
 
-A query's checkpoint is ``<checkpoints>/<query>/v<N>``; N is a constant of the query and goes up when what an
-older one says can't be read on (see docs/operate-cluster.md). Files are read through Hadoop: any URI works.
+A query's checkpoint is ``<checkpoints>/<query>/v<N>``; N is a constant of the query and goes up when an older
+one can't be read on (see docs/operate-cluster.md). Files are read through Hadoop: any URI works.
 """
 
 from __future__ import annotations
@@ -47,10 +47,6 @@ def _text(files: Files, file: str) -> str:
         raise _damaged(file, "it is not text") from error
 
 
-def _names(files: Files, folder: str) -> list[str]:
-    return [entry.name for entry in files.entries(folder)]
-
-
 def _damaged(file: str, why: str) -> CheckpointError:
     folder = re.sub(r"/(offsets|commits|sources|metadata)(/.*)?$", "", file)
     return CheckpointError(f"checkpoint file {file} can't be read: {why}; move {folder} away: {_AGAIN}")
@@ -64,18 +60,18 @@ def check_checkpoint(
     ``follows`` are the tables it reads the changes of.
     """
     place = settings.checkpoint(query, version)
-    query_folder = place.rpartition("/")[0]
+    folder = place.rpartition("/")[0]
     files = Files(spark)
-    versions = [int(name[1:]) for name in _names(files, query_folder) if re.fullmatch(r"v\d+", name)]
-    if newer := [there for there in versions if there > version]:
+    versions = (re.fullmatch(r"v(\d+)", entry.name) for entry in files.entries(folder))
+    newest = max((int(found[1]) for found in versions if found), default=version)
+    if newest > version:
         raise CheckpointError(
-            f"checkpoint {query_folder}/v{max(newer)} is of a newer version of {query}, which now is "
-            f"v{version}: upgrade, or move {query_folder} away: {_AGAIN}"
+            f"checkpoint {folder}/v{newest} is of a newer version of {query}, which now is "
+            f"v{version}: upgrade, or move {folder} away: {_AGAIN}"
         )
-    names = set(_names(files, place))
-    if "metadata" in names:
+    if files.exists(f"{place}/metadata"):
         _json(f"{place}/metadata", _text(files, f"{place}/metadata").splitlines())
-    batches = {kind: _numbers(_names(files, f"{place}/{kind}")) for kind in ("offsets", "commits")}
+    batches = {kind: files.numbers(f"{place}/{kind}") for kind in ("offsets", "commits")}
     for kind, numbers in batches.items():
         for number in numbers[-_READ_AGAIN:]:
             _log_file(files, f"{place}/{kind}/{number}")
@@ -83,9 +79,9 @@ def check_checkpoint(
         raise _damaged(
             f"{place}/offsets/{batches['commits'][-1]}", "it is missing, though its batch was done"
         )
-    for source in _names(files, f"{place}/sources"):
-        for number in _numbers(_names(files, f"{place}/sources/{source}"))[-1:]:
-            _log_file(files, f"{place}/sources/{source}/{number}")
+    for source in files.entries(f"{place}/sources"):
+        for number in files.numbers(source.uri)[-1:]:
+            _log_file(files, f"{place}/sources/{source.name}/{number}")
     for number in batches["offsets"][-1:]:
         _not_ahead(spark, settings, _text(files, f"{place}/offsets/{number}"), place, follows)
 
@@ -97,29 +93,18 @@ def _not_ahead(
 
     So it is when a lake was put back as it had been, and its checkpoints not.
     """
-    tables = {table.name: _identity_and_version(spark, settings.table(table.name)) for table in follows}
-    for line in offsets.splitlines():
-        offset = json.loads(line) if '"reservoirId"' in line else {}
-        for name, (identity, latest) in tables.items():
-            if offset.get("reservoirId") != identity:
-                continue
+    sources = [json.loads(line) for line in offsets.splitlines() if '"reservoirId"' in line]
+    for table in follows:
+        now = snapshot(spark, settings.table(table.name), update=True)
+        identity, latest = str(now.metadata().id()), int(now.version())
+        for offset in sources:
             read = offset["reservoirVersion"] - (offset["index"] < VERSION_ENDED)
-            if read > latest:
+            if offset["reservoirId"] == identity and read > latest:
                 raise CheckpointError(
-                    f"checkpoint {place} has read version {read} of table {name}, whose last is {latest}: "
-                    f"the lake is older than its checkpoints. Move all of {settings.checkpoints} away, that "
-                    "of ingest too: each query then begins at the start of its source and stores only what "
-                    "is missing"
+                    f"checkpoint {place} has read version {read} of table {table.name}, whose last is "
+                    f"{latest}: the lake is older than its checkpoints. Move all of {settings.checkpoints} "
+                    f"away, that of ingest too: {_AGAIN.replace('the query', 'each query')}"
                 )
-
-
-def _identity_and_version(spark: SparkSession, location: str) -> tuple[str, int]:
-    latest = snapshot(spark, location, update=True)
-    return str(latest.metadata().id()), int(latest.version())
-
-
-def _numbers(names: Iterable[str]) -> list[int]:
-    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def _log_file(files: Files, file: str) -> None:

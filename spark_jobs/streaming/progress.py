@@ -44,14 +44,13 @@ class ProgressMetrics:
 
     def _new(self, query: StreamingQuery) -> list[Mapping[str, Any]]:
         """Progress since the last update, oldest first."""
-        kept = query._jsq.recentProgress()
         found: list[Mapping[str, Any]] = []
-        for at in range(len(kept) - 1, -1, -1):
-            progress = json.loads(kept[at].json())
+        # One call for each that is read; all of them would be a hundred.
+        for kept in reversed(query._jsq.recentProgress()):
+            progress = json.loads(kept.json())
             if (progress["timestamp"], progress["batchId"]) == self._seen:
                 break
-            found.append(progress)
-        found.reverse()
+            found.insert(0, progress)
         if found:
             self._seen = (found[-1]["timestamp"], found[-1]["batchId"])
         return found
@@ -66,10 +65,6 @@ class ProgressMetrics:
         metrics.INPUT_ROWS.labels(name).inc(progress["numInputRows"])
         if progress["numInputRows"]:
             metrics.BATCH_SECONDS.labels(name).observe(duration_s)
-        operators = progress["stateOperators"]
-        if operators:
-            metrics.state_rows(name, "spark", sum(state["numRowsTotal"] for state in operators))
-            metrics.STATE_BYTES.labels(name).set(sum(state["memoryUsedBytes"] for state in operators))
 
     def _lag(self, progress: Mapping[str, Any], *, found_nothing: bool) -> None:
         offsets = 0

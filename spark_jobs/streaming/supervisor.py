@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs import metrics
-from spark_jobs.backoff import backoff_s
 from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.settings import Settings
+from spark_jobs.sinks.retry import backoff_s
 from spark_jobs.streaming.batch_gate import PATIENCE_S, BatchGate
 from spark_jobs.streaming.progress import ProgressMetrics
 from spark_jobs.streaming.query import Job, start_query
@@ -80,7 +80,7 @@ class Supervised:
     _retry_at: float = 0.0
 
     def supervise(self) -> None:
-        """One round: starts the query when that is due, notices its end, calls the job's tick."""
+        """One round: starts the query when that is due, handles its end, or calls the job's tick."""
         if self.query is None:
             if time.monotonic() >= self._retry_at:
                 self._attempt(self._start)
@@ -130,10 +130,9 @@ class Supervised:
         self._retry_at = now + wait_s
         metrics.UP.labels(self.name).set(0)
         metrics.RESTARTS.labels(self.name).inc()
-        metrics.LAST_FAILURES.note(self.name, reason)
-        log.error(
-            "event=query.failed query=%s attempt=%d wait_s=%g %s", self.name, self.failures, wait_s, reason
-        )
+        metrics.failed(self.name, reason)
+        figures = self.name, self.failures, wait_s
+        log.error("event=query.failed query=%s attempt=%d wait_s=%g %s", *figures, reason)
 
     def _attempt(self, step: Callable[[], None]) -> None:
         try:

@@ -66,14 +66,14 @@ class Program:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def says(self, text: str, times: int = 1, deadline_s: float = 600.0) -> None:
+    def awaits(self, text: str, times: int = 1, deadline_s: float = 600.0) -> None:
         """Waits until the log holds the text so often; fails when the program ends before that."""
 
         def there() -> bool:
             ended = self._process.poll() is not None
             if self.log.count(text) >= times:
                 return True
-            assert not ended, f"the jobs ended without saying {text!r}: {self.log}"
+            assert not ended, f"the jobs ended without logging {text!r}: {self.log}"
             return False
 
         eventually(there, deadline_s)

@@ -138,7 +138,7 @@ _ARRIVAL = ("kafka_", "ingested_at", "updated_at", "replayed", "version")
 
 
 def contents(settings: Settings, table: str) -> list[dict[str, Any]]:
-    """A table without the columns that say how and when rows arrived, in a fixed order."""
+    """A table without the columns of how and when rows arrived, in a fixed order."""
     rows = [
         {name: value for name, value in row.items() if not name.startswith(_ARRIVAL)}
         for row in rows_of(settings, table)

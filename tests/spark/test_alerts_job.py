@@ -98,7 +98,7 @@ def temperatures(gateway: str, start_us: int, values: list[float], first: int = 
     ]
 
 
-def told(kafka: LocalBroker, topic: str, gateway: str) -> list[bytes]:
+def produced(kafka: LocalBroker, topic: str, gateway: str) -> list[bytes]:
     """Values of a gateway's records in the order of their partition."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique_name("g")})
     try:
@@ -118,7 +118,7 @@ def told(kafka: LocalBroker, topic: str, gateway: str) -> list[bytes]:
 
 
 def alerts(kafka: LocalBroker, gateway: str) -> list[AlertRecord]:
-    return [AlertRecord.from_json(value) for value in told(kafka, ALERTS_TOPIC, gateway)]
+    return [AlertRecord.from_json(value) for value in produced(kafka, ALERTS_TOPIC, gateway)]
 
 
 def rows(settings: Settings, gateway: str) -> list[tuple[Any, ...]]:
@@ -179,7 +179,7 @@ def test_once_from_kafka_to_records_and_table_and_again_after_a_lost_checkpoint(
         ("hot", "cleared", True, -3599, 50.0),
         ("recovers", "raised", False, 0, 0.5),
     ]
-    (command,) = [Command.from_json(value) for value in told(kafka, COMMANDS_TOPIC, gateway)]
+    (command,) = [Command.from_json(value) for value in produced(kafka, COMMANDS_TOPIC, gateway)]
     assert (command.id, command.action, command.target) == (records[0].command_id, "stop", "heater")
     table = rows(settings, gateway)
     new, old, low = records[0], records[2], records[4]
@@ -194,7 +194,7 @@ def test_once_from_kafka_to_records_and_table_and_again_after_a_lost_checkpoint(
     # The checkpoint is lost, the state too: the same ids again, the table as it was.
     run_once(replace(settings, checkpoints=settings.checkpoints + "-lost"))
     assert {record.id for record in alerts(kafka, gateway)} == {record.id for record in records}
-    assert {Command.from_json(value).id for value in told(kafka, COMMANDS_TOPIC, gateway)} == {command.id}
+    assert {Command.from_json(value).id for value in produced(kafka, COMMANDS_TOPIC, gateway)} == {command.id}
     assert rows(settings, gateway) == table
 
 
@@ -212,9 +212,9 @@ def test_a_batch_that_runs_again_says_the_same_bytes(
     for number in (0, 0, 1, 1):
         # Each time a process of its own: killed before Spark counted the batch as done.
         AlertsJob(spark, settings).batch(batches[number], number)
-    first, again = told(kafka, ALERTS_TOPIC, gateway)
+    first, again = produced(kafka, ALERTS_TOPIC, gateway)
     assert first == again
-    first, again = told(kafka, COMMANDS_TOPIC, gateway)
+    first, again = produced(kafka, COMMANDS_TOPIC, gateway)
     assert first == again
     job = AlertsJob(spark, settings)
     job.write_table()
@@ -278,7 +278,7 @@ def test_what_changes_beneath_a_running_job(
     ).write.format("delta").mode("append").save(scores)
     job.finish()
 
-    def told() -> set[tuple[Any, ...]]:
+    def published() -> set[tuple[Any, ...]]:
         """Rule, its version, whether live, seconds from the start to raised and to cleared."""
 
         def second(time_us: int | None) -> int | None:
@@ -290,7 +290,7 @@ def test_what_changes_beneath_a_running_job(
         }
 
     before = {("hot", "1", True, 0, None), ("twins", "1", True, 0, None), ("odd", "1", True, 0, None)}
-    assert told() == before
+    assert published() == before
     assert {record.channel for record in alerts(kafka, gateway) if record.rule == "twins"} == {"a.wind_speed"}
 
     def meanwhile(*arguments: Any) -> Any:
@@ -303,8 +303,8 @@ def test_what_changes_beneath_a_running_job(
     monkeypatch.setattr("spark_jobs.jobs.alerts.collect_samples", meanwhile)
     batch(2, *twins(21, 41, 0.0), *temperatures(gateway, start_us, [62.0], first=31))
     job.finish()
-    assert told() == before | {
-        # Those of rules that are gone end with the last that was heard of them.
+    assert published() == before | {
+        # Those of rules that are gone end with their last reading.
         ("hot", "1", True, 0, 0),
         ("odd", "1", True, 0, 0),
         # The new version judges the whole batch, and what has not changed goes on.
@@ -411,10 +411,10 @@ def replace_channel(item: Reading) -> Reading:
 
 
 def pending(settings: Settings) -> bool:
-    """Whether the newest state knows of a violation of the other channel."""
-    told = max((Path(settings.checkpoints) / "alerts-state").iterdir()).read_bytes()
-    if hashlib.sha256(told[32:]).digest() != told[:32]:
+    """Whether the newest state has a violation of the other channel."""
+    newest = max((Path(settings.checkpoints) / "alerts-state").iterdir()).read_bytes()
+    if hashlib.sha256(newest[32:]).digest() != newest[:32]:
         return False  # it is being written
-    state = json.loads(zlib.decompress(told[32:]))
+    state = json.loads(zlib.decompress(newest[32:]))
     channels = state["engine"]["channels"]
     return any(name == "lid.temperature" and watched for _, name, _, _, watched, _ in channels)

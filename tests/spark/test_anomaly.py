@@ -23,7 +23,7 @@ from spark_jobs.anomaly.training import Choices, train
 from spark_jobs.errors import JobError
 from spark_jobs.files import Files
 from spark_jobs.jobs.anomaly import AnomalyJob, CurrentModels
-from spark_jobs.jobs.train import Period, train_models
+from spark_jobs.jobs.train import train_models
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
@@ -91,9 +91,7 @@ def test_scores_follow_the_statistics_and_the_current_model(
         }
         assert len(logged(caplog, "anomaly.no_model")) == 1
 
-        version = train_models(
-            spark, settings, Period(START, moment_of(trained_until)), [], [], Choices(), "test"
-        )
+        version = train_models(spark, settings, (START, moment_of(trained_until)), [], [], Choices(), "test")
         # The next batch takes it up; the query runs on.
         append(spark, table, rows(trained_until, len(mast.avg)))
         query.processAllAvailable()
@@ -266,10 +264,10 @@ def test_without_onnxruntime_the_rules_are_left(
     spark: SparkSession, settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(JobError, match=r"no table of statistics at .*run the jobs first"):
-        train_models(spark, settings, Period(START, START + STEP), [], [], Choices(), "test")
+        train_models(spark, settings, (START, START + STEP), [], [], Choices(), "test")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     models = CurrentModels(spark, replace(settings, interval_s=INTERVAL_S))
     assert models.of([GATEWAY]).value == {}
     assert "pip install 'fieldgate[anomaly]'" in logged(caplog, "anomaly.rules_only")[0]
     with pytest.raises(JobError, match=r"training needs onnxruntime: pip install 'fieldgate\[anomaly\]'"):
-        train_models(spark, settings, Period(START, START + STEP), [], [], Choices(), "test")
+        train_models(spark, settings, (START, START + STEP), [], [], Choices(), "test")

@@ -19,7 +19,7 @@ DEAD = "gateway.dead-letter"
 
 
 def opened(spark: SparkSession, settings: Settings) -> IngestSink:
-    """A sink for which no time passes: it stores its ranges when it is told to."""
+    """A sink for which no time passes: it stores its ranges when it is flushed."""
     return IngestSink(spark, settings, clock=lambda: 0.0)
 
 
@@ -83,7 +83,7 @@ def test_a_restarted_job_remembers(spark: SparkSession, settings: Settings) -> N
     values = [*encoded(reading(seq) for seq in range(1, 6)), b"bad"]
     feed(opened(spark, settings), spark, values, 0)
     before = rows_of(settings, "readings"), rows_of(settings, "quarantine")
-    # The same batch again (killed before its commit), then a lost checkpoint: batches count from 0 anew.
+    # The same batch again (killed before its commit), then a lost checkpoint: batches count from 0 again.
     for app in ("ingest-a", "ingest-b"):
         counts = feed(opened(spark, settings), spark, values, 0, app=app)
         assert counts == counted(late=5, records=6, readings=0, quarantined=0, repeated=6)

@@ -65,7 +65,7 @@ def test_versions_tell_open_closed_and_corrected(spark: SparkSession, settings: 
         store(spark, sink, [reading(3, 8.0), reading(121, 1.0)], 1)
         query.processAllAvailable()
         job.tick()
-        # Minute 1 is missing: a row says so.
+        # Minute 1 is missing: its row has count 0.
         assert rows(settings) == {0: (1, 3, 6.0), 1: (1, 0, None), 2: (0, 1, 1.0)}
 
         # Late: its interval is corrected, the others stay. A failed reading changes a count, hence the row;
@@ -92,7 +92,7 @@ def test_versions_tell_open_closed_and_corrected(spark: SparkSession, settings: 
 
 @pytest.fixture
 def topics(kafka: LocalBroker) -> Iterator[tuple[str, str]]:
-    """Names of a reading topic and a dead-letter topic that nobody else uses; they don't exist yet."""
+    """Names of a reading topic and a dead-letter topic that no other test uses; they don't exist yet."""
     name = unique_name("jobs")
     yield f"{name}.wind_speed", f"{name}.dead"
     AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).delete_topics(
@@ -223,8 +223,8 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
             produce(kafka, topics[0], [reading(seq) for seq in range(1, 61)])
             produce(kafka, topics[0], [b"bad"])
             until("event=statistics.computed")
-            # The supervisor looks at the queries about once a second, at one after the other.
-            told = eventually(lambda: scraped(metrics), until=all_told)
+            # The supervisor reads the queries about once a second, at one after the other.
+            scraped_values = eventually(lambda: scraped(metrics), until=all_reported)
             os.kill(jobs.pid, signal.SIGTERM)
             until("event=jobs.stop reason=signal")
             assert jobs.wait(120) == 0
@@ -236,16 +236,16 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
     assert not list(place.iterdir()), "the jobs left something where they were started"
     assert rows(settings)[0][1] > 0
     for query in ("ingest", "statistics-60s"):
-        ended_s = told[f'fieldgate_jobs_last_progress_timestamp_seconds{{query="{query}"}}']
+        ended_s = scraped_values[f'fieldgate_jobs_last_progress_timestamp_seconds{{query="{query}"}}']
         assert 0 <= time.time() - ended_s < 300
-    assert told["process_resident_memory_bytes"] > 1e7
+    assert scraped_values["process_resident_memory_bytes"] > 1e7
 
 
 _TOLD = {
     'fieldgate_jobs_input_rows_total{query="ingest"}': 61,
     "fieldgate_jobs_readings_total": 60,
     "fieldgate_jobs_repeated_total": 0,
-    # Of May, says the reading; November at least, says Kafka.
+    # Of May by the reading; November at least by Kafka.
     "fieldgate_jobs_late_total": 60,
     'fieldgate_jobs_quarantined_total{reason="NOT_JSON"}': 1,
     'fieldgate_jobs_up{query="ingest"}': 1,
@@ -255,9 +255,12 @@ _TOLD = {
 }
 
 
-def all_told(told: dict[str, float]) -> bool:
-    lags = [told[f'fieldgate_jobs_lag_seconds{{query="{query}"}}'] for query in ("ingest", "statistics-60s")]
-    return {name: told[name] for name in _TOLD} == _TOLD and max(lags) < 60
+def all_reported(scraped_values: dict[str, float]) -> bool:
+    lags = [
+        scraped_values[f'fieldgate_jobs_lag_seconds{{query="{query}"}}']
+        for query in ("ingest", "statistics-60s")
+    ]
+    return {name: scraped_values[name] for name in _TOLD} == _TOLD and max(lags) < 60
 
 
 def scraped(address: str) -> dict[str, float]:

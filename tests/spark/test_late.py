@@ -65,28 +65,38 @@ def batched(readings: Sequence[Reading], batches: int) -> Batches:
     return [list(readings[part[0] : part[-1] + 1]) for part in np.array_split(range(len(readings)), batches)]
 
 
+def twice(readings: Sequence[Reading], rng: np.random.Generator) -> list[Reading]:
+    """With a copy of every twentieth some time after it: in the same batch or in a later one."""
+    again = set(rng.choice(len(readings), len(readings) // 20, replace=False).tolist())
+    places = [(float(at), item) for at, item in enumerate(readings)]
+    places += [(at + float(rng.integers(0, len(readings) // 4)), readings[at]) for at in again]
+    return [item for _, item in sorted(places, key=lambda placed: placed[0])]
+
+
 def deliveries(
-    readings: list[Reading], seconds: int, batches: int, rng: np.random.Generator
+    readings: list[Reading], seconds: int, batches: int, rng: np.random.Generator, *, full: bool
 ) -> dict[str, Batches]:
-    """The same readings in order; with an outage's after newer ones; shuffled; some of them twice."""
+    """The same readings in order; with an outage's after newer ones; shuffled; some of them twice.
+
+    The last three at once, or with ``full`` each alone.
+    """
     outage = range(START_US + seconds * S * 3 // 8, START_US + seconds * S * 5 // 8)
-    live = [item for item in readings if item.time_us not in outage]
-    replayed = [item for item in readings if item.time_us in outage]
     # Shuffled within an hour of a day.
     late_us = rng.uniform(0, seconds * S / 24, len(readings))
     shuffled = [readings[at] for at in np.argsort([item.time_us for item in readings] + late_us)]
-    again = set(rng.choice(len(readings), len(readings) // 20, replace=False).tolist())
-    # A copy comes some time after its reading: in the same batch or in a later one.
-    places = sorted(
-        [(float(at), item) for at, item in enumerate(readings)]
-        + [(at + float(rng.integers(0, len(readings) // 4)), readings[at]) for at in again],
-        key=lambda placed: placed[0],
-    )
-    return {
-        "in order": batched(readings, batches // 2),
-        "outage replayed": [*batched(live, batches // 2), *batched(replayed, batches // 2)],
+
+    def replayed(items: list[Reading]) -> Batches:
+        live = [item for item in items if item.time_us not in outage]
+        late = [item for item in items if item.time_us in outage]
+        return [*batched(live, batches // 2), *batched(late, batches // 2)]
+
+    in_order = {"in order": batched(readings, batches // 2)}
+    if not full:
+        return in_order | {"outage replayed, shuffled, 5 % twice": replayed(twice(shuffled, rng))}
+    return in_order | {
+        "outage replayed": replayed(readings),
         "shuffled": batched(shuffled, batches),
-        "5 % twice": batched([item for _, item in places], batches),
+        "5 % twice": batched(twice(readings, rng), batches),
     }
 
 
@@ -136,7 +146,8 @@ def test_tables_are_the_same_whatever_the_order_of_arrival(
     )
     began_s = time.monotonic()
     first: dict[str, Any] = {}
-    for at, (name, plan) in enumerate(deliveries(readings, seconds, batches, rng).items()):
+    plans = deliveries(readings, seconds, batches, rng, full=full)
+    for at, (name, plan) in enumerate(plans.items()):
         mine = replace(settings, lake=f"{settings.lake}-{at}", checkpoints=f"{settings.checkpoints}-{at}")
         deliver(spark, mine, plan)
         for table in (READINGS.name, *_DERIVED):

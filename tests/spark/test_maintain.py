@@ -1,4 +1,4 @@
-"""Upkeep changes how tables lie on the disk and nothing that anybody reads from them."""
+"""Maintenance changes how tables lie on the disk and no row of them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.errors import SettingsError
-from spark_jobs.jobs.maintain import plan_of
+from spark_jobs.jobs.maintain import options_of
 from spark_jobs.maintenance import compaction
 from spark_jobs.maintenance.backup import back_up
 from spark_jobs.maintenance.compaction import Compaction, compact, joins
-from spark_jobs.maintenance.schedule import Plan, Report, Upkeep
+from spark_jobs.maintenance.schedule import Maintenance, MaintenanceOptions, Report
 from spark_jobs.maintenance.table_files import Part, parts
 from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS
 from spark_jobs.settings import Settings, parse_command
@@ -139,11 +139,13 @@ def test_a_round_changes_the_files_and_not_the_rows(
     assert follow(spark, settings) == 12 + 6000 + 240
     before, version = whole(settings), table_version(spark, location)
 
-    plan = Plan(keep_days=(("readings", 2),), vacuum_days=0.0, backup=str(Path(settings.lake) / "../backup"))
-    dry = Upkeep(spark, settings, replace(plan, dry_run=True), lambda: today).round()
+    options = MaintenanceOptions(
+        keep_days=(("readings", 2),), vacuum_days=0.0, backup=str(Path(settings.lake) / "../backup")
+    )
+    dry = Maintenance(spark, settings, replace(options, dry_run=True), lambda: today).round()
     assert (whole(settings), table_version(spark, location)) == (before, version)
-    upkeep = Upkeep(spark, settings, plan, lambda: today)
-    done = upkeep.round()
+    maintenance = Maintenance(spark, settings, options, lambda: today)
+    done = maintenance.round()
     assert whole(settings) == [row for row in before if row[0] != day(3)]
     assert [row["reason"] for row in rows_of(settings, "quarantine")] == ["new"]
     assert steps(dry) == [
@@ -163,17 +165,17 @@ def test_a_round_changes_the_files_and_not_the_rows(
     assert clustered["files_read_before"] == 6.0
     # Where a file ends depends on how well its rows are compressed.
     assert clustered["files_read_after"] <= 3.5
-    # What no version needs is gone from the disk, and the sizes told are those of the disk.
+    # What no version needs is gone from the disk, and the reported sizes are those of the disk.
     (table,) = (row for row in done.tables if row["table"] == "readings")
     on_disk = list(Path(location).glob("date=*/*.parquet"))
     assert (table["files_before"], table["dates_dropped"]) == (67, 1)
     assert table["files_after"] == len(on_disk)
     assert table["bytes_after"] == sum(file.stat().st_size for file in on_disk)
 
-    # Nothing is left to do, and nobody who follows the table hears of what was done.
-    assert steps(upkeep.round(daily=False)) == []
+    # Nothing is left to do, and readers of the change feed get nothing of what was done.
+    assert steps(maintenance.round(daily=False)) == []
     assert follow(spark, settings) == 0
-    # Whoever was away for longer than files are kept is told what to do, and that helps.
+    # A reader that was away for longer than files are kept fails with the remedy, and that helps.
     with pytest.raises(StreamingQueryException) as failure:
         follow(spark, slow)
     assert "its checkpoint" in reason_of(failure.value)
@@ -181,18 +183,18 @@ def test_a_round_changes_the_files_and_not_the_rows(
     assert follow(spark, slow) == 6000 + 240
 
 
-def test_a_glance_joins_only_too_many(
+def test_between_rounds_only_too_many_files_are_joined(
     spark: SparkSession, settings: Settings, today: datetime, day: Day
 ) -> None:
     store(spark, settings, day(1), 12, 48)
     store(spark, settings, day(0), 60, 240)
-    upkeep = Upkeep(spark, settings, Plan(), lambda: today - timedelta(hours=2))
-    assert steps(upkeep.glance()) == [("compact", "readings", day(0))]
+    maintenance = Maintenance(spark, settings, MaintenanceOptions(), lambda: today - timedelta(hours=2))
+    assert steps(maintenance.join_urgent()) == [("compact", "readings", day(0))]
     assert [found.files for found in parts(spark, settings.table("readings"), 0)] == [12, 1]
 
 
 class Held:
-    """A session whose frames are read only when ``go`` is there; ``started`` says that somebody tries."""
+    """A session whose frames are read only when ``go`` is there; ``started`` is there once one is."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark = spark
@@ -241,7 +243,7 @@ def test_a_merge_that_meets_a_compaction_is_done_again(
     eventually(held.started.exists, 120)
     (there,) = parts(spark, location, 0)
     done = compact(spark.newSession(), location, Compaction("presence", there, 1 << 20))
-    assert (done.removed, done.added) == (2, 1)
+    assert (done.numFilesRemoved, done.numFilesAdded) == (2, 1)
     held.go.touch()
     merging.join(120)
     assert failures == []
@@ -313,26 +315,31 @@ def test_a_restored_checkpoint_loses_nothing(spark: SparkSession, settings: Sett
     ingest(spark, settings, source)
     assert identities(settings) == [("mast-07", "cup.wind_speed", "run-1", seq) for seq in range(1, 10)]
     # Only the newest copies are kept, and none that was cut off.
-    (tmp_path / "backup/ingest/v1/20260530T130000Z-batch7").mkdir()
-    copies_kept = back_up(spark, settings.checkpoints, str(tmp_path / "backup"), NOW.replace(hour=14), kept=1)
-    assert [each.batch for each in copies_kept] == [1]
-    assert [each.name for each in (tmp_path / "backup/ingest/v1").iterdir()] == ["20260530T140000Z-batch1"]
+    folder, later = tmp_path / "backup/ingest/v1", NOW.replace(hour=14)
+    (folder / "20260530T130000Z-batch7").mkdir()
+    (folder / "20260530T110000Z-batch5").mkdir()
+    (folder / "20260530T110000Z-batch5" / "COMPLETE").touch()
+    made = back_up(spark, settings.checkpoints, str(tmp_path / "backup"), later)
+    assert [each.batch for each in made] == [1]
+    assert sorted(each.name[-6:] for each in folder.iterdir()) == ["batch0", "batch1", "batch5"]
+    assert back_up(spark, settings.checkpoints, str(tmp_path / "backup"), later, kept=1) == []
+    assert [each.name for each in folder.iterdir()] == ["20260530T140000Z-batch1"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--keep-readings", "0"], "--keep-readings must be at least 1 day"),
         (["--vacuum-after", "soon"], "'soon' is not a duration"),
     ],
 )
-def test_wrong_options_are_named(arguments: list[str], said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
-        plan_of(*parse_command("maintain", arguments))
+def test_wrong_options_are_named(arguments: list[str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        options_of(*parse_command("maintain", arguments))
 
 
 def test_options_make_the_plan() -> None:
     options, settings = parse_command("maintain", ["--lake", "s3://b/lake", "--keep-readings", "400"])
-    assert plan_of(options, settings) == Plan(
+    assert options_of(options, settings) == MaintenanceOptions(
         keep_days=(("readings", 400),), vacuum_days=7.0, backup="s3://b/lake-checkpoints-backup"
     )

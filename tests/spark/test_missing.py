@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from spark_jobs.intervals import Channel, Interval, day_of
 from spark_jobs.jobs.missing_intervals import MissingIntervals
-from spark_jobs.sources.statistics import NewestRow
+from spark_jobs.sources.configured import ConfiguredChannels
+from spark_jobs.sources.statistics import NewestRow, StatisticsRows
 from spark_jobs.state.channels import LONGEST_US, ChannelRows
 from spark_jobs.state.configured import FOREVER_US, Configured, Span, configured, union, without
 from spark_jobs.transforms.gaps import Stretch, gap_rows, in_parts
@@ -28,7 +29,7 @@ Row = tuple[bool, int, str]
 
 
 @dataclass
-class Rows:
+class Rows(StatisticsRows):
     """The table as a mapping, read as ``sources.statistics`` reads it."""
 
     rows: dict[Interval, Row] = field(default_factory=dict)
@@ -98,8 +99,8 @@ class Rows:
 
 
 @dataclass
-class Records:
-    """Records as they become known."""
+class Records(ConfiguredChannels):
+    """Records as they come."""
 
     now: dict[Channel, Configured] = field(default_factory=dict)
     news: dict[Channel, Configured] = field(default_factory=dict)

@@ -68,7 +68,7 @@ def test_two_queries_have_one_cap(spark: SparkSession, settings: Settings) -> No
 
     assert write(readings, spark, rejects(0, 1), "readings", 0) == 1
     assert write(records, spark, rejects(1, 1), "records", 0) == 1
-    # Each has to hear of what the other has written since.
+    # Each has to count what the other has written since.
     assert write(readings, spark, rejects(0, 2, 3), "readings", 1) == 2
     assert write(records, spark, rejects(1, 2, 3), "records", 1) == 2
     found = rows_of(settings, "quarantine")
@@ -107,7 +107,7 @@ def test_beyond_the_cap_rejects_are_counted_and_each_once(spark: SparkSession, s
     # The oldest are kept.
     kept = {row["kafka_offset"] for row in rows_of(settings, "quarantine") if row["overflow"] is None}
     assert kept == {0, 2, 4, 1, 3}
-    # A start knows how many there are, and the same batch again is nothing new.
+    # A start counts what is there, and the same batch again is nothing new.
     sink = QuarantineSink(spark, settings)
     assert write(sink, spark, first, "app", 0) == 0
     assert write(sink, spark, second, "app", 1) == 9
@@ -118,5 +118,5 @@ def test_beyond_the_cap_rejects_are_counted_and_each_once(spark: SparkSession, s
     assert stored() == whole
     # A lost checkpoint gives all of it again, in one batch; a single one of it is new.
     late: Reject = ("a/x", 0, 14, HOUR + 14)
-    assert write(QuarantineSink(spark, settings), spark, [*second, *first, late], "anew", 0) == 1
+    assert write(QuarantineSink(spark, settings), spark, [*second, *first, late], "again", 0) == 1
     assert stored() == (whole[0], {**whole[1], ("a", 1): 3})

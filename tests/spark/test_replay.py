@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from cloud.wire.reading_records import Reading, encode_reading, reading_key
 from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.files import Files
 from spark_jobs.jobs.ingest import IngestJob
-from spark_jobs.jobs.replay import Period, Replayed, period_of, replay_kafka, replay_quarantine
+from spark_jobs.jobs.replay import ReplayedPeriod, period_of, replay_kafka, replay_quarantine
 from spark_jobs.schemas import QUARANTINE
 from spark_jobs.settings import Settings, moment_us, parse_command
 from spark_jobs.sinks.delta import ensure_table
@@ -53,19 +54,19 @@ def test_a_period_from_kafka(
     produce(kafka, topic, KAFKA_US, hour[0])
     produce(kafka, topic, KAFKA_US + HOUR_US, [*hour[1], reading(6, gateway="mast-08"), b"bad"])
     produce(kafka, topic, KAFKA_US + 2 * HOUR_US, [*hour[2], *hour[1]])
-    period = Period(KAFKA_US + HOUR_US, KAFKA_US + 2 * HOUR_US, "mast-07")
+    period = ReplayedPeriod(KAFKA_US + HOUR_US, KAFKA_US + 2 * HOUR_US, "mast-07")
     lease = Lease(Files(spark), settings.lake, "replay")
 
-    assert replay_kafka(spark, settings, period, lease, dry_run=True) == Replayed(records=6)
+    assert replay_kafka(spark, settings, period, lease, dry_run=True) == Counter(records=6)
     with lease.held():
         done = replay_kafka(spark, settings, period, lease)
-        assert done == Replayed(records=6, readings=5, quarantined=1)
+        assert done == Counter(records=6, readings=5, quarantined=1)
         assert identities(settings) == [item.identity for item in hour[1]]
         again = replay_kafka(spark, settings, replace(period, gateway=None), lease)
-        assert again == Replayed(records=7, readings=1, repeated=6)
+        assert again == Counter(records=7, readings=1, repeated=6)
         # A period that holds nothing, after the end of the topic.
-        late = Period(KAFKA_US + 9 * HOUR_US, KAFKA_US + 10 * HOUR_US)
-        assert replay_kafka(spark, settings, late, lease) == Replayed()
+        late = ReplayedPeriod(KAFKA_US + 9 * HOUR_US, KAFKA_US + 10 * HOUR_US)
+        assert replay_kafka(spark, settings, late, lease) == Counter()
         with pytest.raises(LeaseTakenError, match=r"replay \(process"):
             IngestJob(spark, settings)
 
@@ -80,14 +81,14 @@ def test_a_period_from_kafka(
 
 def test_what_is_a_reading_by_now_leaves_quarantine(spark: SparkSession, settings: Settings) -> None:
     with pytest.raises(JobError, match="is --lake right"):
-        replay_quarantine(spark, settings, Period(0, 1), Lease(Files(spark), settings.lake, "replay"))
+        replay_quarantine(spark, settings, ReplayedPeriod(0, 1), Lease(Files(spark), settings.lake, "replay"))
     whole = encode_reading(reading(3))
     rows = [
         ("mqtt.wind_speed", whole, len(whole), 1),
         ("mqtt.wind_speed", b"bad", 3, 2),
         # The same reading a second time: one row, and both leave.
         ("mqtt.wind_speed", whole, len(whole), 3),
-        # Only the beginning was kept; a gateway refused it; it has not been asked for.
+        # Only the beginning was kept; a gateway refused it; it is after the period.
         ("mqtt.wind_speed", whole, len(whole) + 1, 4),
         (settings.dead_letter_topic, whole, len(whole), 5),
         ("mqtt.wind_speed", encode_reading(reading(4)), len(whole), 6),
@@ -110,17 +111,17 @@ def test_what_is_a_reading_by_now_leaves_quarantine(spark: SparkSession, setting
     )
     spark.createDataFrame(table).write.format("delta").mode("append").save(location)
     lease = Lease(Files(spark), settings.lake, "replay")
-    period = Period(0, KAFKA_US + HOUR_US)
+    period = ReplayedPeriod(0, KAFKA_US + HOUR_US)
 
     def left() -> list[int]:
         return sorted(row["kafka_offset"] for row in rows_of(settings, "quarantine"))
 
     counted = replay_quarantine(spark, settings, period, lease, dry_run=True)
-    assert (counted, left()) == (Replayed(records=3, left_quarantine=2), [1, 2, 3, 4, 5, 6])
+    assert (counted, left()) == (Counter(records=3, left_quarantine=2), [1, 2, 3, 4, 5, 6])
     before = rows_of(settings, "quarantine")
     with lease.held():
         done = replay_quarantine(spark, settings, period, lease)
-        assert done == Replayed(records=3, readings=1, repeated=1, left_quarantine=2)
+        assert done == Counter(records=3, readings=1, repeated=1, left_quarantine=2)
         assert left() == [2, 4, 5, 6]
         assert identities(settings) == [reading(3).identity]
         (stored,) = rows_of(settings, "readings")
@@ -131,10 +132,10 @@ def test_what_is_a_reading_by_now_leaves_quarantine(spark: SparkSession, setting
         names = [field.name for field in QUARANTINE.schema if field.name in rest[0]]
         again = spark.createDataFrame([tuple(row[name] for name in names) for row in rest], QUARANTINE.schema)
         again.write.format("delta").mode("append").save(location)
-        assert replay_quarantine(spark, settings, period, lease) == Replayed(
+        assert replay_quarantine(spark, settings, period, lease) == Counter(
             records=2, repeated=1, left_quarantine=1
         )
-        assert replay_quarantine(spark, settings, period, lease) == Replayed(records=1)
+        assert replay_quarantine(spark, settings, period, lease) == Counter(records=1)
     assert (left(), len(rows_of(settings, "readings"))) == ([2, 4, 5, 6], 1)
 
 
@@ -192,20 +193,20 @@ def test_times_and_options() -> None:
     assert moment_us("2026-05-28") == START_US - (20 * 60 + 27) * 60_000_000
     assert moment_us("2026-05-28T22:27:00+02:00") == START_US
     options, _ = parse_command("replay", ["--from", "2026-05-28", "--to", "2026-05-29", "--gateway", "m"])
-    assert period_of(options, 0) == Period(moment_us("2026-05-28"), moment_us("2026-05-29"), "m")
+    assert period_of(options, 0) == ReplayedPeriod(moment_us("2026-05-28"), moment_us("2026-05-29"), "m")
     for arguments in (["--source", "quarantine"], ["--from", "quarantine"]):
         options, _ = parse_command("replay", arguments)
-        assert (period_of(options, 5), options.source) == (Period(0, 5), "quarantine")
+        assert (period_of(options, 5), options.source) == (ReplayedPeriod(0, 5), "quarantine")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "--from is missing"),
         (["--from", "2026-05-28", "--to", "2026-05-28"], "--from must be before --to"),
         (["--from", "2026-05-28T10:00"], "is no time such as"),
     ],
 )
-def test_wrong_options_are_named(arguments: list[str], said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
+def test_wrong_options_are_named(arguments: list[str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
         period_of(parse_command("replay", arguments)[0], 1)

@@ -36,11 +36,11 @@ def running(
 
 def computed(caplog: pytest.LogCaptureFixture) -> list[tuple[int, int]]:
     """How many rows each batch since the last time had, and how many of them were computed whole."""
-    told = [text for text in caplog.messages if "event=statistics.computed cause=batch" in text]
+    logged = [text for text in caplog.messages if "event=statistics.computed cause=batch" in text]
     caplog.clear()
     return [
         (int(text.partition("intervals=")[2].split()[0]), int(text.partition("whole=")[2].split()[0]))
-        for text in told
+        for text in logged
     ]
 
 
@@ -123,7 +123,7 @@ def test_only_open_intervals_are_carried_on(spark: SparkSession, settings: Setti
     settings = replace(settings, once=False)
     sink = IngestSink(spark, settings)
     with running(spark, settings) as (job, query):
-        # A backlog: all but the last are over as soon as they are heard of.
+        # A backlog: all but the last are over as soon as they arrive.
         store(spark, sink, [reading(1, 4.0), reading(61, 1.0), reading(121, 2.0)], 0)
         query.processAllAvailable()
         assert rows(settings) == {0: (1, 1, 4.0), 1: (1, 1, 1.0), 2: (0, 1, 2.0)}
@@ -138,7 +138,7 @@ def test_only_open_intervals_are_carried_on(spark: SparkSession, settings: Setti
 
 
 def test_closing_is_one_merge_also_beside_a_gap(spark: SparkSession, settings: Settings) -> None:
-    """What is missing was written with the open row: closing must not look for it again, nor rewrite it."""
+    """What is missing was written with the open row: closing must not read for it again, nor rewrite it."""
     settings = replace(settings, once=False)
     sink = IngestSink(spark, settings)
     location = settings.table(STATISTICS.name)

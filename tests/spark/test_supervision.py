@@ -1,4 +1,4 @@
-"""Restarts, their limits, and stopping: the supervisor with queries that fail as told."""
+"""Restarts, their limits, and stopping: the supervisor with queries that fail on demand."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(jobs: list[Supervised], spark: SparkSession, stopping: threading.Event) -> None:
-    """As the program does, but looking again at once."""
+    """As the program does, but with short rounds."""
     run_until_stopped(jobs, spark, stopping, tick_s=0.02)
 
 
@@ -166,7 +166,7 @@ def test_with_nothing_left_that_runs_the_process_gives_up(spark: SparkSession, s
 
     with pytest.raises(QueryFailedError, match="each query failed 6 times in a row"):
         run([Supervised(name, spark, settings, fails)], spark, threading.Event())
-    # It may have been started once more before it was told to stop.
+    # It may have been started once more before it was to stop.
     assert value("fieldgate_jobs_restarts_total", name) in (6, 7)
 
 
@@ -232,7 +232,7 @@ def test_a_program_that_does_not_stop_is_ended(monkeypatch: pytest.MonkeyPatch) 
     stop = run_module._Stop()
     stop.on_signal(15, None)
     stop.on_signal(15, None)
-    assert stop.asked.is_set()
+    assert stop.requested.is_set()
     assert ended.wait(30)
     assert codes == [1]
 

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 
 from spark_jobs.anomaly.training import Choices, alarm_events
 from spark_jobs.jobs.anomaly import AnomalyJob
-from spark_jobs.jobs.train import Period, train_models
+from spark_jobs.jobs.train import train_models
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.session import spark_session
 from spark_jobs.settings import Settings
@@ -39,7 +39,7 @@ def utc(text: str) -> datetime:
     return datetime.fromisoformat(text + "+00:00")
 
 
-TRAINING: Final = Period(utc("2016-01-09T17:20:00"), utc("2016-11-01T00:00:00"))
+TRAINING: Final = (utc("2016-01-09T17:20:00"), utc("2016-11-01T00:00:00"))
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def case_of(rows: pd.DataFrame, mast: RealMast, removed: datetime) -> Case:
 
     death = mast.faults(DEAD, "Invalid")[0].begin
     dead = (index >= instant(death)) & (index < instant(removed))
-    return Case(rows, during(mast.faults("Spd", "Icing")), dead, index >= instant(TRAINING.end))
+    return Case(rows, during(mast.faults("Spd", "Icing")), dead, index >= instant(TRAINING[1]))
 
 
 def quality(case: Case, alarms: Any) -> str:
@@ -130,7 +130,7 @@ def report(case: Case, mast: RealMast, removed: datetime) -> list[str]:
     for fault in mast.faults("Spd", "Icing"):
         inside = within(case.rows.index.to_numpy(), fault)
         flagged = [int((raised & inside).sum()) for raised in (alarms, rule("icing:"), rule("dead:"))]
-        note = "" if fault.begin >= TRAINING.end else " (training period, left out)"
+        note = "" if fault.begin >= TRAINING[1] else " (training period, left out)"
         lines.append(
             f"| {fault.begin:%Y-%m-%d %H:%M}{note} | {int(inside.sum())} | "
             + " | ".join(map(str, flagged))
@@ -176,9 +176,7 @@ def main() -> int:
     mast = read(wheel)
     death = mast.faults(DEAD, "Invalid")[0].begin
     removed = pd.Timestamp(death + REMOVED_AFTER).normalize()
-    known = [
-        Period(fault.begin, fault.end) for fault in mast.faults("Spd", "Icing") if fault.begin < TRAINING.end
-    ]
+    known = [(fault.begin, fault.end) for fault in mast.faults("Spd", "Icing") if fault.begin < TRAINING[1]]
     with tempfile.TemporaryDirectory(prefix="fieldgate-anomaly-") as temporary:
         folder = options.workdir or temporary
         settings = Settings(
