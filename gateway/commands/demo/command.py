@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     workdir = open_workdir(
         options.workdir or Path(tempfile.mkdtemp(prefix="fieldgate-demo-")), resume=options.resume
     )
-    layout = Layout.at(workdir)
+    layout = Layout(workdir)
     try:
         config: Config = load(options.config, layout.gateway_overrides(options))
     except ConfigError:

@@ -97,7 +97,6 @@ class Demo:
         """Stop what moves data, then count."""
         self._enter("stopping")
         self._view.show(self._picture())
-        self._device.stop()
         self._observer.stop()
         self._stack.stop("gateway", "jobs")
         if self.interrupted.is_set() and not self._options.json:

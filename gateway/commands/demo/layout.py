@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -32,33 +32,17 @@ _STOP_ORDER: Final = ("gateway", "jobs", "kafka", "mosquitto")
 """Against the flow of the data, so that nothing is produced for one that is gone."""
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
-    """Paths and addresses of one demo."""
+    """Paths and addresses of one demo, on ports that are free."""
 
-    workdir: Path
-    lake: Path
-    outbox: Path
-    kafka: LocalBroker
-    mosquitto: LocalMosquitto
-    status_port: int
-
-    @classmethod
-    def at(cls, workdir: Path) -> Layout:
-        """Choose free ports."""
-        return cls(
-            workdir=workdir,
-            lake=workdir / "lake",
-            outbox=workdir / "outbox.db",
-            kafka=LocalBroker(workdir / "kafka"),
-            mosquitto=LocalMosquitto(workdir / "mosquitto"),
-            status_port=free_port(),
-        )
-
-    @property
-    def listen(self) -> str:
-        """The gateway's status address."""
-        return f"127.0.0.1:{self.status_port}"
+    def __init__(self, workdir: Path) -> None:
+        self.workdir = workdir
+        self.lake = workdir / "lake"
+        self.outbox = workdir / "outbox.db"
+        self.kafka = LocalBroker(workdir / "kafka")
+        self.mosquitto = LocalMosquitto(workdir / "mosquitto")
+        self.status_port = free_port()
+        self.listen = f"127.0.0.1:{self.status_port}"
 
     def gateway_overrides(self, options: Options) -> dict[str, object]:
         """What the demo puts over the config: the user's own, and the demo's addresses over those."""
@@ -104,21 +88,21 @@ class Layout:
             self.workdir / "gateway.log",
             lambda _log: listening(self.status_port),
         )
+        provision = partial(
+            provision_topics, self.kafka.bootstrap_servers, partitions=1, replication=1, timeout_s=20.0
+        )
         # For people readings appear soon; unattended, all components are up while the mast is sampled.
         needs = ("mosquitto", "kafka", "jobs") if options.unattended else ("mosquitto", "kafka")
         return Stack(
             [
                 Part("jobs", jobs),
                 Part("mosquitto", self.mosquitto),
-                Part("kafka", self.kafka, prepare=self._provision),
+                Part("kafka", self.kafka, prepare=provision),
                 Part("gateway", gateway, needs),
             ],
             _STOP_ORDER,
             options.restart_after_s,
         )
-
-    def _provision(self) -> None:
-        provision_topics(self.kafka.bootstrap_servers, partitions=1, replication=1, timeout_s=20.0)
 
     def describe(self, stack: Stack, gateway: str, state: str) -> dict[str, Any]:
         """The content of demo.json."""

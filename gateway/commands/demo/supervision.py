@@ -39,7 +39,7 @@ class Part:
     name: str
     component: LocalProgram
     needs: tuple[str, ...] = ()
-    prepare: Callable[[], None] | None = None
+    prepare: Callable[[], object] | None = None
     state: State = State.WAITING
     restarts: int = 0
     changed_s: float = 0.0
