@@ -140,11 +140,11 @@ def prompted(prompt: Prompt, board: str) -> Answers:
         with_sensor = take(question, answers, _with_driver)
         if with_sensor is answers:
             return answers
-        answers = take("its name, such as cup-50m-a", with_sensor, _with_name)
+        answers = take("its name, such as cup-50m-a", with_sensor, _in_sensor("name"))
         for key in keys_of(driver_type(answers.sensors[-1].driver).options):
             if key.required:
                 question = ", ".join(filter(None, (f"its {key.name}", key.meaning.description)))
-                answers = take(question, answers, _with_option(key.name))
+                answers = take(question, answers, _in_sensor(key.name))
 
 
 def _taken(prompt: Prompt, question: str, answers: Answers, put: Put) -> Answers:
@@ -177,16 +177,16 @@ def _with_driver(answers: Answers, text: str) -> Answers:
     return replace(answers, sensors=(*answers.sensors, Wanted(f"sensor-{len(answers.sensors) + 1}", text)))
 
 
-def _with_name(answers: Answers, text: str) -> Answers:
-    *others, sensor = answers.sensors
-    return replace(answers, sensors=(*others, replace(sensor, name=text)))
+def _in_sensor(key: str) -> Put:
+    """Puts a key of the last sensor, or its name."""
 
-
-def _with_option(key: str) -> Put:
     def put(answers: Answers, text: str) -> Answers:
         *others, sensor = answers.sensors
-        options = {**sensor.given, key: override(f"{key}={text}")[1]}
-        return replace(answers, sensors=(*others, replace(sensor, given=options)))
+        if key == "name":
+            changed = replace(sensor, name=text)
+        else:
+            changed = replace(sensor, given={**sensor.given, key: override(f"{key}={text}")[1]})
+        return replace(answers, sensors=(*others, changed))
 
     return put
 

@@ -35,7 +35,6 @@ from gateway.reporting.event_spool import NotSpooled, spool_directory, spool_eve
 from gateway.system.atomic_file import ownership_of, replacing, write_atomic
 
 EVENT: Final = "sensor-swapped"
-_MAX_BYTES: Final = 1 << 20
 
 _OPTIONS: Final[tuple[tuple[str, str, Callable[[str], str], str, str], ...]] = (
     ("model", "--model", string_text, "TEXT", "where it is another than before"),
@@ -120,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         # A link stays one: the file that it names is replaced.
         real = path.resolve(strict=True)
-        wanted = plan(_content(real), swap)
+        wanted = plan(real.read_bytes(), swap)
         if wanted.before == wanted.after:
             config = _checked(real, path)
             _print(f"{path} has these figures already")
@@ -186,14 +185,6 @@ def _check(table: Mapping[str, Any], swap: Swap) -> None:
         )
 
 
-def _content(path: Path) -> bytes:
-    with path.open("rb") as file:
-        content = file.read(_MAX_BYTES + 1)
-    if len(content) > _MAX_BYTES:
-        raise CannotSwap(f"{path} is larger than {_MAX_BYTES} bytes: not a config")
-    return content
-
-
 def _show(wanted: Plan, swap: Swap) -> None:
     _print(wanted.diff)
     for key, value in wanted.stays.items():
@@ -211,7 +202,7 @@ def _write(real: Path, path: Path, wanted: Plan, *, confirm: bool) -> Config:
         config = _checked(Path(file.name), path)
         if confirm and input(f"write it to {path}? [y/N] ").strip().lower() not in ("y", "yes"):
             raise CannotSwap("nothing written")
-        if _content(real) != wanted.before:
+        if real.read_bytes() != wanted.before:
             raise CannotSwap(
                 f"{path} was changed by another program meanwhile: nothing written, run it again"
             )
@@ -241,9 +232,6 @@ def _report(config: Config, swap: Swap, wanted: Plan) -> None:
         return
     changes = json.loads(json.dumps(wanted.changes, default=str))
     fields = {"sensor": swap.sensor, "changes": changes, "user": os.environ.get("SUDO_USER")}
-    if not config.outbox.path.parent.is_dir():
-        _print(f"no event: {config.outbox.path.parent} isn't there before the daemon's first start")
-        return
     try:
         spool_event(config.outbox.path, EVENT, fields)
     except NotSpooled as error:
