@@ -55,12 +55,12 @@ def _command(words: tuple[str, ...], parser: argparse.ArgumentParser, help_text:
     parser.formatter_class = _Wide
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            told = {each.dest: each.help or "" for each in action._choices_actions}
+            summaries = {each.dest: each.help or "" for each in action._choices_actions}
             for name, sub in action.choices.items():
                 if len(words) == 1 and name in NOT_PACKAGED:
                     continue
                 own = cli.parser_of(name) if len(words) == 1 else sub
-                commands.append(_command((*words, name), own, told.get(name, "")))
+                commands.append(_command((*words, name), own, summaries.get(name, "")))
         elif action.help != argparse.SUPPRESS:
             (options if action.option_strings else arguments).append(_option(action))
     usage = parser.format_usage().removeprefix("usage: ").strip()

@@ -57,7 +57,7 @@ def build(target: Target, root: Path, lock: Path, cache: Path, output: Path, epo
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build what is asked for; the exit code."""
+    """Build the packages chosen; the exit code."""
     parser = argparse.ArgumentParser(prog="build.py", description="Build Debian packages.")
     parser.add_argument("--release", nargs="+", choices=RELEASES, default=list(RELEASES))
     parser.add_argument("--arch", nargs="+", choices=MACHINES, default=list(MACHINES))

@@ -42,8 +42,8 @@ def version(root: Path, project: str, release: int, codename: str, epoch: int) -
 
 def commit_time(root: Path) -> int | None:
     """When the tree was committed, seconds since 1970; None without a commit."""
-    told = _git(root, "log", "-1", "--format=%ct")
-    return int(told) if told else None
+    committed = _git(root, "log", "-1", "--format=%ct")
+    return int(committed) if committed else None
 
 
 def write(stage: Stage, target: Target, full_version: str) -> None:
@@ -119,8 +119,8 @@ def _licence(metadata: Message) -> str:
     classified = [
         each.rpartition(" :: ")[2] for each in metadata.get_all("Classifier", []) if each.startswith(prefix)
     ]
-    said = metadata["License-Expression"] or ", ".join(classified) or metadata["License"] or "see its files"
-    return str(said).splitlines()[0]
+    named = metadata["License-Expression"] or ", ".join(classified) or metadata["License"] or "see its files"
+    return str(named).splitlines()[0]
 
 
 def _names(files: Iterable[PurePosixPath], directory: str) -> str:
@@ -133,7 +133,7 @@ def _write(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def _git(root: Path, *words: str) -> str:
-    """What git says; nothing where it fails, as in a tree without a commit."""
+    """What git prints; nothing where it fails, as in a tree without a commit."""
     return subprocess.run(
         ["git", *words], cwd=root, capture_output=True, text=True, check=False
     ).stdout.strip()

@@ -27,7 +27,7 @@ def roff(top: Command, version: str, epoch: int) -> str:
         ".I COMMAND",
         "[\\fIOPTION\\fR...]",
         ".SH DESCRIPTION",
-        "The gateway of a met mast, and the commands to set it up, look at it and carry its data home.",
+        "The gateway of a met mast, and the commands to set it up, inspect it and carry its data home.",
         f"Not in the Debian package: {_text(', '.join(sorted(NOT_PACKAGED)))}; they need a clone.",
         ".SH OPTIONS",
         *_options(top.options),

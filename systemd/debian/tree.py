@@ -35,7 +35,7 @@ _PLACES: Final = tuple(
         (r"([^/]+)\.catalog", r"usr/lib/systemd/catalog/\1.catalog"),
         # Chosen by a person who copies them: a hardware watchdog, a reboot after hours without uplink.
         (r"(?:optional|examples)/(.+)", str(DOCUMENTS / "examples/systemd") + r"/\1"),
-        # Programs that units start, and that nobody calls by hand.
+        # Programs that only units start.
         (r"(?:bin|libexec)/([^/]+)", r"usr/libexec/fieldgate/\1"),
     )
 )
@@ -62,7 +62,7 @@ class StageError(Exception):
 
 
 def sources(root: Path) -> list[PurePosixPath]:
-    """The files of the working tree that git knows or would take, sorted."""
+    """The files of the working tree that git tracks or would take, sorted."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=root, capture_output=True, text=True, check=True,
@@ -75,7 +75,7 @@ def place(path: PurePosixPath) -> PurePosixPath:
     for pattern, target in _PLACES:
         if match := pattern.fullmatch(str(path)):
             return PurePosixPath(match.expand(target))
-    raise StageError(f"systemd/{path}: no rule in systemd/debian/tree.py says where it is installed")
+    raise StageError(f"systemd/{path}: no rule in systemd/debian/tree.py for where it is installed")
 
 
 class Stage:
@@ -146,7 +146,7 @@ def stage(stage: Stage, root: Path, wheels: Iterable[Path]) -> None:
 
 
 def unpack(stage: Stage, wheel: Path) -> None:
-    """Unpack a wheel into the library; its scripts and headers stay out, for nobody calls them there."""
+    """Unpack a wheel into the library; its scripts and headers stay out: nothing calls them there."""
     with zipfile.ZipFile(wheel) as file:
         for name in sorted(file.namelist()):
             path = PurePosixPath(name)

@@ -1,7 +1,7 @@
 """The wheels of the edge install for one target: the lock's versions and hashes, no compiler.
 
 What is needed follows from pyproject.toml and from the wheels' own metadata, with the markers of the target
-and not of the machine that builds; pip is asked for each round by exact version and hash.
+and not of the machine that builds; pip fetches each round by exact version and hash.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FROM_DEBIAN: Final = frozenset({"systemd-python", "rpi-lgpio", "lgpio", "rpi-gpi
 """C extensions without wheels: Debian's python3-systemd, python3-rpi-lgpio and python3-rpi.gpio have them."""
 
 NOT_NEEDED: Final = frozenset({"pip"})
-"""sqlite-utils asks for it, for a command of its own that installs its plug-ins."""
+"""sqlite-utils requires it, for a command of its own that installs its plug-ins."""
 
 _PINNED: Final = re.compile(r"^([a-z0-9-]+)==([^ ;\\]+) *(?:; *(.*?))? *\\?$")
 _HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
