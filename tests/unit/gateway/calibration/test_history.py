@@ -59,13 +59,13 @@ class Daemon:
     def reload(self, *configured: ChannelRecord) -> list[ChannelRecord]:
         self.history.apply(configured)
         self.history.publish()
-        return self.told()
+        return self.published()
 
     def start(self, *configured: ChannelRecord) -> list[ChannelRecord]:
         self.restart().begin(configured)
-        return self.told()
+        return self.published()
 
-    def told(self) -> list[ChannelRecord]:
+    def published(self) -> list[ChannelRecord]:
         sent, self.sent = self.sent, []
         for record in sent:
             assert record.topic == "gateway.channels"
@@ -93,19 +93,19 @@ def spans(record: ChannelRecord) -> list[tuple[int | None, int | None]]:
 
 
 def test_a_first_start_begins_every_record_now(daemon: Daemon) -> None:
-    told = daemon.start(A, BARO)
-    assert told == [replace(A, periods=(Period(T0_US),)), replace(BARO, periods=(Period(T0_US),))]
-    assert read_history(daemon.path) == tuple(told)
+    published = daemon.start(A, BARO)
+    assert published == [replace(A, periods=(Period(T0_US),)), replace(BARO, periods=(Period(T0_US),))]
+    assert read_history(daemon.path) == tuple(published)
 
 
-def test_a_start_without_a_change_writes_nothing_and_tells_everything(daemon: Daemon) -> None:
+def test_a_start_without_a_change_writes_nothing_and_publishes_everything(daemon: Daemon) -> None:
     first = daemon.start(A, BARO)
     written = daemon.path.stat().st_mtime_ns
     daemon.after(3600)
     assert daemon.start(A, BARO) == first
     for _ in range(100):
         daemon.history.tick(snapshot())
-    assert daemon.told() == []
+    assert daemon.published() == []
     assert daemon.path.stat().st_mtime_ns == written
 
 
@@ -142,8 +142,8 @@ def test_a_sensor_that_is_removed_ends(daemon: Daemon) -> None:
 def test_an_edit_between_two_runs_is_found_at_the_start(daemon: Daemon) -> None:
     daemon.start(A, BARO)
     daemon.after(3600)
-    told = {record.cal: record for record in daemon.start(B)}
-    assert {cal: (each.in_force, spans(each)) for cal, each in told.items()} == {
+    published = {record.cal: record for record in daemon.start(B)}
+    assert {cal: (each.in_force, spans(each)) for cal, each in published.items()} == {
         A.cal: (False, [(0, 3600)]),
         BARO.cal: (False, [(0, 3600)]),
         B.cal: (True, [(3600, None)]),
@@ -152,65 +152,73 @@ def test_an_edit_between_two_runs_is_found_at_the_start(daemon: Daemon) -> None:
 
 def test_another_name_for_the_gateway_ends_what_was_under_the_old_one(daemon: Daemon) -> None:
     daemon.start(A)
-    told = daemon.start(replace(A, gateway="mast-08"))
-    assert [(each.gateway, each.in_force) for each in told] == [("mast-07", False), ("mast-08", True)]
+    published = daemon.start(replace(A, gateway="mast-08"))
+    assert [(each.gateway, each.in_force) for each in published] == [("mast-07", False), ("mast-08", True)]
 
 
-def test_what_is_not_part_of_the_name_is_told_anew_in_the_same_period(daemon: Daemon) -> None:
+def test_what_is_not_part_of_the_name_is_published_again_in_the_same_period(daemon: Daemon) -> None:
     daemon.start(A)
     daemon.after(60)
-    (told,) = daemon.reload(replace(A, interval_s=10.0, pair="other"))
-    assert (told.interval_s, told.pair, told.revision, spans(told)) == (10.0, "other", 2, [(0, None)])
+    (published,) = daemon.reload(replace(A, interval_s=10.0, pair="other"))
+    assert (published.interval_s, published.pair, published.revision, spans(published)) == (
+        10.0,
+        "other",
+        2,
+        [(0, None)],
+    )
 
 
-def test_what_the_sensor_says_of_itself(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_sensor_reports_of_itself(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
     daemon.start(A, BARO)
     said = {A.sensor: {"serial": 179500999999, "self_calibration": True, "note": "a\nb", "bad": float("nan")}}
     with caplog.at_level(logging.WARNING):
         daemon.history.tick(snapshot(descriptions=said))
-    (told,) = daemon.told()
-    assert told.said == {"serial": 179500999999, "self_calibration": True, "note": "a?b", "bad": "nan"}
+    (published,) = daemon.published()
+    assert published.said == {"serial": 179500999999, "self_calibration": True, "note": "a?b", "bad": "nan"}
     assert (
         "event=sensor.other_serial sensor=cup-50m-a configured=179500123456 said=179500999999" in caplog.text
     )
     daemon.history.tick(snapshot(descriptions=said))
     # One that doesn't start says nothing, and nothing is forgotten.
     daemon.history.tick(snapshot(descriptions={A.sensor: {}}))
-    assert daemon.told() == []
-    assert daemon.reload(replace(A, interval_s=5.0), BARO)[0].said == told.said
+    assert daemon.published() == []
+    assert daemon.reload(replace(A, interval_s=5.0), BARO)[0].said == published.said
 
 
-def test_before_the_clock_is_set_nobody_knows_when_and_afterwards_it_is_told(tmp_path: Path) -> None:
+def test_before_the_clock_is_set_dates_are_unknown_and_afterwards_they_are_published(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path, synced=False)
-    (told,) = daemon.start(A)
-    assert spans(told) == [(None, None)]
+    (published,) = daemon.start(A)
+    assert spans(published) == [(None, None)]
     daemon.after(5)
     ended, begun = daemon.reload(B)
     assert (ended.in_force, spans(ended), spans(begun)) == (False, [(None, None)], [(None, None)])
     daemon.history.tick(snapshot())
-    assert daemon.told() == []
+    assert daemon.published() == []
     # A restart of the daemon in the same boot still knows how long ago that was.
     daemon.restart()
     daemon.clock.set_by(3600 * SECOND_NS)
     daemon.clock.synced = True
     daemon.history.tick(snapshot())
-    assert {each.cal: spans(each) for each in daemon.told()} == {A.cal: [(3600, 3605)], B.cal: [(3605, None)]}
+    assert {each.cal: spans(each) for each in daemon.published()} == {
+        A.cal: [(3600, 3605)],
+        B.cal: [(3605, None)],
+    }
     assert {each.cal: spans(each) for each in read_history(daemon.path)} == {
         A.cal: [(3600, 3605)],
         B.cal: [(3605, None)],
     }
     daemon.history.tick(snapshot())
-    assert daemon.told() == []
+    assert daemon.published() == []
 
 
 def test_after_a_reboot_without_a_clock_it_stays_unknown(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path, synced=False)
     daemon.start(A)
     daemon.boot, daemon.clock.synced = "boot-2", True
-    (told,) = daemon.start(A)
+    (published,) = daemon.start(A)
     daemon.history.tick(snapshot())
-    assert daemon.told() == []
-    assert spans(told) == [(None, None)]
+    assert daemon.published() == []
+    assert spans(published) == [(None, None)]
     daemon.after(60)
     ended, begun = daemon.reload(B)
     assert (spans(ended), spans(begun)) == ([(None, 60)], [(60, None)])
@@ -243,7 +251,7 @@ def test_after_a_reboot_without_a_clock_it_stays_unknown(tmp_path: Path) -> None
         "deep",
     ],
 )
-def test_a_file_that_is_damaged_is_set_aside_and_the_history_begins_anew(
+def test_a_file_that_is_damaged_is_set_aside_and_the_history_begins_again(
     daemon: Daemon, damage: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     daemon.start(A)
@@ -255,14 +263,14 @@ def test_a_file_that_is_damaged_is_set_aside_and_the_history_begins_anew(
         read_history(daemon.path)
     daemon.after(60)
     with caplog.at_level(logging.WARNING):
-        (told,) = daemon.start(A)
+        (published,) = daemon.start(A)
     assert caplog.text.count("event=calibrations.unreadable") == 1
-    assert spans(told) == [(60, None)]
+    assert spans(published) == [(60, None)]
     assert daemon.path.with_name("outbox.db.channels.damaged").read_text() == bad
-    assert read_history(daemon.path) == (told,)
+    assert read_history(daemon.path) == (published,)
 
 
-def test_what_is_told_after_a_loss_counts_more_than_what_was_told_before(tmp_path: Path) -> None:
+def test_what_is_published_after_a_loss_overtakes_what_was_published_before(tmp_path: Path) -> None:
     """Of one key the highest revision counts."""
     sent: list[Record] = []
     path = tmp_path / "outbox.db.channels"
@@ -278,7 +286,7 @@ def test_what_is_told_after_a_loss_counts_more_than_what_was_told_before(tmp_pat
 
 def test_a_disk_that_refuses_is_asked_again(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
     with full_disk():
-        (told,) = daemon.start(A)
+        (published,) = daemon.start(A)
         assert not daemon.path.exists()
         for daemon.monotonic_s in (1.0, 9.9):
             daemon.history.tick(snapshot())
@@ -287,9 +295,9 @@ def test_a_disk_that_refuses_is_asked_again(daemon: Daemon, caplog: pytest.LogCa
     assert not daemon.path.exists()
     daemon.monotonic_s = 10.0
     daemon.history.tick(snapshot())
-    assert read_history(daemon.path) == (told,)
-    # Nothing was told twice.
-    assert daemon.told() == []
+    assert read_history(daemon.path) == (published,)
+    # Nothing was published twice.
+    assert daemon.published() == []
 
 
 def test_the_file_and_the_records_stay_bounded(daemon: Daemon) -> None:
@@ -337,12 +345,12 @@ def test_at_every_moment_the_periods_say_what_was_configured(
         configured.append({each.cal for each in chosen})
         daemon.after(1)
     for record in (A, B, BARO):
-        told = last_word.get(f"{record.channel}/{record.cal}".encode())
-        inside = [] if told is None else [
-            any(begin <= at and (end is None or at < end) for begin, end in spans(told) if begin is not None)
+        last = last_word.get(f"{record.channel}/{record.cal}".encode())
+        inside = [] if last is None else [
+            any(begin <= at and (end is None or at < end) for begin, end in spans(last) if begin is not None)
             for at in range(len(configured))
         ]  # fmt: skip
-        assert inside == ([] if told is None else [record.cal in cals for cals in configured])
-        assert told is not None or all(record.cal not in cals for cals in configured)
-        assert told is None or told.in_force is (record.cal in configured[-1])
+        assert inside == ([] if last is None else [record.cal in cals for cals in configured])
+        assert last is not None or all(record.cal not in cals for cals in configured)
+        assert last is None or last.in_force is (record.cal in configured[-1])
     assert sorted(map(repr, daemon.history.records)) == sorted(map(repr, last_word.values()))

@@ -56,7 +56,7 @@ def cal(directory: Path, text: str) -> str:
     return records(directory, text)[0].cal
 
 
-def test_the_record_says_what_the_config_and_the_driver_say(tmp_path: Path) -> None:
+def test_the_record_has_what_the_config_and_the_driver_have(tmp_path: Path) -> None:
     text = (
         CUP
         + 'height_m = 50\nboom_deg = 315\nmodel = "NRG 40H"\nlab = "Tunnel"\ncertificate = "26-0312"\n'
@@ -240,7 +240,7 @@ def config(**fields: Any) -> SensorConfig:
     return SensorConfig("cup", "hall-anemometer", **fields)
 
 
-def test_an_accuracy_of_another_channel_says_nothing() -> None:
+def test_an_accuracy_of_another_channel_changes_nothing() -> None:
     assert accuracy_of(config(accuracy={"humidity": Accuracy(4.0, None)}), "temperature") is None
 
 
@@ -298,7 +298,7 @@ def test_an_unset_clock_judges_nothing(tmp_path: Path) -> None:
         (20, 7.235, (1, ())),
     ],
 )
-def test_a_reading_is_judged_when_its_time_is_known(
+def test_a_reading_is_flagged_when_its_time_is_known(
     last: object, value: float | None, expected: tuple[int, tuple[str, ...]]
 ) -> None:
     held = replace(
@@ -335,7 +335,7 @@ def warnings(directory: Path, text: str, board: str = "") -> list[tuple[str, str
         ("recalibrate_months = 8", "recalibrate_months", "expired on 2026-11-12"),
     ],
 )
-def test_a_calibration_that_ends_is_told(tmp_path: Path, more: str, key: str, message: str) -> None:
+def test_a_calibration_that_ends_is_reported(tmp_path: Path, more: str, key: str, message: str) -> None:
     ((found_key, found),) = warnings(tmp_path, CUP + more + "\n")
     assert found_key == key
     assert message in found
@@ -372,7 +372,7 @@ def test_two_instruments_with_one_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("height", "boom", "told"),
+    ("height", "boom", "reported"),
     [
         (315, 50, True),
         (50, 315, False),
@@ -382,8 +382,8 @@ def test_two_instruments_with_one_number(tmp_path: Path) -> None:
         (50, 135, False),
     ],
 )
-def test_height_and_boom_that_look_swapped(tmp_path: Path, height: int, boom: int, told: bool) -> None:
+def test_height_and_boom_that_look_swapped(tmp_path: Path, height: int, boom: int, reported: bool) -> None:
     twin = CUP.replace('"cup"', '"twin"').replace("pin = 17", "pin = 27").replace("23456", "23457")
     placed = CUP + f'height_m = {height}\nboom_deg = {boom}\npair = "twin"\n'
     found = warnings(tmp_path, placed + twin + "height_m = 50\nboom_deg = 135\n")
-    assert [key for key, _ in found if key != "pair"] == (["height_m"] if told else [])
+    assert [key for key, _ in found if key != "pair"] == (["height_m"] if reported else [])

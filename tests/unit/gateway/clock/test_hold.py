@@ -196,7 +196,7 @@ def test_a_held_reading_goes_no_further_than_the_outbox_until_its_time_is_known(
         assert (gateway.forwarder.held_rows, gateway.hold.repaired) == (0, 3)
 
 
-def test_when_nobody_waits_any_longer_they_leave_as_they_were_published() -> None:
+def test_when_the_hold_ends_they_leave_as_they_were_published() -> None:
     with running() as gateway:
         published = [gateway.sample(), gateway.sample()]
         eventually(lambda: gateway.forwarder.held_rows, until=lambda rows: rows == 2)

@@ -63,7 +63,7 @@ def test_the_pair_is_what_counts_not_when_it_arrives() -> None:
         assert len(taker.taken) == 2
 
 
-def test_a_refusal_is_told() -> None:
+def test_a_refusal_has_its_reason() -> None:
     offers = ManualTime(lambda: 0)
     with taking(offers, "the clock is set already"), pytest.raises(ValueError, match="set already"):
         offers.give(BOOTED_MS, 0)
@@ -96,7 +96,7 @@ def post(connection: http.client.HTTPConnection, body: object, **headers: str) -
     return answer.status, answer.read().decode()
 
 
-def test_over_its_door_a_phone_gives_its_time() -> None:
+def test_over_its_page_a_phone_gives_its_time() -> None:
     offers = ManualTime(lambda: 7_000_000_000)
     with served(offers) as connection, taking(offers) as taker:
         connection.request("GET", "/api/clock", headers={"Cookie": f"fieldgate-{connection.port}={TOKEN}"})
@@ -106,7 +106,7 @@ def test_over_its_door_a_phone_gives_its_time() -> None:
         assert taker.taken == [(BOOTED_MS, 0)]
 
 
-def test_nobody_else_gives_one() -> None:
+def test_no_other_client_gives_one() -> None:
     offers = ManualTime(lambda: 7_000_000_000)
     body = {"time_ms": BOOTED_MS + 7_000, "asked_boot_ms": 7_000}
     with taking(offers) as taker:

@@ -46,7 +46,7 @@ def test_an_unrepaired_reading_leaves_as_it_was_published() -> None:
     "reading",
     [READING, REPAIRED, replace(UNSYNCED, boot=None), replace(UNSYNCED, mono_ms=None)],
 )
-def test_only_a_reading_that_tells_its_moment_has_to_wait(reading: Reading) -> None:
+def test_only_a_reading_with_a_time_since_boot_has_to_wait(reading: Reading) -> None:
     assert mark_unsynced(reading) == ()
     assert boot_of(record(reading)) is None
 

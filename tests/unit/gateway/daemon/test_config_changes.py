@@ -158,7 +158,7 @@ def test_on_a_real_board_the_place_changes_live(tmp_path: Path) -> None:
     assert (changes.settings, changes.restart) == ((("gateway", "latitude"),), ())
 
 
-def test_a_refusal_says_where_its_key_stands(tmp_path: Path) -> None:
+def test_a_refusal_names_its_keys_line(tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
     file.write_text(TEXT)
     (problem,) = located(file, {}, {("mqtt", "port"): f"takes a restart: {RESTART}"})

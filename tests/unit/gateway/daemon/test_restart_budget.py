@@ -45,7 +45,7 @@ def test_a_hang_that_stayed_away_is_forgotten(tmp_path: Path) -> None:
         assert restarts.wait_s() == wait_h * HOUR_S
 
 
-def test_a_reboot_begins_anew(tmp_path: Path) -> None:
+def test_a_reboot_begins_again(tmp_path: Path) -> None:
     uptime = Uptime()
     assert RestartBudget(tmp_path / "r", "boot-1", uptime.boot_ns).take()
     after = RestartBudget(tmp_path / "r", "boot-2", uptime.boot_ns)

@@ -47,7 +47,7 @@ def test_readings_more_than_a_minute_apart_say_nothing_about_each_other() -> Non
     assert jumped([5, 40, 5], STEP, every_s=60.001) == []
 
 
-def test_time_that_does_not_grow_begins_anew() -> None:
+def test_time_that_does_not_grow_begins_again() -> None:
     jumps = SpikeTest()
     assert jumps.test(5 * S, 5.0, STEP) == ()
     assert jumps.test(5 * S, 50.0, STEP) == ()
@@ -55,7 +55,7 @@ def test_time_that_does_not_grow_begins_anew() -> None:
     assert jumps.test(3 * S, 50.0, STEP) == ("STEP_TOO_HIGH",)
 
 
-def test_a_spike_is_told_from_the_scatter_of_the_readings_before() -> None:
+def test_a_spike_stands_out_from_the_scatter_of_the_readings_before() -> None:
     calm = [8 + 0.2 * (-1) ** n for n in range(60)]
     assert jumped([*calm, 12.0, 8.0], SPIKE) == [60]
     gusty = [8 + 2.0 * (-1) ** n for n in range(60)]
@@ -175,7 +175,7 @@ def test_calm_is_calm_for_both() -> None:
     assert not any(map(any, cups.run(1200, 0.0, 1.9, 5.9)))
 
 
-def test_two_iced_twins_are_told_from_another_height() -> None:
+def test_two_iced_twins_differ_from_another_height() -> None:
     cups = TwoCups(third=True)
     cups.run(600, 8.0, 8.0, 9.0)
     a, b, c = cups.run(900, 0.0, 0.35, 9.0)

@@ -58,14 +58,14 @@ def test_the_latest_good_value_of_the_sensor_that_is_named() -> None:
 
 
 @pytest.mark.parametrize(("quality", "value"), [(3, 78.9), (4, 12.0), (9, None)])
-def test_suspect_failed_and_missing_ones_are_not_told(quality: int, value: float | None) -> None:
+def test_suspect_failed_and_missing_ones_are_not_passed(quality: int, value: float | None) -> None:
     compensation = Compensation()
     compensation.store(GOOD, 100.0)
     compensation.store(replace(GOOD, quality=quality, value=value), 200.0)
     assert received(compensation, 201.0) == [("pressure", 78.5)]
 
 
-def test_an_old_one_is_not_told() -> None:
+def test_an_old_one_is_not_passed() -> None:
     assert LONGEST_S == 600
     compensation = Compensation()
     compensation.store(GOOD, 100.0)

@@ -273,7 +273,7 @@ def test_a_dht11_read_every_ten_seconds_carries_the_row_two_seconds_back(tmp_pat
     assert {reading.quality for reading in readings} == {1}
 
 
-def test_every_driver_that_answers_late_says_how_far_apart_its_requests_are() -> None:
+def test_every_driver_that_answers_late_has_a_spacing_of_its_requests() -> None:
     kind = driver_type("dht11")
     assert kind.retry_after_s == kind.min_interval_s == 2.0
 

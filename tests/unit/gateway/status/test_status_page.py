@@ -132,7 +132,7 @@ def test_health_is_about_what_a_new_process_might_mend(
     assert problems({**STATUS, "stuck": ["forwarder"]}) == ["forwarder stalled"]
 
 
-def test_events_tell_the_past_once_and_then_what_changes(
+def test_events_have_the_past_once_and_then_what_changes(
     connection: http.client.HTTPConnection, told: dict[str, Any]
 ) -> None:
     connection.request("GET", "/api/events")

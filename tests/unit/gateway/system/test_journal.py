@@ -59,7 +59,7 @@ def record(template: str, *arguments: object, level: int = logging.WARNING) -> l
         ),
     ],
 )
-def test_a_lines_template_says_where_its_values_end(line: logging.LogRecord, fields: dict[str, str]) -> None:
+def test_a_lines_template_marks_where_its_values_end(line: logging.LogRecord, fields: dict[str, str]) -> None:
     assert fields_of(line) == fields
 
 
