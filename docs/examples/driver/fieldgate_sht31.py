@@ -79,7 +79,7 @@ class Sht31:
         self._bus: I2cBus | None = None
 
     def start(self) -> None:
-        """Reset the sensor. Raises BoardError, which the person on the mast reads: say what to do."""
+        """Reset the sensor. Raises BoardError, which the person on the mast reads: name the remedy."""
         bus = self._board.i2c()
         try:
             with locked(bus):
@@ -171,5 +171,5 @@ def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
     return hardware.add_chip(sensor.options.address, EmulatedSht31(air))
 
 
-# All that fieldgate needs to know. 0.1 s is the shortest interval the sensor can be read at.
+# What fieldgate needs of a driver. 0.1 s is the shortest interval the sensor can be read at.
 TYPE = DriverType("sht31", Sht31Options, Sht31.channels, 0.1, Sht31, claims, emulate=emulate)
