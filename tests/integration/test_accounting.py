@@ -36,7 +36,9 @@ def produce(kafka: LocalBroker, *records: tuple[str, str, bytes]) -> None:
     assert producer.flush(20) == 0
 
 
-def test_says_what_is_unaccounted(kafka: LocalBroker, kafka_topic: Callable[..., str], gateway: str) -> None:
+def test_reports_what_is_unaccounted(
+    kafka: LocalBroker, kafka_topic: Callable[..., str], gateway: str
+) -> None:
     topic = kafka_topic("mqtt.wind_speed")
     ours = ["--bootstrap-servers", kafka.bootstrap_servers, "--gateway", gateway, "--topic", topic]
     key = f"{gateway}/{CUP}"
@@ -71,14 +73,14 @@ def test_says_what_is_unaccounted(kafka: LocalBroker, kafka_topic: Callable[...,
     assert (answer["total"]["expired"], answer["total"]["unaccounted"]) == (4, 0)
 
 
-def test_says_that_kafka_does_not_answer(free_port: int) -> None:
+def test_reports_that_kafka_does_not_answer(free_port: int) -> None:
     told = status("--bootstrap-servers", f"127.0.0.1:{free_port}", "--timeout", "1")
     assert told.returncode == 1
     assert f"no answer from Kafka at 127.0.0.1:{free_port} within 1 s" in told.stderr
     assert len(told.stderr.splitlines()) == 1
 
 
-def test_says_which_property_is_wrong(free_port: int) -> None:
+def test_reports_which_property_is_wrong(free_port: int) -> None:
     told = status("--bootstrap-servers", f"127.0.0.1:{free_port}", "--property", "no.such=1")
     assert told.returncode == 1
     assert told.stderr == 'fieldgate: No such configuration property: "no.such"\n'

@@ -95,7 +95,7 @@ def test_it_listens_on_loopback_only(kafka: LocalBroker) -> None:
     assert addresses == {("127.0.0.1", kafka.port), ("127.0.0.1", kafka.controller_port)}
 
 
-def test_without_jars_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_jars_it_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIELDGATE_JARS", str(tmp_path / "nowhere"))
     with pytest.raises(BrokerError, match=r"no jars in .*nowhere/kafka: run `make setup`"):
         LocalBroker(tmp_path / "broker").start()
@@ -188,7 +188,7 @@ def test_a_killed_mosquitto_is_gone_and_may_be_started_at_once(mosquitto: LocalM
         assert mosquitto.pid != killed
 
 
-def test_mosquitto_on_a_taken_port_says_so(tmp_path: Path, mosquitto: LocalMosquitto) -> None:
+def test_mosquitto_on_a_taken_port_reports_it(tmp_path: Path, mosquitto: LocalMosquitto) -> None:
     second = LocalMosquitto(tmp_path / "second", port=mosquitto.port)
     with pytest.raises(DemoError, match=f"something else listens on 127.0.0.1:{mosquitto.port} already"):
         second.start()

@@ -146,7 +146,7 @@ def test_without_mosquitto_readings_reach_kafka_all_the_same(
     ],
     ids=["key", "property of librdkafka", "its value"],
 )
-def test_a_broken_config_is_refused_and_says_where(tmp_path: Path, text: str, said: str) -> None:
+def test_a_broken_config_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
     config = tmp_path / "gateway.toml"
     config.write_text(text + '[board]\nkind = "simulated"\n[outbox]\npath = "outbox.db"\n')
     done = fieldgate("run", "-c", config)

@@ -103,7 +103,7 @@ def test_after_a_fatal_error_a_new_producer_takes_over(make_sink: MakeSink) -> N
     assert sink.is_alive()
 
 
-def test_records_open_at_a_fatal_error_are_told_undelivered_once_and_for_no_fault_of_theirs(
+def test_records_open_at_a_fatal_error_are_reported_undelivered_once_and_for_no_fault_of_theirs(
     make_sink: MakeSink,
 ) -> None:
     sink = make_sink(HELD_BACK)
@@ -149,7 +149,7 @@ def test_until_a_new_producer_can_be_made_nothing_is_taken_and_nothing_forgotten
     assert [undelivered is not None for undelivered in outcomes.all_told()] == [True, True]
 
 
-def test_closing_a_producer_that_has_just_failed_tells_what_is_open(make_sink: MakeSink) -> None:
+def test_closing_a_producer_that_has_just_failed_reports_what_is_open(make_sink: MakeSink) -> None:
     sink = make_sink(HELD_BACK)
     outcomes = Outcomes(sink)
     for _ in range(5):

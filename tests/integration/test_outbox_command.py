@@ -186,7 +186,7 @@ def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
     assert [(account.state, account.sampled) for account in runs.values()] == [("stopped", 0)]
 
 
-def test_says_which_topic_takes_nothing(place: Place) -> None:
+def test_reports_which_topic_takes_nothing(place: Place) -> None:
     missing = unique_name("mqtt.no_such_topic")
     place.add(place.record(1001, missing))
     told = place.fieldgate("drain", "-c", str(place.config), "--timeout", "10")

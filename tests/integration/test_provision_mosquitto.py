@@ -122,7 +122,7 @@ def test_programs_of_this_machine_need_no_password(broker: Broker, visitors: lis
 
 
 @pytest.mark.parametrize(("user", "word"), [(None, None), ("soil", "wrong"), ("nobody", "x")])
-def test_the_lan_lets_nobody_in_without_a_password(
+def test_the_lan_needs_a_password(
     user: str | None, word: str | None, broker: Broker, visitors: list[Visitor]
 ) -> None:
     visitors.append(Visitor(broker.lan, user, word))

@@ -51,7 +51,7 @@ def test_without_a_daemon_the_board_is_opened_and_given_back(tmp_path: Path, fre
     assert [each["seq"] for each in lines] == list(range(1, len(lines) + 1))
 
 
-def test_what_is_wrong_is_said(tmp_path: Path, free_port: int) -> None:
+def test_what_is_wrong_is_reported(tmp_path: Path, free_port: int) -> None:
     gps = sensor("gps", "gpsd", port=free_port, **PLACE)
     text = config_text(gps, board={"kind": "raspberry-pi"}, status={"listen": ""})
     config = write_config(tmp_path, text)
@@ -91,7 +91,9 @@ def test_in_a_daemons_first_seconds_first_readings_are_waited_for(
         assert gateway.stop() == 0
 
 
-def test_a_running_daemon_is_asked(tmp_path: Path, nowhere: str, mosquitto: LocalMosquitto) -> None:
+def test_a_running_daemons_readings_are_shown(
+    tmp_path: Path, nowhere: str, mosquitto: LocalMosquitto
+) -> None:
     with run_gateway(tmp_path, mast_config(""), ID, nowhere, mosquitto) as gateway:
         eventually(lambda: len(gateway.status_now().get("channels", {})), until=lambda found: found == 3)
         # The daemon's address was given on its command line; as far as the file says its page is off.

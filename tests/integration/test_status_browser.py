@@ -177,7 +177,7 @@ def test_a_phone_gets_in_with_its_token_only(mast: Mast, chromium: Chromium) -> 
     assert "No answer from the gateway" in phone.see("#gone-text")
 
 
-def test_an_old_code_says_what_to_do(mast: Mast, chromium: Chromium) -> None:
+def test_an_old_code_shows_what_to_do(mast: Mast, chromium: Chromium) -> None:
     url, token = mast.phone()
     phone = chromium.page(360, 780)
     phone.open(f"{url}?t={token}")
@@ -216,7 +216,7 @@ def test_a_lost_connection_is_shown_and_nothing_old_looks_live(mast: Mast, chrom
     assert page.run("document.querySelector('#gone').hidden")
 
 
-def test_a_phones_time_is_given_after_a_look_at_both(chromium: Chromium) -> None:
+def test_a_phones_time_is_given_after_both_were_shown(chromium: Chromium) -> None:
     """The page against a server in this process, whose clock is a year behind."""
     behind_ms = 365 * 86_400_000
     booted_ms = time.time_ns() // 1_000_000 - 60_000

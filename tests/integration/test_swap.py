@@ -29,7 +29,7 @@ def swaps(kafka: str, name: str) -> list[dict[str, Any]]:
     return [each for each in told if (each["gateway"], each["event"]) == (name, "sensor-swapped")]
 
 
-def test_a_daemon_takes_it_over_or_says_why_not(
+def test_a_daemon_takes_it_over_or_reports_why_not(
     provisioned: str, nowhere: str, mosquitto: LocalMosquitto, tmp_path: Path
 ) -> None:
     name = unique_name("mast")

@@ -211,7 +211,7 @@ def test_a_forwarder_that_comes_round_and_forwards_nothing_ends_the_pings(mast: 
     pings_go_on(mast)
 
 
-def test_a_backlog_that_nobody_looks_at_ends_the_pings(mast: Mast) -> None:
+def test_a_backlog_that_is_never_examined_ends_the_pings(mast: Mast) -> None:
     pings_go_on(mast)
     watchdog = mast.daemon.gateway.watchdog
     backlog = mast.daemon.gateway.forwarder._backlog
@@ -257,7 +257,7 @@ def test_a_driver_that_hangs_does_not_end_the_pings(mast: Mast) -> None:
     assert mast.systemd.longest_silence_s(since_s) < PERIOD_S
 
 
-def test_status_and_reload_are_told(mast: Mast) -> None:
+def test_status_and_reload_are_sent_to_systemd(mast: Mast) -> None:
     line = eventually(
         lambda: [line for _, line in mast.systemd.heard if line.startswith("STATUS=3 channels")], 20
     )[-1]

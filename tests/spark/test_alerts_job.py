@@ -198,7 +198,7 @@ def test_once_from_kafka_to_records_and_table_and_again_after_a_lost_checkpoint(
     assert rows(settings, gateway) == table
 
 
-def test_a_batch_that_runs_again_says_the_same_bytes(
+def test_a_batch_that_runs_again_produces_the_same_bytes(
     spark: SparkSession, settings: Settings, kafka: LocalBroker, gateway: str, rules_file: Path
 ) -> None:
     provision_topics(kafka.bootstrap_servers)

@@ -168,7 +168,7 @@ def test_readings_that_another_job_added_are_taken_up(spark: SparkSession, setti
     assert identities(settings) == expected(1, 2, 3)
 
 
-def test_a_topic_created_anew_begins_its_offsets_again(spark: SparkSession, settings: Settings) -> None:
+def test_a_topic_created_again_begins_its_offsets_again(spark: SparkSession, settings: Settings) -> None:
     feed(opened(spark, settings), spark, [b"old", b"old"], 0, kafka_us=1_780_000_000_000_000)
     counts = feed(opened(spark, settings), spark, [b"new"], 0, app="ingest-b", kafka_us=1_780_000_900_000_000)
     assert counts.quarantined == 1

@@ -52,7 +52,7 @@ def rows(settings: Settings) -> dict[int, tuple[int, int, float | None]]:
     }
 
 
-def test_versions_tell_open_closed_and_corrected(spark: SparkSession, settings: Settings) -> None:
+def test_versions_distinguish_open_closed_and_corrected(spark: SparkSession, settings: Settings) -> None:
     settings = replace(settings, once=False)
     sink = IngestSink(spark, settings)
     job = StatisticsJob(spark, settings)
@@ -276,7 +276,7 @@ def scraped(address: str) -> dict[str, float]:
     }
 
 
-def test_wrong_usage_says_what_is_wrong(tmp_path: Path) -> None:
+def test_wrong_usage_is_reported_with_its_reason(tmp_path: Path) -> None:
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "spark_jobs", "run", *arguments]
         return subprocess.run(

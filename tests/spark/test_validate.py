@@ -132,7 +132,7 @@ def test_a_reading_arrives_whole(spark: SparkSession) -> None:
     assert (second.value, second.quality, second.reasons, second.extra) == (None, 9, ["READ_ERROR"], None)
 
 
-def test_what_an_unsynced_reading_tells_of_its_time_is_kept(spark: SparkSession) -> None:
+def test_what_an_unsynced_reading_has_of_its_time_is_kept(spark: SparkSession) -> None:
     given = replace(reading(7, clock="unsynced", quality=3, extra={"a": 1}), boot="8f-1", mono_ms=7250)
     (row,) = parsed(kafka_frame(spark, encoded([given])))[0]
     assert (row.clock, json.loads(row.extra)) == ("unsynced", {"a": 1, "boot": "8f-1", "mono_ms": 7250})
@@ -410,14 +410,14 @@ def test_a_batch_is_what_it_is_one_by_one(given: list[bytes]) -> None:
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40))
-def test_any_bytes_are_what_the_validator_says(head: bytes, tail: bytes) -> None:
+def test_any_bytes_become_what_the_validator_decides(head: bytes, tail: bytes) -> None:
     values: list[bytes | None] = [
         head + b',"time":"2026-05-28T20:27:00.000Z","value":1,"raw":1,"seq":1,' + tail
     ]
     assert in_batch(values, KAFKA_US) == one_by_one(values, KAFKA_US)
 
 
-def test_every_odd_number_and_time_is_what_the_validator_says() -> None:
+def test_every_odd_number_and_time_becomes_what_the_validator_decides() -> None:
     plain = encode_reading(reading(77, 5.5)).decode()
     values: list[bytes | None] = [
         plain.replace(f'"{name}":{number}', f'"{name}":{text}').encode()

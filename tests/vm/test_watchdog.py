@@ -35,7 +35,7 @@ def guest(machine: Machine, ports: Ports, cloud: Kafka) -> Iterator[Guest]:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", ["forwarder", "outbox-writer"])
-def test_a_wedged_part_is_killed_and_started_anew(part: str, guest: Guest) -> None:
+def test_a_wedged_part_is_killed_and_restarted(part: str, guest: Guest) -> None:
     guest.machine.link("silent")
     guest.configure()
     eventually(guest.sampled, _PATIENCE_S, until=lambda n: n > 10)
@@ -92,7 +92,7 @@ def test_what_only_waits_is_let_be(guest: Guest, cloud: Kafka) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_what_systemd_says(guest: Guest) -> None:
+def test_what_systemd_reports(guest: Guest) -> None:
     guest.configure()
     eventually(guest.sampled, _PATIENCE_S, until=lambda n: n > 10)
     told = eventually(lambda: guest.unit("StatusText", "ActiveState", "Result"), 60)

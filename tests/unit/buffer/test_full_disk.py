@@ -77,7 +77,7 @@ def test_full_disk_keeps_blocks_readable_and_removable_and_takes_new_ones_for_th
     outbox.close()
 
 
-def test_full_disk_with_nothing_to_drop_says_so_and_passes(small_disk: Path) -> None:
+def test_full_disk_with_nothing_to_drop_is_reported_and_passes(small_disk: Path) -> None:
     drops: list[Drop] = []
     outbox = _open(small_disk, drops)
     filler = _fill(small_disk)
@@ -121,7 +121,7 @@ def test_full_disk_can_be_opened_and_drained(small_disk: Path) -> None:
     outbox.close()
 
 
-def test_opening_a_new_outbox_on_a_full_disk_says_so(small_disk: Path) -> None:
+def test_opening_a_new_outbox_on_a_full_disk_is_reported(small_disk: Path) -> None:
     _fill(small_disk)
     with pytest.raises(OutboxDiskFull):
         _open(small_disk, [])

@@ -91,7 +91,7 @@ def test_passes_damage_over_and_counts_it(tmp_path: Path) -> None:
     assert files_of(path).aside == {"outbox.db.damaged-x": 5}
 
 
-def test_says_that_it_is_no_outbox(tmp_path: Path) -> None:
+def test_reports_that_it_is_no_outbox(tmp_path: Path) -> None:
     path = tmp_path / "outbox.db"
     with pytest.raises(OutboxUnusable, match="there is no outbox"):
         OutboxReader(path)

@@ -230,7 +230,7 @@ def test_start_without_a_disk_goes_on_with_what_the_file_holds_when_it_can(tmp_p
     assert drops == []
 
 
-def test_numbers_of_a_start_that_knows_nothing_are_above_every_other(tmp_path: Path) -> None:
+def test_numbers_of_a_start_without_any_file_are_above_every_other(tmp_path: Path) -> None:
     path = tmp_path / "outbox.db"
     disk, drops = Disk(), list[Drop]()
     for _ in range(2):

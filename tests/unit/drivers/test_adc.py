@@ -49,7 +49,7 @@ def test_volts_round_trip_within_half_a_step(gain: str, adc_input: AdcPins, shar
 
 
 @pytest.mark.parametrize("gain", GAINS)
-def test_full_scale_clips_and_says_so(gain: str) -> None:
+def test_full_scale_clips_and_is_flagged(gain: str) -> None:
     wires = Wires()
     wires.volts["2-3"] = 100.0
     adc = opened(wires, "2-3", gain)
@@ -67,7 +67,7 @@ def test_codes() -> None:
     assert code_for(-0.00002, 0.256) == -3
 
 
-def test_each_input_is_told_apart() -> None:
+def test_each_input_is_distinguished() -> None:
     wires = Wires()
     wires.volts = {name: 0.1 * (1 + at) for at, name in enumerate(INPUTS)}
     for at, name in enumerate(INPUTS):

@@ -55,7 +55,7 @@ def only(read: tuple[Measurement, ...]) -> Measurement:
 
 @pytest.mark.parametrize("adc_input", [0, "0-1", "2-3"])
 @pytest.mark.parametrize("gain", ["6.144V", "2.048V", "0.256V"])
-def test_a_chip_that_started_anew_is_never_believed(adc_input: AdcPins, gain: str) -> None:
+def test_a_chip_that_started_again_is_never_believed(adc_input: AdcPins, gain: str) -> None:
     station = Station()
     station.volts[adc_input] = 0.1
     adc = opened(station, adc_input, gain)
@@ -202,7 +202,7 @@ def test_a_supply_that_sags_is_flagged_and_the_value_kept(supply_v: float, reaso
         assert f"supply is {supply_v:.2f} V instead of 5.1 V (input 1, divider 2)" in sensor.diagnose()[0]
 
 
-def test_a_ratiometric_output_is_corrected_where_asked_and_raw_stays() -> None:
+def test_a_ratiometric_output_is_corrected_where_configured_and_raw_stays() -> None:
     station = Station()
     pressure, supply_v = 85.0, 4.85
     station.volts[0] = supply_v * (0.009 * pressure - 0.095)

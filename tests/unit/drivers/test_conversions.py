@@ -20,7 +20,7 @@ def test_nrg_cup() -> None:
     assert wind_speed_mps(0.0, cup) == 0.35
 
 
-def test_a_cup_at_rest_reads_zero_unless_told_otherwise() -> None:
+def test_a_cup_at_rest_reads_zero_unless_configured_otherwise() -> None:
     assert wind_speed_mps(0.0, HallAnemometerOptions(17, 0.765, 0.35)) == 0.0
 
 
@@ -60,7 +60,7 @@ def test_dht11_frames(frame: tuple[int, int, int, int], expected: tuple[float, f
     assert frame_values(bytes([*frame, sum(frame) & 0xFF])) == expected
 
 
-def test_a_dht22s_frame_is_told_apart() -> None:
+def test_a_dht22s_frame_is_recognised() -> None:
     # 65.2 %RH and 35.1 °C as a DHT22 sends them.
     with pytest.raises(ReadError, match="DHT22"):
         frame_values(bytes([0x02, 0x8C, 0x01, 0x5F, 0xEE]))

@@ -104,7 +104,7 @@ def test_home_made_is_no_typing_error() -> None:
 
 
 @pytest.mark.parametrize(("interval_s", "warned"), [(0.5, False), (1.0, False), (1.001, True), (2.0, True)])
-def test_intervals_that_give_no_gusts_are_told(interval_s: float, warned: bool) -> None:
+def test_intervals_that_give_no_gusts_are_warned_of(interval_s: float, warned: bool) -> None:
     options = HallAnemometerOptions(17, 0.765, 0.35)
     found = list(TYPE.concerns(options, Nameplate("NRG 40H", "1", interval_s)))
     assert [concern.key for concern in found] == ([("interval_s",)] if warned else [])

@@ -96,7 +96,7 @@ def test_after_an_error_no_old_value_comes_again() -> None:
     assert values(sensor) == (22.0, 41.0)
 
 
-def test_every_read_asks_the_sensor_however_soon() -> None:
+def test_every_read_requests_a_conversion_however_soon() -> None:
     line, sensor = started()
     for tenths in range(200, 210):
         line.answer = frame_edges(dht11_frame(tenths / 10, 50))

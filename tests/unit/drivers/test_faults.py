@@ -73,7 +73,7 @@ def test_a_spike_is_in_one_reading_only() -> None:
     assert more[7] == pytest.approx(0.02 * 21.79, abs=0.005)
 
 
-def test_loose_wires_float_and_the_drivers_tell() -> None:
+def test_loose_wires_float_and_the_drivers_flag_it() -> None:
     taken = run([BARO, SUN], [Fault("baro", "open-input", 10, 10), Fault("sun", "open-input", 10, 20)], 40)
     reasons = [one.got[0].reasons for one in taken["baro"] if not isinstance(one.got, ReadError)]
     assert reasons == [()] * 10 + [("UNDER_RANGE",)] * 10 + [()] * 20

@@ -126,7 +126,7 @@ def test_edges_before_the_claim_are_nobodys_and_other_pins_are_others() -> None:
     assert (first.take().count, second.take().count) == (0, 0)
 
 
-def test_numbers_that_begin_anew_after_four_thousand_million_edges() -> None:
+def test_numbers_that_begin_again_after_four_thousand_million_edges() -> None:
     kernel = EmulatedKernel(tells_interrupts=False)
     counter = ChipCounter(kernel, 17)
     line = kernel.line(17)
@@ -156,7 +156,9 @@ def test_times_are_those_after_the_last_gap(dropped: set[int]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=12))
-def test_edges_too_close_for_an_event_of_their_own_count_and_are_told(seconds: list[tuple[int, int]]) -> None:
+def test_edges_too_close_for_an_event_of_their_own_count_and_are_reported(
+    seconds: list[tuple[int, int]],
+) -> None:
     kernel = EmulatedKernel()
     counter = ChipCounter(kernel, 17)
     unreported = 0

@@ -314,7 +314,7 @@ def test_a_receiver_that_is_unplugged_is_never_read_from_memory(gpsd: RealGpsd, 
 
 
 @real_gpsd
-def test_gpsd_started_anew_is_found_again(gpsd: RealGpsd, receiver: Receiver) -> None:
+def test_a_restarted_gpsd_is_found_again(gpsd: RealGpsd, receiver: Receiver) -> None:
     receiver.position = (27.7, 85.5)
     gpsd.measured(0)
     gpsd.stop()

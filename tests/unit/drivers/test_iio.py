@@ -205,7 +205,7 @@ class Failing(SysfsIio):
         (errno.EREMOTEIO, "Remote I/O error"),
     ],
 )
-def test_what_the_kernel_says_is_a_read_error_and_the_next_read_tries_again(
+def test_an_error_of_the_kernel_is_a_read_error_and_the_next_read_tries_again(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch, code: int, message: str
 ) -> None:
     kernel.add("iio:device0", "dht11", "dht", in_temp_input="21000", in_humidityrelative_input="50000")
@@ -243,7 +243,7 @@ def test_a_module_loaded_again_gives_another_number_and_the_sensor_is_found_agai
     assert sensor.read()[0].raw == pytest.approx(0.6)
 
 
-def test_a_read_that_blocks_holds_nobody_else(kernel: Kernel) -> None:
+def test_a_read_that_blocks_holds_no_other_sensor(kernel: Kernel) -> None:
     device = kernel.add("iio:device0", "dht11", "dht", in_humidityrelative_input="50000")
     (device / "in_temp_input").touch()
     sensor = kernel.sensor("dht11", *DHT)

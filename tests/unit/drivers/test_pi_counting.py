@@ -216,7 +216,7 @@ def test_a_start_that_fails_gives_the_pin_back_for_the_next_one(monkeypatch: pyt
     assert kernel.open_fds == {}
 
 
-def test_a_noise_burst_is_counted_flagged_and_told(pins: Pins) -> None:
+def test_a_noise_burst_is_counted_flagged_and_reported(pins: Pins) -> None:
     cup = pins.cup()
     assert isinstance(cup, Diagnoses)
     cup.start()
@@ -258,7 +258,7 @@ def test_two_pulses_too_close_for_any_wind_are_noise_where_the_kernel_stamps_the
     cup.stop()
 
 
-def test_pulses_the_kernel_cant_tell_apart_are_counted_and_noise() -> None:
+def test_pulses_the_kernel_cant_separate_are_counted_and_noise() -> None:
     pins = by_the_kernel()
     kernel = pins.board._kernel
     assert isinstance(kernel, EmulatedKernel)
@@ -273,7 +273,7 @@ def test_pulses_the_kernel_cant_tell_apart_are_counted_and_noise() -> None:
     cup.stop()
 
 
-def test_a_line_that_is_stuck_low_and_one_that_is_silent_are_told_apart(lgpio: PatchedLgpio) -> None:
+def test_a_line_that_is_stuck_low_and_one_that_is_silent_are_distinguished(lgpio: PatchedLgpio) -> None:
     pins = by_callbacks(lgpio)
     cup = pins.cup()
     cup.start()
@@ -307,7 +307,7 @@ def test_auto_takes_the_kernel_where_it_numbers_edges(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize("kernel", [NO_CHIP, EmulatedKernel(old=True)])
-def test_auto_takes_rpi_gpio_where_it_must_and_says_so(
+def test_auto_takes_rpi_gpio_where_it_must_and_logs_it(
     kernel: EmulatedKernel, lgpio: PatchedLgpio, caplog: pytest.LogCaptureFixture
 ) -> None:
     cup = HallAnemometer(PiBoard(PiOptions(), kernel), HallAnemometerOptions(17, 0.765))

@@ -60,7 +60,9 @@ def test_without_an_emulation_it_is_refused_by_a_board_that_is_none(packages: Pa
         (DRIVER.replace('"acme-thermometer", Options', '"acme-thermometer", dict'), "must be a dataclass"),
     ],
 )
-def test_a_broken_one_says_what_and_whose(packages: Packages, module: str, problem: str) -> None:
+def test_a_broken_one_is_reported_with_reason_and_package(
+    packages: Packages, module: str, problem: str
+) -> None:
     packages.install("acme-drivers", "acme-thermometer = acme", acme=module)
     with pytest.raises(BrokenDriverError) as caught:
         driver_type("acme-thermometer")

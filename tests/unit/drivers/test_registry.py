@@ -12,7 +12,7 @@ from drivers.registry import DRIVERS, UnknownDriverError, driver_type
 
 
 @pytest.mark.parametrize("name", DRIVERS)
-def test_a_type_says_its_registered_name(name: str) -> None:
+def test_a_type_has_its_registered_name(name: str) -> None:
     assert driver_type(name).name == name
     assert dataclasses.is_dataclass(driver_type(name).options)
 

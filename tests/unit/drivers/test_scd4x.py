@@ -172,7 +172,7 @@ def test_self_calibration_is_written_only_where_it_differs(
     assert room.sensor.description()["self_calibration"] is bool(expected)
 
 
-def test_it_tells_about_itself() -> None:
+def test_it_reports_about_itself() -> None:
     room = Room(Scd4xOptions(elevation_m=2100.4))
     assert room.sensor.description() == {}
     room.sensor.start()
@@ -185,7 +185,7 @@ def test_it_tells_about_itself() -> None:
     assert room.chip.eeprom_writes == 0
 
 
-def test_another_variant_than_configured_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_another_variant_than_configured_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     room = Room(variant="SCD40")
     room.sensor.start()
     assert room.sensor.description()["variant"] == "SCD40"

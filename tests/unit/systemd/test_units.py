@@ -35,7 +35,7 @@ def test_the_daemons_exposure_is_at_most_2() -> None:
 
 @pytest.mark.skipif(_ANALYZE is None, reason="needs systemd-analyze")
 @pytest.mark.parametrize("unit", _UNITS)
-def test_systemd_knows_every_key(unit: str, tmp_path: Path) -> None:
+def test_systemd_accepts_every_key(unit: str, tmp_path: Path) -> None:
     program = tmp_path / "fieldgate"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -68,7 +68,7 @@ def test_nothing_waits_for_network_time_or_broker(unit: str) -> None:
         assert set(value.split()) <= {"fieldgate-report.timer"}
 
 
-def test_the_hardening_says_line_by_line_what_it_breaks() -> None:
+def test_the_hardening_notes_line_by_line_what_it_breaks() -> None:
     text = (_SYSTEMD / "fieldgate.service").read_text().partition("# Hardening.")[2].partition("[Install]")[0]
     uncommented = []
     before = "#"

@@ -104,7 +104,7 @@ def test_the_outbox_can_hold_only_so_much() -> None:
     assert (account.pending, account.unaccounted) == (3, 3)
 
 
-def test_a_stopped_run_told_its_last_word() -> None:
+def test_a_stopped_run_published_its_last_record() -> None:
     account = only(books(run_record(last=10), seqs=range(1, 13)))
     assert (account.sampled, account.in_kafka, account.never_sampled, account.unaccounted) == (10, 12, 2, 0)
     assert not account.balanced
@@ -115,13 +115,13 @@ def test_a_killed_run_may_have_gone_on() -> None:
     assert (account.sampled, account.never_sampled, account.unaccounted) == (12, 0, 1)
 
 
-def test_what_a_running_gateway_has_not_told_of_is_pending() -> None:
+def test_what_a_running_gateway_has_not_reported_is_pending() -> None:
     # Reported up to 10, of which 10 was on its way; 12 overtook 11.
     account = only(books(run_record(state="running", last=10), seqs=[*range(1, 10), 12]))
     assert (account.sampled, account.pending, account.unaccounted) == (12, 2, 0)
 
 
-def test_a_hole_in_what_a_running_gateway_has_told_of_is_lost() -> None:
+def test_a_hole_in_what_a_running_gateway_has_reported_is_lost() -> None:
     account = only(books(run_record(state="running", last=10), seqs=[1, 2, 3, *range(6, 11)]))
     assert (account.pending, account.unaccounted) == (0, 2)
 
@@ -131,7 +131,7 @@ def test_a_channel_that_is_wholly_missing_is_no_tail() -> None:
     assert (account.pending, account.unaccounted) == (105, 895)
 
 
-def test_the_latest_run_tells_what_the_outbox_holds_of_earlier_ones() -> None:
+def test_the_latest_run_reports_what_the_outbox_holds_of_earlier_ones() -> None:
     found = books(
         run_record("r1", "killed", outbox_records=50),
         run_record("r2", "stopped", previous_run="r1", last=0, outbox_records=4),
@@ -240,7 +240,7 @@ def test_the_figures_add_up(
     assert account.pending + account.unaccounted == len(missing)
 
 
-def test_a_run_record_says_what_it_dropped() -> None:
+def test_a_run_record_has_what_it_dropped() -> None:
     drops = [
         {"reason": "CORRUPT", "count": None, "more_unknown": True, "ranges": []},
         {"reason": "OUTBOX_FULL", "count": 3, "more_unknown": False, "ranges": [f"r0 {CUP} 4-6"]},

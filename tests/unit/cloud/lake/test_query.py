@@ -125,7 +125,7 @@ def wide(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120, 200])
-def test_a_table_is_never_wider_than_the_terminal_and_says_what_it_left_out(
+def test_a_table_is_never_wider_than_the_terminal_and_lists_what_it_left_out(
     wide: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     lines = shown(monkeypatch, width, "FROM statistics ORDER BY interval_start", "--lake", str(wide))

@@ -70,7 +70,7 @@ def test_a_reading_that_will_be_repaired_may_be_of_any_time() -> None:
         assert problem.value.reason == "TIME_TOO_OLD"
 
 
-def test_with_a_clock_that_is_right_boot_is_nothing_we_know() -> None:
+def test_with_a_clock_that_is_right_boot_is_an_unknown_field() -> None:
     payload = contract(clock="repaired", boot=7, mono_ms="x")
     reading = parse_reading(payload)
     assert (reading.boot, reading.mono_ms, reading.extra) == (None, None, {"boot": 7, "mono_ms": "x"})

@@ -284,7 +284,7 @@ def test_what_is_published_after_a_loss_overtakes_what_was_published_before(tmp_
     assert [parse_channel(each.value).revision for each in sent] == [1000, 1001, 1060, 1061]
 
 
-def test_a_disk_that_refuses_is_asked_again(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_that_refuses_is_tried_again(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
     with full_disk():
         (published,) = daemon.start(A)
         assert not daemon.path.exists()
@@ -330,7 +330,7 @@ _choices = st.tuples(st.sampled_from([None, A, B]), st.sampled_from([None, BARO]
 
 @settings(max_examples=30)
 @given(steps=st.lists(st.tuples(st.booleans(), _choices), max_size=8))
-def test_at_every_moment_the_periods_say_what_was_configured(
+def test_at_every_moment_the_periods_show_what_was_configured(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bool, tuple[ChannelRecord, ...]]]
 ) -> None:
     """Against the plain list of what was configured when; and Kafka's last word on each key is the file's."""

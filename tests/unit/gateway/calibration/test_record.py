@@ -382,7 +382,9 @@ def test_two_instruments_with_one_number(tmp_path: Path) -> None:
         (50, 135, False),
     ],
 )
-def test_height_and_boom_that_look_swapped(tmp_path: Path, height: int, boom: int, reported: bool) -> None:
+def test_height_and_boom_that_are_probably_swapped(
+    tmp_path: Path, height: int, boom: int, reported: bool
+) -> None:
     twin = CUP.replace('"cup"', '"twin"').replace("pin = 17", "pin = 27").replace("23456", "23457")
     placed = CUP + f'height_m = {height}\nboom_deg = {boom}\npair = "twin"\n'
     found = warnings(tmp_path, placed + twin + "height_m = 50\nboom_deg = 135\n")

@@ -118,7 +118,7 @@ def test_passwords_go_to_a_file_for_its_owner_alone(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_somebody_elses_override_of_the_unit_is_left_alone(root: Path) -> None:
+def test_another_override_of_the_unit_is_left_alone(root: Path) -> None:
     own = root / "etc/systemd/system/mosquitto.service"
     own.parent.mkdir(parents=True)
     own.write_text("[Service]\nExecStart=/opt/mosquitto\n")

@@ -42,7 +42,7 @@ def test_a_new_level_is_believed_as_soon_as_a_second_reading_agrees() -> None:
     assert jumped([5, 5, 40, 41, 42, 5, 5.5], STEP) == [2, 5]
 
 
-def test_readings_more_than_a_minute_apart_say_nothing_about_each_other() -> None:
+def test_readings_more_than_a_minute_apart_are_not_compared() -> None:
     assert jumped([5, 40, 5], STEP, every_s=60) == [1]
     assert jumped([5, 40, 5], STEP, every_s=60.001) == []
 
@@ -182,7 +182,7 @@ def test_two_iced_twins_differ_from_another_height() -> None:
     assert (a[-1], b[-1], c[-1]) == (("STUCK_VALUE",), ("STUCK_VALUE",), ())
 
 
-def test_twins_far_apart_disagree_both_and_say_so_no_longer_when_they_agree_again() -> None:
+def test_twins_far_apart_are_both_flagged_until_they_agree_again() -> None:
     cups = TwoCups()
     cups.run(1200, 8.0, 8.0)
     a, b = cups.run(1200, 5.0, 8.0)

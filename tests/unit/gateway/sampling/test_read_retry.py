@@ -102,7 +102,7 @@ def test_a_failed_read_is_tried_again_and_the_reading_keeps_its_time() -> None:
     assert station.sampler.missed == 0
 
 
-def test_a_sensor_that_stays_silent_is_asked_four_times_and_gives_one_reading_a_period() -> None:
+def test_a_sensor_that_stays_silent_is_tried_four_times_and_gives_one_reading_a_period() -> None:
     driver = ScriptedDriver(clock(20), [FAIL, FAIL, FAIL, BAD_SUM, *[FAIL] * 4])
     station = Station(driver, 10.0).run()
     assert seconds(driver.read_at) == [0.0, 2.25, 4.5, 6.75, 10.0, 12.25, 14.5, 16.75]
@@ -197,7 +197,7 @@ def test_a_sensor_that_cannot_be_started_is_logged_once(caplog: pytest.LogCaptur
     ]
 
 
-def test_a_late_sensor_is_asked_ahead_of_each_reading_but_the_first() -> None:
+def test_a_late_sensor_gets_a_request_ahead_of_each_reading_but_the_first() -> None:
     driver = LateDriver(clock(30), [answer(1.0), answer(2.0), answer(3.0)])
     station = Station(driver, 10.0).run()
     assert seconds(driver.read_at) == [0.0, 10.0, 20.0]
@@ -211,7 +211,7 @@ def test_a_late_sensor_that_is_read_often_needs_no_asking() -> None:
     assert driver.primed_at == []
 
 
-def test_a_sensor_that_cannot_be_asked_ahead_is_read_all_the_same() -> None:
+def test_a_sensor_whose_request_ahead_fails_is_read_all_the_same() -> None:
     driver = LateDriver(clock(20), [answer(1.0), answer(2.0)])
     driver.prime_fails = True
     assert [value for _, value, _ in Station(driver, 10.0).run().emitted()] == [1.0, 2.0]
@@ -278,7 +278,7 @@ def test_every_driver_that_answers_late_has_a_spacing_of_its_requests() -> None:
     assert kind.retry_after_s == kind.min_interval_s == 2.0
 
 
-def test_a_start_that_fails_leaves_nothing_to_ask_ahead() -> None:
+def test_a_start_that_fails_leaves_nothing_to_request_ahead() -> None:
     driver = LateDriver(clock(20), [answer(1.0)] * 2)
     driver.broken_starts = 5
     Station(driver, 10.0).run()

@@ -141,7 +141,7 @@ def test_a_sensor_that_fails_gives_a_missing_value_with_the_reason(error: Except
     assert [reading.seq for reading in readings] == [1, 2, 3]
 
 
-def test_a_sensor_that_cannot_be_started_is_tried_again_while_its_readings_say_so() -> None:
+def test_a_sensor_that_cannot_be_started_is_tried_again_while_its_readings_fail() -> None:
     clock = SteppingClock(T0_NS, T0_NS + 12 * SECOND_NS)
     driver = ScriptedDriver(clock, [answer(1.0)] * 12)
     driver.broken_starts = 1

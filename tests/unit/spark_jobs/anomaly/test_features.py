@@ -114,7 +114,7 @@ def test_the_network_sees_nothing_of_a_hidden_channel(
     assert [names[f"hidden/{name}"] for name in CUPS] == [float(index == channel) for index in range(4)]
 
 
-def test_a_context_beyond_all_that_was_seen_is_limited_and_an_unknown_one_is_told() -> None:
+def test_a_context_beyond_all_that_was_seen_is_limited_and_an_unknown_one_is_reported() -> None:
     parts = {name: getattr(SEEN, name)[:2].copy() for name in FIELDS}
     parts["avg"][0, :, 4], parts["avg"][1, :, 4] = -60.0, NAN
     cold = Observations(SEEN.channels, SEEN.quantities, *parts.values())
