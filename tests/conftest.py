@@ -1,4 +1,4 @@
-"""Real servers as fixtures: one Kafka broker for the whole session, a Mosquitto for each test that asks."""
+"""Real servers as fixtures: one Kafka broker for the session, a Mosquitto for each test that needs it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.servers import unique_name
 # How long an example takes is this machine's affair, busy as it may be: nothing here asserts times.
 _ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("new-examples", _ANY_MACHINE)
-# A change is judged by the same examples each time; --full looks for new ones.
+# A change is judged by the same examples each time; --full searches for new ones.
 settings.register_profile("same-examples", _ANY_MACHINE, derandomize=True)
 
 
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
-# Without pytest-xdist nobody knows this hook.
+# Without pytest-xdist this hook is unknown.
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SparkInTurn:
     """Spark wants all cores: what starts it runs one after the other."""
@@ -112,5 +112,5 @@ def nowhere() -> Iterator[str]:
 
 @pytest.fixture
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 nobody listens on."""
+    """A TCP port of 127.0.0.1 on which no program listens."""
     return choose_port()

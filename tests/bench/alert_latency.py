@@ -138,7 +138,7 @@ def collect(bootstrap_servers: str, ended: threading.Event, told_ms: dict[tuple[
 
 
 def _fresh(told_ms: dict[tuple[str, int], int]) -> bool:
-    """Whether an alert of the last ten seconds was told."""
+    """Whether an alert of the last ten seconds was published."""
     newest_us = max((time_us for _, time_us in list(told_ms)), default=0)
     return time.time() - newest_us / 1e6 < 10
 
@@ -220,7 +220,7 @@ def _is_below(pid: int, ancestor: int) -> bool:
 
 
 def main() -> None:
-    """As the options say."""
+    """As the options set it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--jobs", nargs="+", default=["alerts", "all"], choices=["alerts", "all"])
     parser.add_argument("--warm", type=float, default=60.0, help="seconds before it counts")

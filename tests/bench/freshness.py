@@ -115,11 +115,11 @@ class Watch:
         # Pairs of Kafka's time and age, in seconds.
         self.ages: dict[str, list[tuple[float, float]]] = {name: [] for name in self._logs}
         self.first_s: float | None = None
-        self.looked_s = 0.0
+        self.polled_s = 0.0
 
-    def look(self) -> Self:
+    def poll(self) -> Self:
         """Takes up new commits."""
-        self.looked_s = time.time()
+        self.polled_s = time.time()
         for visible_s, rows in self._logs["readings"].news(["kafka_time"]):
             self.first_s = self.first_s or visible_s
             times = [us / 1e6 for us in _microseconds(rows["kafka_time"])]
@@ -135,7 +135,7 @@ class Watch:
                 strict=True,
             ):
                 self._counts.append(((name[0], name[1], start), count, visible_s))
-        self._counts = [told for told in self._counts if not self._take_up(*told)]
+        self._counts = [count for count in self._counts if not self._take_up(*count)]
         return self
 
     def _take_up(self, key: tuple[str, str, int], count: int, visible_s: float) -> bool:
@@ -176,18 +176,18 @@ def main() -> int:
             watch = Watch(lake, channels)
             channels.start()
             try:
-                first_s = eventually(lambda: watch.look().first_s, 180, poll_s=0.2)
+                first_s = eventually(lambda: watch.poll().first_s, 180, poll_s=0.2)
                 from_s = first_s + options.settle
                 until_s = from_s + options.seconds
                 eventually(
-                    lambda: watch.look().looked_s >= until_s,
+                    lambda: watch.poll().polled_s >= until_s,
                     options.settle + options.seconds + 60,
                     poll_s=0.2,
                 )
                 channels.stop()
                 everything = sum(map(len, channels.taken.values()))
                 eventually(
-                    lambda: {table: len(ages) for table, ages in watch.look().ages.items()},
+                    lambda: {table: len(ages) for table, ages in watch.poll().ages.items()},
                     120,
                     until=lambda there: min(there.values()) >= everything,
                     poll_s=0.2,

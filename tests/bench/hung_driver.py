@@ -55,15 +55,15 @@ class _Punctual:
 
 
 class _Hanging(_Punctual):
-    """Hangs once it is told to."""
+    """Hangs once the event is set."""
 
-    def __init__(self, told: threading.Event) -> None:
+    def __init__(self, wedged: threading.Event) -> None:
         super().__init__()
-        self._told = told
+        self._wedged = wedged
 
     def read(self) -> tuple[Measurement, ...]:
-        """Never, once told."""
-        if self._told.is_set():
+        """Never, once the event is set."""
+        if self._wedged.is_set():
             threading.Event().wait()
         return super().read()
 
@@ -75,9 +75,9 @@ def p99_ms(late_s: list[float]) -> float:
 
 def measure(seconds: float, *, hang: bool) -> float:
     """The other sensors' p99 lateness in ms over a time, after a tenth of it."""
-    told = threading.Event()
+    wedged = threading.Event()
     if hang:
-        told.set()
+        wedged.set()
     clock = SystemClock("always")
     readings: list[Reading] = []
     mast = RunContext(
@@ -88,8 +88,8 @@ def measure(seconds: float, *, hang: bool) -> float:
         SensorConfig(f"s{n}", "hall-anemometer", _INTERVAL_S, options=_NoOptions()) for n in range(_SENSORS)
     ]
     samplers = [Sampler(config, driver, mast) for config, driver in zip(configs, others, strict=False)]
-    samplers.append(Sampler(configs[-1], _Hanging(told), mast))
-    supervisor = Supervisor(samplers, clock, again=lambda sensor: Sampler(sensor, _Hanging(told), mast))
+    samplers.append(Sampler(configs[-1], _Hanging(wedged), mast))
+    supervisor = Supervisor(samplers, clock, again=lambda sensor: Sampler(sensor, _Hanging(wedged), mast))
     supervisor.start()
     end = time.monotonic() + seconds
     while time.monotonic() < end:

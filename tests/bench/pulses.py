@@ -30,7 +30,7 @@ class ReadyEvents(EmulatedKernel):
     def __init__(self, seconds: int) -> None:
         super().__init__()
         self._ready: deque[bytes] = deque()
-        self.due = self.told = 0
+        self.due = self.reported = 0
         # Any real interrupt will do: it is the reading of its file that costs.
         self._files = sorted(Path("/sys/kernel/irq").glob("*/per_cpu_count"))[:1]
         for second in range(seconds):
@@ -46,7 +46,7 @@ class ReadyEvents(EmulatedKernel):
     def interrupts(self, number: int) -> list[int]:
         if self._files:
             Kernel().interrupts(int(self._files[0].parent.name))
-        return [self.told * HZ]
+        return [self.reported * HZ]
 
     def read(self, fd: int, size: int) -> bytes:
         if self.due == 0:
@@ -93,7 +93,7 @@ def numbers_us() -> float:
     cup.start()
     begun = time.process_time()
     for _ in range(SECONDS):
-        kernel.due, kernel.told, clock[0] = 1, kernel.told + 1, clock[0] + 1.0
+        kernel.due, kernel.reported, clock[0] = 1, kernel.reported + 1, clock[0] + 1.0
         assert cup.read()[0].raw == HZ
     took = time.process_time() - begun
     return took / SECONDS / HZ * 1e6

@@ -52,23 +52,23 @@ def _results(full: bool) -> Results | None:
 
 
 @pytest.fixture
-def tell(
+def report(
     request: pytest.FixtureRequest, full: bool, _results: Results | None
 ) -> Iterator[Callable[..., None]]:
-    """``tell(reckoning.figures(), seconds=7)``: figures for the results, written when the test has passed.
+    """``report(reckoning.figures(), seconds=7)``: figures for the results, written when the test has passed.
 
     A full run skips what the results hold already for this very state of the sources.
     """
     case = request.node.name.removeprefix("test_").replace("_", " ")
     if _results is not None and _results.has(case):
         pytest.skip(f"in {_RESULTS.name} already for commit {_results.commit}")
-    told: dict[str, object] = {}
+    figures_by_name: dict[str, object] = {}
 
-    def tell_more(figures: dict[str, int] | None = None, /, **more: object) -> None:
-        told.update(figures or {})
-        told.update({name.replace("_", " "): value for name, value in more.items()})
-        print(case, told)  # noqa: T201
+    def add(figures: dict[str, int] | None = None, /, **more: object) -> None:
+        figures_by_name.update(figures or {})
+        figures_by_name.update({name.replace("_", " "): value for name, value in more.items()})
+        print(case, figures_by_name)  # noqa: T201
 
-    yield tell_more
+    yield add
     if _results is not None and request.node.stash.get(_PASSED, False):
-        _results.add(case, told)
+        _results.add(case, figures_by_name)

@@ -58,7 +58,7 @@ class Disk:
         self._filler.unlink()
 
     def protect(self) -> None:
-        """Make it read-only; nobody may be writing."""
+        """Make it read-only; no process may be writing."""
         subprocess.run(["mount", "-o", "remount,ro", str(self.path)], check=True)
 
     def unprotect(self) -> None:

@@ -112,7 +112,7 @@ class Kafka:
         return f"127.0.0.1:{self.uplink.port}"
 
     def create(self, *topics: str) -> None:
-        """Create topics, and wait until the broker knows them."""
+        """Create topics, and wait until the broker has them."""
         wanted = [NewTopic(topic, num_partitions=_PARTITIONS, replication_factor=1) for topic in topics]
         for created in self._admin.create_topics(wanted).values():
             created.result(timeout=20)
@@ -124,7 +124,7 @@ class Kafka:
         eventually(lambda: topic not in self._admin.list_topics(timeout=10).topics)
 
     def forbid_writing(self, topic: str) -> None:
-        """Let everyone read a topic; with that, nobody may write it."""
+        """Let everyone read a topic; with that, no client may write it."""
         rule = _may_read(topic)
         self._admin.create_acls([rule])[rule].result(timeout=20)
 

@@ -141,7 +141,7 @@ class Mast(GatewayProcess):
             outbox=self.stored(),
             dead_letters=dead_letters,
             dropped=self.witness.dropped(),
-            told=[account for account in books.accounts() if account.gateway == self.id],
+            accounts=[account for account in books.accounts() if account.gateway == self.id],
             refused=Counter(
                 {reason: n for (gateway, reason), n in books.letters.items() if gateway == self.id}
             ),

@@ -17,7 +17,7 @@ from tests.faults.kafka import Identity
 class Reckoning:
     """All that was sampled against all places where it may be.
 
-    ``kafka`` and ``dead_letters`` are what ``fieldgate status`` found there, ``told`` is what it says of it;
+    ``kafka`` and ``dead_letters`` are what ``fieldgate status`` found there, ``accounts`` what it reports;
     the rest comes from the witness on the local broker and from the outbox itself.
     """
 
@@ -27,7 +27,7 @@ class Reckoning:
     outbox: set[Identity]
     dead_letters: set[Identity]
     dropped: set[Identity]
-    told: list[RunAccount]
+    accounts: list[RunAccount]
     refused: Counter[str] = field(default_factory=Counter)
     repeats: int = 0
     replayed: int = 0
@@ -61,17 +61,17 @@ class Reckoning:
         }
 
     def balance(self) -> None:
-        """Fail unless everything sampled is somewhere, nothing else is anywhere, and the tool says so too."""
+        """Fail unless everything sampled is somewhere, nothing else is anywhere, and the tool agrees."""
         assert self.sampled
         assert not self.lost, f"unaccounted {len(self.lost)}: {_summary(self.lost)}; {self.figures()}"
         assert not self.invented, f"never sampled: {_summary(self.invented)}; {self.figures()}"
         self.agree()
-        assert all(account.balanced for account in self.told), self.told
+        assert all(account.balanced for account in self.accounts), self.accounts
 
     def agree(self) -> None:
-        """Fail unless the tool says the same of each run, as far as the run's last record lets it know."""
+        """Fail unless the tool reports the same of each run, as far as the run's last record goes."""
         arrived = Counter(run for _, _, run, _ in self.kafka)
-        for account in self.told:
+        for account in self.accounts:
             known = {
                 (self.gateway, channel, account.run, seq)
                 for channel, last in account.last_seq.items()

@@ -12,7 +12,7 @@ from tests.faults.mast import Mast
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 
 Act = Callable[[Kafka, str], None]
@@ -55,7 +55,9 @@ def _share_through_outbox(mast: Mast, cloud: Kafka, topic: str) -> float:
 
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
-def test_one_topic_takes_nothing(trouble: Trouble, mast: Mast, cloud: Kafka, tell: Tell, full: bool) -> None:
+def test_one_topic_takes_nothing(
+    trouble: Trouble, mast: Mast, cloud: Kafka, report: Report, full: bool
+) -> None:
     sick, well = mast.topics["wind_speed"], mast.topics["pressure"]
     if trouble.before_start is not None:
         trouble.before_start(cloud, sick)
@@ -70,7 +72,7 @@ def test_one_topic_takes_nothing(trouble: Trouble, mast: Mast, cloud: Kafka, tel
     eventually(lambda: _share_through_outbox(mast, cloud, well), 120, until=lambda late: late <= 0.5)
     waiting = mast.status()["outbox_records"]
     if trouble.before_start == Kafka.delete and not full:
-        # librdkafka asks for a topic it has given up once in a minute or so; a new process asks at once.
+        # librdkafka requests a topic it has given up once in a minute or so; a new process does at once.
         mast.stop()
         trouble.mend(cloud, sick)
         mast.start()
@@ -81,5 +83,5 @@ def test_one_topic_takes_nothing(trouble: Trouble, mast: Mast, cloud: Kafka, tel
     mast.stop()
     reckoning = mast.reckon()
     reckoning.balance()
-    tell(reckoning.figures(), waiting=waiting)
+    report(reckoning.figures(), waiting=waiting)
     assert not reckoning.refused

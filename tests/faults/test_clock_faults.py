@@ -1,4 +1,4 @@
-"""The machine's clock is not set yet, or somebody sets it: readings wait, leave once, and have one time."""
+"""The machine's clock is not set yet, or is set by hand: readings wait, leave once, and have one time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.faults.unset_clock import MachineFile
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 FAST: Final = """
 [[sensor]]
@@ -48,7 +48,7 @@ def machine(tmp_path: Path) -> MachineFile:
 
 @pytest.fixture
 def hold_s() -> int:
-    """How long readings wait for the clock while Kafka is there: longer than a test, if none is said."""
+    """How long readings wait for the clock while Kafka is there: longer than a test, if none is given."""
     return 3600
 
 
@@ -101,14 +101,14 @@ def on_the_grid(readings: dict[Identity, Reading], run: str) -> None:
     assert all(len(found) == 1 for found in phases.values()), phases
 
 
-def lost_to_kills(mast: Mast, tell: Tell, kills: int, **more: object) -> None:
+def lost_to_kills(mast: Mast, report: Report, kills: int, **more: object) -> None:
     reckoning = mast.reckon()
-    tell(reckoning.figures(), kills=kills, **more)
+    report(reckoning.figures(), kills=kills, **more)
     assert len(reckoning.lost) <= kills * PER_SECOND * (COMMIT_INTERVAL_S + FSYNC_S), reckoning.figures()
 
 
 @pytest.mark.timeout(300)
-def test_clock_set_after_two_runs_of_one_boot(mast: Mast, machine: MachineFile, tell: Tell) -> None:
+def test_clock_set_after_two_runs_of_one_boot(mast: Mast, machine: MachineFile, report: Report) -> None:
     """Held, killed, held again, synchronised: both runs' readings leave repaired, each once."""
     machine.write(wrong_s=-3 * DAY_S, synchronised=False, boot="boot-1")
     began_us = time.time_ns() // 1000
@@ -147,18 +147,20 @@ def test_clock_set_after_two_runs_of_one_boot(mast: Mast, machine: MachineFile, 
     assert {reading.quality for reading in readings.values()} <= {1, 2, 4, 9}
     assert not any("CLOCK_UNSYNCED" in reading.reasons for reading in readings.values())
     events = [json.loads(message.value() or b"") for message in mast.kafka.messages(["gateway.events"])]
-    told = [event for event in events if event["gateway"] == mast.id and event["event"] == "clock_repaired"]
-    (event,) = told
+    repaired = [
+        event for event in events if event["gateway"] == mast.id and event["event"] == "clock_repaired"
+    ]
+    (event,) = repaired
     assert (event["run"], event["boot"], event["offset_ms"]) == (second, "boot-1", anchor_ms)
     # What was still in memory may leave before the rows.
     assert event["first"].split()[0] in (first, second)
-    lost_to_kills(mast, tell, 1)
+    lost_to_kills(mast, report, 1)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("hold_s", [1])
 def test_reboots_with_and_without_a_time_server(
-    mast: Mast, machine: MachineFile, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
+    mast: Mast, machine: MachineFile, cloud: Kafka, mosquitto: LocalMosquitto, report: Report
 ) -> None:
     """Readings leave by what was known of their boot; without a time server the hold ends."""
     cloud.uplink.close()
@@ -188,7 +190,7 @@ def test_reboots_with_and_without_a_time_server(
         publish.single("blobs/x", b"?", hostname=mosquitto.host, port=mosquitto.port)
         return int(mast.status()["held"])
 
-    # Kafka is there, and seen to be: after hold_s of that nobody waits any longer, in this boot.
+    # Kafka is there, and seen to be: after hold_s of that no reading waits any longer, in this boot.
     eventually(traffic, until=lambda rows: rows == 0)
     mast.delivered()
     mast.kill()
@@ -203,12 +205,12 @@ def test_reboots_with_and_without_a_time_server(
         assert {reading.boot for reading in of_run} == {"boot-2" if run == unknown else "boot-3"}
         assert all(reading.quality >= 3 and "CLOCK_UNSYNCED" in reading.reasons for reading in of_run)
     on_the_grid(readings, anchored)
-    lost_to_kills(mast, tell, 3)
+    lost_to_kills(mast, report, 3)
 
 
 @pytest.mark.timeout(300)
 def test_clock_jumps_under_load(
-    mast: Mast, machine: MachineFile, cloud: Kafka, tell: Tell, full: bool
+    mast: Mast, machine: MachineFile, cloud: Kafka, report: Report, full: bool
 ) -> None:
     """Hours forwards and backwards, with Kafka there and away: no reading is lost, doubled or missed."""
     machine.write(wrong_s=0, synchronised=True, boot="boot-1")
@@ -229,7 +231,7 @@ def test_clock_jumps_under_load(
     mast.stop()
     readings = one_of_each(in_kafka(mast))
     reckoning = mast.reckon()
-    tell(reckoning.figures(), jumps=len(jumps_s))
+    report(reckoning.figures(), jumps=len(jumps_s))
     reckoning.balance()
     # What is sampled last may wait in the outbox after the stop, some seconds' at most.
     assert set(readings) | reckoning.outbox == reckoning.sampled
@@ -240,7 +242,7 @@ def test_clock_jumps_under_load(
 
 
 @pytest.mark.timeout(300)
-def test_a_phone_gives_the_time(mast: Mast, machine: MachineFile, tell: Tell) -> None:
+def test_a_phone_gives_the_time(mast: Mast, machine: MachineFile, report: Report) -> None:
     """Held, given by a phone, killed, set at last: each reading leaves once, and none with a wrong time."""
     machine.write(wrong_s=-3 * DAY_S, synchronised=False, boot="boot-1")
     first = mast.start()
@@ -260,7 +262,7 @@ def test_a_phone_gives_the_time(mast: Mast, machine: MachineFile, tell: Tell) ->
     mast.sample(30)
     mast.delivered()
     status = mast.status()
-    # It is somebody's word, and the machine's clock is as it was.
+    # The time is a person's, and the machine's clock is as it was.
     assert (status["clock"], status["clock_given"], status["clock_may_be_given"]) == ("unsynced", True, False)
     mast.kill()
     second = mast.start()
@@ -277,4 +279,4 @@ def test_a_phone_gives_the_time(mast: Mast, machine: MachineFile, tell: Tell) ->
     assert all(0 < now_us - reading.time_us < 300_000_000 for reading in readings.values())
     for run in (first, second):
         on_the_grid(readings, run)
-    lost_to_kills(mast, tell, 1)
+    lost_to_kills(mast, report, 1)

@@ -16,7 +16,7 @@ from tests.faults.reckoning import Reckoning
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 RATE = 150
 
@@ -71,7 +71,7 @@ def _let_pass(seconds: float) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_gateway_killed_at_random_moments(watched: Mast, cloud: Kafka, tell: Tell, full: bool) -> None:
+def test_gateway_killed_at_random_moments(watched: Mast, cloud: Kafka, report: Report, full: bool) -> None:
     kills = 20 if full else 3
     seed = random.randrange(1 << 32)
     print("seed", seed)  # noqa: T201
@@ -91,12 +91,12 @@ def test_gateway_killed_at_random_moments(watched: Mast, cloud: Kafka, tell: Tel
     watched.stop()
     reckoning = watched.reckon()
     oldest_s = weigh(watched, reckoning, killed_s)
-    tell(reckoning.figures(), kills=kills, seed=seed, oldest_lost_s=round(oldest_s, 3))
+    report(reckoning.figures(), kills=kills, seed=seed, oldest_lost_s=round(oldest_s, 3))
     assert not _of_runs(reckoning.outbox, killed_s)
 
 
 @pytest.mark.timeout(1800)
-def test_gateway_killed_while_it_drains(watched: Mast, cloud: Kafka, tell: Tell, full: bool) -> None:
+def test_gateway_killed_while_it_drains(watched: Mast, cloud: Kafka, report: Report, full: bool) -> None:
     kills = 10 if full else 2
     killed_s: dict[str, float] = {}
     for _ in range(kills):
@@ -112,15 +112,15 @@ def test_gateway_killed_while_it_drains(watched: Mast, cloud: Kafka, tell: Tell,
     watched.stop()
     reckoning = watched.reckon()
     oldest_s = weigh(watched, reckoning, killed_s)
-    tell(reckoning.figures(), kills=kills, oldest_lost_s=round(oldest_s, 3))
+    report(reckoning.figures(), kills=kills, oldest_lost_s=round(oldest_s, 3))
     assert not _of_runs(reckoning.outbox, killed_s)
 
 
 @pytest.mark.timeout(900)
 def test_gateway_and_mosquitto_killed_together(
-    watched: Mast, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell, full: bool
+    watched: Mast, cloud: Kafka, mosquitto: LocalMosquitto, report: Report, full: bool
 ) -> None:
-    """As a power cut does, but for the disk: nobody gives back what the gateway had only in memory."""
+    """As a power cut does, but for the disk: nothing gives back what the gateway had only in memory."""
     kills = 10 if full else 1
     seed = random.randrange(1 << 32)
     print("seed", seed)  # noqa: T201
@@ -141,12 +141,12 @@ def test_gateway_and_mosquitto_killed_together(
         watched.stop()
     reckoning = watched.reckon()
     oldest_s = weigh(watched, reckoning, killed_s)
-    tell(reckoning.figures(), kills=kills, seed=seed, oldest_lost_s=round(oldest_s, 3))
+    report(reckoning.figures(), kills=kills, seed=seed, oldest_lost_s=round(oldest_s, 3))
     assert not _of_runs(reckoning.outbox, killed_s)
 
 
 def test_a_sampler_that_dies_is_replaced(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report
 ) -> None:
     # A pressure that no double can be turned into a converter's code for: the driver raises OverflowError.
     pressures = ["90.0"] * 600
@@ -174,7 +174,7 @@ def test_a_sampler_that_dies_is_replaced(
         mast.stop()
         reckoning = mast.reckon()
     reckoning.balance()
-    tell(reckoning.figures(), samples_missed=600 - last_seq["baro-a.pressure"])
+    report(reckoning.figures(), samples_missed=600 - last_seq["baro-a.pressure"])
     # The others lost nothing; the dead one went on with its next number after a pause of a second or so.
     assert last_seq["cup-a.wind_speed"] == last_seq["baro-b.pressure"] == 600
     assert 300 < last_seq["baro-a.pressure"] < 599

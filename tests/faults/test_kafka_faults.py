@@ -16,10 +16,10 @@ from tests.faults.mast import Mast
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 
-def test_kafka_killed_and_back(mast: Mast, cloud: Kafka, tell: Tell) -> None:
+def test_kafka_killed_and_back(mast: Mast, cloud: Kafka, report: Report) -> None:
     mast.start()
     mast.sample(200)
     cloud.broker.kill()
@@ -31,11 +31,11 @@ def test_kafka_killed_and_back(mast: Mast, cloud: Kafka, tell: Tell) -> None:
     mast.stop()
     reckoning = mast.reckon()
     reckoning.balance()
-    tell(reckoning.figures())
+    report(reckoning.figures())
     assert reckoning.replayed >= 300
 
 
-def test_kafka_hangs_without_refusing(mast: Mast, cloud: Kafka, tell: Tell, full: bool) -> None:
+def test_kafka_hangs_without_refusing(mast: Mast, cloud: Kafka, report: Report, full: bool) -> None:
     seconds = 60 if full else 10
     mast.start()
     mast.sample(200)
@@ -52,10 +52,12 @@ def test_kafka_hangs_without_refusing(mast: Mast, cloud: Kafka, tell: Tell, full
     mast.stop()
     reckoning = mast.reckon()
     reckoning.balance()
-    tell(reckoning.figures(), seconds=seconds)
+    report(reckoning.figures(), seconds=seconds)
 
 
-def test_connection_cut_in_the_middle_of_batches(mast: Mast, cloud: Kafka, tell: Tell, full: bool) -> None:
+def test_connection_cut_in_the_middle_of_batches(
+    mast: Mast, cloud: Kafka, report: Report, full: bool
+) -> None:
     cuts = 40 if full else 6
     mast.start()
     mast.sample(100)
@@ -70,12 +72,12 @@ def test_connection_cut_in_the_middle_of_batches(mast: Mast, cloud: Kafka, tell:
     mast.stop()
     reckoning = mast.reckon()
     reckoning.balance()
-    tell(reckoning.figures(), cuts=cuts)
+    report(reckoning.figures(), cuts=cuts)
 
 
 @pytest.mark.timeout(900)
 def test_uplink_of_64_kbit_and_2_s_round_trip(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell, full: bool
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report, full: bool
 ) -> None:
     seconds = 120 if full else 10
     cloud.uplink.delay_s, cloud.uplink.bytes_per_s = 1.0, 8000.0
@@ -88,7 +90,7 @@ def test_uplink_of_64_kbit_and_2_s_round_trip(
         mast.stop()
         reckoning = mast.reckon()
     reckoning.balance()
-    tell(reckoning.figures(), seconds=seconds, bytes_up_per_reading=round(carried / len(reckoning.sampled)))
+    report(reckoning.figures(), seconds=seconds, bytes_up_per_reading=round(carried / len(reckoning.sampled)))
     assert not reckoning.outbox
 
 

@@ -19,7 +19,7 @@ from tests.faults.mast import Mast
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 DAY_MINUTES: Final = 1440
 FLAPS: Final = IN_A_ROW - 2
@@ -67,11 +67,11 @@ class Day(logging.StreamHandler[io.StringIO]):
 
 @pytest.mark.timeout(600)
 def test_a_day_of_flapping_brokers_and_failing_sensors(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report
 ) -> None:
     with Mast(tmp_path, cloud, mosquitto, board=_BOARD) as mast:
         mast.start()
-        told, cycles = 0, []
+        counted, cycles = 0, []
         for _ in range(FLAPS):
             cloud.uplink.close()
             mosquitto.stop()
@@ -81,8 +81,8 @@ def test_a_day_of_flapping_brokers_and_failing_sensors(
             eventually(mast.status, 60, until=lambda now: now["uplink"] == "healthy")
             eventually(mast.status, 60, until=lambda now: bool(now["mqtt_connected"]))
             lines = mast.log.read_text().splitlines()
-            cycles.append([each for each in map(as_record, lines[told:]) if each is not None])
-            told = len(lines)
+            cycles.append([each for each in map(as_record, lines[counted:]) if each is not None])
+            counted = len(lines)
         mast.stop()
     events = {str(record.args[0]) for cycle in cycles for record in cycle if record.args}  # type: ignore[index]
     assert {"kafka.error", "kafka.silent", "kafka.answers", "mqtt.disconnected", "sensor.silent"} <= events
@@ -96,7 +96,7 @@ def test_a_day_of_flapping_brokers_and_failing_sensors(
         for record in cycles[minute % FLAPS]:
             log.handle(queued.prepare(record))
             unbounded.handle(record)
-    tell(
+    report(
         lines_a_flap=round(sum(map(len, cycles)) / FLAPS, 1),
         lines_a_day=bounded.lines,
         bytes_a_day=bounded.size,

@@ -14,7 +14,7 @@ from tests.faults.mast import Mast
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 _RATE = 12
 _METERED = """
@@ -30,7 +30,7 @@ def test_metered_uplink_with_a_batch_every(
     tmp_path: Path,
     cloud: Kafka,
     mosquitto: LocalMosquitto,
-    tell: Tell,
+    report: Report,
     full: bool,
     batch_s: int,
     batches: int,
@@ -61,7 +61,7 @@ def test_metered_uplink_with_a_batch_every(
         reckoning = mast.reckon()
     reckoning.balance()
     per_reading = (up + down) / (last - first)
-    tell(
+    report(
         reckoning.figures(),
         seconds=round(seconds),
         bytes_up_per_reading=round(up / (last - first), 1),

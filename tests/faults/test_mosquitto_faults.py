@@ -18,10 +18,10 @@ from tests.faults.mast import Mast, device_reading
 from tests.support.servers import eventually, unique_name
 
 pytestmark = pytest.mark.system
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 
-def test_mosquitto_killed_and_back_twice(mast: Mast, mosquitto: LocalMosquitto, tell: Tell) -> None:
+def test_mosquitto_killed_and_back_twice(mast: Mast, mosquitto: LocalMosquitto, report: Report) -> None:
     mast.start()
     for _ in range(2):
         mast.sample(150)
@@ -34,11 +34,11 @@ def test_mosquitto_killed_and_back_twice(mast: Mast, mosquitto: LocalMosquitto, 
     mast.stop()
     reckoning = mast.reckon()
     reckoning.balance()
-    tell(reckoning.figures())
+    report(reckoning.figures())
     assert not reckoning.refused
 
 
-def test_session_taken_over_by_another_client(mast: Mast, tell: Tell, full: bool) -> None:
+def test_session_taken_over_by_another_client(mast: Mast, report: Report, full: bool) -> None:
     mast.start()
     mast.sample(150)
     thief = Client(CallbackAPIVersion.VERSION2, f"fieldgate-{mast.id}", protocol=MQTTProtocolVersion.MQTTv5)
@@ -57,12 +57,12 @@ def test_session_taken_over_by_another_client(mast: Mast, tell: Tell, full: bool
     mast.stop()
     reckoning = mast.reckon()
     reckoning.balance()
-    tell(reckoning.figures())
+    report(reckoning.figures())
     assert not reckoning.refused
 
 
 def test_flood_of_malformed_and_oversize_messages(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell, full: bool
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report, full: bool
 ) -> None:
     malformed, oversize, good = (20_000, 100, 2_000) if full else (1_000, 10, 200)
     device = unique_name("device")
@@ -88,5 +88,5 @@ def test_flood_of_malformed_and_oversize_messages(
         mast.stop()
         reckoning = mast.reckon()
     reckoning.balance()
-    tell(reckoning.figures(), malformed=malformed, oversize=oversize, good=good)
+    report(reckoning.figures(), malformed=malformed, oversize=oversize, good=good)
     assert reckoning.refused == {"NOT_FINITE": malformed, "TOO_LARGE": oversize}

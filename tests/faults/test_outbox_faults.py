@@ -27,7 +27,7 @@ from tests.faults.mast import CHANNELS, Mast, device_reading
 from tests.support.servers import eventually, unique_name
 
 pytestmark = pytest.mark.system
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 
 def leave_backlog(mast: Mast, count: int) -> None:
@@ -57,7 +57,7 @@ def leave_backlog(mast: Mast, count: int) -> None:
 
 @pytest.mark.timeout(1800)
 def test_backlog_is_drained_beside_live_readings(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell, full: bool
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report, full: bool
 ) -> None:
     count = 1_000_000 if full else 20_000
     with Mast(tmp_path, cloud, mosquitto, kafka_address=cloud.direct) as mast:
@@ -71,11 +71,13 @@ def test_backlog_is_drained_beside_live_readings(
         mast.stop()
         reckoning = mast.reckon()
     reckoning.balance()
-    tell(reckoning.figures(), drained_per_s=round(count / took_s), outbox_bytes_after=size_bytes)
+    report(reckoning.figures(), drained_per_s=round(count / took_s), outbox_bytes_after=size_bytes)
     assert size_bytes - BALLAST_BYTES < 1 << 20
 
 
-def test_disk_full_in_an_outage(tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell) -> None:
+def test_disk_full_in_an_outage(
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report
+) -> None:
     device = unique_name("device")
     more = '[[forward]]\nfilter = "devices/#"\n'
     with (
@@ -111,13 +113,13 @@ def test_disk_full_in_an_outage(tmp_path: Path, cloud: Kafka, mosquitto: LocalMo
         reckoning = mast.reckon()
         announced = mast.witness.drops()
     reckoning.balance()
-    tell(reckoning.figures(), moved_in_s=round(moved_in_s, 1))
+    report(reckoning.figures(), moved_in_s=round(moved_in_s, 1))
     # Nothing is dropped while memory has room.
     assert not announced
 
 
 def test_kafka_returns_while_the_disk_is_full(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report
 ) -> None:
     with (
         Disk(tmp_path, 48) as disk,
@@ -141,12 +143,12 @@ def test_kafka_returns_while_the_disk_is_full(
         reckoning = mast.reckon()
         announced = mast.witness.drops()
     reckoning.balance()
-    tell(reckoning.figures())
+    report(reckoning.figures())
     assert not announced
 
 
 def test_disk_becomes_read_only_in_an_outage(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report
 ) -> None:
     with (
         Disk(tmp_path, 48) as disk,
@@ -170,12 +172,12 @@ def test_disk_becomes_read_only_in_an_outage(
         reckoning = mast.reckon()
         announced = mast.witness.drops()
     reckoning.balance()
-    tell(reckoning.figures())
+    report(reckoning.figures())
     assert not announced
 
 
 def test_stop_while_the_disk_is_read_only_in_an_outage(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report
 ) -> None:
     with (
         Disk(tmp_path, 48) as disk,
@@ -192,16 +194,16 @@ def test_stop_while_the_disk_is_read_only_in_an_outage(
         disk.repair()
         reckoning = mast.reckon()
         announced = mast.witness.drops()
-    # What could be kept nowhere is told exactly.
+    # What could be kept nowhere is announced exactly.
     reckoning.balance()
-    tell(reckoning.figures(), said=dict(announced))
+    report(reckoning.figures(), reasons=dict(announced))
     assert set(announced) == {"NOT_STORED"}
     assert len(reckoning.dropped) >= 50
     assert not reckoning.dropped & reckoning.outbox
 
 
 def test_start_on_a_read_only_disk_in_an_outage(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report
 ) -> None:
     with (
         Disk(tmp_path, 48) as disk,
@@ -229,12 +231,12 @@ def test_start_on_a_read_only_disk_in_an_outage(
         reckoning = mast.reckon()
         announced = mast.witness.drops()
     reckoning.balance()
-    tell(reckoning.figures())
+    report(reckoning.figures())
     assert not announced
 
 
 def test_cap_reached_in_an_outage(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report
 ) -> None:
     device, count = unique_name("device"), 600
     # 60 KB each that no compression makes smaller than half: more than the smallest cap there is.
@@ -265,7 +267,7 @@ def test_cap_reached_in_an_outage(
         reckoning = mast.reckon()
         announced = mast.witness.drops()
     missing = reckoning.sampled - reckoning.kafka - reckoning.outbox
-    tell(reckoning.figures(), missing=len(missing), said=dict(announced))
+    report(reckoning.figures(), missing=len(missing), reasons=dict(announced))
     reckoning.balance()
     # What was dropped may have reached Kafka all the same: the producer still had it in memory.
     # The count is of records: the run's own may be among them, and are no readings: its record, at the start
@@ -311,7 +313,7 @@ _REDUCED = ("bytes flipped", "zero length", "log flipped")
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_outbox_damaged_between_two_runs(
-    damage: str, tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell, full: bool
+    damage: str, tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report, full: bool
 ) -> None:
     if not full and damage not in _REDUCED:
         pytest.skip("only with --full")
@@ -339,7 +341,7 @@ def test_outbox_damaged_between_two_runs(
         reckoning = mast.reckon()
         announced = mast.witness.drops()
     gone = before - reckoning.kafka
-    tell(reckoning.figures(), stored_before=len(before), gone=len(gone), announced=dict(announced))
+    report(reckoning.figures(), stored_before=len(before), gone=len(gone), announced=dict(announced))
     assert not reckoning.invented
     reckoning.agree()
     if gone:

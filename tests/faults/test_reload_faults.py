@@ -15,7 +15,7 @@ from tests.faults.mast import Mast
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 RATE = 500
 DEVICES = 50
@@ -54,7 +54,7 @@ def other_producers(config: str) -> str:
 
 @pytest.mark.timeout(900)
 def test_reload_under_load(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell, full: bool
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report, full: bool
 ) -> None:
     rounds = 10 if full else 1
     sent = 0
@@ -101,4 +101,4 @@ def test_reload_under_load(
         mast.stop()
         reckoning = mast.reckon()
     reckoning.balance()
-    tell(reckoning.figures(), reloads=reloads, others=sent)
+    report(reckoning.figures(), reloads=reloads, others=sent)

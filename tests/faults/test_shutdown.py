@@ -1,4 +1,4 @@
-"""The end of a run that nobody takes anything from: what is lost is said, in the exit code and by seq."""
+"""The end of a run whose readings nothing takes: what is lost is reported, in the exit code and by seq."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.faults.kafka import Kafka
 from tests.faults.mast import Mast
 
 pytestmark = pytest.mark.system
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 
 @pytest.mark.parametrize("trouble", [Disk.fail, Disk.fill], ids=["read-only", "full"])
@@ -22,7 +22,7 @@ def test_stopped_without_kafka_and_without_disk(
     tmp_path: Path,
     cloud: Kafka,
     mosquitto: LocalMosquitto,
-    tell: Tell,
+    report: Report,
     full: bool,
 ) -> None:
     if trouble is Disk.fill and not full:
@@ -43,10 +43,10 @@ def test_stopped_without_kafka_and_without_disk(
         disk.repair()
         reckoning = mast.reckon()
         announced = mast.witness.drops()
-    tell(reckoning.figures(), said=dict(announced))
+    report(reckoning.figures(), reasons=dict(announced))
     reckoning.balance()
     assert set(announced) == {"NOT_STORED"}
     assert len(reckoning.dropped) >= 150
-    # What the gateway said of itself is counted too (its status among it); those are no readings.
+    # What the gateway published of itself is counted too (its status among it); those are no readings.
     assert 0 <= announced["NOT_STORED"] - len(reckoning.dropped) <= 6
     assert not reckoning.dropped & reckoning.outbox

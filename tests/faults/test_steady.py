@@ -18,7 +18,7 @@ from tests.faults.mast import Mast
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 _RSS_LIMIT_MIB = 120
 
@@ -36,7 +36,7 @@ def rss_mib(pid: int) -> float:
 
 
 def test_healthy_live_state_writes_nothing(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell, full: bool
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report, full: bool
 ) -> None:
     seconds = 60 if full else 5
     # A log on the same disk would count; the daemon's goes to the journal.
@@ -56,13 +56,13 @@ def test_healthy_live_state_writes_nothing(
         mast.stop()
         reckoning = mast.reckon()
     reckoning.balance()
-    tell(reckoning.figures(), seconds=seconds, write_bytes=written)
+    report(reckoning.figures(), seconds=seconds, write_bytes=written)
     assert (spilled, written) == (0, 0)
 
 
 @pytest.mark.timeout(3600)
 def test_memory_is_flat_in_an_outage_at_1000_readings_per_second(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, tell: Tell, full: bool
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report, full: bool
 ) -> None:
     seconds, settle_s = (1800, 180) if full else (6, 3)
     cloud.uplink.close()
@@ -83,7 +83,7 @@ def test_memory_is_flat_in_an_outage_at_1000_readings_per_second(
         mast.stop()
         reckoning = mast.reckon()
     reckoning.balance()
-    tell(
+    report(
         reckoning.figures(),
         seconds=seconds,
         readings_per_s=round(rate),

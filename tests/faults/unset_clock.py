@@ -2,7 +2,7 @@
 
 ``python -m tests.faults.unset_clock FILE -c CONFIG --set KEY=VALUE …``
 
-The sensors are those of the simulated board, which stand still; time is the machine's, and FILE says what its
+The sensors are those of the simulated board, which stand still; time is the machine's, and FILE has what its
 kernel answers.
 """
 

@@ -93,7 +93,7 @@ class Uplink:
         self._break_next = "up"
 
     def break_before_answer(self) -> None:
-        """Withhold Kafka's next answer and reset: the batch is stored, its producer doesn't know."""
+        """Withhold Kafka's next answer and reset: the batch is stored, its producer gets no confirmation."""
         self._break_next = "down"
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:

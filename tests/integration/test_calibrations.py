@@ -68,7 +68,7 @@ def test_every_record_is_there_as_promised(
         told = eventually(lambda: last_words(provisioned, name), until=lambda told: len(told) == 3)
         assert {channel for channel, _ in told} == {"cup.wind_speed", "dht.temperature", "dht.humidity"}
         assert all(each.in_force and each.valid_from_us == parse_time(FIRST) for each in told.values())
-        # What a sensor says of itself comes when it has been started.
+        # What a sensor reports of itself comes when it has been started.
         eventually(lambda: any(each.said for each in read_history(history)))
         written = history.stat()
         mast.sample(20)
@@ -79,7 +79,7 @@ def test_every_record_is_there_as_promised(
         mast.delivered()
         assert mast.stop() == 0
     after_reload = last_words(provisioned, name)
-    # The old cup comes back while nobody watches.
+    # The old cup comes back while the daemon is stopped.
     back = mast_config(name, SECOND, 0.765)
     with run_gateway(tmp_path, back, name, provisioned, mosquitto) as mast:
         mast.sample(20)

@@ -43,7 +43,7 @@ _WAIT_S = 90.0
 
 
 class Installer:
-    """A person at a terminal of 40 columns; ``hands`` says whose input the hand on a cup stops."""
+    """A person at a terminal of 40 columns; ``hands`` names the input that the hand on a cup stops."""
 
     def __init__(self, terminal: int, process: subprocess.Popen[bytes], directory: Path) -> None:
         self._terminal, self.process, self._directory = terminal, process, directory
@@ -177,7 +177,7 @@ def test_a_mast_is_signed_off_over_a_connection_that_breaks(
         "baro": ["pressure"],
     }
     assert event["sha256"] in report.with_suffix(".md").read_text()
-    # What goes on from here begins anew.
+    # What goes on from here begins again.
     assert sorted(each.suffix for each in report.parent.iterdir()) == [".json", ".lock", ".md"]
 
 

@@ -1,4 +1,4 @@
-"""A thread that dies can't be mended in its process: the daemon says which, accounts for all, ends with 1.
+"""A thread that dies can't be mended in its process: the daemon reports which, accounts for all, ends with 1.
 
 Each test breaks one part of a real daemon so that it raises what it promises never to raise.
 """
@@ -134,7 +134,7 @@ def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
     assert f"event=thread.died threads={thread} remedy=restart" in caplog.text
     stored = {seq for _, _, seq in in_outbox(tmp_path / "outbox.db", "mast-07")}
     if thread == "mqtt":
-        # The run's end can't be told to the local broker: what it retains is some moments old.
+        # The run's end can't be published to the local broker: what it retains is some moments old.
         assert stored == set(range(1, max(stored) + 1))
         return
     message = subscribe.simple(  # type: ignore[no-untyped-call]

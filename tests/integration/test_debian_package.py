@@ -152,7 +152,7 @@ def test_all_that_is_needed_is_inside_and_nothing_else(tree: Path) -> None:
         "usr/share/doc/fieldgate/examples/mast.toml",
     ):
         assert (tree / path).is_file(), path
-    # No config of ours is installed: people's is never asked about, and never in the way.
+    # No config of ours is installed: people's causes no prompt, and is never in the way.
     assert not (tree / "etc").exists()
     assert not (tree / "DEBIAN" / "conffiles").exists()
 

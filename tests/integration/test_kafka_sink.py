@@ -1,4 +1,4 @@
-"""The producer that fails for good: each record's outcome is told once, and a new producer takes over.
+"""The producer that fails for good: each record's outcome is reported once, and a new producer takes over.
 
 librdkafka's own mock broker stands for Kafka, and its test call for the fatal error: a broker gives one only
 once it has lost what it had acknowledged.
@@ -51,7 +51,7 @@ def fail_for_good(sink: KafkaSink) -> None:
 
 
 class Outcomes:
-    """What was told of each record, in the order of its sending."""
+    """What was reported of each record, in the order of its sending."""
 
     def __init__(self, sink: KafkaSink) -> None:
         self._sink = sink

@@ -179,7 +179,7 @@ def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
     assert (told.returncode, told.stderr) == (0, "1,000 records sent and removed, 0 left\n")
     assert place.stats()["records"] == 0
     assert arrived(kafka, place.topic) == {(seq, True): 1 for seq in range(1, 1001)}
-    # Its record in the run ledger says that nothing waits any more.
+    # Its record in the run ledger shows that nothing waits any more.
     accounts = read_books(kafka.bootstrap_servers, gateway=place.gateway, topics=[place.topic]).accounts()
     runs = {account.run: account for account in accounts}
     assert runs.pop("r1").in_kafka == 1000

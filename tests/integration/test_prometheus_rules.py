@@ -46,7 +46,7 @@ def test_every_metric_of_the_masts_rules_is_there(
             told = set(_SAMPLE.findall(answer.read().decode()))
         status = gateway.status()
         assert gateway.stop() == 0
-    # What this machine or this broker may not tell is left out of /metrics.
+    # What this machine or this broker may not report is left out of /metrics.
     known = {**status, "broker_dropped": 0, "machine": {**status["machine"], "cpu_celsius": 50.0}}
     told |= set(_SAMPLE.findall(metrics.render(known).decode()))
     named = _named("fieldgate-mast")

@@ -1,4 +1,4 @@
-"""Provisioning a real broker: what is there, what it does twice, what it says if it can't."""
+"""Provisioning a real broker: what is there, what it does twice, what it reports if it can't."""
 
 from __future__ import annotations
 

@@ -59,12 +59,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         pytest.fail(last_lines(root / "log"))
     finally:
         child.stop(5)
-    # Asked not to keep anything: though Debian's own file says otherwise.
+    # Configured to keep nothing, though Debian's own file has it otherwise.
     assert not (root / "lib/mosquitto.db").exists()
 
 
 class Visitor:
-    """One MQTT 5 client: how it was received, and what it was told."""
+    """One MQTT 5 client: how it was received, and what it received."""
 
     def __init__(self, port: int, user: str | None = None, password: str | None = None) -> None:
         self.answer = ""
@@ -138,7 +138,7 @@ def test_a_device_publishes_to_its_own_topics_only(broker: Broker, visitors: lis
     assert soil.publish("fieldgate/mast-07/cup/wind_speed") == "Not authorized"
     assert soil.publish("sensors/soil/a/moisture") == "Success"
     eventually(lambda: here.heard, 20, until=lambda heard: heard == ["sensors/soil/a/moisture"])
-    # It hears nothing, whatever it subscribes to.
+    # It receives nothing, whatever it subscribes to.
     soil.subscribe("#")
     here.publish("sensors/soil/a/moisture")
     here.publish("fieldgate/x")

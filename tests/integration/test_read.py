@@ -96,7 +96,7 @@ def test_a_running_daemons_readings_are_shown(
 ) -> None:
     with run_gateway(tmp_path, mast_config(""), ID, nowhere, mosquitto) as gateway:
         eventually(lambda: len(gateway.status_now().get("channels", {})), until=lambda found: found == 3)
-        # The daemon's address was given on its command line; as far as the file says its page is off.
+        # The daemon's address was given on its command line; by the file its page is off.
         config = tmp_path / "gateway.toml"
         told = read(config)
         assert told.returncode == 1

@@ -139,7 +139,7 @@ def test_all_of_it_can_be_reached_with_keys(mast: Mast, chromium: Chromium) -> N
     assert page.run("document.activeElement.getAttribute('aria-label')") == "Spin this cup: cup-50m-a"
     page.press("Enter", 13)
     assert eventually(lambda: page.run("document.querySelector('#spin').open"))
-    # A screen reader hears what each picture and list is.
+    # A screen reader gets what each picture and list is.
     assert page.run(
         "[...document.querySelectorAll('[role=img]')].every((e) => e.getAttribute('aria-label') !== '')"
     )
@@ -184,7 +184,7 @@ def test_an_old_code_shows_what_to_do(mast: Mast, chromium: Chromium) -> None:
     phone.see("#live", lambda text: text == "live")
     again, other = mast.phone()
     assert (again, other == token) == (url, False)
-    # The page asks why it is refused, and says it.
+    # The page requests the reason of the refusal, and shows it.
     phone.see("#gone-text", lambda text: "Scan the newest code" in text)
     send_request(mast.outbox, {"do": "phone-close"})
 
@@ -233,7 +233,7 @@ def test_a_phones_time_is_given_after_both_were_shown(chromium: Chromium) -> Non
         return {**status, "now": format_time((time.time_ns() // 1_000_000 - behind_ms) * 1000)}
 
     def again(page: Page) -> list[TimeOffer]:
-        """A busy machine may be too slow to carry a time: then one tries again, as the page says."""
+        """A busy machine may be too slow to carry a time: then one tries again, as the page advises."""
         if "too slow" in page.text("#clock-problem"):
             page.click("#clock-yes")
         return []

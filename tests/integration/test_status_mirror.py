@@ -1,4 +1,4 @@
-"""The gateway's status in a real Kafka: what it says of itself, and the will of a run that was killed."""
+"""The gateway's status in a real Kafka: what it publishes, and the will of a run that was killed."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_a_daemon_takes_it_over_or_reports_why_not(
     config = tmp_path / "gateway.toml"
     with run_gateway(tmp_path, text, name, nowhere, mosquitto) as mast:
         eventually(mast.sampled, 30)
-        # The page is off as far as the file says: the daemon's own history shows that it was taken over.
+        # By the file the page is off: the daemon's own history shows that it was taken over.
         done = swap(config, "cup", "--serial", "new", "--slope", "0.761", "--offset", "0.37")
         assert (done.returncode, done.stderr) == (0, "")
         assert f"daemon: taken over: the daemon (process {mast.pid}) measures with it" in done.stdout

@@ -38,7 +38,7 @@ CONFIG = config_text(
 
 @dataclass
 class Systemd:
-    """What systemd would hear, with the time when (monotonic)."""
+    """What systemd would receive, with the time when (monotonic)."""
 
     heard: list[tuple[float, str]] = field(default_factory=list)
 
@@ -93,7 +93,7 @@ def behind(target: Any, name: str, before: Callable[[], None]) -> Iterator[None]
 
 @pytest.fixture(scope="module")
 def mast(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mast]:
-    """Kafka is a port that takes connections and says nothing: an uplink as slow as one can be."""
+    """Kafka is a port that takes connections and sends nothing: an uplink as slow as one can be."""
     directory = tmp_path_factory.mktemp("watched")
     path, address = directory / "gateway.toml", str(directory / "notify")
     path.write_text(CONFIG)
@@ -185,7 +185,7 @@ def test_a_wedged_part_ends_the_pings(
         try:
             eventually(lambda: gate.waiting, 20)
             stuck = eventually(lambda: mast.daemon.gateway.watchdog.stuck, 20)
-            # Nobody else is blamed: what waits for the wedged one has nothing to do, or goes on.
+            # No other part counts as stuck: what waits for the wedged one has nothing to do, or goes on.
             assert all(each.startswith(part) for each in stuck), stuck
             since_s = time.monotonic()
             # Three pings would have come.

@@ -19,7 +19,7 @@ _ADVERTISED = "advertised.listeners=PLAINTEXT://127.0.0.1:{port},UPLINK://kafka.
 
 
 class GuestBroker(HurtBroker):
-    """A broker whose second listener has the name and port by which the guest knows it."""
+    """A broker whose second listener has the name and port by which the guest reaches it."""
 
     def _configure(self) -> Path:
         properties = super()._configure()

@@ -91,13 +91,13 @@ class Ports(NamedTuple):
         """Where they lead to."""
         return {self.mqtt: 1883, self.status: 8321}
 
-    def told(self) -> dict[str, Any]:
+    def status_now(self) -> dict[str, Any]:
         """The daemon's own account of itself; empty while it doesn't answer. Its config has ``TOKEN``."""
-        asked = urllib.request.Request(
+        request = urllib.request.Request(
             f"http://127.0.0.1:{self.status}/api/status", headers={"Authorization": f"Bearer {TOKEN}"}
         )
         try:
-            with urllib.request.urlopen(asked, timeout=5) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
                 status: dict[str, Any] = json.load(answer)
         except (OSError, HTTPException):
             return {}
@@ -111,7 +111,7 @@ class _Mosquitto(NamedTuple):
 
 @dataclass
 class Cut:
-    """One power cut: in which run, when (monotonic), and what the gateway said of itself shortly before."""
+    """One power cut: in which run, when (monotonic), and what the gateway reported shortly before."""
 
     phase: Phase
     run: str
@@ -120,7 +120,7 @@ class Cut:
     load: float
     """The host's load average over the minute before."""
     silent_s: float
-    """The longest time in the last 5 s before in which the witness heard nothing: how jerky the guest ran."""
+    """The longest time in the last 5 s before in which the witness received nothing (an uneven guest)."""
     found: int | None = None
     """Rows in the outbox as the next run opened it; None where they were already on their way."""
     boot_s: float = 0.0
@@ -161,7 +161,7 @@ class GuestMast:
 
     def status(self) -> dict[str, Any]:
         """The daemon's own account of itself; empty while it doesn't answer."""
-        return self._ports.told()
+        return self._ports.status_now()
 
     def cut(self, phase: Phase, moments: Random) -> Cut:
         """Bring the gateway into a phase, cut the power at a random moment of it, and boot again."""
@@ -189,7 +189,7 @@ class GuestMast:
         eventually(lambda: self.witness.state(run), 60, until=lambda state: state == "stopped")
 
     def outbox_is_sound(self) -> str:
-        """What SQLite says of the file, and files that were set aside; the gateway has stopped."""
+        """What SQLite reports of the file, and files that were set aside; the gateway has stopped."""
         database = f"/var/lib/fieldgate/{self.id}.db"
         return self._machine.run(
             f"sqlite3 {database} 'pragma integrity_check'; ls {database}* | grep -E 'damaged|salvage' || true"
@@ -232,7 +232,7 @@ class GuestMast:
             outbox=stored,
             dead_letters=set(),
             dropped=self.witness.dropped(),
-            told=books.accounts(),
+            accounts=books.accounts(),
             refused=Counter(
                 {reason: n for (gateway, reason), n in books.letters.items() if gateway == self.id}
             ),
@@ -256,10 +256,10 @@ class GuestMast:
 
     def _silent_s(self, run: str, at_s: float) -> float:
         """The longest pause between arrivals in the 5 s up to a moment."""
-        heard = sorted(
+        received = sorted(
             when for when in list(self.witness.runs[run].published.values()) if at_s - 5 <= when <= at_s
         )
-        return max(after - before for before, after in pairwise([at_s - 5, *heard, at_s]))
+        return max(after - before for before, after in pairwise([at_s - 5, *received, at_s]))
 
     def enter(self, phase: Phase) -> None:
         """Wait until the gateway is in a phase, with the uplink as it takes."""

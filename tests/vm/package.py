@@ -30,7 +30,7 @@ cat > /etc/mosquitto/mosquitto.conf <<'END'
 systemctl restart mosquitto
 sync
 """
-"""Lets the witness outside hear what the gateway publishes."""
+"""Lets the witness outside receive what the gateway publishes."""
 
 
 def build(directory: Path, epoch: int | None = None, *, quick: bool = False) -> Path:

@@ -63,7 +63,7 @@ MOVED = (27.701, 85.5)
 
 
 def fake_receiver(path: str) -> str:
-    """Gpsd on port 2950 with a receiver that says what the file says, over and over."""
+    """Gpsd on port 2950 with a receiver that sends what the file has, over and over."""
     return (
         "systemctl stop gpsfake 2>/dev/null || true; systemctl reset-failed gpsfake 2>/dev/null || true;"
         f" systemd-run -q --unit=gpsfake --collect gpsfake -q -c 0.3 -P 2950 {path}"
@@ -79,7 +79,7 @@ class Mast:
 
     def channel(self, name: str) -> dict[str, Any]:
         """A channel's last reading; empty before the first."""
-        channels: dict[str, dict[str, Any]] = self._ports.told().get("channels", {})
+        channels: dict[str, dict[str, Any]] = self._ports.status_now().get("channels", {})
         return channels.get(name, {})
 
     def convert(self, word: int) -> None:
@@ -116,7 +116,7 @@ def mast(machine: Machine, ports: Ports, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.timeout(900)
 def test_the_kernels_converter_is_read_through_iio(mast: Mast) -> None:
-    # 0x1234 >> 4 = 291 codes of 1 mV: the kernel's ads1015 is at ±2.048 V unless its overlay says otherwise.
+    # 0x1234 >> 4 = 291 codes of 1 mV: the kernel's ads1015 is at ±2.048 V unless its overlay sets another.
     mast.convert(0x1234)
     reading = eventually(
         lambda: mast.channel("baro.pressure"), 180, until=lambda each: each.get("raw") == pytest.approx(0.291)
@@ -178,7 +178,7 @@ def test_gpsd_fed_by_gpsfake(mast: Mast, machine: Machine) -> None:
 
 @pytest.mark.timeout(300)
 def test_the_log_names_what_was_wrong(mast: Mast, machine: Machine) -> None:
-    said = machine.run("journalctl -u fieldgate -o cat")
-    assert "sensor=baro error=ads1015 in_voltage0_raw: the device has gone: was its module unloaded?" in said
-    assert "sensor=gps error=the receiver has no fix" in said
-    assert "sensor=gps error=gpsd closed the connection" in said
+    lines = machine.run("journalctl -u fieldgate -o cat")
+    assert "sensor=baro error=ads1015 in_voltage0_raw: the device has gone: was its module unloaded?" in lines
+    assert "sensor=gps error=the receiver has no fix" in lines
+    assert "sensor=gps error=gpsd closed the connection" in lines

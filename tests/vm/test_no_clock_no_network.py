@@ -21,7 +21,7 @@ pytestmark = pytest.mark.system
 
 _PATIENCE_S = 900
 _YEARS_OFF_S = -2 * 365 * 86400
-# What a time server's client does: set the clock, and tell the kernel that it is right (adjtimex(2)).
+# What a time server's client does: set the clock, and mark it as right in the kernel (adjtimex(2)).
 _SYNCHRONISE = """
 import ctypes, struct, time
 time.clock_settime(time.CLOCK_REALTIME, {now})
@@ -67,8 +67,8 @@ def guest(machine: Machine, ports: Ports) -> Iterator[Guest]:
 def test_it_samples_and_all_arrives_with_its_time(guest: Guest, cloud: Kafka, full: bool) -> None:
     machine = guest.machine
     machine.run(_BROKER)
-    said = machine.run("journalctl -b -u mosquitto -o cat; cat /var/log/mosquitto/mosquitto.log 2>/dev/null")
-    assert "Future versions will refuse" not in said
+    lines = machine.run("journalctl -b -u mosquitto -o cat; cat /var/log/mosquitto/mosquitto.log 2>/dev/null")
+    assert "Future versions will refuse" not in lines
     guest.configure(trust="kernel")
     machine.run("systemctl enable fieldgate; systemctl stop fieldgate; sync; sleep 1")
     machine.link("down")
@@ -111,7 +111,7 @@ def test_it_samples_and_all_arrives_with_its_time(guest: Guest, cloud: Kafka, fu
     assert begun_s - 60 < times[0] < times[-1] < ended_s + 60
     steps = [round(after - before, 3) for before, after in pairwise(times)]
     assert all(step >= 1 and step == round(step) for step in steps)
-    # A starved guest may come too late for a period, and says so.
+    # A starved guest may come too late for a period, and logs it.
     if late := [step for step in steps if step != 1]:
         print("late:", late)  # noqa: T201
         assert "event=sampler.late sensor=fine" in guest.journal()

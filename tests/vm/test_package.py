@@ -54,7 +54,7 @@ def blank(gateway_vm: Path, cloud: Kafka, ports: Ports) -> Iterator[Machine]:
         yield machine
 
 
-def say(*words: object) -> None:
+def note(*words: object) -> None:
     print(*words, f"(load {os.getloadavg()[0]:.0f})", flush=True)  # noqa: T201
 
 
@@ -65,7 +65,7 @@ def first_times(cloud: Kafka, gateway: str) -> dict[str, float]:
     try:
         messages = list(cloud.messages(topics))
     except KafkaException as error:
-        # A starved broker: asked again.
+        # A starved broker: tried again.
         raise AssertionError(str(error)) from error
     for message in messages:
         reading = parse_reading(message.value() or b"")
@@ -77,25 +77,25 @@ def first_times(cloud: Kafka, gateway: str) -> dict[str, float]:
 
 def properties(machine: Machine, *names: str) -> dict[str, str]:
     """Properties of the service, as systemctl show prints them."""
-    told = machine.run(f"systemctl show fieldgate {' '.join(f'-p {name}' for name in names)}")
-    return dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
+    printed = machine.run(f"systemctl show fieldgate {' '.join(f'-p {name}' for name in names)}")
+    return dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
 
 
 @pytest.mark.timeout(2400)
 def test_from_a_blank_machine_to_readings_in_kafka(blank: Machine, cloud: Kafka, package: Path) -> None:
-    say("package", package.stat().st_size, "bytes", package.name)
+    note("package", package.stat().st_size, "bytes", package.name)
     begun_s = time.monotonic()
     blank.push(package, "/srv/fieldgate.deb")
-    told = blank.run(install("/srv/fieldgate.deb"), timeout_s=900)
-    say(f"installed after {time.monotonic() - begun_s:.0f} s")
+    printed = blank.run(install("/srv/fieldgate.deb"), timeout_s=900)
+    note(f"installed after {time.monotonic() - begun_s:.0f} s")
     # The two next commands, as printed.
-    assert f"sudo fieldgate init -o {CONFIG}" in told
-    assert f"sudo {START}" in told
-    assert "Traceback" not in told
+    assert f"sudo fieldgate init -o {CONFIG}" in printed
+    assert f"sudo {START}" in printed
+    assert "Traceback" not in printed
     blank.run(f"{INIT.format(id='blank')} && fieldgate check && {START}", timeout_s=600)
-    say(f"configured and started after {time.monotonic() - begun_s:.0f} s")
+    note(f"configured and started after {time.monotonic() - begun_s:.0f} s")
     eventually(lambda: first_times(cloud, "blank"), 300)
-    say(f"readings in Kafka after {time.monotonic() - begun_s:.0f} s")
+    note(f"readings in Kafka after {time.monotonic() - begun_s:.0f} s")
     assert properties(blank, "ActiveState", "NRestarts") == {"ActiveState": "active", "NRestarts": "0"}
     assert blank.run("systemctl is-active fieldgate-report.timer").strip() == "active"
     assert blank.run("systemctl is-active fieldgate-uplink.timer || true").strip() == "inactive"
@@ -106,7 +106,7 @@ def test_from_a_blank_machine_to_readings_in_kafka(blank: Machine, cloud: Kafka,
         "750 fieldgate fieldgate /var/lib/fieldgate",
         "755 root root /usr/bin/fieldgate",
     ]
-    # All that dpkg knows is as it was packed; bytecode is beside it.
+    # All that dpkg lists is as it was packed; bytecode is beside it.
     assert blank.run("dpkg --verify fieldgate") == ""
     assert int(blank.run("find /usr/lib/fieldgate/gateway -name '*.pyc' | wc -l")) > 50
 
@@ -119,16 +119,16 @@ def test_what_it_costs_and_how_soon_it_samples_after_a_boot(blank: Machine, clou
         after = usage(blank)
         spent = (after["cpu_s"] - before["cpu_s"]) / (after["at_s"] - before["at_s"])
         memory = f"RSS {after['rss_kib'] / 1024:.0f} MiB, cgroup {after['memory'] / 2**20:.0f} MiB"
-        say(f"{spent:.1%} of a core, {memory}")
+        note(f"{spent:.1%} of a core, {memory}")
     blank.run("sync")
     former = eventually(lambda: set(first_times(cloud, "blank")), 120)
     blank.power_cut()
-    say(f"ssh answers {blank.boot():.0f} s after the power")
+    note(f"ssh answers {blank.boot():.0f} s after the power")
     [run] = eventually(lambda: set(first_times(cloud, "blank")) - former, 300)
     booted_s = float(blank.run("sed -n 's/^btime //p' /proc/stat"))
     ready_s = int(properties(blank, "ActiveEnterTimestampMonotonic")["ActiveEnterTimestampMonotonic"]) / 1e6
     first_s = first_times(cloud, "blank")[run] - booted_s
-    say(f"ready {ready_s:.1f} s, first reading {first_s:.0f} s after the kernel began")
+    note(f"ready {ready_s:.1f} s, first reading {first_s:.0f} s after the kernel began")
     assert 0 < first_s < 600
 
 
@@ -144,10 +144,10 @@ def wait_until(machine: Machine, uptime_s: float) -> None:
 
 def usage(machine: Machine) -> dict[str, float]:
     """Processor seconds of the service until now, its memory, and when that was (seconds since the boot)."""
-    at_s, told = machine.run(
+    at_s, printed = machine.run(
         "cut -d' ' -f1 /proc/uptime; systemctl show fieldgate -p MainPID -p CPUUsageNSec -p MemoryCurrent"
     ).split("\n", 1)
-    shown = dict(line.split("=", 1) for line in told.splitlines())
+    shown = dict(line.split("=", 1) for line in printed.splitlines())
     rss = machine.run(f"sed -n 's/^VmRSS:[[:space:]]*\\([0-9]*\\) kB/\\1/p' /proc/{shown['MainPID']}/status")
     return {
         "at_s": float(at_s),
@@ -170,34 +170,36 @@ def test_an_upgrade_during_an_outage_loses_nothing(
         former = str(mast.status()["run"])
         waiting = mast.status()["outbox_records"]
         begun_s = time.monotonic()
-        told = blank.run(install("/srv/newer.deb"), timeout_s=900)
-        say(f"upgraded in {time.monotonic() - begun_s:.0f} s, {waiting} records waiting")
-        assert "Traceback" not in told
+        printed = blank.run(install("/srv/newer.deb"), timeout_s=900)
+        note(f"upgraded in {time.monotonic() - begun_s:.0f} s, {waiting} records waiting")
+        assert "Traceback" not in printed
         mast.answers(former)
         run = str(mast.status()["run"])
-        say(f"{mast.gap_s(former, run):.1f} s without a reading, as the witness heard it")
+        note(f"{mast.gap_s(former, run):.1f} s without a reading, as the witness received it")
         assert mast.gap_s(former, run) < 60
         assert blank.run("dpkg-query -W -f '${Version}' fieldgate") == newer.name.split("_")[1]
         assert blank.run(f"sha256sum {CONFIG}") == config
         mast.drain()
         assert mast.outbox_is_sound() == "ok"
         reckoning = mast.reckon(mast.stored(tmp_path))
-        say(reckoning.figures())
+        note(reckoning.figures())
         reckoning.balance()
         assert {reading[2] for reading in reckoning.sampled} == {former, run}
 
 
 @pytest.mark.timeout(1800)
 def test_a_config_with_errors_does_not_silence_the_mast(blank: Machine, ports: Ports, package: Path) -> None:
-    """The version that runs goes on, and apt's output says what to do."""
+    """The version that runs goes on, and apt's output names the remedy."""
     blank.run("systemctl restart fieldgate")
-    run = eventually(lambda: ports.told().get("run"), 240)
+    run = eventually(lambda: ports.status_now().get("run"), 240)
     blank.run(f"cp {CONFIG} /srv/good.toml; sed -i 's/^latitude.*/latitude = 270.7/' {CONFIG}")
-    told = blank.run("DEBIAN_FRONTEND=noninteractive apt-get install -y --reinstall /srv/newer.deb 2>&1", 900)
-    assert "has errors, see above; the service was not started" in told
-    assert "latitude" in told
+    printed = blank.run(
+        "DEBIAN_FRONTEND=noninteractive apt-get install -y --reinstall /srv/newer.deb 2>&1", 900
+    )
+    assert "has errors, see above; the service was not started" in printed
+    assert "latitude" in printed
     assert properties(blank, "ActiveState") == {"ActiveState": "active"}
-    assert ports.told()["run"] == run
+    assert ports.status_now()["run"] == run
     blank.run(f"cp /srv/good.toml {CONFIG}")
 
 
@@ -205,15 +207,15 @@ def test_a_config_with_errors_does_not_silence_the_mast(blank: Machine, ports: P
 def test_removed_it_leaves_the_data_and_purged_nothing(blank: Machine) -> None:
     blank.run("mkdir -p /etc/systemd/system/fieldgate.service.d; sync")
     blank.run("printf '[Service]\\nNice=-1\\n' > /etc/systemd/system/fieldgate.service.d/override.conf")
-    told = blank.run("apt-get remove -y fieldgate", timeout_s=600)
-    assert "are kept; apt-get purge fieldgate deletes them" in told
+    printed = blank.run("apt-get remove -y fieldgate", timeout_s=600)
+    assert "are kept; apt-get purge fieldgate deletes them" in printed
     left = blank.run(LEFT).splitlines()
     assert not [path for path in left if path.startswith("/usr/")]
     assert {"/etc/fieldgate", "/var/lib/fieldgate"} <= set(left)
     assert blank.run(f"test -s {CONFIG}; ls /var/lib/fieldgate | grep -c '\\.db$'").strip() != "0"
     assert blank.run("systemctl is-active fieldgate || true").strip() == "inactive"
     assert "fieldgate" in blank.run("apt-get purge -y fieldgate", timeout_s=600)
-    # The user stays, as Debian's do: a file of its number elsewhere is nobody else's.
+    # The user stays, as Debian's do: a file of its number elsewhere is no other user's.
     assert blank.run(LEFT).splitlines() == []
     assert blank.run("systemctl --failed --no-legend") == ""
     assert blank.run("id -u fieldgate").strip().isdigit()

@@ -62,13 +62,13 @@ def test_power_cuts(mast: GuestMast, series: int, table: CutTable | None, full: 
     assert mast.restarts() == 0
     reckoning = mast.reckon(mast.stored(tmp_path))
     print(reckoning.figures())  # noqa: T201
-    told = {account.run: account for account in reckoning.told}
-    rows = [(cut, figures(cut, reckoning, told[cut.run])) for cut in mast.cuts]
+    accounts = {account.run: account for account in reckoning.accounts}
+    rows = [(cut, figures(cut, reckoning, accounts[cut.run])) for cut in mast.cuts]
     for cut, row in rows:
         print(cut.phase, row)  # noqa: T201
     weigh(mast, reckoning)
     for cut in mast.cuts:
-        account = told[cut.run]
+        account = accounts[cut.run]
         assert account.state == "reset"
         assert cut.oldest_s <= (account.untold_s or 0.0)
         assert account.unaccounted == gaps(cut, account)
@@ -100,7 +100,7 @@ def weigh(mast: GuestMast, reckoning: Reckoning) -> None:
 
 
 def gaps(cut: Cut, account: RunAccount) -> int:
-    """How many of the lost ones are missing before another that arrived, or was told of."""
+    """How many of the lost ones are missing before another that arrived, or was announced."""
     return sum(seq <= account.last_seq.get(channel, 0) for _, channel, _, seq in cut.lost)
 
 
@@ -125,8 +125,8 @@ def test_each_reading_is_one_row(machine: Machine, cloud: Kafka, tmp_path: Path)
     ingest = ["jobs", "run", "ingest", "--once", "--bootstrap-servers", cloud.direct, "--lake", lake]
     subprocess.run([*command, *ingest], check=True, capture_output=True)
     sql = "select count(*) as n, count(distinct (gateway, channel, run, seq)) as d from readings"
-    told = subprocess.run([*command, "query", sql, "--lake", lake, "--json"], check=True, capture_output=True)
-    [row] = json.loads(told.stdout)
+    done = subprocess.run([*command, "query", sql, "--lake", lake, "--json"], check=True, capture_output=True)
+    [row] = json.loads(done.stdout)
     topics = [f"mqtt.{quantity}" for quantity in UNITS]
     records = sum(1 for _ in cloud.messages(topics))
     print(row, "records", records)  # noqa: T201

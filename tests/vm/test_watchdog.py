@@ -1,4 +1,4 @@
-"""The unit's watchdog: what is wedged is killed and started anew; what only waits is let be.
+"""The unit's watchdog: what is wedged is killed and restarted; what only waits is let be.
 
 With WatchdogSec=30s instead of a minute; all the daemon's own times are shares of it.
 """
@@ -48,11 +48,11 @@ def test_a_wedged_part_is_killed_and_restarted(part: str, guest: Guest) -> None:
     guest.release()
     eventually(guest.sampled, _PATIENCE_S, until=lambda n: n > 10)
     assert guest.unit("MainPID")["MainPID"] != before["MainPID"]
-    said = guest.journal()
-    assert f"event=watchdog.stuck part={part}" in said
+    lines = guest.journal()
+    assert f"event=watchdog.stuck part={part}" in lines
     # Every thread's stack at the end: who is stuck, and where.
-    assert "Fatal Python error: Aborted" in said
-    assert "fieldgate_wedges.py" in said
+    assert "Fatal Python error: Aborted" in lines
+    assert "fieldgate_wedges.py" in lines
     assert guest.status()["outbox_records"] >= stored
 
 
@@ -63,7 +63,7 @@ def test_what_only_waits_is_let_be(guest: Guest, cloud: Kafka) -> None:
     eventually(guest.sampled, _PATIENCE_S, until=lambda n: n > 10)
     before = guest.unit("MainPID", "NRestarts")
     guest.wedge("driver")
-    # Three threads given up would be a reason of its own to start anew.
+    # Three threads given up would be a reason of its own to restart.
     eventually(lambda: guest.status().get("samplers_abandoned", 0), _PATIENCE_S)
     guest.release()
     cloud.uplink.delay_s = 4.0
@@ -95,10 +95,10 @@ def test_what_only_waits_is_let_be(guest: Guest, cloud: Kafka) -> None:
 def test_what_systemd_reports(guest: Guest) -> None:
     guest.configure()
     eventually(guest.sampled, _PATIENCE_S, until=lambda n: n > 10)
-    told = eventually(lambda: guest.unit("StatusText", "ActiveState", "Result"), 60)
-    assert told["StatusText"].startswith("2 channels; ")
+    shown = eventually(lambda: guest.unit("StatusText", "ActiveState", "Result"), 60)
+    assert shown["StatusText"].startswith("2 channels; ")
     guest.machine.run("systemctl reload fieldgate")
-    eventually(lambda: guest.journal(), 120, until=lambda said: "event=daemon.reloaded" in said)
+    eventually(lambda: guest.journal(), 120, until=lambda lines: "event=daemon.reloaded" in lines)
     assert eventually(lambda: guest.unit("ActiveState")["ActiveState"], 60) == "active"
     judged = guest.machine.run(
         "systemd-analyze security --no-pager --offline=true fieldgate.service | tail -1"

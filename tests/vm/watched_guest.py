@@ -116,7 +116,7 @@ class Guest:
 
     def status(self) -> dict[str, Any]:
         """The daemon's own account of itself; empty while it doesn't answer."""
-        status = self._ports.told()
+        status = self._ports.status_now()
         return status if status.get("gateway") == self.id else {}
 
     def sampled(self) -> int:
@@ -138,7 +138,7 @@ class Guest:
         return dict(line.split("=", 1) for line in lines)
 
     def journal(self, *, this_start: bool = False) -> str:
-        """What the service said in this boot, or since it was started last."""
+        """What the service logged in this boot, or since it was started last."""
         start = self.unit("InvocationID")["InvocationID"] if this_start else None
         which = "-u fieldgate" if start is None else f"_SYSTEMD_INVOCATION_ID={start}"
         return self.machine.run(f"journalctl -b {which} -o cat")

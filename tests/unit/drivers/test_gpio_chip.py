@@ -102,7 +102,7 @@ def test_every_edge_counts_also_those_the_buffer_drops(batches: list[int], tells
 def test_the_pin_is_claimed_as_a_pulled_up_input_and_the_chip_is_closed_again() -> None:
     kernel = EmulatedKernel()
     counter = ChipCounter(kernel, 27)
-    # What is asked for, byte by byte, is asserted where the emulated kernel takes it apart.
+    # What is requested, byte by byte, is asserted where the emulated kernel takes it apart.
     assert kernel.taken == {27: "fieldgate-27"}
     assert [type(opened) for opened in kernel.open_fds.values()] == [Line]
     line = kernel.line(27)

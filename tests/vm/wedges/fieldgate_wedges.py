@@ -1,6 +1,6 @@
 """A sensor's driver for the tests of the watchdog, which also lets them wedge the daemon it is loaded into.
 
-Installed in the guest as a package of its own, as other people's drivers are; the product knows nothing of
+Installed in the guest as a package of its own, as other people's drivers are; the product has nothing of
 it. A part is wedged for as long as a file of its name is in /run/fieldgate-wedges.
 """
 
@@ -48,7 +48,7 @@ class Options:
 
 
 class Steady:
-    """Says 20 degrees."""
+    """Reads 20 degrees."""
 
     channels = (CHANNEL,)
     accumulates = False

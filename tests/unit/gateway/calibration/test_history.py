@@ -35,7 +35,7 @@ BARO = replace(A, sensor="baro", quantity="pressure", unit="kPa", driver="bp20",
 
 
 class Daemon:
-    """One run after the other on one file; time passes only where a test says so."""
+    """One run after the other on one file; time passes only where a test moves it."""
 
     def __init__(self, directory: Path, *, synced: bool = True) -> None:
         self.path = directory / "outbox.db.channels"
@@ -179,7 +179,7 @@ def test_what_the_sensor_reports_of_itself(daemon: Daemon, caplog: pytest.LogCap
         "event=sensor.other_serial sensor=cup-50m-a configured=179500123456 said=179500999999" in caplog.text
     )
     daemon.history.tick(snapshot(descriptions=said))
-    # One that doesn't start says nothing, and nothing is forgotten.
+    # One that doesn't start reports nothing, and nothing is forgotten.
     daemon.history.tick(snapshot(descriptions={A.sensor: {}}))
     assert daemon.published() == []
     assert daemon.reload(replace(A, interval_s=5.0), BARO)[0].said == published.said
@@ -194,7 +194,7 @@ def test_before_the_clock_is_set_dates_are_unknown_and_afterwards_they_are_publi
     assert (ended.in_force, spans(ended), spans(begun)) == (False, [(None, None)], [(None, None)])
     daemon.history.tick(snapshot())
     assert daemon.published() == []
-    # A restart of the daemon in the same boot still knows how long ago that was.
+    # A restart of the daemon in the same boot still has how long ago that was.
     daemon.restart()
     daemon.clock.set_by(3600 * SECOND_NS)
     daemon.clock.synced = True

@@ -1,4 +1,4 @@
-"""What names a calibration, when it has expired, and what the config says of it."""
+"""What names a calibration, when it has expired, and what the config has of it."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_what_is_made_of_a_config_can_be_read(tmp_path: Path, text: str) -> None
 
 @dataclass(frozen=True)
 class Strange:
-    """Options that somebody's own driver might have."""
+    """Options that a user's own driver might have."""
 
     table: tuple[str, ...] = ("x" * 500,)
     text: str = "a\nb"

@@ -1,4 +1,4 @@
-"""When readings need wait for the clock no longer, and what the next run knows of it."""
+"""When readings need wait for the clock no longer, and what the next run takes over of it."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_a_value_is_replaced_and_missing_keys_follow_the_calibration() -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        # A quoted key, no spaces, a literal string, a comment that looks like a value.
+        # A quoted key, no spaces, a literal string, a comment that reads like a value.
         (
             b"[['sensor']]\n\"name\"='cup'\n'slope'=1 # slope = 1\n",
             b"[['sensor']]\n\"name\"='cup'\n'slope'=0.761 # slope = 1\n",
@@ -81,7 +81,7 @@ def test_a_value_is_replaced_and_missing_keys_follow_the_calibration() -> None:
             b'[[sensor]]\nname = "b"\n[mqtt]\nport = 1\n[[sensor]]\nname = "cup" # 2\nslope = 0.761\n'
             b"[clock]\n[[sensor]]\n",
         ),
-        # A text of several lines that looks like a table.
+        # A text of several lines that reads like a table.
         (
             b'[[sensor]]\nname = "cup"\nlab = """\n[[sensor]]\nslope = 7\n"""\n',
             b'[[sensor]]\nname = "cup"\nlab = """\n[[sensor]]\nslope = 7\n"""\nslope = 0.761\n',

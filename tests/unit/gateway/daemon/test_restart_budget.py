@@ -54,7 +54,7 @@ def test_a_reboot_begins_again(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_recorded_is_no_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It would be repeated by the next process, which knows of nothing."""
+    """It would be repeated by the next process, which has no record of it."""
     uptime = Uptime()
     restarts = RestartBudget(tmp_path / "missing" / "r", "boot-1", uptime.boot_ns)
     assert not restarts.take()

@@ -56,7 +56,7 @@ def test_every_fault_is_flagged_and_little_else(tmp_path: Path, full: bool) -> N
 
     assert open_baro.flagged == open_baro.injected == unit_s
     assert open_baro.after_s == 0
-    # It looks at the pins to ground every ten seconds.
+    # It measures the pins to ground every ten seconds.
     assert open_sun.flagged >= open_sun.injected - 10
 
     reads = DAY_UNITS * unit_s // 2

@@ -102,7 +102,7 @@ def test_three_months_with_three_icings_and_much_wake(full: bool) -> None:
 
     On 17 February, 9 and 30 March, at 0 °C and 100 %, southern cups froze, one dragged until the next day.
     For days on end one cup of a pair stands in the tower's wake, some 17 % slower, which is no fault of the
-    cup: only on 26 March, with the wind from 185° ± 5° for twelve hours, that looks like a drift.
+    cup: only on 26 March, with the wind from 185° ± 5° for twelve hours, that resembles a drift.
     """
     path = shared_data("mast_10min_3months.csv.gz")
     if path is None:

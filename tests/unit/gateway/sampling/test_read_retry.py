@@ -1,4 +1,4 @@
-"""A sensor that failed is asked again within its period; one that answers late is asked ahead."""
+"""A sensor that failed is tried again within its period; one that answers late gets its request ahead."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def test_a_start_that_fails_leaves_nothing_to_request_ahead() -> None:
 
 
 class LateCup(Cup):
-    """Hangs where it is asked ahead."""
+    """Hangs at the request ahead."""
 
     def read(self) -> tuple[Measurement, ...]:
         return (Measurement("wind_speed", float(self.number), 1.0),)

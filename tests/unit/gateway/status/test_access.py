@@ -354,7 +354,7 @@ def test_other_users_are_refused(outbox: Path, monkeypatch: pytest.MonkeyPatch) 
 
     def another_user(connected: socket.socket) -> tuple[int, int, int]:
         if threading.current_thread() is threading.main_thread():
-            # Asks when the access is shut already: the reason is behind it.
+            # Requests when the access is shut already: the reason is behind it.
             shut = select.poll()
             shut.register(connected, select.POLLRDHUP)
             assert shut.poll(20_000)

@@ -105,7 +105,7 @@ def test_metrics_in_prometheus_text_format(connection: http.client.HTTPConnectio
         'fieldgate_reading_timestamp_seconds{channel="cup.wind_speed"} 1.7800000205e+09',
     ):
         assert line in lines
-    # What nobody knows has no sample.
+    # What is unknown has no sample.
     assert "broker_dropped" not in text
     assert "cpu_temperature" not in text
     assert 'fieldgate_reading_value{channel="dht.temperature"' not in text
