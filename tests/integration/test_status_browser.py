@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from paho.mqtt import publish
 
 from cloud.wire.reading_records import format_time
 from gateway.clock.manual_time import ManualTime, TimeOffer
@@ -25,7 +26,8 @@ from tests.support.servers import eventually, unique_name
 def mast_config(name: str) -> str:
     fault = {"sensor": "gone", "kind": "bit-errors", "amount": 1}
     sensors = (cup("cup-50m-a"), dht(), dht("gone", 5))
-    return config_text(*sensors, gateway={"id": name}, board={"faults": [fault]})
+    shed = {"filter": "shed", "payload": "number", "quantity": "temperature"}
+    return config_text(*sensors, gateway={"id": name}, board={"faults": [fault]}, forward=[shed])
 
 
 TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
@@ -62,6 +64,7 @@ def mast(provisioned: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         run_gateway(directory, mast_config(name), name, provisioned, mosquitto) as gateway,
     ):
         eventually(gateway.sampled, 60)
+        publish.single("shed", "21.5", qos=1, hostname=mosquitto.host, port=mosquitto.port)
         yield Mast(gateway, directory / "outbox.db")
         gateway.stop()
 
@@ -103,6 +106,8 @@ def test_it_is_live_and_whole_on_each_screen(mast: Mast, chromium: Chromium, wid
     assert beyond == []
     cup = page.run(card("cup-50m-a") + ".innerText")
     assert re.search(r"✓ good\s+\d+\.\d\d m/s\s+raw \d+\.\d\d Hz\s+\d+ s ago", cup), cup
+    shed = page.run(card("shed") + ".innerText")
+    assert re.search(r"21\.50 °C\s+raw 21\.50 °C\s+\d+ (s|min) ago\s+forwarded from another", shed), shed
     gone = page.run(card("gone.") + ".innerText")
     assert "✕ missing" in gone
     assert re.search("the sensor does not answer|the answer was damaged", gone), gone
