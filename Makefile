@@ -81,11 +81,11 @@ lint:
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Four tests at a time on two cores, and the gates beside them: most of the time tests wait for servers. Archived classes
+# Three tests at a time on two cores, and the gates beside them: most of the time tests wait for servers. Archived classes
 # are used where there are any, and not made: that takes as much as it would save here.
 test: setup-dev
 	@nice make --no-print-directory lint >.lint.log 2>&1 & gates=$$!; \
-	  $(BIN)/pytest -n 4 $(ARGS); tests=$$?; \
+	  $(BIN)/pytest -n 3 $(ARGS); tests=$$?; \
 	  wait $$gates; gates=$$?; cat .lint.log; exit $$((tests | gates))
 
 test-full: setup-dev mirror-jars lint

@@ -8,7 +8,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 # The jobs in this process's own session, and whole pipelines of processes: each kind in turn.
 _SPARK: Final = {
-    "tests/spark/test_job_faults.py": "job faults",
+    "tests/spark/test_job_faults.py": "pipelines",
     "tests/spark/": "spark",
     "tests/integration/test_demo": "pipelines",
     "tests/integration/test_end_to_end": "pipelines",
