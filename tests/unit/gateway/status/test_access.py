@@ -90,6 +90,13 @@ def test_an_address_that_guesses_waits_and_no_other(clock: ByHand) -> None:
     assert gate.admit(TOKEN, "guesser") is Access.ADMITTED
 
 
+def test_a_page_that_was_left_open_is_not_guessing(clock: ByHand) -> None:
+    gate = Gate(TOKEN, None, clock, ["earlier"])
+    for _ in range(3 * MOST_WRONG):
+        assert gate.admit("earlier", "phone") is Access.EARLIER
+    assert gate.admit(TOKEN, "phone") is Access.ADMITTED
+
+
 def test_no_token_is_no_guess(clock: ByHand) -> None:
     gate = Gate(TOKEN, None, clock)
     for _ in range(3 * MOST_WRONG):
