@@ -47,11 +47,11 @@ def test_reports_what_is_unaccounted(
         (RUNS_TOPIC, f"{gateway}/r1", run_record("r1", "running", last=4, gateway=gateway)),
         (RUNS_TOPIC, f"{gateway}/r1", run_record("r1", last=10, gateway=gateway)),
         *((topic, key, reading(seq, gateway=gateway)) for seq in (*range(1, 10), 9)),
-        (topic, "other", reading(77, gateway=unique_name("somebody-else"))),
+        (topic, "other", reading(77, gateway=unique_name("other"))),
     )
-    told = status(*ours, "--json")
-    assert told.returncode == 1, told.stderr
-    answer = json.loads(told.stdout)
+    done = status(*ours, "--json")
+    assert done.returncode == 1, done.stderr
+    answer = json.loads(done.stdout)
     assert answer["total"] == {
         "sampled": 10, "in_kafka": 9, "repeats": 1, "dead_letters": 0, "dropped": 0, "expired": 0,
         "pending": 0, "unaccounted": 1, "never_sampled": 0,
@@ -59,9 +59,9 @@ def test_reports_what_is_unaccounted(
     assert [run["run"] for run in answer["runs"]] == ["r1"]
 
     produce(kafka, (topic, key, reading(10, gateway=gateway)))
-    told = status(*ours)
-    assert told.returncode == 0, told.stdout + told.stderr
-    (line,) = (line.split() for line in told.stdout.splitlines() if gateway in line)
+    done = status(*ours)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (line,) = (line.split() for line in done.stdout.splitlines() if gateway in line)
     assert line[1:3] == ["r1", "stopped"]
     assert line[5:] == ["10", "10", "1", "0", "0", "0", "0"]
 
@@ -74,13 +74,13 @@ def test_reports_what_is_unaccounted(
 
 
 def test_reports_that_kafka_does_not_answer(free_port: int) -> None:
-    told = status("--bootstrap-servers", f"127.0.0.1:{free_port}", "--timeout", "1")
-    assert told.returncode == 1
-    assert f"no answer from Kafka at 127.0.0.1:{free_port} within 1 s" in told.stderr
-    assert len(told.stderr.splitlines()) == 1
+    done = status("--bootstrap-servers", f"127.0.0.1:{free_port}", "--timeout", "1")
+    assert done.returncode == 1
+    assert f"no answer from Kafka at 127.0.0.1:{free_port} within 1 s" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_reports_which_property_is_wrong(free_port: int) -> None:
-    told = status("--bootstrap-servers", f"127.0.0.1:{free_port}", "--property", "no.such=1")
-    assert told.returncode == 1
-    assert told.stderr == 'fieldgate: No such configuration property: "no.such"\n'
+    done = status("--bootstrap-servers", f"127.0.0.1:{free_port}", "--property", "no.such=1")
+    assert done.returncode == 1
+    assert done.stderr == 'fieldgate: No such configuration property: "no.such"\n'

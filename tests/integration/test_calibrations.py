@@ -65,9 +65,11 @@ def test_every_record_is_there_as_promised(
     history = tmp_path / "outbox.db.channels"
     with run_gateway(tmp_path, first, name, provisioned, mosquitto) as mast:
         mast.sample(20)
-        told = eventually(lambda: last_words(provisioned, name), until=lambda told: len(told) == 3)
-        assert {channel for channel, _ in told} == {"cup.wind_speed", "dht.temperature", "dht.humidity"}
-        assert all(each.in_force and each.valid_from_us == parse_time(FIRST) for each in told.values())
+        published = eventually(
+            lambda: last_words(provisioned, name), until=lambda published: len(published) == 3
+        )
+        assert {channel for channel, _ in published} == {"cup.wind_speed", "dht.temperature", "dht.humidity"}
+        assert all(each.in_force and each.valid_from_us == parse_time(FIRST) for each in published.values())
         # What a sensor reports of itself comes when it has been started.
         eventually(lambda: any(each.said for each in read_history(history)))
         written = history.stat()
@@ -86,23 +88,25 @@ def test_every_record_is_there_as_promised(
         mast.delivered()
         assert mast.stop() == 0
 
-    told = last_words(provisioned, name)
+    published = last_words(provisioned, name)
     in_kafka = readings(provisioned, name)
-    old, new = (next(each for each in told.values() if each.slope == slope) for slope in (0.765, 0.761))
+    old, new = (next(each for each in published.values() if each.slope == slope) for slope in (0.765, 0.761))
     assert (
-        set(told)
+        set(published)
         == set(after_reload)
         == {(channel, reading.cal) for channel, series in in_kafka.items() for reading in series}
     )
     swapped_us = new.periods[0].begin_us
     assert swapped_us is not None
     back_us = parse_time(SECOND)
-    ends = {key: [(each.begin_us, each.end_us) for each in record.periods] for key, record in told.items()}
+    ends = {
+        key: [(each.begin_us, each.end_us) for each in record.periods] for key, record in published.items()
+    }
     start_us = parse_time(FIRST)
     assert ends == {
         (old.channel, old.cal): [(start_us, swapped_us), (back_us, None)],
         (new.channel, new.cal): [(swapped_us, back_us)],
-        **{key: [(start_us, swapped_us)] for key in told if key[0].startswith("dht.")},
+        **{key: [(start_us, swapped_us)] for key in published if key[0].startswith("dht.")},
     }
     assert [each.in_force for each in (old, new)] == [True, False]
     assert (after_reload[old.channel, old.cal].in_force, after_reload[new.channel, new.cal].in_force) == (
@@ -114,7 +118,7 @@ def test_every_record_is_there_as_promised(
         # Time stands still while sensors change, and the DHT11 is read at a period's beginning, that moment.
         at_end_us = 1 if channel.startswith("dht.") else 0
         for reading in series:
-            periods = told[channel, reading.cal or ""].periods
+            periods = published[channel, reading.cal or ""].periods
             assert any(
                 each.begin_us is not None
                 and each.begin_us <= reading.time_us
@@ -126,7 +130,7 @@ def test_every_record_is_there_as_promised(
             assert not expired or reading.quality == 3
     assert any(reading.time_us < parse_time("2026-01-02T00:00:00Z") for reading in in_kafka["cup.wind_speed"])
     by_revision = sorted(read_history(history), key=lambda each: (each.channel, each.cal))
-    assert by_revision == [told[key] for key in sorted(told)]
+    assert by_revision == [published[key] for key in sorted(published)]
 
 
 def test_records_of_an_outage_do_not_overtake_newer_ones(
@@ -148,14 +152,18 @@ def test_records_of_an_outage_do_not_overtake_newer_ones(
         mast.delivered()
         assert mast.stop() == 0
         record = mast.run_record()
-    told = last_words(provisioned, name)
-    assert {each.slope: each.in_force for each in told.values()} == {0.765: False, 0.761: False, 0.75: True}
+    published = last_words(provisioned, name)
+    assert {each.slope: each.in_force for each in published.values()} == {
+        0.765: False,
+        0.761: False,
+        0.75: True,
+    }
     history = read_history(tmp_path / "outbox.db.channels")
-    assert sorted(map(repr, history)) == sorted(map(repr, told.values()))
+    assert sorted(map(repr, history)) == sorted(map(repr, published.values()))
     # Each reading finds its record, and the accounts are as if there were no records: what is in the outbox
     # are the last readings, where Kafka was slow to answer.
     assert {reading.cal for reading in readings(provisioned, name)["cup.wind_speed"]} == {
-        cal for _, cal in told
+        cal for _, cal in published
     }
     with OutboxReader(tmp_path / "outbox.db") as reader:
         left = Counter(from_bytes(stored).topic for _, stored in reader.records())

@@ -56,8 +56,8 @@ class Installer:
         while True:
             found = pattern.search(self.seen, self._read)
             if found:
-                told, self._read = self.seen[self._read : found.end()], found.end()
-                return told
+                shown, self._read = self.seen[self._read : found.end()], found.end()
+                return shown
             left_s = end_s - time.monotonic()
             assert left_s > 0, f"no {words!r} in {self.seen[self._read :]!r}"
             ready, _, _ = select.select([self._terminal], [], [], left_s)
@@ -111,8 +111,8 @@ def commission(config: Path, *arguments: str) -> Iterator[Installer]:
 
 
 def events(kafka: str, name: str) -> list[dict[str, Any]]:
-    told = [json.loads(each.value() or b"") for each in records(kafka, ["gateway.events"])]
-    return [each for each in told if (each["gateway"], each["event"]) == (name, "commissioned")]
+    events = [json.loads(each.value() or b"") for each in records(kafka, ["gateway.events"])]
+    return [each for each in events if (each["gateway"], each["event"]) == (name, "commissioned")]
 
 
 def papers(installer: Installer, serial: str) -> None:
@@ -169,9 +169,14 @@ def test_a_mast_is_signed_off_over_a_connection_that_breaks(
     content = report.read_bytes()
     assert event["sha256"] == hashlib.sha256(content).hexdigest()
     assert event["report"] == json.loads(content)
-    told = event["report"]
-    assert (told["ok"], told["complete"], told["signed_by"], told["faults"]) == (True, True, "A. Person", [])
-    assert {sensor["name"]: [each["check"] for each in sensor["checks"]] for sensor in told["sensors"]} == {
+    report = event["report"]
+    assert (report["ok"], report["complete"], report["signed_by"], report["faults"]) == (
+        True,
+        True,
+        "A. Person",
+        [],
+    )
+    assert {sensor["name"]: [each["check"] for each in sensor["checks"]] for sensor in report["sensors"]} == {
         "cup-a": ["serial", "certificate", "pulses"],
         "cup-b": ["serial", "certificate", "pulses"],
         "baro": ["pressure"],

@@ -135,7 +135,7 @@ def test_without_mosquitto_readings_reach_kafka_all_the_same(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('[gateway]\nid = "Mast 7"\n', "{config}:2: gateway.id"),
         ('[gateway]\nid = "mast-07"\n[kafka.properties]\n"linger.mss" = 5\n', "linger.mss"),
@@ -146,12 +146,12 @@ def test_without_mosquitto_readings_reach_kafka_all_the_same(
     ],
     ids=["key", "property of librdkafka", "its value"],
 )
-def test_a_broken_config_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+def test_a_broken_config_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
     config = tmp_path / "gateway.toml"
     config.write_text(text + '[board]\nkind = "simulated"\n[outbox]\npath = "outbox.db"\n')
     done = fieldgate("run", "-c", config)
     assert done.returncode == 1
-    assert said.format(config=config) in done.stderr
+    assert message.format(config=config) in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -146,8 +146,8 @@ def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
     announced = set()
     for drop in record.get("dropped", ()):
         assert drop["reason"] == "NOT_STORED"
-        for told in drop["ranges"]:
-            first, _, end = told.rpartition(" ")[2].partition("-")
+        for lost in drop["ranges"]:
+            first, _, end = lost.rpartition(" ")[2].partition("-")
             announced |= set(range(int(first), int(end) + 1))
     assert last >= 20
     assert stored | announced == set(range(1, last + 1))

@@ -49,9 +49,9 @@ def release() -> str:
     for python in ("/usr/bin/python3", sys.executable):
         if not Path(python).exists():
             continue
-        told = subprocess.run([python, "-V"], capture_output=True, text=True, check=True).stdout
+        version = subprocess.run([python, "-V"], capture_output=True, text=True, check=True).stdout
         for name, each in RELEASES.items():
-            if told.startswith(f"Python {each.python}."):
+            if version.startswith(f"Python {each.python}."):
                 return name
     return "bookworm"
 
@@ -211,19 +211,19 @@ def test_versions_are_named_by_tag_or_commit(tmp_path: Path) -> None:
         identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
         subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
 
-    def told() -> str:
+    def built_version() -> str:
         return version(tmp_path, "0.1.0", 12, "bookworm", EPOCH)
 
     git("init", "-q")
-    assert told() == "0.1.0~dev20251121044000.uncommitted+deb12.bookworm"
+    assert built_version() == "0.1.0~dev20251121044000.uncommitted+deb12.bookworm"
     (tmp_path / "file").write_text("1")
     git("add", "file")
     git("commit", "-q", "-m", "first")
-    assert re.fullmatch(r"0\.1\.0~dev20251121044000\.[0-9a-f]{7}\+deb12\.bookworm", told())
+    assert re.fullmatch(r"0\.1\.0~dev20251121044000\.[0-9a-f]{7}\+deb12\.bookworm", built_version())
     git("tag", "v0.1.0")
-    assert told() == "0.1.0+deb12.bookworm"
+    assert built_version() == "0.1.0+deb12.bookworm"
     (tmp_path / "file").write_text("2")
-    assert re.fullmatch(r"0\.1\.0~dev20251121044000\.[0-9a-f]{7}\.changed\+deb12\.bookworm", told())
+    assert re.fullmatch(r"0\.1\.0~dev20251121044000\.[0-9a-f]{7}\.changed\+deb12\.bookworm", built_version())
 
 
 def test_the_same_sources_make_the_same_bytes(
@@ -249,8 +249,8 @@ def test_it_runs_isolated(
     for name in ("gateway.py", "drivers.py", "pydantic.py", "sitecustomize.py"):
         (tmp_path / name).write_text("raise SystemExit('the wrong one was imported')\n")
     where: dict[str, Any] = {"cwd": tmp_path, "env": {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path)}}
-    told = fieldgate("--version", **where)
-    assert (told.stdout, told.stderr, told.returncode) == (f"fieldgate {VERSION}\n", "", 0)
+    done = fieldgate("--version", **where)
+    assert (done.stdout, done.stderr, done.returncode) == (f"fieldgate {VERSION}\n", "", 0)
     assert "provision" in fieldgate("--help", **where).stdout
     example = tree / "usr/share/doc/fieldgate/examples/simulated.toml"
     checked = fieldgate("check", "-c", str(example), **where)
@@ -325,11 +325,11 @@ def complete(tree: Path, *words: str) -> list[str]:
         f"source '{script}'; COMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}; _fieldgate;"
         ' printf "%s\\n" "${COMPREPLY[@]}"'
     )
-    told = subprocess.run(
+    done = subprocess.run(
         ["bash", "--norc", "-c", program], capture_output=True, text=True, timeout=30, check=True
     )
-    assert told.stderr == ""
-    return told.stdout.split()
+    assert done.stderr == ""
+    return done.stdout.split()
 
 
 def test_completion(tree: Path) -> None:

@@ -35,11 +35,11 @@ def doctor(tmp_path: Path) -> Doctor:
             outbox={key: values[key] for key in ("path", "min_free_disk", "max_bytes")},
         )
         config = write_config(tmp_path, f"{text}{values['more']}")
-        told = fieldgate("doctor", "-c", config, "--json", "--timeout", str(values["timeout"]))
+        done = fieldgate("doctor", "-c", config, "--json", "--timeout", str(values["timeout"]))
         findings: dict[str, list[dict[str, Any]]] = {}
-        for finding in json.loads(told.stdout)["findings"]:
+        for finding in json.loads(done.stdout)["findings"]:
             findings.setdefault(finding["subject"], []).append(finding)
-        return told.returncode, findings
+        return done.returncode, findings
 
     return examine
 
@@ -83,11 +83,11 @@ def test_all_is_well(doctor: Doctor, tmp_path: Path, provisioned: str, mosquitto
 def test_nothing_is_well(doctor: Doctor, free_port: int, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     kafka = f"127.0.0.1:{free_port}"
-    nobody: dict[str, object] = {"mqtt_port": free_port, "kafka": kafka, "timeout": 2}
-    code, findings = doctor(min_free_disk=1 << 49, path=str(tmp_path / "outbox.db"), **nobody)
+    unreachable: dict[str, object] = {"mqtt_port": free_port, "kafka": kafka, "timeout": 2}
+    code, findings = doctor(min_free_disk=1 << 49, path=str(tmp_path / "outbox.db"), **unreachable)
     assert code == 1
-    told = {subject: each[-1]["state"] for subject, each in findings.items()}
-    assert told == {
+    states = {subject: each[-1]["state"] for subject, each in findings.items()}
+    assert states == {
         "config": "ok", "outbox": "ok", "disk": "error", "sensor": "ok", "mqtt": "error", "kafka": "error",
         "clock": "ok", "volume": "ok",
     }  # fmt: skip
@@ -95,7 +95,7 @@ def test_nothing_is_well(doctor: Doctor, free_port: int, tmp_path: Path) -> None
     assert findings["kafka"][0]["found"].startswith(f"{kafka}: ")
     assert all(each[-1]["remedy"] for each in findings.values() if each[-1]["state"] == "error")
 
-    code, findings = doctor(**nobody, path=str(tmp_path / "file" / "outbox.db"))
+    code, findings = doctor(**unreachable, path=str(tmp_path / "file" / "outbox.db"))
     assert findings["outbox"][0]["state"] == "error"
-    code, findings = doctor(**nobody, more="[kafka.properties]\nno.such = 1")
+    code, findings = doctor(**unreachable, more="[kafka.properties]\nno.such = 1")
     assert (code, list(findings)) == (1, ["config"])

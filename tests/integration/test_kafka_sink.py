@@ -55,22 +55,22 @@ class Outcomes:
 
     def __init__(self, sink: KafkaSink) -> None:
         self._sink = sink
-        self.told: list[list[Undelivered | None]] = []
+        self.reported: list[list[Undelivered | None]] = []
 
     def send(self) -> bool:
         mine: list[Undelivered | None] = []
         taken = self._sink.send(RECORD, mine.append)
         if taken:
-            self.told.append(mine)
+            self.reported.append(mine)
         else:
             assert mine == []
         return taken
 
-    def all_told(self) -> list[Undelivered | None]:
+    def all_reported(self) -> list[Undelivered | None]:
         """Each one's only outcome, once all have one."""
-        eventually(lambda: all(self.told))
-        assert [len(one) for one in self.told] == [1] * len(self.told)
-        return [one[0] for one in self.told]
+        eventually(lambda: all(self.reported))
+        assert [len(one) for one in self.reported] == [1] * len(self.reported)
+        return [one[0] for one in self.reported]
 
 
 @pytest.fixture
@@ -94,12 +94,12 @@ def test_after_a_fatal_error_a_new_producer_takes_over(make_sink: MakeSink) -> N
     outcomes = Outcomes(sink)
     for _ in range(3):
         assert outcomes.send()
-    assert outcomes.all_told() == [None] * 3
+    assert outcomes.all_reported() == [None] * 3
     first = sink._producer
     fail_for_good(sink)
     eventually(lambda: sink._producer is not first)
     assert outcomes.send()
-    assert outcomes.all_told() == [None] * 4
+    assert outcomes.all_reported() == [None] * 4
     assert sink.is_alive()
 
 
@@ -111,9 +111,9 @@ def test_records_open_at_a_fatal_error_are_reported_undelivered_once_and_for_no_
     for _ in range(50):
         assert outcomes.send()
     fail_for_good(sink)
-    told = outcomes.all_told()
-    assert len(told) == 50
-    for undelivered in told:
+    reported = outcomes.all_reported()
+    assert len(reported) == 50
+    for undelivered in reported:
         assert undelivered is not None
         assert (undelivered.record_at_fault, undelivered.topic_at_fault) == (False, False)
     assert sink.is_alive()
@@ -137,16 +137,16 @@ def test_until_a_new_producer_can_be_made_nothing_is_taken_and_nothing_forgotten
     with caplog.at_level(logging.ERROR):
         fail_for_good(sink)
         eventually(lambda: "event=kafka.no_producer" in caplog.text)
-    assert [undelivered is not None for undelivered in outcomes.all_told()] == [True]
+    assert [undelivered is not None for undelivered in outcomes.all_reported()] == [True]
     assert not outcomes.send()
     assert sink.is_alive()
     broken = sink._producer
     shutil.move(aside, authority)
     eventually(lambda: sink._producer is not broken)
     assert outcomes.send()
-    assert outcomes.told[1:] == [[]]
+    assert outcomes.reported[1:] == [[]]
     sink.close()
-    assert [undelivered is not None for undelivered in outcomes.all_told()] == [True, True]
+    assert [undelivered is not None for undelivered in outcomes.all_reported()] == [True, True]
 
 
 def test_closing_a_producer_that_has_just_failed_reports_what_is_open(make_sink: MakeSink) -> None:
@@ -159,4 +159,4 @@ def test_closing_a_producer_that_has_just_failed_reports_what_is_open(make_sink:
     sink._poller.join()
     fail_for_good(sink)
     sink.close()
-    assert [undelivered is not None for undelivered in outcomes.all_told()] == [True] * 5
+    assert [undelivered is not None for undelivered in outcomes.all_reported()] == [True] * 5

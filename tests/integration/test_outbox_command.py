@@ -66,9 +66,9 @@ class Place:
         return fieldgate("outbox", *arguments)
 
     def stats(self) -> dict[str, object]:
-        told = self.fieldgate("stats", "-c", str(self.config), "--json")
-        assert told.returncode == 0, told.stderr
-        answer: dict[str, object] = json.loads(told.stdout)
+        done = self.fieldgate("stats", "-c", str(self.config), "--json")
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, object] = json.loads(done.stdout)
         return answer
 
 
@@ -108,9 +108,9 @@ def test_stats_beside_the_one_who_writes(place: Place) -> None:
     assert answer["runs"] == [{"gateway": place.gateway, "run": "r1", "channel": CUP, "ranges": [[1, 1000]]}]
     assert answer["oldest"] == answer["newest"] == "2026-01-01T00:00:00.000Z"
     assert answer["dropped"] == 0
-    told = place.fieldgate("stats", "-c", str(place.config))
-    assert "1,000, of them 1,000 readings, in 20 blocks" in told.stdout
-    assert "not in use" in told.stdout
+    done = place.fieldgate("stats", "-c", str(place.config))
+    assert "1,000, of them 1,000 readings, in 20 blocks" in done.stdout
+    assert "not in use" in done.stdout
 
 
 def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker) -> None:
@@ -125,11 +125,11 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
     place.add(Record(held.topic, held.key, held.value, (*held.headers, ("unrepaired", b"boot"))))
     outbox = SqliteOutbox(place.outbox)
     try:
-        told = place.fieldgate("export", str(stick), "-c", str(place.config))
+        done = place.fieldgate("export", str(stick), "-c", str(place.config))
     finally:
         outbox.close()
-    assert told.returncode == 0, told.stderr
-    assert told.stderr.splitlines() == [
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [
         f"1,003 records written to {stick}",
         "1 records wait for the clock: only the daemon can send them",
     ]
@@ -144,8 +144,8 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
     servers = ["--bootstrap-servers", kafka.bootstrap_servers]
     # The run record is not sent where Kafka has one that is as far: it would take its place.
     for count in ("1,002", "1,000"):
-        told = place.fieldgate("import", str(stick), *servers)
-        assert (told.returncode, told.stderr) == (0, f"{count} records are in Kafka\n")
+        done = place.fieldgate("import", str(stick), *servers)
+        assert (done.returncode, done.stderr) == (0, f"{count} records are in Kafka\n")
     assert arrived(kafka, place.topic) == {(seq, True): 2 for seq in range(1, 1001)}
 
     assert read_channels(kafka.bootstrap_servers)[newer.key] == replace(RECORD, gateway=place.gateway)
@@ -154,9 +154,9 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
     lines[4] = b"nonsense\n"
     lines[6] = lines[6].replace(b"7.235", b"7.335")
     stick.write_bytes(b"".join(lines[:-1]))
-    told = place.fieldgate("import", str(stick), *servers)
-    assert told.returncode == 1
-    assert [line.partition(" line 1 ")[0] for line in told.stderr.splitlines()] == [
+    done = place.fieldgate("import", str(stick), *servers)
+    assert done.returncode == 1
+    assert [line.partition(" line 1 ")[0] for line in done.stderr.splitlines()] == [
         "line 5: not JSON: JSON is malformed: invalid character (byte 4)",
         "line 7: the checksum is wrong",
         "998 records are in Kafka",
@@ -175,8 +175,8 @@ def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
     assert "in use by another fieldgate" in refused.stderr
     assert "a running daemon drains it by itself" in refused.stderr
 
-    told = place.fieldgate("drain", "-c", str(place.config))
-    assert (told.returncode, told.stderr) == (0, "1,000 records sent and removed, 0 left\n")
+    done = place.fieldgate("drain", "-c", str(place.config))
+    assert (done.returncode, done.stderr) == (0, "1,000 records sent and removed, 0 left\n")
     assert place.stats()["records"] == 0
     assert arrived(kafka, place.topic) == {(seq, True): 1 for seq in range(1, 1001)}
     # Its record in the run ledger shows that nothing waits any more.
@@ -189,9 +189,9 @@ def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
 def test_reports_which_topic_takes_nothing(place: Place) -> None:
     missing = unique_name("mqtt.no_such_topic")
     place.add(place.record(1001, missing))
-    told = place.fieldgate("drain", "-c", str(place.config), "--timeout", "10")
-    assert told.returncode == 1
-    assert told.stderr.splitlines()[-2:] == [
+    done = place.fieldgate("drain", "-c", str(place.config), "--timeout", "10")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-2:] == [
         "1,000 records sent and removed, 1 left",
         f"Kafka doesn't take {missing}: provision the topics, or the permission",
     ]

@@ -43,25 +43,25 @@ def test_every_metric_of_the_masts_rules_is_there(
     with run_gateway(tmp_path, config_text(baro()), ID, nowhere, mosquitto) as gateway:
         eventually(lambda: gateway.status_now().get("channels"), 30)
         with urllib.request.urlopen(f"http://127.0.0.1:{gateway.status_port}/metrics", timeout=5) as answer:
-            told = set(_SAMPLE.findall(answer.read().decode()))
+            exported = set(_SAMPLE.findall(answer.read().decode()))
         status = gateway.status()
         assert gateway.stop() == 0
     # What this machine or this broker may not report is left out of /metrics.
     known = {**status, "broker_dropped": 0, "machine": {**status["machine"], "cpu_celsius": 50.0}}
-    told |= set(_SAMPLE.findall(metrics.render(known).decode()))
+    exported |= set(_SAMPLE.findall(metrics.render(known).decode()))
     named = _named("fieldgate-mast")
     assert len(named) > 10
-    assert named - told == set()
+    assert named - exported == set()
 
 
 def test_every_metric_of_the_jobs_rules_is_there() -> None:
     spark_metrics = pytest.importorskip("spark_jobs.metrics")
-    told = set()
+    exported = set()
     for family in spark_metrics.REGISTRY.collect():
-        told.add(f"{family.name}_total" if family.type == "counter" else family.name)
+        exported.add(f"{family.name}_total" if family.type == "counter" else family.name)
     named = _named("fieldgate-jobs")
     assert len(named) == 5
-    assert named - told == set()
+    assert named - exported == set()
 
 
 def test_promtool_takes_the_rules_and_the_config() -> None:

@@ -63,9 +63,9 @@ def test_it_creates_every_topic_once_and_compares_what_exists(
     assert len(admin.list_topics(timeout=10).topics["mqtt.humidity"].partitions) == 3
 
     assert main(["provision", "topics", "--bootstrap-servers", servers]) == 1
-    said = capsys.readouterr()
-    assert said.out.splitlines() == [f"exists   {name}" for name in EXPECTED]
-    assert said.err == f"fieldgate: {deviation}\n"
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == [f"exists   {name}" for name in EXPECTED]
+    assert printed.err == f"fieldgate: {deviation}\n"
 
 
 def test_the_command_creates_what_a_dry_run_names(

@@ -32,14 +32,14 @@ class Broker:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     root = tmp_path_factory.mktemp("machine")
-    port, lan, told = free_port(), free_port(), root / "told"
+    port, lan, passwords = free_port(), free_port(), root / "passwords"
     (root / "usr/lib/systemd/system").mkdir(parents=True)
     (root / "usr/lib/systemd/system/mosquitto.service").write_text(TRIXIE_UNIT)
-    options = ["--root", str(root), "--port", str(port), "--lan", str(lan), "--passwords", str(told)]
+    options = ["--root", str(root), "--port", str(port), "--lan", str(lan), "--passwords", str(passwords)]
     assert (
         main(["provision", "mosquitto", *options, "--device", "soil=sensors/soil/#", "--device", "rain"]) == 0
     )
-    password = dict(line.split() for line in told.read_text().splitlines())["soil"]
+    password = dict(line.split() for line in passwords.read_text().splitlines())["soil"]
     # What is below / on a machine is below the root here.
     conf = root / "etc/mosquitto/conf.d/fieldgate.conf"
     conf.write_text(conf.read_text().replace("_file /etc/", f"_file {root}/etc/"))
@@ -69,14 +69,14 @@ class Visitor:
     def __init__(self, port: int, user: str | None = None, password: str | None = None) -> None:
         self.answer = ""
         self.published: list[str] = []
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self._answered = threading.Event()
         self._client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
         if user is not None:
             self._client.username_pw_set(user, password)
         self._client.on_connect = self._connected
         self._client.on_publish = lambda _c, _d, _id, reason, _p: self.published.append(str(reason))
-        self._client.on_message = lambda _c, _d, message: self.heard.append(message.topic)
+        self._client.on_message = lambda _c, _d, message: self.received.append(message.topic)
         self._client.connect("127.0.0.1", port)
         self._client.loop_start()
         assert self._answered.wait(20)
@@ -95,10 +95,10 @@ class Visitor:
         return self.published[-1]
 
     def subscribe(self, topic: str) -> None:
-        told = threading.Event()
-        self._client.on_subscribe = lambda *_: told.set()
+        subscribed = threading.Event()
+        self._client.on_subscribe = lambda *_: subscribed.set()
         self._client.subscribe(topic, qos=1)
-        assert told.wait(20)
+        assert subscribed.wait(20)
 
     def leave(self) -> None:
         self._client.disconnect()
@@ -118,7 +118,7 @@ def test_programs_of_this_machine_need_no_password(broker: Broker, visitors: lis
     assert visitors[0].answer == "Success"
     visitors[0].subscribe("fieldgate/#")
     assert visitors[0].publish("fieldgate/mast-07/cup/wind_speed") == "Success"
-    eventually(lambda: visitors[0].heard, 20)
+    eventually(lambda: visitors[0].received, 20)
 
 
 @pytest.mark.parametrize(("user", "word"), [(None, None), ("soil", "wrong"), ("nobody", "x")])
@@ -137,13 +137,13 @@ def test_a_device_publishes_to_its_own_topics_only(broker: Broker, visitors: lis
     assert soil.publish("sensors/rain/tips") == "Not authorized"
     assert soil.publish("fieldgate/mast-07/cup/wind_speed") == "Not authorized"
     assert soil.publish("sensors/soil/a/moisture") == "Success"
-    eventually(lambda: here.heard, 20, until=lambda heard: heard == ["sensors/soil/a/moisture"])
+    eventually(lambda: here.received, 20, until=lambda received: received == ["sensors/soil/a/moisture"])
     # It receives nothing, whatever it subscribes to.
     soil.subscribe("#")
     here.publish("sensors/soil/a/moisture")
     here.publish("fieldgate/x")
-    eventually(lambda: len(here.heard), 20, until=lambda n: n == 3)
-    assert soil.heard == []
+    eventually(lambda: len(here.received), 20, until=lambda n: n == 3)
+    assert soil.received == []
 
 
 def test_a_megabyte_passes_and_nine_do_not(broker: Broker, visitors: list[Visitor]) -> None:
@@ -169,4 +169,4 @@ def test_a_burst_waits_for_a_slow_subscriber(broker: Broker, visitors: list[Visi
     eventually(lambda: len(quick.published), 30, until=lambda n: n == 3000)
     assert set(quick.published) == {"Success"}
     slow._client.loop_start()
-    eventually(lambda: len(slow.heard), 30, until=lambda n: n == 3000)
+    eventually(lambda: len(slow.received), 30, until=lambda n: n == 3000)

@@ -24,16 +24,16 @@ def read(config: Path, *arguments: str, columns: int = 100) -> subprocess.Comple
     return fieldgate("read", "-c", config, *arguments, environment={"COLUMNS": str(columns)})
 
 
-def by_channel(told: subprocess.CompletedProcess[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    answer = json.loads(told.stdout)
+def by_channel(done: subprocess.CompletedProcess[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    answer = json.loads(done.stdout)
     return answer, {each["channel"]: each for each in answer["readings"]}
 
 
 def test_without_a_daemon_the_board_is_opened_and_given_back(tmp_path: Path, free_port: int) -> None:
     config = write_config(tmp_path, mast_config(f"127.0.0.1:{free_port}"))
-    told = read(config, "--json")
-    assert (told.returncode, told.stderr) == (0, "")
-    answer, readings = by_channel(told)
+    done = read(config, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    answer, readings = by_channel(done)
     assert (answer["ok"], answer["source"]) == (True, "board")
     assert list(readings) == ["cup-a.wind_speed", "baro.pressure", "gps.location"]
     cup = readings["cup-a.wind_speed"]
@@ -55,20 +55,20 @@ def test_what_is_wrong_is_reported(tmp_path: Path, free_port: int) -> None:
     gps = sensor("gps", "gpsd", port=free_port, **PLACE)
     text = config_text(gps, board={"kind": "raspberry-pi"}, status={"listen": ""})
     config = write_config(tmp_path, text)
-    told = read(config, "--json")
-    assert told.returncode == 1
-    answer, readings = by_channel(told)
+    done = read(config, "--json")
+    assert done.returncode == 1
+    answer, readings = by_channel(done)
     gps = readings["gps.location"]
     assert not answer["ok"]
     assert (gps["value"], gps["quality"], gps["reasons"]) == (None, 9, ["READ_ERROR"])
-    said = "the sensor does not answer: check plug, wiring and supply; "
-    assert gps["words"].startswith(f"{said}nothing answers at 127.0.0.1:{free_port} (")
+    words = "the sensor does not answer: check plug, wiring and supply; "
+    assert gps["words"].startswith(f"{words}nothing answers at 127.0.0.1:{free_port} (")
     assert "is the service running?" in gps["trouble"]
-    told = read(config, "gsp")
-    assert (told.returncode, told.stderr) == (1, "fieldgate: no sensor 'gsp' (did you mean gps?)\n")
-    told = read(write_config(tmp_path, "[gateway]\n"))
-    assert told.returncode == 1
-    assert "gateway.id" in told.stderr
+    done = read(config, "gsp")
+    assert (done.returncode, done.stderr) == (1, "fieldgate: no sensor 'gsp' (did you mean gps?)\n")
+    done = read(write_config(tmp_path, "[gateway]\n"))
+    assert done.returncode == 1
+    assert "gateway.id" in done.stderr
 
 
 def test_in_a_daemons_first_seconds_first_readings_are_waited_for(
@@ -78,10 +78,10 @@ def test_in_a_daemons_first_seconds_first_readings_are_waited_for(
     with run_gateway(tmp_path, mast_config("", slow), ID, nowhere, mosquitto) as gateway:
         eventually(gateway.status_now, 20)
         config = write_config(tmp_path, mast_config(f"127.0.0.1:{gateway.status_port}", slow))
-        told = read(config, "--json")
+        done = read(config, "--json")
         # Those that answer each second have answered; an hour isn't waited for, and is no failure.
-        assert told.returncode == 75, told
-        answer, readings = by_channel(told)
+        assert done.returncode == 75, done
+        answer, readings = by_channel(done)
         assert not answer["ok"]
         assert list(readings) == ["cup-a.wind_speed", "baro.pressure", "gps.location", "slow"]
         assert [each["due_s"] is None for each in readings.values()] == [True, True, True, False]
@@ -98,14 +98,14 @@ def test_a_running_daemons_readings_are_shown(
         eventually(lambda: len(gateway.status_now().get("channels", {})), until=lambda found: found == 3)
         # The daemon's address was given on its command line; by the file its page is off.
         config = tmp_path / "gateway.toml"
-        told = read(config)
-        assert told.returncode == 1
-        assert f"the daemon (process {gateway.pid}) has the sensors" in told.stderr
-        assert "set [status] listen" in told.stderr
+        done = read(config)
+        assert done.returncode == 1
+        assert f"the daemon (process {gateway.pid}) has the sensors" in done.stderr
+        assert "set [status] listen" in done.stderr
         config.write_text(mast_config(f"127.0.0.1:{gateway.status_port}"))
-        told = read(config, "--json", "cup-a")
-        assert told.returncode == 0, told.stderr
-        answer, readings = by_channel(told)
+        done = read(config, "--json", "cup-a")
+        assert done.returncode == 0, done.stderr
+        answer, readings = by_channel(done)
         assert answer["source"] == "daemon"
         assert list(readings) == ["cup-a.wind_speed"]
         assert readings["cup-a.wind_speed"]["seq"] >= 1

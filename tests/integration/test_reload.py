@@ -167,7 +167,7 @@ def test_other_quality_rules_hold_at_once_and_no_sampler_notices(
     assert {reading.quality for reading in series if reading.reasons} == {3}
     events = published(provisioned, "gateway.events", mast.id, tmp_path / "outbox.db")
     assert "sensor.cup.quality" in str([event for event in events if "settings" in str(event)])
-    # Nobody began anew.
+    # No sampler began again.
     assert mast.log.read_text().count("event=sensor.") == 0
 
 

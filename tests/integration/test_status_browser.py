@@ -234,7 +234,7 @@ def test_a_phones_time_is_given_after_both_were_shown(chromium: Chromium) -> Non
         "uptime_s": 60, "channels": {},
     }  # fmt: skip
 
-    def told() -> dict[str, object]:
+    def snapshot() -> dict[str, object]:
         return {**status, "now": format_time((time.time_ns() // 1_000_000 - behind_ms) * 1000)}
 
     def again(page: Page) -> list[TimeOffer]:
@@ -244,7 +244,7 @@ def test_a_phones_time_is_given_after_both_were_shown(chromium: Chromium) -> Non
         return []
 
     gate = Gate(TOKEN, time.monotonic() + 600)
-    server = StatusServer("127.0.0.1", 0, StatusSource(told, clock=offers), gate, free_for_locals=False)
+    server = StatusServer("127.0.0.1", 0, StatusSource(snapshot, clock=offers), gate, free_for_locals=False)
     server.start()
     try:
         page = chromium.page(360, 780)

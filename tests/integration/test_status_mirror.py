@@ -71,10 +71,10 @@ def test_online_killed_will_passed_on_and_a_clean_stop(
         eventually(lambda: statuses(provisioned, name).count(late))
         assert goes_online(provisioned, mast).run == status.run
         assert mast.stop() == 0
-        farewell = retained(mosquitto, name)
-    last = parse_status(farewell)
+        offline = retained(mosquitto, name)
+    last = parse_status(offline)
     assert (last.state, last.run, last.is_will) == ("offline", status.run, False)
     assert last.time_us is not None
     found = statuses(provisioned, name)
-    assert found[-1] == farewell
+    assert found[-1] == offline
     assert (found.count(will), found.count(late)) == (1, 1)

@@ -40,14 +40,14 @@ CONFIG = config_text(
 class Systemd:
     """What systemd would receive, with the time when (monotonic)."""
 
-    heard: list[tuple[float, str]] = field(default_factory=list)
+    received: list[tuple[float, str]] = field(default_factory=list)
 
     def listen(self, at: socket.socket) -> None:
         while message := at.recv(4096).decode():
-            self.heard += [(time.monotonic(), line) for line in message.splitlines()]
+            self.received += [(time.monotonic(), line) for line in message.splitlines()]
 
     def pings(self) -> list[float]:
-        return [when for when, line in self.heard if line == "WATCHDOG=1"]
+        return [when for when, line in self.received if line == "WATCHDOG=1"]
 
     def longest_silence_s(self, since_s: float) -> float:
         """Between pings from a moment until now."""
@@ -130,7 +130,7 @@ def mast(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mast]:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
                 last.sendto(b"", address)
             listener.join()
-    lines = [line for _, line in systemd.heard]
+    lines = [line for _, line in systemd.received]
     assert lines[0] == "READY=1"
     assert lines.index("STOPPING=1") == len(lines) - 2
     assert "WATCHDOG=1" not in lines[lines.index("STOPPING=1") :]
@@ -191,8 +191,8 @@ def test_a_wedged_part_ends_the_pings(
             # Three pings would have come.
             eventually(lambda: time.monotonic() - since_s, 5, until=lambda passed_s: passed_s > PERIOD_S / 2)
             assert [when for when in mast.systemd.pings() if when > since_s] == []
-            said = [line for when, line in mast.systemd.heard if when > since_s]
-            assert any(line.startswith(f"STATUS=stuck, systemd is to restart it: {part}") for line in said)
+            lines = [line for when, line in mast.systemd.received if when > since_s]
+            assert any(line.startswith(f"STATUS=stuck, systemd is to restart it: {part}") for line in lines)
         finally:
             gate.open.set()
     pings_go_on(mast)
@@ -259,15 +259,15 @@ def test_a_driver_that_hangs_does_not_end_the_pings(mast: Mast) -> None:
 
 def test_status_and_reload_are_sent_to_systemd(mast: Mast) -> None:
     line = eventually(
-        lambda: [line for _, line in mast.systemd.heard if line.startswith("STATUS=3 channels")], 20
+        lambda: [line for _, line in mast.systemd.received if line.startswith("STATUS=3 channels")], 20
     )[-1]
     assert "Kafka does not answer, last acknowledged never; outbox " in line
     before_us = time.monotonic_ns() // 1000
     mast.daemon._reload.requested.set()
     at = eventually(
-        lambda: [n for n, (_, line) in enumerate(mast.systemd.heard) if line == "RELOADING=1"], 20
+        lambda: [n for n, (_, line) in enumerate(mast.systemd.received) if line == "RELOADING=1"], 20
     )[0]
-    name, _, told_us = mast.systemd.heard[at + 1][1].partition("=")
+    name, _, told_us = mast.systemd.received[at + 1][1].partition("=")
     assert name == "MONOTONIC_USEC"
     assert before_us <= int(told_us) <= time.monotonic_ns() // 1000
-    eventually(lambda: "READY=1" in [line for _, line in mast.systemd.heard[at + 2 :]], 20)
+    eventually(lambda: "READY=1" in [line for _, line in mast.systemd.received[at + 2 :]], 20)

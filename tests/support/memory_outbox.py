@@ -35,7 +35,7 @@ class MemoryOutbox:
     """Opaque records, oldest first, without a disk.
 
     ``max_bytes`` bounds the memory taken (None: no bound); past it the oldest block goes and ``on_drop`` is
-    told, in the calling thread. ``numbered_from`` is the first number given.
+    called, in the calling thread. ``numbered_from`` is the first number given.
     """
 
     def __init__(

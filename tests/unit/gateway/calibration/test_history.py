@@ -170,15 +170,17 @@ def test_what_is_not_part_of_the_name_is_published_again_in_the_same_period(daem
 
 def test_what_the_sensor_reports_of_itself(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
     daemon.start(A, BARO)
-    said = {A.sensor: {"serial": 179500999999, "self_calibration": True, "note": "a\nb", "bad": float("nan")}}
+    descriptions = {
+        A.sensor: {"serial": 179500999999, "self_calibration": True, "note": "a\nb", "bad": float("nan")}
+    }
     with caplog.at_level(logging.WARNING):
-        daemon.history.tick(snapshot(descriptions=said))
+        daemon.history.tick(snapshot(descriptions=descriptions))
     (published,) = daemon.published()
     assert published.said == {"serial": 179500999999, "self_calibration": True, "note": "a?b", "bad": "nan"}
     assert (
         "event=sensor.other_serial sensor=cup-50m-a configured=179500123456 said=179500999999" in caplog.text
     )
-    daemon.history.tick(snapshot(descriptions=said))
+    daemon.history.tick(snapshot(descriptions=descriptions))
     # One that doesn't start reports nothing, and nothing is forgotten.
     daemon.history.tick(snapshot(descriptions={A.sensor: {}}))
     assert daemon.published() == []

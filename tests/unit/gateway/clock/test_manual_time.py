@@ -100,8 +100,8 @@ def test_over_its_page_a_phone_gives_its_time() -> None:
     offers = ManualTime(lambda: 7_000_000_000)
     with served(offers) as connection, taking(offers) as taker:
         connection.request("GET", "/api/clock", headers={"Cookie": f"fieldgate-{connection.port}={TOKEN}"})
-        asked = json.loads(connection.getresponse().read())
-        assert asked == {"boot_ms": 7_000}
+        answer = json.loads(connection.getresponse().read())
+        assert answer == {"boot_ms": 7_000}
         assert post(connection, {"time_ms": BOOTED_MS + 7_000, "asked_boot_ms": 7_000}) == (200, "taken\n")
         assert taker.taken == [(BOOTED_MS, 0)]
 

@@ -33,7 +33,7 @@ def judge(rules: QualityRules = RULES, channel: Channel = TEMPERATURE) -> Qartod
 
 
 @pytest.mark.parametrize(
-    ("value", "held", "verdict"),
+    ("value", "held", "expected"),
     [
         (20.0, (), Flagged(GOOD, ())),
         (4.9, (), Flagged(SUSPECT, ("UNDER_RANGE",))),
@@ -47,8 +47,8 @@ def judge(rules: QualityRules = RULES, channel: Channel = TEMPERATURE) -> Qartod
         (45.0, ("CALIBRATION_EXPIRED",), Flagged(SUSPECT, ("CALIBRATION_EXPIRED", "OVER_RANGE"))),
     ],
 )
-def test_the_worst_wins(value: float, held: tuple[str, ...], verdict: Flagged) -> None:
-    assert judge().test(0, value, held) == verdict
+def test_the_worst_wins(value: float, held: tuple[str, ...], expected: Flagged) -> None:
+    assert judge().test(0, value, held) == expected
 
 
 def test_reasons_add_up() -> None:

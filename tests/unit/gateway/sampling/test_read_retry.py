@@ -232,8 +232,8 @@ def test_requests_are_never_closer_than_the_sensor_allows(
     kind = LateDriver if late else ScriptedDriver
     driver = kind(clock(8 * interval_s), answers)
     station = Station(driver, interval_s, 2.0, jitter).run()
-    asked = sorted([*driver.read_at, *(driver.primed_at if isinstance(driver, LateDriver) else [])])
-    assert all(later - earlier >= 2 * SECOND_NS for earlier, later in pairwise(asked))
+    requested = sorted([*driver.read_at, *(driver.primed_at if isinstance(driver, LateDriver) else [])])
+    assert all(later - earlier >= 2 * SECOND_NS for earlier, later in pairwise(requested))
     times_us = [reading.time_us for reading in station.readings]
     assert times_us == [times_us[0] + at * interval_ms * 1000 for at in range(len(times_us))]
     assert len(times_us) >= 7
@@ -242,12 +242,12 @@ def test_requests_are_never_closer_than_the_sensor_allows(
 
 @given(st.integers(1, 10_000), st.integers(0, 10_000), st.floats(0, 1))
 def test_a_retry_is_between_one_and_one_and_a_quarter_spacings_later(
-    period: int, asked: int, jitter: float
+    period: int, requested: int, jitter: float
 ) -> None:
-    again = Retries(period, 100).again_ns(0, asked, 0, jitter)
-    assert (again is None) == (asked + 100 > period - 100)
+    again = Retries(period, 100).again_ns(0, requested, 0, jitter)
+    assert (again is None) == (requested + 100 > period - 100)
     if again is not None:
-        assert asked + 100 <= again <= min(asked + 125, period - 100)
+        assert requested + 100 <= again <= min(requested + 125, period - 100)
 
 
 def test_a_dht11_read_every_ten_seconds_carries_the_row_two_seconds_back(tmp_path: Path) -> None:

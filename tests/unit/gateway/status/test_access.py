@@ -353,10 +353,10 @@ def test_the_command_reaches_the_daemon_that_uses_the_outbox(outbox: Path) -> No
 
 
 def test_other_users_are_refused(outbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def answer(request: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked.append(request)
+        requests.append(request)
         return {}
 
     def another_user(connected: socket.socket) -> tuple[int, int, int]:
@@ -373,7 +373,7 @@ def test_other_users_are_refused(outbox: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr("gateway.status.control_socket._other_side", another_user)
         with pytest.raises(ControlError, match="only root and the daemon's own user"):
             send_request(outbox, {"do": "phone-close"})
-        assert asked == []
+        assert requests == []
     finally:
         control.stop()
 

@@ -56,13 +56,13 @@ STATUS: dict[str, Any] = {
 
 
 @pytest.fixture
-def told() -> dict[str, Any]:
+def snapshot() -> dict[str, Any]:
     return dict(STATUS)
 
 
 @pytest.fixture
-def connection(told: dict[str, Any], free_port: int) -> Iterator[http.client.HTTPConnection]:
-    answers = StatusSource(lambda: told, lambda: {"cup.wind_speed": [[1, 7.0], [2, None]]})
+def connection(snapshot: dict[str, Any], free_port: int) -> Iterator[http.client.HTTPConnection]:
+    answers = StatusSource(lambda: snapshot, lambda: {"cup.wind_speed": [[1, 7.0], [2, None]]})
     server = StatusServer("127.0.0.1", free_port, answers)
     server.start()
     connection = http.client.HTTPConnection("127.0.0.1", free_port, timeout=60)
@@ -121,19 +121,19 @@ def test_labels_are_escaped() -> None:
 
 
 def test_health_is_about_what_a_new_process_might_mend(
-    connection: http.client.HTTPConnection, told: dict[str, Any]
+    connection: http.client.HTTPConnection, snapshot: dict[str, Any]
 ) -> None:
     assert get(connection, "/healthz")[::2] == (200, "ok\n")
-    told |= {"uplink": "spilling", "mqtt_connected": False}
+    snapshot |= {"uplink": "spilling", "mqtt_connected": False}
     assert get(connection, "/healthz")[0] == 200
-    told |= {"main_loop_ago_s": 16.0}
+    snapshot |= {"main_loop_ago_s": 16.0}
     status, _, text = get(connection, "/healthz")
     assert (status, text) == (503, "main loop stalled for 16 s\n")
     assert problems({**STATUS, "stuck": ["forwarder"]}) == ["forwarder stalled"]
 
 
 def test_events_have_the_past_once_and_then_what_changes(
-    connection: http.client.HTTPConnection, told: dict[str, Any]
+    connection: http.client.HTTPConnection, snapshot: dict[str, Any]
 ) -> None:
     connection.request("GET", "/api/events")
     stream = connection.getresponse()
@@ -145,7 +145,7 @@ def test_events_have_the_past_once_and_then_what_changes(
 
     assert event() == ("recent", {"cup.wind_speed": [[1, 7.0], [2, None]]})
     assert event() == ("status", STATUS)
-    told["sampled"] = 132
+    snapshot["sampled"] = 132
     name, status = event()
     while status["sampled"] != 132:
         name, status = event()

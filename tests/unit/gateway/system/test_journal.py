@@ -316,16 +316,16 @@ for values in (("baro", "no\\nanswer"), ("dht", "checksum"), ("cup", 10_000_000 
 def test_a_real_journal_finds_a_line_by_its_fields(journald: str) -> None:
     beside(Path(f"/run/systemd/journal.{journald}"), _TWO_LINES)
 
-    def asked(*arguments: str) -> str:
+    def journalctl(*arguments: str) -> str:
         command = ["journalctl", f"--namespace={journald}", "--no-pager", "-q", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
-    found = eventually(lambda: asked("-o", "json", "FIELDGATE_SENSOR=baro"), 20)
+    found = eventually(lambda: journalctl("-o", "json", "FIELDGATE_SENSOR=baro"), 20)
     entry = json.loads(found)
     assert (entry["MESSAGE_ID"], entry["PRIORITY"]) == (message_id("sensor.silent"), "4")
     assert entry["FIELDGATE_ERROR"] == "no\nanswer"
     assert entry["SYSLOG_IDENTIFIER"] == "fieldgate"
-    by_id = asked("-o", "cat", f"MESSAGE_ID={message_id('sensor.silent')}").splitlines()
+    by_id = journalctl("-o", "cat", f"MESSAGE_ID={message_id('sensor.silent')}").splitlines()
     assert "event=sensor.silent sensor=dht error=checksum" in by_id
 
 
