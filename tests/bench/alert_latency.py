@@ -120,7 +120,7 @@ class Fleet:
         self._producer.poll(0)
 
 
-def collect(bootstrap_servers: str, ended: threading.Event, told_ms: dict[tuple[str, int], int]) -> None:
+def collect(bootstrap_servers: str, ended: threading.Event, published_ms: dict[tuple[str, int], int]) -> None:
     """Append times of raised alerts by gateway and event time; the first record counts."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": "bench", "fetch.wait.max.ms": 50}
@@ -133,13 +133,13 @@ def collect(bootstrap_servers: str, ended: threading.Event, told_ms: dict[tuple[
             if message.error() is None and value is not None:
                 alert = AlertRecord.from_json(value)
                 if alert.rule == "probe" and alert.state == "raised":
-                    told_ms.setdefault((alert.gateway, alert.raised_us), message.timestamp()[1])
+                    published_ms.setdefault((alert.gateway, alert.raised_us), message.timestamp()[1])
     consumer.close()
 
 
-def _fresh(told_ms: dict[tuple[str, int], int]) -> bool:
+def _fresh(published_ms: dict[tuple[str, int], int]) -> bool:
     """Whether an alert of the last ten seconds was published."""
-    newest_us = max((time_us for _, time_us in list(told_ms)), default=0)
+    newest_us = max((time_us for _, time_us in list(published_ms)), default=0)
     return time.time() - newest_us / 1e6 < 10
 
 
@@ -154,17 +154,17 @@ def measure(jobs: str, warm_s: float, seconds: float, gateways: int, directory: 
         command += ["--bootstrap-servers", broker.bootstrap_servers, "--lake", str(directory / "lake")]
         log = (directory / "jobs.log").open("w")
         process = subprocess.Popen(command, stderr=log)
-        fleet, told_ms, ended = (
+        fleet, published_ms, ended = (
             Fleet(broker.bootstrap_servers, gateways),
             dict[tuple[str, int], int](),
             threading.Event(),
         )
-        reader = threading.Thread(target=collect, args=(broker.bootstrap_servers, ended, told_ms))
+        reader = threading.Thread(target=collect, args=(broker.bootstrap_servers, ended, published_ms))
         try:
             fleet.start()
             reader.start()
             # The minute of warming up begins when the job has caught up with the fleet once.
-            wait_for(lambda: process.poll() is not None or _fresh(told_ms), _START_S, poll_s=0.5)
+            wait_for(lambda: process.poll() is not None or _fresh(published_ms), _START_S, poll_s=0.5)
             time.sleep(warm_s)
             begin_us = time.time_ns() // 1000
             processes_s = _cpu_s(process.pid)
@@ -181,7 +181,7 @@ def measure(jobs: str, warm_s: float, seconds: float, gateways: int, directory: 
             process.wait(60)
             log.close()
     violations = {key: ms for key, ms in fleet.appended_ms.items() if begin_us <= key[1] < end_us}
-    late_s = sorted((told_ms[key] - ms) / 1000 for key, ms in violations.items() if key in told_ms)
+    late_s = sorted((published_ms[key] - ms) / 1000 for key, ms in violations.items() if key in published_ms)
     if not late_s:
         sys.stdout.write((directory / "jobs.log").read_text()[-3000:])
         return

@@ -33,7 +33,7 @@ def mast_config(name: str, start: str, slope: float, *more: Table) -> str:
 FIRST, SECOND = "2026-01-01T23:59:50Z", "2026-01-03T00:00:00Z"
 
 
-def last_words(kafka: str, gateway: str) -> dict[tuple[str, str], ChannelRecord]:
+def newest_records(kafka: str, gateway: str) -> dict[tuple[str, str], ChannelRecord]:
     """Of each key what Kafka keeps: the record that came last, which must be the newest too."""
     found: dict[tuple[str, str], ChannelRecord] = {}
     for message in records(kafka, ["gateway.channels"]):
@@ -66,7 +66,7 @@ def test_every_record_is_there_as_promised(
     with run_gateway(tmp_path, first, name, provisioned, mosquitto) as mast:
         mast.sample(20)
         published = eventually(
-            lambda: last_words(provisioned, name), until=lambda published: len(published) == 3
+            lambda: newest_records(provisioned, name), until=lambda published: len(published) == 3
         )
         assert {channel for channel, _ in published} == {"cup.wind_speed", "dht.temperature", "dht.humidity"}
         assert all(each.in_force and each.valid_from_us == parse_time(FIRST) for each in published.values())
@@ -80,7 +80,7 @@ def test_every_record_is_there_as_promised(
         mast.sample(20)
         mast.delivered()
         assert mast.stop() == 0
-    after_reload = last_words(provisioned, name)
+    after_reload = newest_records(provisioned, name)
     # The old cup comes back while the daemon is stopped.
     back = mast_config(name, SECOND, 0.765)
     with run_gateway(tmp_path, back, name, provisioned, mosquitto) as mast:
@@ -88,7 +88,7 @@ def test_every_record_is_there_as_promised(
         mast.delivered()
         assert mast.stop() == 0
 
-    published = last_words(provisioned, name)
+    published = newest_records(provisioned, name)
     in_kafka = readings(provisioned, name)
     old, new = (next(each for each in published.values() if each.slope == slope) for slope in (0.765, 0.761))
     assert (
@@ -145,14 +145,14 @@ def test_records_of_an_outage_do_not_overtake_newer_ones(
         assert mast.reload(texts[0.761]) is None
         mast.sample(20)
         assert mast.stop() == 0
-        assert last_words(provisioned, name) == {}
+        assert newest_records(provisioned, name) == {}
     with run_gateway(tmp_path, texts[0.75], name, provisioned, mosquitto) as mast:
         eventually(lambda: mast.status_now().get("drained"))
         mast.sample(20)
         mast.delivered()
         assert mast.stop() == 0
         record = mast.run_record()
-    published = last_words(provisioned, name)
+    published = newest_records(provisioned, name)
     assert {each.slope: each.in_force for each in published.values()} == {
         0.765: False,
         0.761: False,

@@ -81,8 +81,8 @@ def test_every_sampled_reading_is_in_kafka_after_a_clean_stop(
     found = identities(provisioned, mast.id)
     assert set(found) <= expected(record["last_seq"])
     assert expected(record["last_seq"]) - set(found) == waiting(tmp_path, mast.id)
-    last_words = run_records(provisioned, mast.id, tmp_path)[record["run"]]
-    assert (last_words["state"], last_words["last_seq"]) == ("stopped", record["last_seq"])
+    last_record = run_records(provisioned, mast.id, tmp_path)[record["run"]]
+    assert (last_record["state"], last_record["last_seq"]) == ("stopped", record["last_seq"])
 
 
 def test_a_mosquitto_that_is_killed_and_comes_back_empty_changes_nothing(

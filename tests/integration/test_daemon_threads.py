@@ -124,13 +124,13 @@ def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
     daemon = build(load(path, overrides), path, overrides)
     break_part(daemon)
     # Whoever doesn't notice would run for ever.
-    told_to_stop = threading.Timer(120, daemon.gateway.life.stop.set)
-    told_to_stop.start()
+    deadline = threading.Timer(120, daemon.gateway.life.stop.set)
+    deadline.start()
     try:
         with caplog.at_level(logging.INFO):
             assert daemon.run(None) == 1
     finally:
-        told_to_stop.cancel()
+        deadline.cancel()
     assert f"event=thread.died threads={thread} remedy=restart" in caplog.text
     stored = {seq for _, _, seq in in_outbox(tmp_path / "outbox.db", "mast-07")}
     if thread == "mqtt":

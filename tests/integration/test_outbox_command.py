@@ -115,8 +115,8 @@ def test_stats_beside_the_one_who_writes(place: Place) -> None:
 
 def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker) -> None:
     stick = place.directory / "stick.jsonl"
-    told_of_run = run_record(state="running", last=9, gateway=place.gateway)
-    place.add(Record(RUNS_TOPIC, f"{place.gateway}/r1".encode(), told_of_run, ()))
+    run_payload = run_record(state="running", last=9, gateway=place.gateway)
+    place.add(Record(RUNS_TOPIC, f"{place.gateway}/r1".encode(), run_payload, ()))
     newer = kafka_record(replace(RECORD, gateway=place.gateway))
     # Kafka keeps the last of a key, so of two the newer one is sent, and only where Kafka has an older one.
     for revision in (3, 2):

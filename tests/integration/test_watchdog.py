@@ -267,7 +267,7 @@ def test_status_and_reload_are_sent_to_systemd(mast: Mast) -> None:
     at = eventually(
         lambda: [n for n, (_, line) in enumerate(mast.systemd.received) if line == "RELOADING=1"], 20
     )[0]
-    name, _, told_us = mast.systemd.received[at + 1][1].partition("=")
+    name, _, reloading_us = mast.systemd.received[at + 1][1].partition("=")
     assert name == "MONOTONIC_USEC"
-    assert before_us <= int(told_us) <= time.monotonic_ns() // 1000
+    assert before_us <= int(reloading_us) <= time.monotonic_ns() // 1000
     eventually(lambda: "READY=1" in [line for _, line in mast.systemd.received[at + 2 :]], 20)

@@ -337,17 +337,17 @@ def test_at_every_moment_the_periods_show_what_was_configured(
 ) -> None:
     """Against the plain list of what was configured when; and Kafka's last word on each key is the file's."""
     daemon = Daemon(tmp_path_factory.mktemp("history"))
-    last_word: dict[bytes, ChannelRecord] = {}
+    newest: dict[bytes, ChannelRecord] = {}
     configured: list[set[str]] = []
     for restarts, chosen in steps:
         for record in daemon.start(*chosen) if restarts else daemon.reload(*chosen):
-            known = last_word.get(key := f"{record.channel}/{record.cal}".encode())
+            known = newest.get(key := f"{record.channel}/{record.cal}".encode())
             assert known is None or record.revision >= known.revision
-            last_word[key] = record
+            newest[key] = record
         configured.append({each.cal for each in chosen})
         daemon.after(1)
     for record in (A, B, BARO):
-        last = last_word.get(f"{record.channel}/{record.cal}".encode())
+        last = newest.get(f"{record.channel}/{record.cal}".encode())
         inside = [] if last is None else [
             any(begin <= at and (end is None or at < end) for begin, end in spans(last) if begin is not None)
             for at in range(len(configured))
@@ -355,4 +355,4 @@ def test_at_every_moment_the_periods_show_what_was_configured(
         assert inside == ([] if last is None else [record.cal in cals for cals in configured])
         assert last is not None or all(record.cal not in cals for cals in configured)
         assert last is None or last.in_force is (record.cal in configured[-1])
-    assert sorted(map(repr, daemon.history.records)) == sorted(map(repr, last_word.values()))
+    assert sorted(map(repr, daemon.history.records)) == sorted(map(repr, newest.values()))
