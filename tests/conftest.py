@@ -58,6 +58,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SparkInTurn:
     """Spark wants all cores: what starts it runs one after the other."""
+    # In the order above, not by the number of tests: the pipelines are few, and take longest.
+    config.option.loadscopereorder = False
     return SparkInTurn(config, log)
 
 

@@ -16,7 +16,7 @@ _SPARK: Final = {
 
 
 class SparkInTurn(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
-    """Any test goes wherever a process is free, but those that start Spark stay in one process, by kind.
+    """A file's tests stay in one process, with their fixtures; those that start Spark do so by kind.
 
     Two sessions at once, each of which wants all cores, take longer than one after the other. By path,
     for pytest-xdist's own groups have no effect with pytest 9.2 (pytest-xdist's issue 1386).
@@ -26,4 +26,4 @@ class SparkInTurn(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist ha
         for path, scope in _SPARK.items():
             if nodeid.startswith(path):
                 return scope
-        return nodeid
+        return nodeid.partition("::")[0]

@@ -75,7 +75,8 @@ def running(
     try:
         yield station
     finally:
-        station.forwarder.stop(grace_s=0.2)
+        if station.forwarder.is_alive():
+            station.forwarder.stop(grace_s=0.2)
         station.live.close()
         station.backlog.close()
 

@@ -125,16 +125,17 @@ def test_executors_killed_and_kafka_restarted(
     spark: SparkSession, settings: Settings, tmp_path: Path, full: bool, record_result: RecordResult
 ) -> None:
     """Submitted to a cluster whose executors get our packages and jars from the driver."""
-    rounds, master = (5, "local-cluster[2,1,1024]") if full else (1, "local-cluster[1,1,1024]")
+    if not full:
+        pytest.skip("only with --full: a cluster of processes of its own, for two minutes")
+    rounds, master = 5, "local-cluster[2,1,1024]"
     with LocalBroker(tmp_path / "kafka") as broker:
-        (place,) = _with_topic(replace(settings, jobs=settings.jobs if full else ("ingest",)), broker)
+        (place,) = _with_topic(settings, broker)
         program = submitted_program(place, tmp_path / "jobs.log", master)
         with program, _flow(place) as flow:
             wait_for_rows(place, 1)
             for _ in range(rounds):
                 program.executors()[0].kill()
-                if full:
-                    wait_for_rows(place, len(flow.produced))
+                wait_for_rows(place, len(flow.produced))
                 broker.kill()
                 broker.start()
                 wait_for_rows(place, len(flow.produced))
