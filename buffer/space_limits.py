@@ -1,6 +1,6 @@
 """How many pages the outbox may use: its own cap, and the floor of free disk space.
 
-Pure: ``disk_blocks`` drops the oldest blocks for the pages that are missing.
+It counts only: ``disk_blocks`` drops the oldest blocks for the pages that are missing.
 
 The file never shrinks while it holds anything; pages of dropped blocks are used again. So the cap is on pages
 in use, less the room of the other files: log, log index and ballast.

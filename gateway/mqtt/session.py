@@ -1,8 +1,9 @@
 """The connection to the local Mosquitto: publishes readings, hands subscribed messages to the forwarder.
 
-Invariants: the client's network thread only enqueues; nothing is queued for publishing while there is no
-connection; a PUBACK belongs to one connection, and is void after it, since the broker's message ids begin
-again; a retained message of other devices comes with a new subscription only, not at every reconnect.
+Invariants: the client's network thread only enqueues other devices' messages and echoes, and answers those of
+the gateway's own retained topics itself; nothing is queued for publishing while there is no connection; a
+PUBACK belongs to one connection, and is void after it, since the broker's message ids begin again; a retained
+message of other devices comes with a new subscription only, not at every reconnect.
 """
 
 from __future__ import annotations

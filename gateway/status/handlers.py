@@ -1,7 +1,8 @@
 """One HTTP request: whether it is allowed, and its response.
 
-A connection from this machine needs no token; any other one does, whatever address the server listens on. A
-token in the URL becomes a cookie at once, so that it stays neither in the address bar nor in what is shared.
+On the mast's own listener a connection from this machine needs no token; any other one does, whatever
+address the server listens on, and on the phone's listener all do. A token in the URL becomes a cookie at
+once, so that it stays neither in the address bar nor in what is shared.
 """
 
 from __future__ import annotations

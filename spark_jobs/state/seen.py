@@ -2,7 +2,7 @@
 
 ``seq`` is dense, so a run of readings is one range however long it gets, and a repeat is found without
 looking at the big table. Invariant: after a batch the ranges are those of ``readings``. They are written
-after the readings; ``load`` therefore takes up what a crash between the two writes left out, from the
+after the readings; the sink's start therefore takes up what a crash between the two writes left out, from the
 readings themselves. Owned by the one thread that runs the batches of ``ingest``.
 """
 
