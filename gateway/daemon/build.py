@@ -107,7 +107,7 @@ def build(
     restarts = RestartBudget(_beside(outbox_path, "restarts"), machine.boot, machine.boot_ns)
 
     calibrations = CalibrationHistory(history_path(config), machine.boot, clock, inbox.announce)
-    discovery = Discovery(discovery_path(config), session.retain)
+    discovery = Discovery(discovery_path(config), session.retain, session.forget_removed)
     spool = EventSpool(outbox_path, runs.event, inbox.announce)
     offers = ManualTime(machine.boot_ns)
     clock_updates = ClockUpdates(offers, sync, hold, inbox, runs)

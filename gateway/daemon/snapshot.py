@@ -85,7 +85,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "confirmed": counters.confirmed,
         "spilled": counters.stored,
         "drained": counters.drained,
-        "dead_letters": gateway.intake.dead_letters,
+        "dead_letters": counters.dead_letters,
         "late_echoes": counters.late_echoes,
         "sampler_restarts": gateway.samplers.restarts,
         "troubles": gateway.samplers.troubles,

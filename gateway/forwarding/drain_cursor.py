@@ -9,7 +9,6 @@ Pure bookkeeping, owned by the forwarder's thread; times are monotonic.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Final
 
 from cloud.wire.number_set import NumberSet
@@ -34,8 +33,11 @@ class Drain:
         self._again = False
         self._fruitless = True
         self._open: set[int] = set()
-        # Delivered rows by the time when they are removed: those that the disk refused to remove come later.
-        self._delivered: dict[float, set[int]] = {}
+        # Delivered rows, and when they are removed; those the disk refused to remove come later, together.
+        self._delivered: set[int] = set()
+        self._remove_at_s = _NEVER
+        self._refused: set[int] = set()
+        self._refused_at_s = _NEVER
         self._removed_since_fetch: set[int] = set()
 
     @property
@@ -51,7 +53,7 @@ class Drain:
     @property
     def under_way(self) -> int:
         """How many rows are at the sink or wait for their removal."""
-        return len(self._open) + sum(map(len, self._delivered.values()))
+        return len(self._open) + len(self._delivered) + len(self._refused)
 
     def begin(self, after: int = 0) -> int:
         """Start a fetch; the rows after the number it gives are wanted. None up to ``after`` are."""
@@ -87,8 +89,9 @@ class Drain:
         """Whether a fetched row is at the sink, or delivered, or removed since the fetch began."""
         return (
             number in self._open
+            or number in self._delivered
             or number in self._removed_since_fetch
-            or any(number in rows for rows in self._delivered.values())
+            or number in self._refused
         )
 
     def sent(self, number: int) -> None:
@@ -104,21 +107,27 @@ class Drain:
     def delivered(self, numbers: Sequence[int], now_s: float) -> None:
         """Kafka has confirmed rows: they are removed with those before them."""
         self._open.difference_update(numbers)
-        if numbers:
-            self.not_removed(numbers, min(self.remove_at_s(), now_s + _REMOVE_EVERY_S))
+        self._delivered.update(numbers)
+        if numbers and self._remove_at_s == _NEVER:
+            self._remove_at_s = now_s + _REMOVE_EVERY_S
 
     def remove_at_s(self) -> float:
         """When delivered rows are to be removed, infinity without any."""
-        return min(self._delivered, default=_NEVER)
+        return min(self._remove_at_s, self._refused_at_s)
 
     def take_delivered(self, now_s: float = _NEVER) -> tuple[int, ...]:
         """The rows to remove now."""
-        due = [at_s for at_s in self._delivered if at_s <= now_s]
-        return tuple(sorted(chain.from_iterable(self._delivered.pop(at_s) for at_s in due)))
+        rows: set[int] = set()
+        if now_s >= self._remove_at_s:
+            rows, self._delivered, self._remove_at_s = self._delivered, set(), _NEVER
+        if now_s >= self._refused_at_s:
+            rows, self._refused, self._refused_at_s = rows | self._refused, set(), _NEVER
+        return tuple(sorted(rows))
 
     def not_removed(self, rows: Sequence[int], again_s: float) -> None:
         """Delivered rows are still there: they are never sent again, only their removal is due."""
-        self._delivered.setdefault(again_s, set()).update(rows)
+        self._refused.update(rows)
+        self._refused_at_s = again_s
 
     def removed(self, rows: Sequence[int]) -> None:
         """These rows are being removed: a fetch under way may still bring them."""

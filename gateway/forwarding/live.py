@@ -71,6 +71,7 @@ class LiveSender:
         if undelivered.record_at_fault and entry.stage is Stage.WAITING:
             letter = state.intake.refuse(entry.record, undelivered.problem)
             if letter is not None:
+                state.counters.dead_letters += 1
                 state.ledger.replace(entry, letter)
                 self.send(entry)
                 return

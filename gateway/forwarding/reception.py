@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
+from cloud.wire import reading_records as wire
 from gateway.forwarding.inbox import Arrived
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.state import State
@@ -88,6 +89,7 @@ class Reception:
             if ack is not None:
                 self._broker.acknowledge(ack)
             return ()
+        state.counters.dead_letters += sum(record.topic == wire.DEAD_LETTER_TOPIC for record in records)
         now_s, live = state.monotonic(), not state.pace.metered
         # All of them owe the PUBACK before the first of them can be confirmed.
         entries = [state.ledger.enter(record, now_s, own=False, ack=ack, live=live) for record in records]

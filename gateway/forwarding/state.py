@@ -26,6 +26,8 @@ class Counters:
     drained: int = 0
     """Rows of the outbox that Kafka has confirmed."""
     late_echoes: int = 0
+    dead_letters: int = 0
+    """Messages refused, by this gateway or by Kafka; not rows of the outbox, which may be read again."""
     delivered: Counter[bytes] = field(default_factory=Counter)
     """What Kafka has confirmed, live or from the outbox, by key."""
 

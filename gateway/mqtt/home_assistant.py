@@ -13,10 +13,10 @@ for three intervals, the entity is *unavailable*.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ from drivers.registry import driver_type
 from gateway.config import Config, SensorConfig
 from gateway.ports import Snapshot
 from gateway.system.atomic_file import read_state, write_state
+
+log = logging.getLogger(__name__)
 
 _CLASSES: Final[Mapping[str, str]] = {
     "temperature": "temperature",
@@ -115,12 +117,19 @@ class Discovery:
     """Which messages the broker retains, kept beside the outbox: those of a channel that went go, too.
 
     Also of one that went while the daemon was stopped, or with the whole option. The file is written only
-    when the topics change. Owned by the main thread; ``retain`` publishes now and at each connect.
+    when the topics change. Owned by the main thread; ``retain`` publishes now and at each connect, removals
+    until ``forget_removed``.
     """
 
-    def __init__(self, path: Path, retain: Callable[[Mapping[str, bytes]], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        retain: Callable[[Mapping[str, bytes]], None],
+        forget_removed: Callable[[], None],
+    ) -> None:
         self._path = path
         self._retain = retain
+        self._forget_removed = forget_removed
         self._wanted: Mapping[str, bytes] = {}
         self._standing = read_state(path, _topics, set[str]())
         self._since_s: float | None = None
@@ -139,8 +148,9 @@ class Discovery:
             self._since_s = None
         elif self._since_s is None:
             self._since_s = snapshot.at_s
-        elif snapshot.at_s - self._since_s >= _SETTLED_S:
+        elif snapshot.at_s - self._since_s >= _SETTLED_S and self._standing != set(self._wanted):
             self._store(set(self._wanted))
+            self._forget_removed()
 
     def _store(self, topics: set[str]) -> None:
         if topics == self._standing:
@@ -149,8 +159,10 @@ class Discovery:
         if topics:
             write_state(self._path, {"topics": sorted(topics)})
         else:
-            with suppress(OSError):
-                self._path.unlink()
+            try:
+                self._path.unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("event=state.not_written path=%s error=%s", self._path, error)
 
 
 def _topics(fields: Any) -> set[str]:

@@ -66,7 +66,7 @@ class Intake:
         # Apart from the readings': what goes to mqtt.raw is in no table of readings.
         self._issued_raw = Sequences()
         self._ignored = dict.fromkeys((RETAINED, DROP_IF, ABSENT, NO_FORWARD), 0)
-        self.dead_letters = 0
+        self._letters = 0
         """How many were made; any thread may read it."""
 
     def apply(self, topic: str, forwards: Iterable[ForwardConfig], sensors: Iterable[str]) -> None:
@@ -250,9 +250,9 @@ class Intake:
         return self._refuse(reason, detail, mqtt_topic, payload)
 
     def _refuse(self, reason: str, detail: str, mqtt_topic: str, payload: bytes) -> Record:
-        self.dead_letters += 1
+        self._letters += 1
         letter = wire.dead_letter(
-            self._gateway, self.run, self.dead_letters, reason, detail, mqtt_topic, self._now_us(), payload
+            self._gateway, self.run, self._letters, reason, detail, mqtt_topic, self._now_us(), payload
         )
         value = wire.encode_dead_letter(letter)
         return Record(wire.DEAD_LETTER_TOPIC, self._gateway.encode(), value, self._headers(mqtt_topic))

@@ -138,6 +138,11 @@ class MqttSession:
             self._retained |= changed
             self._publish_retained(changed)
 
+    def forget_removed(self) -> None:
+        """Removals the broker has had time to take need no repeating at the next connect."""
+        with self._retaining:
+            self._retained = {topic: each for topic, each in self._retained.items() if each}
+
     def _publish_retained(self, topics: Iterable[str]) -> None:
         if self.ready.is_set():
             for topic in topics:

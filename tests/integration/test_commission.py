@@ -165,8 +165,8 @@ def test_a_mast_is_signed_off_over_a_connection_that_breaks(
             assert max(map(len, installer.seen.splitlines())) <= 40
         (event,) = eventually(lambda: events(provisioned, name), 60)
         assert mast.stop() == 0
-    (report,) = (tmp_path / "commissioning").glob("*.json")
-    content = report.read_bytes()
+    (file,) = (tmp_path / "commissioning").glob("*.json")
+    content = file.read_bytes()
     assert event["sha256"] == hashlib.sha256(content).hexdigest()
     assert event["report"] == json.loads(content)
     report = event["report"]
@@ -181,7 +181,7 @@ def test_a_mast_is_signed_off_over_a_connection_that_breaks(
         "cup-b": ["serial", "certificate", "pulses"],
         "baro": ["pressure"],
     }
-    assert event["sha256"] in report.with_suffix(".md").read_text()
+    assert event["sha256"] in file.with_suffix(".md").read_text()
     # What goes on from here begins again.
     assert sorted(each.suffix for each in report.parent.iterdir()) == [".json", ".lock", ".md"]
 

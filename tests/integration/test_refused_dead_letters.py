@@ -71,13 +71,13 @@ def test_refused_dead_letters_wait_and_arrive_once_when_it_is_mended(
             until=lambda now: now == delivered + 300,
         )
         # None of them was refused once more: a dead letter of a dead letter would be a loop.
-        assert forwarder._state.intake.dead_letters == COUNT
+        assert forwarder.counters.dead_letters == COUNT
         eventually(lambda: forwarder.outbox.records, until=lambda rows: rows == COUNT)
         eventually(lambda: forwarder.kafka.parked_topics, until=lambda parked: parked == (letters,))
         mend(kafka, letters)
         eventually(lambda: forwarder.outbox.records, until=lambda left: left == 0)
         eventually(lambda: forwarder.kafka.parked_topics, until=lambda parked: not parked)
-        assert forwarder._state.intake.dead_letters == COUNT
+        assert forwarder.counters.dead_letters == COUNT
     found = [parse_dead_letter(one.value() or b"") for one in records(kafka.bootstrap_servers, letters)]
     assert sorted(letter.payload for letter in found) == REFUSED
     assert [letter.seq for letter in sorted(found, key=lambda letter: letter.seq)] == [*range(1, COUNT + 1)]

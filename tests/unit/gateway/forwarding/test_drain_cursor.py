@@ -48,7 +48,10 @@ def test_rows_the_disk_does_not_remove_are_not_sent_again() -> None:
     assert drain.take_delivered(11.0) == (2,)
     assert drain.remove_at_s() == 12.0
     assert not drain.idle
-    assert drain.take_delivered(12.0) == (1,)
+    # Those refused later wait with the earlier ones: one attempt for all of them, after the longer pause.
+    drain.not_removed((2,), 14.0)
+    assert drain.take_delivered(12.0) == ()
+    assert drain.take_delivered(14.0) == (1, 2)
 
 
 def test_what_was_not_delivered_stays_and_is_fetched_before_anything_newer() -> None:

@@ -171,6 +171,9 @@ class Broker:
         self.kept |= messages
         self.publish()
 
+    def forget_removed(self) -> None:
+        self.kept = {topic: payload for topic, payload in self.kept.items() if payload}
+
     def publish(self) -> None:
         if self.connected:
             for topic, payload in self.kept.items():
@@ -180,7 +183,7 @@ class Broker:
                     self.retained.pop(topic, None)
 
     def discovery(self, path: Path) -> Discovery:
-        return Discovery(path, self.retain)
+        return Discovery(path, self.retain, self.forget_removed)
 
     def pass_time(self, discovery: Discovery, seconds: int) -> None:
         for _ in range(seconds):
@@ -203,7 +206,7 @@ def test_what_goes_while_the_daemon_is_stopped_is_removed_by_the_next_one(tmp_pa
     assert broker.retained == {"b": b"3"}
     broker.pass_time(second, 11)
     assert json.loads(path.read_text()) == {"topics": ["b"]}
-    assert broker.kept == {"a": b"", "b": b"3"}
+    assert broker.kept == {"b": b"3"}
     second.apply({})
     broker.pass_time(second, 11)
     assert (broker.retained, path.exists()) == ({}, False)
