@@ -183,7 +183,7 @@ def test_a_mast_is_signed_off_over_a_connection_that_breaks(
     }
     assert event["sha256"] in file.with_suffix(".md").read_text()
     # What goes on from here begins again.
-    assert sorted(each.suffix for each in report.parent.iterdir()) == [".json", ".lock", ".md"]
+    assert sorted(each.suffix for each in file.parent.iterdir()) == [".json", ".lock", ".md"]
 
 
 def test_without_a_terminal_or_a_daemon(tmp_path: Path, nowhere: str) -> None:
