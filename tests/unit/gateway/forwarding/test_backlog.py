@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from buffer.drops import InMemory
+from cloud.kafka.producer import Undelivered
+from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.forwarding.backlog import Backlog
 from gateway.forwarding.inbox import Inbox
 from gateway.forwarding.kafka_health import Pace
@@ -38,8 +40,10 @@ class Sink:
 
     def __init__(self) -> None:
         self.open: list[Done] = []
+        self.topics: list[str] = []
 
     def send(self, record: Record, done: Done) -> bool:
+        self.topics.append(record.topic)
         self.open.append(done)
         return True
 
@@ -72,3 +76,22 @@ def test_rows_of_a_topic_that_takes_records_again_do_not_wait_the_pause_out() ->
     assert len(writer.fetched) == fetched + 1
     backlog.fetched(rows[1:], 102.5)
     assert len(sink.open) == 3
+
+
+def test_a_damaged_row_that_is_read_again_is_no_further_dead_letter() -> None:
+    writer, sink = Writer(1), Sink()
+    state = State(Inbox(), intake()[0], Pace(1.0))
+    backlog = Backlog(state, sink, cast(OutboxWriter, writer))
+    rows = [(1, b"not a record")]
+    timeout = Undelivered("timed out", record_at_fault=False, topic_at_fault=False)
+    for attempt, outcome in enumerate((timeout, None), 1):
+        now_s = 100.0 + attempt
+        backlog.turn(now_s)
+        backlog.fetched(rows, now_s)
+        assert sink.topics == [DEAD_LETTER_TOPIC] * attempt
+        sink.open.pop()(outcome)
+        backlog.take_outcomes(now_s)
+    assert writer.fetched == [0, 0]
+    backlog.turn(110.0)
+    assert writer.records == 0
+    assert (state.counters.drained, state.counters.dead_letters) == (1, 0)

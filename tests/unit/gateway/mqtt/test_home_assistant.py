@@ -229,6 +229,23 @@ def test_a_damaged_file_is_reported_and_replaced(tmp_path: Path, caplog: pytest.
     assert json.loads(path.read_text()) == {"topics": ["a"]}
 
 
+def test_a_file_that_cannot_be_removed_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, broker = tmp_path / "outbox.db.discovery", Broker()
+    discovery = broker.discovery(path)
+    discovery.apply({"a": b"1"})
+    # Root may remove any file, but no directory in its place.
+    path.unlink()
+    path.mkdir()
+    discovery.apply({})
+    with caplog.at_level(logging.WARNING):
+        broker.pass_time(discovery, 30)
+    (message,) = caplog.messages
+    assert message.startswith(f"event=state.not_written path={path} error=")
+    assert (broker.retained, broker.kept) == ({}, {})
+
+
 _STEPS: Final = st.lists(
     st.one_of(
         st.sets(st.sampled_from("abc")),

@@ -1,0 +1,70 @@
+"""What a daemon that can't be built leaves open: nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from buffer.tiered_outbox import TieredOutbox
+from cloud.errors import CloudError
+from drivers.emulation.board import EmulatedBoard
+from drivers.interface import BoardError
+from gateway.config import Config, load
+from gateway.daemon.build import build
+from tests.support.config import config_text, cup, write_config
+
+# A header and no rows: ``load`` checks the columns only.
+RECORDING = {
+    "kind": "replay",
+    "file": "mast.csv",
+    "timestamp_column": "time",
+    "columns": {"cup.wind_speed": "speed"},
+}
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What has been closed, in order."""
+    names: list[str] = []
+
+    def note(kind: type[EmulatedBoard] | type[TieredOutbox], name: str) -> None:
+        close = kind.close
+
+        def noting(part: EmulatedBoard | TieredOutbox) -> None:
+            names.append(name)
+            close(part)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(kind, "close", noting)
+
+    note(TieredOutbox, "outbox")
+    note(EmulatedBoard, "board")
+    return names
+
+
+def unbuildable(path: Path, config: Config, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        build(config, path, {})
+    # Neither locked by this process, nor is a run on record that never began.
+    assert not (path.parent / "outbox.db.run").exists()
+    TieredOutbox(config.outbox.path).close()
+
+
+def test_a_board_that_cannot_be_opened_leaves_the_outbox_closed(tmp_path: Path, closed: list[str]) -> None:
+    (tmp_path / "mast.csv").write_text("time,speed\n")
+    path = write_config(tmp_path, config_text(cup(), board=RECORDING))
+    unbuildable(path, load(path, {}), BoardError)
+    assert closed == ["outbox", "outbox"]
+
+
+def test_producers_that_cannot_be_made_leave_board_and_outbox_closed(
+    tmp_path: Path, closed: list[str]
+) -> None:
+    path = write_config(tmp_path, config_text(cup()))
+    config = load(path, {})
+    # As with a certificate that goes between the check and the start.
+    properties = {"security.protocol": "ssl", "ssl.ca.location": str(tmp_path / "gone.pem")}
+    kafka = dataclasses.replace(config.kafka, properties=properties)
+    unbuildable(path, dataclasses.replace(config, kafka=kafka), CloudError)
+    assert closed == ["board", "outbox", "outbox"]
