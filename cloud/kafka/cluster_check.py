@@ -52,15 +52,15 @@ def property_problem(name: str, value: str) -> str | None:
     return None
 
 
-def together_problem(properties: Mapping[str, str]) -> str | None:
+def together_problem(properties: Mapping[str, str], *, files: bool = False) -> str | None:
     """Why librdkafka doesn't take properties together that it takes one by one; None where it does.
 
-    No network. Files that properties name are left out: they may be on another machine only.
+    No network. Without ``files`` those that properties name are left out: they may be elsewhere.
     """
     taken = {
         name: value
         for name, value in properties.items()
-        if not name.startswith(_LOADS_CODE) and not name.endswith(NAMES_A_FILE)
+        if not name.startswith(_LOADS_CODE) and (files or not name.endswith(NAMES_A_FILE))
     }
     try:
         Producer({**DEFAULTS, **taken, "log_level": 0}, logger=log)

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     for problem in problems:
         marker = " [warning]" if problem.severity == "warning" else ""
         print(f"{problem}{marker}")
-    if config is None:
+    if config is None or errors:
         print(f"{_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}")
         return FAILED
     print(summary(config))

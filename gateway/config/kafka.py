@@ -8,13 +8,15 @@ from typing import Any, Final
 
 from gateway.config.keys import field_names
 from gateway.config.model import KafkaConfig
-from gateway.config.problems import KeyPath, is_secret, nearest, quote, unreadable
+from gateway.config.named_files import note_hidden, note_unreadable
+from gateway.config.problems import KeyPath, is_secret, nearest, quote
 from gateway.config.secrets import is_reference, read_secret, warn_of_readers
 from gateway.config.source import Source
 
 _DURABILITY = "is the gateway's to set, else a reading could be lost or stored twice: delete this line"
 _PARTITIONER = "is the gateway's to set (murmur2_random, as Java has it): delete this line"
 _SERVERS = "belongs in kafka.bootstrap_servers"
+_TRANSACTIONS = "makes Kafka take nothing, for the gateway sends no transactions: delete this line"
 _UNKNOWN: Final = "No such configuration property"
 _OFTEN_USED: Final = (
     "batch.size", "client.dns.lookup", "compression.level", "compression.type", "debug", "linger.ms",
@@ -30,11 +32,13 @@ REFUSED: Final[Mapping[str, str]] = {
     "request.required.acks": _DURABILITY,
     "enable.idempotence": _DURABILITY,
     "enable.gapless.guarantee": _DURABILITY,
+    "transactional.id": _TRANSACTIONS,
     "partitioner": _PARTITIONER,
     "bootstrap.servers": _SERVERS,
     "metadata.broker.list": _SERVERS,
 }
 """Properties of librdkafka that aren't the operator's to set, and why."""
+_LOGIN: Final = ("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password")
 
 
 def prepare(source: Source, raw: dict[str, Any]) -> None:
@@ -61,9 +65,11 @@ def _deepest(key: str, value: object) -> tuple[str, ...]:
 
 def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
     flat: dict[str, str] = {}
-    before, absent = source.errors(), False
+    before, absent, files = source.errors(), False, True
+    paths: dict[str, KeyPath] = {}
     for path, value in _leaves(properties, ("kafka", "properties")):
         name = ".".join(str(part) for part in path[2:])
+        paths.setdefault(name, path)
         if is_reference(value) and name not in REFUSED and name not in flat:
             secret = read_secret(source, path, value)
             if secret is not None:
@@ -88,36 +94,48 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
             elif is_secret(name):
                 warn_of_readers(source, path, source.path)
             else:
-                _warn_of_absent_file(source, path, name, flat[name])
+                files = _opens(source, path, name, flat[name]) and files
         else:
             given = "what stands there" if is_secret(name) else quote(value)
             source.error(path, f"must be a string, a number, true or false, not {given}")
     if flat and not absent and source.errors() == before:
-        problem = _together_problem(source, flat)
+        problem = _together_problem(source, flat, files=files)
         if problem is not None:
-            source.error(("kafka", "properties"), f"librdkafka doesn't take these together: {problem}")
+            # Likely a login that lacks its half, or a key of another certificate.
+            message = f"librdkafka doesn't take these together: {problem}"
+            source.error(("kafka", "properties"), message, starts=True)
+    protocol = flat.get("security.protocol", "plaintext").upper()
+    login = next((name for name in _LOGIN if name in paths), None)
+    if login is not None and not protocol.startswith("SASL_"):
+        # librdkafka leaves the login out, without a word.
+        message = f"logs nobody in with security.protocol {protocol}: that must be SASL_SSL or SASL_PLAINTEXT"
+        source.error(paths[login], message, starts=True)
     return flat
 
 
-def _warn_of_absent_file(source: Source, path: KeyPath, name: str, value: str) -> None:
-    """A file that a property names, and that can't be opened here; the machine may be another one."""
+def _opens(source: Source, path: KeyPath, name: str, value: str) -> bool:
+    """Whether a file that a property names can be opened here; a problem where the service couldn't."""
     from cloud.kafka.cluster_check import NAMES_A_FILE
 
     if not name.endswith(NAMES_A_FILE) or value in ("", "probe"):
-        return
+        return True
+    file = Path(value)
     try:
-        Path(value).open("rb").close()
+        file.open("rb").close()
     except IsADirectoryError:
-        return
+        return True
     except (OSError, ValueError) as error:
-        source.warn(path, f"{value}: {unreadable(Path(value), error)}")
+        note_unreadable(source, path, file, error)
+        return False
+    note_hidden(source, path, file)
+    return True
 
 
-def _together_problem(source: Source, properties: Mapping[str, str]) -> str | None:
+def _together_problem(source: Source, properties: Mapping[str, str], *, files: bool) -> str | None:
     from cloud.kafka.cluster_check import together_problem
     from cloud.kafka.producer import METERED_PROPERTIES
 
-    problem = together_problem(properties)
+    problem = together_problem(properties, files=files)
     uplink = source.raw.get("uplink")
     if problem is None and isinstance(uplink, Mapping) and uplink.get("mode") == "metered":
         # Stored readings have a producer of their own.

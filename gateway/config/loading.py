@@ -41,10 +41,19 @@ _ALL: Final = (*SECTIONS, "board", "quality", "sensor", "forward")
 _NO_OVERRIDES: Final[Mapping[str, object]] = {}
 
 
-def load(path: Path, overrides: Mapping[str, object] = _NO_OVERRIDES, *, at_work: bool = True) -> Config:
-    """The config of a file, with ``overrides`` (dotted keys) put over it. Raises ConfigError."""
+def load(
+    path: Path,
+    overrides: Mapping[str, object] = _NO_OVERRIDES,
+    *,
+    at_work: bool = True,
+    starting: bool = False,
+) -> Config:
+    """The config of a file, with ``overrides`` (dotted keys) put over it. Raises ConfigError.
+
+    ``starting``: not for errors that the daemon starts with, such as a missing password; the config has them.
+    """
     config, problems = check(path, overrides, at_work=at_work)
-    if config is None:
+    if config is None or (config.problems and at_work and not starting):
         raise ConfigError(problems)
     return config
 
@@ -54,14 +63,16 @@ def check(
 ) -> tuple[Config | None, tuple[Problem, ...]]:
     """The config of a file, None where it has errors; and its problems, warnings included. Never raises.
 
-    Secrets that can't be read are errors where the config is ``at_work``, else warnings.
+    With errors that the daemon ``starts`` with there is a config. Secrets that can't be read are such errors
+    where the config is ``at_work``, or where this process can say that the service can't; else warnings.
     """
     source = Source(path, at_work=at_work)
     config = _read(source, path.absolute().parent, overrides) if source.usable else None
     problems = sorted(source.problems, key=lambda problem: (problem.line is None, problem.line or 0))
-    if any(problem.severity == "error" for problem in problems):
-        config = None
-    return config, tuple(problems)
+    errors = tuple(problem for problem in problems if problem.severity == "error")
+    if config is None or not all(problem.starts for problem in errors):
+        return None, tuple(problems)
+    return dataclasses.replace(config, problems=errors), tuple(problems)
 
 
 def located(
@@ -106,7 +117,7 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
         return None
     if fitted is None or forwards is None or quality is None:
         return None
-    if not fitted and not forwards and not source.errors():
+    if not fitted and not forwards and all(problem.severity == "warning" for problem in source.problems):
         source.warn(("sensor",), "there is no [[sensor]] and no [[forward]]: nothing will be sent")
     _check_place(source, base_dir / outbox.path, outbox.path)
     outbox = dataclasses.replace(outbox, path=base_dir / outbox.path)

@@ -15,6 +15,7 @@ from annotated_types import Ge, Le
 
 from drivers.option_docs import Meaning
 from gateway.config import values
+from gateway.config.problems import Problem
 from gateway.config.quality_rules import QualityRules
 from gateway.config.values import (
     WHOLE_MS,
@@ -310,7 +311,10 @@ class ForwardConfig(_Reading):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A whole, checked config. ``base_dir`` is the directory of its file."""
+    """A whole, checked config. ``base_dir`` is the directory of its file.
+
+    ``problems`` are errors that the daemon starts with: a password or certificate that can't be read.
+    """
 
     base_dir: Path
     gateway: GatewayConfig
@@ -323,3 +327,4 @@ class Config:
     board: BoardConfig
     sensors: tuple[SensorConfig, ...]
     forwards: tuple[ForwardConfig, ...]
+    problems: tuple[Problem, ...] = ()

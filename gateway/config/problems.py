@@ -26,6 +26,7 @@ class Problem:
     """One thing that is wrong (error) or likely a mistake (warning); ``line`` is None for overrides.
 
     ``column`` (characters, from 1) is where the key begins, None where only its table or file is known.
+    ``starts``: an error with which the daemon starts all the same, samples, stores and announces it.
     """
 
     file: str
@@ -35,6 +36,7 @@ class Problem:
     suggestion: str | None = None
     severity: Literal["error", "warning"] = "error"
     column: int | None = None
+    starts: bool = False
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
@@ -100,12 +102,14 @@ def unreadable(path: Path, error: OSError | ValueError) -> str:
     if isinstance(error, IsADirectoryError):
         return f"is a directory: name the file in it, such as {path / 'gateway.toml'}"
     if isinstance(error, PermissionError):
-        return f"can't be read by user {_user()}: become a member of its group (ls -l shows it), or use sudo"
+        remedy = "become a member of its group (ls -l shows it), or use sudo"
+        return f"can't be read by user {current_user()}: {remedy}"
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"can't be read: {reason}"
 
 
-def _user() -> str:
+def current_user() -> str:
+    """The name of the user this process runs as, or its number."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from gateway.config.keys import unknown_key
-from gateway.config.problems import KeyPath, quote, unreadable
+from gateway.config.named_files import note_hidden, note_unreadable
+from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
 
 DIRECTORY: Final = "CREDENTIALS_DIRECTORY"
@@ -32,8 +33,8 @@ def is_reference(value: object) -> TypeGuard[Mapping[str, Any]]:
 def read_secret(source: Source, path: KeyPath, reference: Mapping[str, Any]) -> str | None:
     """The secret that a table names; None after its problem was noted.
 
-    Where the service isn't running (``fieldgate check``, on any machine) a secret that can't be read is a
-    warning: systemd gives credentials to the service only, and its files may be closed to others.
+    Where the service isn't running (``fieldgate check``, on any machine) a credential is a warning: systemd
+    gives it to the service only. So is a file that can't be read, where nobody can say what the service can.
     """
     for key in [key for key in reference if key not in _KINDS]:
         source.error((*path, key), *unknown_key(key, _KINDS))
@@ -49,11 +50,12 @@ def read_secret(source: Source, path: KeyPath, reference: Mapping[str, Any]) -> 
     if kind == "credential" and (_NAME.fullmatch(name) is None or name in (".", "..")):
         source.error((*path, kind), f"must be the name given to LoadCredential=, not {quote(name)}")
         return None
+    add = f"add LoadCredential={name}:/path/of/its/file to the service"
     if directory is None:
-        add = f"add LoadCredential={name}:/path/of/its/file to the service"
         source.absent((*path, kind), f"systemd gives {quote(name)} to the running service only", add)
         return None
-    return _content(source, (*path, kind), Path(directory) / name)
+    remedy = (add,) if kind == "credential" else ()
+    return _content(source, (*path, kind), Path(directory) / name, *remedy)
 
 
 def resolve(source: Source, path: KeyPath, raw: dict[str, Any]) -> None:
@@ -79,13 +81,14 @@ def warn_of_readers(source: Source, path: KeyPath, file: Path) -> None:
         source.warn(path, f"a secret stands in a file that everybody here may read: chmod 640 {file}")
 
 
-def _content(source: Source, path: KeyPath, file: Path) -> str | None:
+def _content(source: Source, path: KeyPath, file: Path, *remedy: str) -> str | None:
     try:
         with file.open("rb") as opened:
             content = opened.read(_MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        source.absent(path, f"{file}: {unreadable(file, error)}", "")
+        note_unreadable(source, path, file, error, *remedy)
         return None
+    note_hidden(source, path, file)
     try:
         text = content.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:

@@ -7,6 +7,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import date, time
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +32,7 @@ class Source:
     def __init__(self, path: Path, *, at_work: bool = True) -> None:
         """Read a file; ``at_work`` where the config is about to be used, not only checked."""
         self.path = path
-        self._at_work = at_work
+        self.at_work = at_work
         self.raw: dict[str, Any] = {}
         self.problems: list[Problem] = []
         self.usable = True
@@ -45,11 +46,14 @@ class Source:
         if text is not None:
             self._parse(text)
 
-    def error(self, path: KeyPath, message: str, suggestion: str | None = None) -> None:
-        """Note an error at a key."""
+    def error(
+        self, path: KeyPath, message: str, suggestion: str | None = None, *, starts: bool = False
+    ) -> None:
+        """Note an error at a key; ``starts`` where the daemon starts all the same."""
         if path in self._placeholders:
             return
-        self.problems.append(self._problem(path, message, suggestion, warning=False))
+        problem = self._problem(path, message, suggestion, warning=False)
+        self.problems.append(replace(problem, starts=starts))
 
     def warn(self, path: KeyPath, message: str) -> None:
         """Note what is allowed and likely a mistake."""
@@ -57,8 +61,8 @@ class Source:
 
     def absent(self, path: KeyPath, message: str, remedy: str) -> None:
         """Note what can't be read here: an error where the config is used, else a warning."""
-        if self._at_work:
-            self.error(path, f"{message}: {remedy}" if remedy else message)
+        if self.at_work:
+            self.error(path, f"{message}: {remedy}" if remedy else message, starts=True)
         else:
             self.warn(path, f"{message}; not examined here")
 
@@ -70,8 +74,8 @@ class Source:
                 self._placeholders.add(path)
 
     def errors(self) -> int:
-        """How many errors have been noted so far."""
-        return sum(problem.severity == "error" for problem in self.problems)
+        """How many errors that keep the daemon from starting have been noted so far."""
+        return sum(problem.severity == "error" and not problem.starts for problem in self.problems)
 
     def line(self, path: KeyPath) -> int | None:
         """The line of a key, or None where it came from the command line."""

@@ -23,7 +23,10 @@ def run(path: Path, overrides: Mapping[str, object], seconds: float | None) -> i
     faulthandler.enable()
     with logs.set_up():
         try:
-            daemon = build(load(path, overrides), path, overrides)
+            config = load(path, overrides, starting=True)
+            for problem in config.problems:
+                log.error("event=config.incomplete problem=%s", problem)
+            daemon = build(config, path, overrides)
         except ConfigError as error:
             for problem in error.problems:
                 log.error("event=config.refused problem=%s", problem)

@@ -78,7 +78,11 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "own_time": gateway.board.clock is not None,
         "uplink": forwarder.uplink,
         **_shared(gateway),
-        "config": {"loaded_at": gateway.in_force.loaded_at, "error": gateway.in_force.error},
+        "config": {
+            "loaded_at": gateway.in_force.loaded_at,
+            "error": gateway.in_force.error,
+            "problems": list(map(str, config.problems)),
+        },
         "mqtt_connected": gateway.session.ready.is_set(),
         "sampled": sum(gateway.context.sequences.snapshot().values()),
         "received": counters.received,

@@ -73,6 +73,8 @@ class _Snapshot(Collector):
         synced, connected = status.get("clock") == "synced", bool(status.get("mqtt_connected"))
         yield _gauge("fieldgate_clock_synced", "1 once the clock is synchronised.", ({}, synced))
         yield _gauge("fieldgate_broker_connected", "1 while connected to the broker.", ({}, connected))
+        problems = len((status.get("config") or {}).get("problems") or ())
+        yield _gauge("fieldgate_config_problems", "Errors of the config that is in force.", ({}, problems))
         uplinks = (({"state": state}, status.get("uplink") == state) for state in _UPLINKS)
         yield _gauge("fieldgate_uplink", "1 for the state of the uplink, else 0.", *uplinks)
         yield from _readings(status.get("channels") or {})

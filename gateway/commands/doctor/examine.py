@@ -32,7 +32,8 @@ def examine(path: Path, timeout_s: float, host: Host | None = None) -> Iterator[
     if config is None:
         return
     rate = capacity.readings_per_s(config)
-    yield Finding("config", "ok", f"{path}: {capacity.channels(config)} channels, {rate:.3g} readings/s")
+    if not config.problems:
+        yield Finding("config", "ok", f"{path}: {capacity.channels(config)} channels, {rate:.3g} readings/s")
     yield from storage.outbox(config)
     yield from hardware(config, host or Host(), daemon=daemon_status)
     yield network.broker(config)

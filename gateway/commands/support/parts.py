@@ -63,7 +63,10 @@ def gathered(request: Request, hidden: set[str]) -> Iterator[Part]:
     """Every part; the first one adds to ``hidden`` the texts that no part may show."""
     yield _part("config", lambda: _config(request, hidden))
     config, problems = check(request.config)
-    yield Part("check", {"ok": config is not None, "problems": [asdict(each) for each in problems]})
+    yield Part(
+        "check",
+        {"ok": config is not None and not config.problems, "problems": [asdict(each) for each in problems]},
+    )
     for name, gather in (
         ("versions", _versions),
         ("machine", lambda: _machine(config)),

@@ -58,6 +58,7 @@ def test_json_of_a_broken_config(capsys: pytest.CaptureFixture[str]) -> None:
                 "suggestion": "raspberry-pi",
                 "severity": "error",
                 "column": 1,
+                "starts": False,
             }
         ],
         "summary": None,

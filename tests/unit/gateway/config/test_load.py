@@ -127,11 +127,11 @@ def test_gpsd_measures_from_the_gateway_unless_configured_otherwise(path: Path) 
 
 
 def test_dotted_and_quoted_properties_are_equal(path: Path) -> None:
-    lines = ('ssl.ca.location = "/ca"', '"sasl.mechanism" = "PLAIN"', "linger.ms = 5", "log.queue = true")
+    lines = ('ssl.ca.location = "/"', '"compression.type" = "lz4"', "linger.ms = 5", "log.queue = true")
     text = "\n".join(("[kafka.properties]", *lines, ""))
     assert _load(path, MINIMAL + text).kafka.properties == {
-        "ssl.ca.location": "/ca",
-        "sasl.mechanism": "PLAIN",
+        "ssl.ca.location": "/",
+        "compression.type": "lz4",
         "linger.ms": "5",
         "log.queue": "true",
     }

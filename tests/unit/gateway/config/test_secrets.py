@@ -14,7 +14,10 @@ from gateway.config.secrets import DIRECTORY
 from gateway.daemon.config_changes import compare
 
 HEAD = '[gateway]\nid = "m"\n[[forward]]\nfilter = "a"\n'
-KAFKA = HEAD + '[kafka.properties]\nsasl.mechanism = "PLAIN"\nsasl.username = "mast"\n'
+KAFKA = (
+    HEAD
+    + '[kafka.properties]\nsecurity.protocol = "SASL_SSL"\nsasl.mechanism = "PLAIN"\nsasl.username = "mast"\n'
+)
 PASSWORD = "open sesame"  # noqa: S105
 
 
@@ -50,7 +53,8 @@ def test_of_a_file_beside_the_config(path: Path) -> None:
     path.write_text(KAFKA + 'sasl.password = { file = "kafka.password" }\n')
     _file(path.parent, "kafka.password")
     assert load(path).kafka.properties == {
-        "sasl.mechanism": "PLAIN", "sasl.username": "mast", "sasl.password": PASSWORD,
+        "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "mast",
+        "sasl.password": PASSWORD,
     }  # fmt: skip
     assert _reported(path) == []
 
@@ -74,7 +78,7 @@ def test_of_a_credential(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_without_systemd_a_credential_is_a_warning_to_check_and_an_error_to_run(path: Path) -> None:
     path.write_text(KAFKA + 'sasl.password = { credential = "kafka" }\n')
-    place = '8: kafka.properties.sasl.password.credential: systemd gives "kafka" to the running service only'
+    place = '9: kafka.properties.sasl.password.credential: systemd gives "kafka" to the running service only'
     assert _reported(path) == [f"{place}; not examined here [warning]"]
     assert _reported(path, at_work=True) == [
         f"{place}: add LoadCredential=kafka:/path/of/its/file to the service [error]"
@@ -88,16 +92,17 @@ def test_without_systemd_a_credential_is_a_warning_to_check_and_an_error_to_run(
 
 def test_a_file_that_is_not_there(path: Path) -> None:
     path.write_text(KAFKA + 'sasl.password = { file = "none" }\n')
-    place = "8: kafka.properties.sasl.password.file: DIR/none: there is no such file"
+    place = "9: kafka.properties.sasl.password.file: DIR/none: there is no such file"
     assert _reported(path) == [f"{place}; not examined here [warning]"]
-    assert _reported(path, at_work=True) == [f"{place} [error]"]
+    assert _reported(path, at_work=True) == [f"{place}: put it there, or correct this line [error]"]
 
 
 def test_a_credential_that_systemd_does_not_load(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DIRECTORY, str(path.parent))
     path.write_text(KAFKA + 'sasl.password = { credential = "kafka" }\n')
     assert _reported(path, at_work=True) == [
-        "8: kafka.properties.sasl.password.credential: DIR/kafka: there is no such file [error]"
+        "9: kafka.properties.sasl.password.credential: DIR/kafka: there is no such file: "
+        "add LoadCredential=kafka:/path/of/its/file to the service [error]"
     ]
 
 
@@ -131,11 +136,11 @@ def test_everybody_may_read_it(path: Path) -> None:
     path.write_text(KAFKA + 'sasl.password = { file = "kafka.password" }\n')
     _file(path.parent, "kafka.password", mode=0o644)
     warning = "a secret stands in a file that everybody here may read: chmod 640 DIR"
-    assert _reported(path) == [f"8: kafka.properties.sasl.password.file: {warning}/kafka.password [warning]"]
+    assert _reported(path) == [f"9: kafka.properties.sasl.password.file: {warning}/kafka.password [warning]"]
     path.write_text(KAFKA + f'sasl.password = "{PASSWORD}"\n')
     assert _reported(path) == []
     path.chmod(0o644)
-    assert _reported(path) == [f"8: kafka.properties.sasl.password: {warning}/gateway.toml [warning]"]
+    assert _reported(path) == [f"9: kafka.properties.sasl.password: {warning}/gateway.toml [warning]"]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from gateway.status.metrics import render
 from gateway.system.host import vitals
 
 STATUS: dict[str, Any] = {
+    "config": {"loaded_at": "2026-11-21T07:00:00.000Z", "error": None, "problems": ["gateway.toml:7: x"]},
     "gateway": "mast-07",
     "sampled": 120,
     "confirmed": 118,
@@ -100,6 +101,7 @@ def test_metrics_in_prometheus_text_format(connection: http.client.HTTPConnectio
         'fieldgate_uplink{state="draining"} 1.0',
         'fieldgate_uplink{state="healthy"} 0.0',
         "fieldgate_clock_synced 1.0",
+        "fieldgate_config_problems 1.0",
         'fieldgate_reading_value{channel="cup.wind_speed",unit="m/s"} 7.235',
         'fieldgate_reading_quality{channel="dht.temperature"} 9.0',
         'fieldgate_reading_timestamp_seconds{channel="cup.wind_speed"} 1.7800000205e+09',
