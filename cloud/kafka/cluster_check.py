@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined] # no __all__
 
 from cloud.errors import CloudError
+from cloud.kafka.listener_probe import listener_fault
 from cloud.kafka.producer import DEFAULTS
 
 log = logging.getLogger(__name__)
@@ -72,24 +73,39 @@ def together_problem(properties: Mapping[str, str], *, files: bool = False) -> s
 def describe_cluster(bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float) -> Cluster:
     """Request brokers and topics. Raises NoAnswer, CloudError where the properties don't go together."""
     begin_s = time.monotonic()
-    errors: list[str] = []
+    _, found = open_admin(bootstrap_servers, properties, timeout_s)
+    return Cluster(len(found.brokers), frozenset(found.topics), time.monotonic() - begin_s)
+
+
+def open_admin(
+    bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float
+) -> tuple[AdminClient, ClusterMetadata]:
+    """A client, and the metadata it has got. Raises NoAnswer, CloudError as ``describe_cluster``."""
+    errors: list[KafkaError] = []
     settings: dict[str, Any] = {
         **properties,
         "bootstrap.servers": bootstrap_servers,
         "log_level": 0,
-        "error_cb": lambda error: errors.append(str(error.str())),
+        "error_cb": errors.append,
     }
     try:
         admin = AdminClient(settings, logger=log)
     except KafkaException as error:
         raise CloudError(str(error.args[0].str()).strip()) from error
     try:
-        found = metadata(admin, timeout_s)
+        return admin, metadata(admin, timeout_s)
     except KafkaException as error:
         admin.poll(0)
-        # librdkafka's complaint is of more use than that Kafka didn't answer.
-        raise NoAnswer(errors[-1] if errors else str(error.args[0].str())) from error
-    return Cluster(len(found.brokers), frozenset(found.topics), time.monotonic() - begin_s)
+        raise NoAnswer(_reason(errors or [error.args[0]], bootstrap_servers, properties)) from error
+
+
+def _reason(errors: Sequence[KafkaError], bootstrap_servers: str, properties: Mapping[str, str]) -> str:
+    """What of librdkafka's complaints helps most; that all brokers are down helps least."""
+    told = [error for error in errors if error.code() != KafkaError._ALL_BROKERS_DOWN]
+    text = str((told or errors)[-1].str())
+    if told and told[-1].code() == KafkaError._AUTHENTICATION:
+        return text
+    return listener_fault(bootstrap_servers, properties) or text
 
 
 def metadata(client: AdminClient | Consumer, timeout_s: float) -> ClusterMetadata:

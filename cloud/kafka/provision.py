@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +11,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from confluent_kafka.cimpl import NewTopic
 
 from cloud.errors import CloudError
-from cloud.kafka.cluster_check import metadata
+from cloud.kafka.cluster_check import NoAnswer, open_admin
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.reading_records import (
     ALERTS_TOPIC,
@@ -25,8 +24,6 @@ from cloud.wire.reading_records import (
     STATUS_TOPIC,
     UNITS,
 )
-
-log = logging.getLogger(__name__)
 
 _COMPACTED: Final = (STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC)
 _PLAIN: Final = (
@@ -79,13 +76,13 @@ def provision_topics(
     ``dry_run`` only reports what would be created. ``properties`` are librdkafka's (security, mostly). Raises
     ProvisionError.
     """
-    admin = AdminClient({**(properties or {}), "bootstrap.servers": bootstrap_servers}, logger=log)
     try:
-        present = metadata(admin, timeout_s).topics
-    except KafkaException as error:
+        admin, found = open_admin(bootstrap_servers, properties or {}, timeout_s)
+    except NoAnswer as error:
         raise ProvisionError(
-            f"no answer from Kafka at {bootstrap_servers} within {timeout_s:g} s: {_reason(error)}"
+            f"no answer from Kafka at {bootstrap_servers} within {timeout_s:g} s: {error}"
         ) from error
+    present = found.topics
     missing = [name for name in TOPICS if name not in present]
     existing = [name for name in TOPICS if name in present]
     deviations = _deviations(admin, existing, timeout_s)

@@ -83,6 +83,13 @@ def test_an_unreachable_broker_is_an_error_not_a_traceback(free_port: int) -> No
         provision_topics(f"127.0.0.1:{free_port}", timeout_s=1)
 
 
+def test_a_wrong_security_protocol_is_reported_as_one(broker: LocalBroker) -> None:
+    with pytest.raises(
+        ProvisionError, match=r": its listener has no TLS: security\.protocol must be PLAINTEXT"
+    ):
+        provision_topics(broker.bootstrap_servers, properties={"security.protocol": "ssl"}, timeout_s=1.0)
+
+
 def test_a_refusal_names_the_topic_and_the_reason(broker: LocalBroker) -> None:
     with pytest.raises(ProvisionError, match=r"refused to create .*mqtt\.co2: .*replication.factor"):
         provision_topics(broker.bootstrap_servers, replication=2)

@@ -1,0 +1,142 @@
+"""Why a Kafka listener that is reached doesn't answer, by the standard library's TLS.
+
+librdkafka reports that all brokers are down where only ``security.protocol`` is another than the listener's,
+and has one text for an expired certificate, an unknown authority and a wrong host name. A connection or two
+separate these.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+_TIMEOUT_S: Final = 3.0
+_DEFAULT_PORT: Final = 9092
+_API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+"""The one request that every listener answers before a login: key 18, version 0, no client id."""
+# https://docs.openssl.org/3.0/man1/openssl-verification-options/: X509_V_ERR_…
+_NOT_YET, _EXPIRED, _UNKNOWN, _OTHER_HOST = 9, 10, (18, 19, 20, 21), (62, 63, 64)
+
+
+def listener_fault(bootstrap_servers: str, properties: Mapping[str, str]) -> str | None:
+    """What is wrong and which property mends it; None where no listener is reached or all seems right."""
+    protocol = properties.get("security.protocol", "plaintext").lower()
+    for server in bootstrap_servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host:
+            host, port = port, str(_DEFAULT_PORT)
+        address = host.strip("[]"), int(port) if port.isdigit() else _DEFAULT_PORT
+        try:
+            return _fault(address, protocol, properties)
+        except OSError:
+            # Not reached: the next one.
+            continue
+    return None
+
+
+def _fault(address: tuple[str, int], protocol: str, properties: Mapping[str, str]) -> str | None:
+    """Raises OSError where the address isn't reached."""
+    login = protocol.startswith("sasl_")
+    if not _speaks_tls(address):
+        if protocol.endswith("ssl"):
+            right = "SASL_PLAINTEXT" if login else "PLAINTEXT, or SASL_PLAINTEXT with a login"
+            return f"its listener has no TLS: security.protocol must be {right}, or the port another one"
+        answers = _answers(socket.create_connection(address, _TIMEOUT_S))
+        return _wants_login("SASL_PLAINTEXT") if answers and not login else None
+    if not protocol.endswith("ssl"):
+        right = "SASL_SSL" if login else "SSL, or SASL_SSL with a login"
+        return f"its listener wants TLS: security.protocol must be {right}"
+    try:
+        context = _context(properties)
+    except (OSError, ValueError):
+        # librdkafka has its own words for files that it can't use.
+        return None
+    raw = socket.create_connection(address, _TIMEOUT_S)
+    try:
+        answers = _answers(context.wrap_socket(raw, server_hostname=address[0]))
+    except ssl.SSLCertVerificationError as error:
+        return _distrusted(error, address[0])
+    except ssl.SSLError as error:
+        return _refused(error)
+    finally:
+        raw.close()
+    return _wants_login("SASL_SSL") if answers and not login else None
+
+
+def _speaks_tls(address: tuple[str, int]) -> bool:
+    """Whether a TLS handshake begins. Raises OSError where the address isn't reached."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(address, _TIMEOUT_S) as raw:
+        try:
+            with context.wrap_socket(raw):
+                return True
+        except ssl.SSLError as error:
+            # An alert is TLS: it wants a client's certificate, for instance.
+            return "ALERT" in (error.reason or "")
+        except OSError:
+            return False
+
+
+def _answers(connection: socket.socket) -> bool:
+    """Whether a listener answers a request. Raises SSLError where it refuses the client's certificate."""
+    with connection:
+        try:
+            connection.sendall(_API_VERSIONS)
+            return bool(connection.recv(4))
+        except ssl.SSLError:
+            raise
+        except OSError:
+            return False
+
+
+def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    """TLS as librdkafka's properties have it. Raises OSError, ValueError."""
+    authority = properties.get("ssl.ca.location", "probe")
+    place = None if authority == "probe" else Path(authority)
+    context = ssl.create_default_context(
+        cafile=str(place) if place and not place.is_dir() else None,
+        capath=str(place) if place and place.is_dir() else None,
+        cadata=properties.get("ssl.ca.pem"),
+    )
+    context.check_hostname = properties.get("ssl.endpoint.identification.algorithm", "https") != "none"
+    if properties.get("enable.ssl.certificate.verification", "true") == "false":
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if "ssl.certificate.location" in properties:
+        context.load_cert_chain(
+            properties["ssl.certificate.location"],
+            properties.get("ssl.key.location"),
+            properties.get("ssl.key.password", ""),
+        )
+    return context
+
+
+def _wants_login(protocol: str) -> str:
+    return (
+        f"its listener answers, and wants a login: security.protocol must be {protocol}, with sasl.mechanism"
+    )
+
+
+def _distrusted(error: ssl.SSLCertVerificationError, host: str) -> str:
+    code = error.verify_code
+    if code == _EXPIRED:
+        return "the broker's certificate has expired, or this machine's clock is wrong"
+    if code == _NOT_YET:
+        return "the broker's certificate isn't valid yet: this machine's clock is behind"
+    if code in _UNKNOWN:
+        return "the broker's certificate is of an authority that isn't in ssl.ca.location"
+    if code in _OTHER_HOST:
+        return f"the broker's certificate is not for {host}: use the name it has in kafka.bootstrap_servers"
+    return f"the broker's certificate is refused: {error.verify_message}"
+
+
+def _refused(error: ssl.SSLError) -> str:
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    return (
+        f"the broker refuses this gateway's certificate ({reason}): see ssl.certificate.location and "
+        "ssl.key.location, its last day, and the authority that the broker trusts"
+    )
