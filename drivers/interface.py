@@ -147,7 +147,7 @@ class Clock(Protocol):
         """Event time less the time since boot, in nanoseconds: changes only where the clock is set."""
 
     def monotonic(self) -> float:
-        """Seconds that only grow, on the time base the sensors live in: what drivers divide pulses by."""
+        """Seconds that only grow, on the time base the sensors live in."""
 
     def join(self) -> None:
         """Count one more sampler: a stepped clock moves only when all of them wait."""
@@ -331,7 +331,7 @@ class Board(Protocol):
         """The board's own clock, or None where the machine's is right."""
 
     def monotonic(self) -> float:
-        """The clock's monotonic seconds, or the machine's."""
+        """The clock's monotonic seconds, or the machine's: drivers divide pulses by them."""
 
     def gpio(self) -> Gpio:
         """The RPi.GPIO module or its emulation."""

@@ -46,6 +46,11 @@ class PiOptions:
     ] = "auto"
 
 
+def raw_monotonic() -> float:
+    """Seconds by the oscillator alone: a time server's client may slew CLOCK_MONOTONIC by 8 % (chrony)."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
+
+
 class PiBoard:
     """The real hardware; time is the machine's."""
 
@@ -53,7 +58,7 @@ class PiBoard:
         self,
         options: PiOptions | None = None,
         kernel: Kernel | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = raw_monotonic,
     ) -> None:
         self._monotonic = monotonic
         self._counting = (options or PiOptions()).counting
@@ -68,7 +73,7 @@ class PiBoard:
         return None
 
     def monotonic(self) -> float:
-        """The machine's monotonic seconds."""
+        """The machine's seconds, as its oscillator counts them."""
         return self._monotonic()
 
     def gpio(self) -> Gpio:

@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -353,3 +354,8 @@ print(json.dumps([os.getcwd(), os.listdir("."), os.environ["LG_WD"]]))
 def test_a_pi_board_takes_its_options_from_the_configuration() -> None:
     assert driver_type("hall-anemometer").make(PiBoard(), HallAnemometerOptions(17, 0.765)).accumulates
     assert board_options("raspberry-pi")() == PiOptions(counting="auto")
+
+
+def test_pulses_are_divided_by_a_time_that_no_time_server_slews(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_MONOTONIC_RAW: 5.0}.__getitem__)
+    assert PiBoard().monotonic() == 5.0
