@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from gateway.clock.manual_time import ManualTime
 from gateway.quality.reasons import QUALITIES, REASONS
@@ -103,10 +103,22 @@ class Request(BaseHTTPRequestHandler):
     sys_version = ""
 
     server: StatusServer
+    address: SplitResult
+
+    def parse_request(self) -> bool:
+        """As the base class; an address that isn't one is answered here."""
+        if not super().parse_request():
+            return False
+        try:
+            self.address = urlsplit(self.path)
+        except ValueError:
+            self.send_error(HTTPStatus.BAD_REQUEST)
+            return False
+        return True
 
     def do_GET(self) -> None:
         """Every page and interface but the health check needs access."""
-        address = urlsplit(self.path)
+        address = self.address
         if address.path == "/healthz":
             self._health()
             return
@@ -141,7 +153,7 @@ class Request(BaseHTTPRequestHandler):
         """A phone's time, over the temporary listener."""
         self.close_connection = True
         manual_time = self.server.source.clock
-        if manual_time is None or self.server.free_for_locals or urlsplit(self.path).path != "/api/clock":
+        if manual_time is None or self.server.free_for_locals or self.address.path != "/api/clock":
             self._send_text("nothing is changed here: GET only", HTTPStatus.METHOD_NOT_ALLOWED)
             return
         access = self._access(None)
@@ -171,7 +183,7 @@ class Request(BaseHTTPRequestHandler):
             if type(time_ms) is not int or type(asked_boot_ms) is not int:
                 raise ValueError("time_ms and asked_boot_ms must be whole numbers")
             manual_time.give(time_ms, asked_boot_ms)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self._send_text(str(error), HTTPStatus.CONFLICT)
         else:
             self._send_text("taken")

@@ -125,6 +125,9 @@ def test_no_other_client_gives_one() -> None:
                 {**body, "more": "x" * 1_000},
             ):
                 assert post(connection, wrong)[0] == 409
+            headers = {"Cookie": f"fieldgate-{connection.port}={TOKEN}", "Content-Type": "application/json"}
+            connection.request("POST", "/api/clock", b"[" * 1_000, headers)
+            assert connection.getresponse().status == 409
         # The page at status.listen takes none from any client; nor does a board with a time of its own.
         with served(offers, free_for_locals=True) as connection:
             assert post(connection, body)[0] == 405

@@ -246,6 +246,8 @@ def test_a_stream_ends_with_its_access(clock: ByHand) -> None:
         (b"GET /?t=a%0d%0aX:%20y HTTP/1.1\r\n\r\n", b"303"),
         (b"POST /api/clock HTTP/1.1\r\nContent-Length: -5\r\n\r\n", b"405"),
         (b"PUT / HTTP/1.1\r\n\r\n", b"501"),
+        (b"GET http://[ HTTP/1.1\r\n\r\n", b"400"),
+        (b"POST http://[x]y/api/clock HTTP/1.1\r\n\r\n", b"400"),
     ],
 )
 def test_a_malformed_request_is_answered_and_logs_no_error(
