@@ -39,6 +39,8 @@ _PLACES: Final = tuple(
         (r"(?:bin|libexec)/([^/]+)", r"usr/libexec/fieldgate/\1"),
     )
 )
+_LEFT_OUT: Final = re.compile(r"zstandard/(?:_cffi\.|backend_cffi\.).+|confluent_kafka/kafkatest/.+")
+"""What no mast can use: zstandard's second backend wants cffi, Confluent's test programs a test."""
 _LAUNCHER: Final = '''\
 #!/usr/bin/python3 -I
 """Isolated: neither the user's packages, PYTHON… variables nor the working directory are looked at."""
@@ -146,7 +148,7 @@ def stage(stage: Stage, root: Path, wheels: Iterable[Path]) -> None:
 
 
 def unpack(stage: Stage, wheel: Path) -> None:
-    """Unpack a wheel into the library; its scripts and headers stay out: nothing calls them there."""
+    """Unpack a wheel into the library, without what nothing uses there: scripts, headers, ``_LEFT_OUT``."""
     with zipfile.ZipFile(wheel) as file:
         for name in sorted(file.namelist()):
             path = PurePosixPath(name)
@@ -156,4 +158,6 @@ def unpack(stage: Stage, wheel: Path) -> None:
                 if path.parts[1] not in ("purelib", "platlib"):
                     continue
                 path = PurePosixPath(*path.parts[2:])
+            if _LEFT_OUT.fullmatch(str(path)):
+                continue
             stage.write(LIBRARY / path, file.read(name))
