@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from gateway.config.file_watch import named_file
 from gateway.config.keys import field_names
 from gateway.config.model import KafkaConfig
 from gateway.config.named_files import note_hidden, note_unreadable
@@ -120,6 +121,7 @@ def _opens(source: Source, path: KeyPath, name: str, value: str) -> bool:
     if not name.endswith(NAMES_A_FILE) or value in ("", "probe"):
         return True
     file = Path(value)
+    source.files[path] = named_file(file)
     try:
         file.open("rb").close()
     except IsADirectoryError:

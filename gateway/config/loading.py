@@ -72,7 +72,7 @@ def check(
     errors = tuple(problem for problem in problems if problem.severity == "error")
     if config is None or not all(problem.starts for problem in errors):
         return None, tuple(problems)
-    return dataclasses.replace(config, problems=errors), tuple(problems)
+    return dataclasses.replace(config, problems=errors, files=source.files), tuple(problems)
 
 
 def located(

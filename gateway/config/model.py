@@ -15,7 +15,8 @@ from annotated_types import Ge, Le
 
 from drivers.option_docs import Meaning
 from gateway.config import values
-from gateway.config.problems import Problem
+from gateway.config.file_watch import NamedFile
+from gateway.config.problems import KeyPath, Problem
 from gateway.config.quality_rules import QualityRules
 from gateway.config.values import (
     WHOLE_MS,
@@ -314,6 +315,7 @@ class Config:
     """A whole, checked config. ``base_dir`` is the directory of its file.
 
     ``problems`` are errors that the daemon starts with: a password or certificate that can't be read.
+    ``files`` are those that it names, by key, as they were when it was read.
     """
 
     base_dir: Path
@@ -328,3 +330,4 @@ class Config:
     sensors: tuple[SensorConfig, ...]
     forwards: tuple[ForwardConfig, ...]
     problems: tuple[Problem, ...] = ()
+    files: Mapping[KeyPath, NamedFile] = field(default_factory=dict, repr=False)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
+from gateway.config.file_watch import named_file
 from gateway.config.keys import unknown_key
 from gateway.config.named_files import note_hidden, note_unreadable
 from gateway.config.problems import KeyPath, quote
@@ -82,6 +83,7 @@ def warn_of_readers(source: Source, path: KeyPath, file: Path) -> None:
 
 
 def _content(source: Source, path: KeyPath, file: Path, *remedy: str) -> str | None:
+    source.files[path] = named_file(file)
     try:
         with file.open("rb") as opened:
             content = opened.read(_MAX_BYTES + 1)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloud.toml_lines import Lines, split_key
+from gateway.config.file_watch import NamedFile
 from gateway.config.problems import OVERRIDES, KeyPath, Problem, key_text, nearest, quote, unreadable
 from gateway.config.suggestions import syntax_hint
 
@@ -35,6 +36,7 @@ class Source:
         self.at_work = at_work
         self.raw: dict[str, Any] = {}
         self.problems: list[Problem] = []
+        self.files: dict[KeyPath, NamedFile] = {}
         self.usable = True
         self._placeholders: set[KeyPath] = set()
         """Values still to be filled in: whatever else is wrong with them isn't reported."""

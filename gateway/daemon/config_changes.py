@@ -1,6 +1,7 @@
 """What differs between two configs, and whether a running daemon can take it over. Pure.
 
-A key that isn't named here as live takes a restart, so that a new key is never silently ignored.
+A file that the config names has changed where its content has. A key that isn't named here as live takes a
+restart, so that a new key is never silently ignored.
 """
 
 from __future__ import annotations
@@ -106,10 +107,19 @@ def compare(old: Config, new: Config) -> Changes:
     return Changes(
         sensors,
         _names({each.filter: each for each in old.forwards}, {each.filter: each for each in new.forwards}),
-        tuple(path for path in differing if path in live),
+        (*(path for path in differing if path in live), *_renewed(old, new)),
         tuple(path for path in differing if path not in live),
         tuple(name for name in _names(old_sensors, new_sensors).changed if name not in sensors.changed),
     )
+
+
+def _renewed(old: Config, new: Config) -> list[KeyPath]:
+    """The keys of certificates and their keys that have another content at the same path."""
+    return [
+        key
+        for key, file in new.files.items()
+        if str(key[-1]).endswith("location") and key in old.files and file != old.files[key]
+    ]
 
 
 def _without_quality(sensors: Mapping[str, SensorConfig]) -> dict[str, SensorConfig]:

@@ -17,6 +17,7 @@ from cloud.errors import CloudError
 from drivers.interface import BoardError
 from gateway.calibration.history import channel_records
 from gateway.config import Config, Problem, check, located
+from gateway.config.file_watch import FileWatch
 from gateway.daemon.config_changes import RESTART, Changes, compare
 from gateway.daemon.gateway import Gateway
 from gateway.daemon.snapshot import run_counts
@@ -46,9 +47,16 @@ class Reload:
         self._gateway = gateway
         self._status = status
         self.requested = threading.Event()
+        self._files = FileWatch(gateway.in_force.config.files)
 
-    def tick(self, _snapshot: Snapshot) -> None:
-        """Reload where it was requested; where the file is refused the config in force stays."""
+    def tick(self, snapshot: Snapshot) -> None:
+        """Reload where it was requested, or a file that the config names has another content.
+
+        Where the config is refused the one in force stays.
+        """
+        for path in self._files.changed(snapshot.at_s):
+            log.info("event=config.file_changed path=%s", path)
+            self.requested.set()
         if not self.requested.is_set():
             return
         self.requested.clear()
@@ -87,6 +95,7 @@ class Reload:
             in_force.error = "\n".join(map(str, errors))
             return None
         in_force.config, in_force.loaded_at, in_force.error = config, now_text(), None
+        self._files.begin(config.files)
         return changes
 
     def _attempt(self, changes: Changes, config: Config) -> list[Problem]:

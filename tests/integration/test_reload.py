@@ -205,6 +205,13 @@ def test_other_kafka_properties_take_over_without_a_loss(
     assert mast.reload(plain(mast) + more.format(50)) is None
     before = mast.status()["confirmed"]
     eventually(lambda: mast.status()["confirmed"], until=lambda confirmed: confirmed > before + 40)
+    authority = tmp_path / "ca.pem"
+    authority.write_text("old")
+    secured = plain(mast) + more.format(50) + f'"ssl.ca.location" = "{authority}"\n'
+    assert mast.reload(secured) is None
+    authority.write_text("renewed")
+    assert mast.reload(secured) is None
+    assert '["kafka.properties.\\"ssl.ca.location\\""]' in mast.log.read_text()
     bad = plain(mast) + more.format('"never"')
     line = bad.splitlines().index('"linger.ms" = "never"') + 1
     error = mast.reload(bad) or ""

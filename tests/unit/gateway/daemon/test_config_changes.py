@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from gateway.config import Config, check, located
+from gateway.config.file_watch import EVERY_S
 from gateway.daemon.config_changes import RESTART, Names, compare
+from gateway.daemon.gateway import ConfigInForce
+from gateway.daemon.reload import Reload
+from tests.support.forwarding import snapshot
 
 TEXT = """
 [gateway]
@@ -166,3 +172,39 @@ def test_a_refusal_names_its_keys_line(tmp_path: Path) -> None:
     assert str(problem) == f"{file}:{line}: mqtt.port: takes a restart: systemctl restart fieldgate"
     (overridden,) = located(file, {"mqtt.port": 1}, {("mqtt", "port"): "no"})
     assert str(overridden) == "--set: mqtt.port: no"
+
+
+def test_a_certificate_that_is_renewed_at_its_path_is_a_change(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.write_text("old")
+    named = ('"linger.ms" = 5', f'"linger.ms" = 5\n"ssl.ca.location" = "{authority}"')
+    before = config(tmp_path, named)
+    authority.write_text("new")
+    changes = compare(before, config(tmp_path, named))
+    assert changes.settings == (("kafka", "properties", "ssl.ca.location"),)
+    assert changes.touches("kafka", "properties")
+    assert not changes.restart
+    assert compare(config(tmp_path, named), config(tmp_path, named)).settings == ()
+
+
+def test_the_daemon_reloads_by_itself_once_a_named_file_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.write_text("old")
+    found = config(tmp_path, ('"linger.ms" = 5', f'"ssl.ca.location" = "{authority}"'))
+    gateway: Any = SimpleNamespace(in_force=ConfigInForce(found))
+    reload, reloads = Reload(tmp_path / "gateway.toml", {}, gateway, cast(Any, None)), []
+    monkeypatch.setattr(reload, "reload", lambda: reloads.append(1))
+    reload.tick(snapshot(100.0))
+    authority.write_text("new")
+    reload.tick(snapshot(100.0 + EVERY_S - 1))
+    assert reloads == []
+    reload.tick(snapshot(100.0 + EVERY_S))
+    assert reloads == [1]
+    # One that was refused isn't tried again until the file changes again.
+    reload.tick(snapshot(100.0 + 2 * EVERY_S))
+    assert reloads == [1]
+    authority.unlink()
+    reload.tick(snapshot(100.0 + 3 * EVERY_S))
+    assert reloads == [1, 1]
