@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from buffer.errors import OutboxDiskFull, OutboxUnusable, wants_room
 
 _SQLITE_SUFFIXES: Final = ("", "-wal", "-shm")
+_SUFFIXES: Final = (*_SQLITE_SUFFIXES, ".lock", ".ballast")
 
 
 def make_directory(directory: Path) -> None:
@@ -32,6 +35,45 @@ def make_directory(directory: Path) -> None:
             f"cannot make the outbox's directory {directory} ({error.strerror or error}); "
             "make it, writable for this user, or set outbox.path"
         ) from error
+
+
+def permission_problem(path: Path) -> str:
+    """Which of an outbox's files this process may not write, and the command that mends it; or empty."""
+    user = pwd_name(os.geteuid())
+    closed = [
+        each
+        for each in (path.parent, *(Path(f"{path}{suffix}") for suffix in _SUFFIXES))
+        if not os.access(each, os.R_OK | os.W_OK, effective_ids=True)
+        and each.exists()
+        and not os.statvfs(each).f_flag & os.ST_RDONLY
+    ]
+    if not closed:
+        return ""
+    whose = pwd_name(closed[0].stat().st_uid)
+    return f"{closed[0]} is {whose}'s and can't be written by {user}: {_chown(user, closed)}"
+
+
+def strange_files(path: Path) -> str:
+    """Which of an outbox's files are not the directory's owner's, and the command that mends it; or empty."""
+    owner = path.parent.stat().st_uid
+    files = [Path(f"{path}{suffix}") for suffix in _SUFFIXES]
+    strange = [each for each in files if each.exists() and each.stat().st_uid != owner]
+    if not strange:
+        return ""
+    name, whose = pwd_name(owner), pwd_name(strange[0].stat().st_uid)
+    return f"{strange[0]} is {whose}'s, its directory {name}'s: {_chown(name, strange)}"
+
+
+def _chown(user: str, files: Iterable[Path]) -> str:
+    return f"sudo chown -h {user}: {' '.join(map(str, files))}"
+
+
+def pwd_name(uid: int) -> str:
+    """A user's name, or the number where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def sync_directory(directory: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from buffer.errors import OutboxDiskFull, OutboxError, OutboxLocked, OutboxUnusable, wants_room
+from buffer.files import permission_problem
 
 _RESERVE: Final = 1 << 20
 _CLOSED: Final = "closed"
@@ -35,9 +36,8 @@ class Lock:
             if wants_room(error):
                 raise OutboxDiskFull(f"no room for {lock_path}") from error
             _refuse_if_locked(path, lock_path)
-            raise OutboxUnusable(
-                f"cannot open {lock_path} ({error.strerror}); check its owner and mode"
-            ) from error
+            reason = permission_problem(path) or error.strerror
+            raise OutboxUnusable(f"cannot open {lock_path} ({reason})") from error
         self._descriptor = descriptor
         try:
             _lock(path, lock_path, descriptor)

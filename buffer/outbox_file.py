@@ -22,7 +22,7 @@ from buffer.errors import (
     OutboxUnusable,
     OutboxVersionError,
 )
-from buffer.files import database_bytes, file_size, replace_file
+from buffer.files import database_bytes, file_size, permission_problem, replace_file
 from buffer.space_limits import Limits
 from buffer.sqlite_errors import translated
 
@@ -184,6 +184,9 @@ class OutboxFile:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _open(self, issued: int, *, may_be_new: bool) -> None:
+        if problem := permission_problem(self.path):
+            # SQLite would open it to be read only, and keep it so when the owner is right again.
+            raise OutboxUnusable(f"cannot use {self.path} ({problem})")
         self._repair_log()
         connection = self._connection = self._raw_connection()
         (version,) = connection.execute("PRAGMA user_version").fetchone()

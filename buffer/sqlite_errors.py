@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from buffer.errors import OutboxCorrupt, OutboxDiskFull, OutboxError, OutboxLocked, OutboxUnusable, wants_room
-from buffer.files import free_bytes
+from buffer.files import free_bytes, permission_problem
 
 # The primary codes (https://www.sqlite.org/rescode.html) that mean damaged content; every other (FULL,
 # IOERR, READONLY, CANTOPEN, PERM) is the disk's, and the content is as good as it was.
@@ -29,7 +29,8 @@ def translated(path: Path) -> Iterator[None]:
     except OSError as error:
         if wants_room(error):
             raise OutboxDiskFull(f"no room on the disk of {path}") from error
-        raise OutboxUnusable(f"cannot use {path} ({error.strerror or error})") from error
+        reason = permission_problem(path) or error.strerror or error
+        raise OutboxUnusable(f"cannot use {path} ({reason})") from error
 
 
 def is_damage(error: sqlite3.Error) -> bool:
@@ -52,7 +53,7 @@ def _outbox_error(path: Path, error: sqlite3.Error) -> OutboxError:
         return OutboxDiskFull(f"no room on the disk of {path} ({error})")
     if code in _LOCKED:
         return OutboxLocked(f"{path} is locked by a program that reads or writes it ({error})")
-    return OutboxUnusable(f"cannot use {path} ({error})")
+    return OutboxUnusable(f"cannot use {path} ({permission_problem(path) or error})")
 
 
 def _is_full(directory: Path) -> bool:

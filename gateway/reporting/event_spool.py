@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import secrets
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway.ports import Record, Snapshot
-from gateway.system.atomic_file import make_directory, ownership_within, write_atomic
+from gateway.system.as_owner import as_owner_of
+from gateway.system.atomic_file import Ownership, write_atomic
 from gateway.system.times import utc_text
 
 log = logging.getLogger(__name__)
@@ -48,8 +50,9 @@ def spool_event(outbox: Path, event: str, fields: Mapping[str, Any]) -> Path:
         raise NotSpooled(f"the event has {len(content):,} bytes, {MAX_BYTES:,} are allowed")
     path = directory / f"{moment:%Y%m%dT%H%M%S%f}-{identity}.json"
     try:
-        make_directory(directory)
-        write_atomic(path, content, ownership_within(directory))
+        with as_owner_of(outbox.parent):
+            directory.mkdir(0o750, exist_ok=True)
+            write_atomic(path, content, Ownership(os.geteuid(), os.getegid(), 0o640))
     except OSError as error:
         raise NotSpooled(
             f"the event can't be left for the daemon in {directory}: {error.strerror}"

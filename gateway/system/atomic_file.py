@@ -37,21 +37,6 @@ def ownership_of(path: Path) -> Ownership:
     return Ownership(facts.st_uid, facts.st_gid, facts.st_mode & 0o7777)
 
 
-def ownership_within(directory: Path, mode: int = 0o640) -> Ownership:
-    """For a new file: the directory's owner, as the daemon must be able to use what root leaves there."""
-    facts = directory.stat()
-    return Ownership(facts.st_uid, facts.st_gid, mode)
-
-
-def make_directory(directory: Path) -> None:
-    """Make a directory, of its parent's owner, where there is none. Raises OSError."""
-    if not directory.is_dir():
-        owner = ownership_within(directory.parent, 0o750)
-        directory.mkdir(owner.mode)
-        if (owner.uid, owner.gid) != (os.geteuid(), os.getegid()):
-            os.chown(directory, owner.uid, owner.gid)
-
-
 def write_atomic(path: Path, content: str | bytes, ownership: Ownership | None = None) -> None:
     """Replace or make a file, this process's without ``ownership``. Raises OSError; then nothing changed."""
     with replacing(path, ownership) as file:

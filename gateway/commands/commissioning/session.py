@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,8 @@ from cloud.wire.fields import UNDECODABLE
 from gateway.commands.arguments import CommandError
 from gateway.commands.commissioning.checks import Result
 from gateway.config import Config, SensorConfig
-from gateway.system.atomic_file import make_directory, ownership_within, write_atomic
+from gateway.system.as_owner import as_owner_of
+from gateway.system.atomic_file import Ownership, write_atomic
 from gateway.system.times import now_text
 
 _VERSION: Final = 1
@@ -46,10 +48,11 @@ class Session:
     def __init__(self, config: Config, chosen: Sequence[str] = ()) -> None:
         """``chosen`` sensors alone: what is found of them is kept apart from a walk over all."""
         self.directory = config.outbox.path.parent / "commissioning"
-        make_directory(self.directory)
         which = hashlib.sha256("/".join(sorted(chosen)).encode()).hexdigest()[:8]
         self._path = self.directory / (f"session-{which}.json" if chosen else "session.json")
-        self._lock = (self.directory / "session.lock").open("a")
+        with as_owner_of(config.outbox.path.parent):
+            self.directory.mkdir(0o750, exist_ok=True)
+            self._lock = (self.directory / "session.lock").open("a")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -84,12 +87,14 @@ class Session:
 
     def write(self, path: Path, content: bytes) -> None:
         """A file beside the session's. Raises OSError."""
-        write_atomic(path, content, ownership_within(self.directory))
+        with as_owner_of(self.directory.parent):
+            write_atomic(path, content, Ownership(os.geteuid(), os.getegid(), 0o640))
 
     def end(self) -> None:
         """It is signed: nothing is left to go on with. Raises OSError."""
-        self._path.unlink(missing_ok=True)
-        sync_directory(self.directory)
+        with as_owner_of(self.directory.parent):
+            self._path.unlink(missing_ok=True)
+            sync_directory(self.directory)
 
     def close(self) -> None:
         """Release the lock."""

@@ -9,7 +9,7 @@ from typing import Final
 from rich.filesize import decimal
 
 from buffer.errors import OutboxError
-from buffer.files import free_bytes
+from buffer.files import free_bytes, strange_files
 from buffer.reader import OutboxReader, files_of, user_of
 from gateway.commands.doctor.findings import Finding
 from gateway.config import Config
@@ -38,6 +38,9 @@ def outbox(config: Config) -> Iterator[Finding]:
     user = user_of(path)
     use = f"in use by process {user}" if user is not None else "not in use"
     if path.exists():
+        if strange := strange_files(path):
+            found, _, command = strange.partition(": ")
+            yield Finding("outbox", "error", f"{found}: the service can't write it", command)
         try:
             with OutboxReader(path) as reader:
                 newest, oldest = reader.newest(), next(reader.blocks(), None)

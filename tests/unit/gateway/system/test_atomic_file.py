@@ -9,9 +9,7 @@ import pytest
 
 from gateway.system.atomic_file import (
     Ownership,
-    make_directory,
     ownership_of,
-    ownership_within,
     replacing,
     write_atomic,
 )
@@ -53,13 +51,3 @@ def test_content_is_on_the_disk_before_it_has_the_name(
     write_atomic(path, "new")
     # The file under its temporary name, then the directory.
     assert [content for _, content in synced] == ["old", "new"]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_what_root_writes_belongs_to_the_directorys_owner(tmp_path: Path) -> None:
-    os.chown(tmp_path, 65534, 65534)
-    make_directory(tmp_path / "spool")
-    make_directory(tmp_path / "spool")
-    write_atomic(tmp_path / "spool" / "event", "x", ownership_within(tmp_path / "spool"))
-    assert ownership_of(tmp_path / "spool") == Ownership(65534, 65534, 0o750)
-    assert ownership_of(tmp_path / "spool" / "event") == Ownership(65534, 65534, 0o640)
