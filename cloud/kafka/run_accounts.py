@@ -90,6 +90,11 @@ class Books:
         """The furthest record of a run that was taken."""
         return self._records.get((gateway, run), (None, 0))[0]
 
+    @property
+    def reading_topics(self) -> set[str]:
+        """The topics that runs name as those of readings of theirs, beside the usual ones."""
+        return {topic for record, _ in self._records.values() for topic in record.reading_topics}
+
     def truncated(self, topic: str) -> None:
         """Note that Kafka has deleted the oldest records of a reading topic."""
         self._truncated.add(topic)

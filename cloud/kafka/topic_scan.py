@@ -50,18 +50,19 @@ def read_books(
 ) -> Books:
     """Everything the accounts need. Raises ScanError.
 
-    ``topics`` are the reading topics, by default all ``mqtt.…`` but ``mqtt.raw``. ``properties`` are
-    librdkafka's (security, mostly). ``timeout_s`` is for the first answer. With ``runs_only`` no more than
-    the run records are read.
+    ``topics`` are the reading topics, by default all ``mqtt.…`` but ``mqtt.raw``, and those that run records
+    name. ``properties`` are librdkafka's (security, mostly). ``timeout_s`` is for the first answer. With
+    ``runs_only`` no more than the run records are read.
     """
     books = Books(gateway)
     with _open_scan(bootstrap_servers, properties, timeout_s) as scan:
         known = scan.topics()
-        wanted = sorted(_reading_topics(known) if topics is None else set(topics) & known)
         # The run records first: what they report as arrived is then before the ends of the other topics.
         scan.read([RUNS_TOPIC] if RUNS_TOPIC in known else [], _booker(books, ()), lambda *_: None)
         if runs_only:
             return books
+        named = {topic for topic in books.reading_topics if not topic.startswith("gateway.")}
+        wanted = sorted((_reading_topics(known) | named if topics is None else set(topics)) & known)
         letters = [DEAD_LETTER_TOPIC] if DEAD_LETTER_TOPIC in known else []
         for topic in scan.read([*letters, *wanted], _booker(books, set(wanted)), progress):
             books.truncated(topic)

@@ -57,7 +57,8 @@ class RunRecord:
     records from 1 (0: unknown), and a closing record has that of the record it closes.
     ``dropped`` are the ranges it announced, of whatever run; ``dropped_records`` is its count of records by
     reason, which also counts those that are no readings. ``drops_unknown`` where it didn't count them.
-    ``unfinished`` are the latest runs before this one that did not end themselves.
+    ``unfinished`` are the latest runs before this one that did not end themselves. ``reading_topics`` are
+    those of its readings that don't begin like all readings'.
     """
 
     gateway: str
@@ -74,6 +75,7 @@ class RunRecord:
     boot: str | None = None
     started_us: int | None = None
     revision: int = 0
+    reading_topics: tuple[str, ...] = ()
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -106,6 +108,7 @@ class RunRecord:
             boot=found.boot,
             started_us=started_us,
             revision=found.revision or 0,
+            reading_topics=found.reading_topics,
         )
 
 
@@ -138,6 +141,7 @@ class RunFields(msgspec.Struct, kw_only=True):
     in_flight: int
     outbox_records: int
     dropped: list[DroppedFields] = []
+    reading_topics: tuple[str, ...] = ()
 
 
 _DECODER: Final = msgspec.json.Decoder(RunFields)

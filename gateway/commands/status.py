@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     accounts = parser.add_argument_group("what became of everything sampled, by the run ledger in Kafka")
     accounts.add_argument("--bootstrap-servers", metavar="HOST:PORT[,…]", help="count here")
     accounts.add_argument("--gateway", metavar="ID", help="this one only")
-    add_list(accounts, "--topic", "topics", "NAME", "a topic of readings; default: all mqtt.… but mqtt.raw")
+    add_list(accounts, "--topic", "topics", "NAME", "a topic of readings; default: mqtt.… and what runs name")
     add_properties(accounts)
     add_timeout(accounts)
 

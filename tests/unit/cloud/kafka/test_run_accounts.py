@@ -266,3 +266,11 @@ def test_a_run_record_has_what_it_dropped() -> None:
 def test_what_is_no_run_record_is_refused(payload: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         RunRecord.from_json(payload)
+
+
+def test_topics_that_run_records_name() -> None:
+    assert books(run_record()).reading_topics == set()
+    of_two = books(
+        run_record(reading_topics=["plant.co2"]), run_record("r2", reading_topics=["a", "plant.co2"])
+    )
+    assert of_two.reading_topics == {"a", "plant.co2"}
