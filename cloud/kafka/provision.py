@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,9 +38,10 @@ _PLAIN: Final = (
 
 # Never the event time: brokers refuse and expire records by it, and a mast may deliver last month's today.
 _BY_ARRIVAL: Final = {"message.timestamp.type": "LogAppendTime"}
+_DELETED: Final = {**_BY_ARRIVAL, "cleanup.policy": "delete"}
 
 TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
-    **{name: {**_BY_ARRIVAL, "cleanup.policy": "delete"} for name in _PLAIN},
+    **dict.fromkeys(_PLAIN, _DELETED),
     **{name: {**_BY_ARRIVAL, "cleanup.policy": "compact"} for name in _COMPACTED},
 }
 """Every topic with the settings it depends on."""
@@ -67,11 +68,12 @@ def provision_topics(
     *,
     partitions: int = BROKER_DEFAULT,
     replication: int = BROKER_DEFAULT,
+    others: Iterable[str] = (),
     dry_run: bool = False,
     properties: Mapping[str, str] | None = None,
     timeout_s: float = 10.0,
 ) -> Provisioned:
-    """Create the missing ones of TOPICS; existing ones are compared, never changed.
+    """Create the missing ones of TOPICS and of ``others``; existing ones are compared, never changed.
 
     ``dry_run`` only reports what would be created. ``properties`` are librdkafka's (security, mostly). Raises
     ProvisionError.
@@ -83,8 +85,9 @@ def provision_topics(
             f"no answer from Kafka at {bootstrap_servers} within {timeout_s:g} s: {error}"
         ) from error
     present = found.topics
-    missing = [name for name in TOPICS if name not in present]
-    existing = [name for name in TOPICS if name in present]
+    wanted = dict.fromkeys((*TOPICS, *sorted(others)))
+    missing = [name for name in wanted if name not in present]
+    existing = [name for name in wanted if name in present]
     deviations = _deviations(admin, existing, timeout_s)
     if missing and not dry_run:
         missing = _create(admin, missing, partitions, replication, timeout_s)
@@ -95,7 +98,7 @@ def _create(
     admin: AdminClient, names: list[str], partitions: int, replication: int, timeout_s: float
 ) -> list[str]:
     wanted = [
-        NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(TOPICS[name]))
+        NewTopic(name, num_partitions=partitions, replication_factor=replication, config=_settings(name))
         for name in names
     ]
     created, refused = [], []
@@ -123,11 +126,15 @@ def _deviations(admin: AdminClient, names: list[str], timeout_s: float) -> tuple
             settings = answer.result(timeout=2 * timeout_s)
         except KafkaException as error:
             raise ProvisionError(f"can't read the settings of {resource.name}: {_reason(error)}") from error
-        for key, value in TOPICS[resource.name].items():
+        for key, value in _settings(resource.name).items():
             actual = settings[key].value
             if actual != value:
                 found.append(f"{resource.name}: {key} is {actual}, must be {value}")
     return tuple(sorted(found))
+
+
+def _settings(name: str) -> dict[str, str]:
+    return dict(TOPICS.get(name, _DELETED))
 
 
 def _reason(error: KafkaException) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
@@ -98,7 +98,7 @@ def check_label(name: str, text: str | None, longest: int = MAX_LABEL) -> None:
         raise InvalidFields("BAD_NAME", f"{name} must be at most {longest} printable characters")
 
 
-def load_object(payload: bytes) -> dict[str, Any]:
+def load_object(payload: bytes, decode: Callable[[bytes], Any] = msgspec.json.decode) -> dict[str, Any]:
     """Exactly one JSON object, or InvalidFields."""
     if not payload.strip():
         raise InvalidFields("EMPTY", "the payload is empty")
@@ -107,7 +107,7 @@ def load_object(payload: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise InvalidFields("NOT_UTF8", f"byte {error.start} is not UTF-8") from error
     try:
-        fields = msgspec.json.decode(payload)
+        fields = decode(payload)
     except UNDECODABLE as error:
         raise InvalidFields(_reason_of_syntax(payload, str(error)), str(error)) from error
     if not isinstance(fields, dict):

@@ -58,9 +58,9 @@ def in_range(channel: Channel, record: ChannelRecord) -> Channel:
     return replace(channel, lower=lower, upper=upper)
 
 
-def expiry_field(record: ChannelRecord) -> dict[str, str] | None:
+def expiry_field(record: ChannelRecord) -> dict[str, str]:
     """The extra field of a reading of unknown time, for its expiry once the time is known."""
-    return None if record.expires is None else {EXPIRES: record.expires.isoformat()}
+    return {} if record.expires is None else {EXPIRES: record.expires.isoformat()}
 
 
 def field_expiry_reasons(extra: Mapping[str, Any] | None, time_us: int) -> tuple[str, ...]:

@@ -6,16 +6,25 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cloud.wire.reading_records import UNITS
+from cloud.wire.reading_records import READING_TOPIC_PREFIX, UNITS
+from gateway.config.kafka import topic_problem
 from gateway.config.keys import field_names, flat
-from gateway.config.model import READING_KEYS, ForwardConfig, ForwardReading, GatewayConfig, MqttConfig
+from gateway.config.model import (
+    READING_KEYS,
+    ForwardConfig,
+    ForwardReading,
+    GatewayConfig,
+    KafkaConfig,
+    MqttConfig,
+)
 from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
+from gateway.config.steps import ALLOWED, STEPS, own_field
 from gateway.config.suggestions import TWO_BRACKETS, misplaced
 from gateway.config.validate import validate
-from gateway.config.values import WrongValue, overlap, topic_filter, wildcards
+from gateway.config.values import BRACES, PLACEHOLDER, WrongValue, overlap, topic_filter, wildcards
 
-_ANY: Final = frozenset({"filter", "payload"})
+_ANY: Final = frozenset({"filter", "payload", "topic", "key", "steps"})
 _READINGS: Final = frozenset(field_names(ForwardConfig)) - {"path", "time_path", "optional", "readings"}
 PAYLOADS: Final[Mapping[str, type[Any]]] = {
     payload: flat(payload, ForwardConfig, only=keys, payload=payload)
@@ -28,12 +37,11 @@ PAYLOADS: Final[Mapping[str, type[Any]]] = {
 }
 """The table of each payload: the keys that mean something for it."""
 
-_PLACEHOLDER: Final = re.compile(r"\{([0-9]{1,3})\}")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{0,64}", re.ASCII)
 
 
 def read_forwards(
-    source: Source, mqtt: MqttConfig | None, gateway: GatewayConfig | None
+    source: Source, mqtt: MqttConfig | None, gateway: GatewayConfig | None, kafka: KafkaConfig | None
 ) -> tuple[ForwardConfig, ...] | None:
     """The forwards, or None where one has an error. Overlapping filters would deliver twice."""
     tables = source.raw.get("forward", [])
@@ -55,6 +63,7 @@ def read_forwards(
         forward = _read(source, path, raw)
         if forward is not None:
             _check(source, path, forward)
+            _check_way(source, path, forward, (kafka or KafkaConfig()).topic)
             forwards.append(forward)
     return tuple(forwards) if source.errors() == before else None
 
@@ -149,9 +158,8 @@ def _check_reading(source: Source, path: KeyPath, reading: ForwardConfig | Forwa
 def _check_channel(source: Source, path: KeyPath, forward: ForwardConfig, template: str) -> None:
     """``shed``, or with what stands for the filter's wildcards: ``shed-{1}``."""
     available = wildcards(forward.filter)
-    count = f"{available or 'no'} wildcard{'' if available == 1 else 's'}"
-    used = [int(number) for number in _PLACEHOLDER.findall(template)]
-    fixed = _PLACEHOLDER.sub("", template)
+    used = [int(number) for number in PLACEHOLDER.findall(template)]
+    fixed = PLACEHOLDER.sub("", template)
     if template == "" or _NAME.fullmatch(fixed) is None:
         source.error(
             path,
@@ -162,9 +170,65 @@ def _check_channel(source: Source, path: KeyPath, forward: ForwardConfig, templa
         source.error(
             path, 'can\'t have placeholders for payload = "raw", whose messages are counted together'
         )
-    elif beyond := [number for number in used if not 1 <= number <= available]:
-        source.error(path, f"has {{{beyond[0]}}}, but {quote(forward.filter)} has {count}")
+    elif _reaches_beyond(source, path, forward, template):
+        return
     elif not used and fixed in source.sensor_names() and forward.payload != "raw":
         source.error(path, f"{quote(fixed)} is a sensor's name already")
     elif not used and available and forward.payload != "raw":
         source.warn(path, f"makes one channel of all the topics that match {quote(forward.filter)}")
+
+
+def _reaches_beyond(source: Source, path: KeyPath, forward: ForwardConfig, template: str) -> bool:
+    """Whether a template names wildcards that the filter doesn't have, which is reported."""
+    available = wildcards(forward.filter)
+    beyond = [int(number) for number in PLACEHOLDER.findall(template) if not 1 <= int(number) <= available]
+    if beyond:
+        count = f"{available or 'no'} wildcard{'' if available == 1 else 's'}"
+        source.error(path, f"has {{{beyond[0]}}}, but {quote(forward.filter)} has {count}")
+    return bool(beyond)
+
+
+def _check_way(source: Source, path: KeyPath, forward: ForwardConfig, readings: str) -> None:
+    """Topic, key and steps; ``readings`` is the template of the readings' topics."""
+    raw = forward.payload == "raw"
+    for name, others in (("topic", () if raw else ("{quantity}",)), ("key", ("{topic}",))):
+        template = getattr(forward, name) or ""
+        if wrong := [
+            each for each in BRACES.findall(template) if not (PLACEHOLDER.fullmatch(each) or each in others)
+        ]:
+            known = " and ".join(("{1}, {2} … for the filter's wildcards", *others))
+            source.error((*path, name), f"may have {known}, not {wrong[0]}")
+        elif not _reaches_beyond(source, (*path, name), forward, template) and name == "topic" and template:
+            _check_topic(source, (*path, name), template, readings, raw=raw)
+    for position, step in enumerate(forward.steps):
+        place, kind = (*path, "steps", position), step.kind
+        if kind not in STEPS:
+            source.error(place, f"must have one of {', '.join(STEPS)}; each step stands in braces of its own")
+        elif kind not in ALLOWED[forward.payload]:
+            allowed = ", ".join(ALLOWED[forward.payload])
+            source.error(
+                (*place, kind),
+                f"means nothing for payload = {quote(forward.payload)}, which has only {allowed}",
+            )
+        elif not raw and (problem := own_field(step.touched)):
+            source.error((*place, kind), problem)
+        for value in (step.set or {}).values():
+            _reaches_beyond(source, (*place, kind), forward, value if isinstance(value, str) else "")
+
+
+def _check_topic(source: Source, path: KeyPath, template: str, readings: str, *, raw: bool) -> None:
+    problem = topic_problem(PLACEHOLDER.sub("x", template), readings, raw=raw)
+    if "/" in template or "+" in template:
+        source.error(
+            path, f"is the topic in Kafka, which has no slashes and wildcards, not {quote(template)}"
+        )
+    elif problem is not None:
+        source.error(path, problem)
+    elif (
+        not raw
+        and readings.startswith(READING_TOPIC_PREFIX)
+        and not template.startswith(READING_TOPIC_PREFIX)
+    ):
+        source.warn(
+            path, f"doesn't begin with {READING_TOPIC_PREFIX}: only jobs with --topics store these readings"
+        )

@@ -1,4 +1,4 @@
-"""librdkafka's properties in the ``[kafka]`` section, by dotted name; those that are the gateway's to set."""
+"""librdkafka's properties in the ``[kafka]`` section, by dotted name; and what topics a config sends to."""
 
 from __future__ import annotations
 
@@ -6,13 +6,26 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.reading_records import (
+    DEAD_LETTER_TOPIC,
+    EVENTS_TOPIC,
+    RAW_TOPIC,
+    READING_TOPIC_PREFIX,
+    RUNS_TOPIC,
+    STATUS_TOPIC,
+    UNITS,
+    reading_topic,
+)
+from drivers.registry import driver_type
 from gateway.config.file_watch import named_file
 from gateway.config.keys import field_names
-from gateway.config.model import KafkaConfig
+from gateway.config.model import Config, ForwardConfig, KafkaConfig
 from gateway.config.named_files import note_hidden, note_unreadable
 from gateway.config.problems import KeyPath, is_secret, nearest, quote
 from gateway.config.secrets import is_reference, read_secret, warn_of_readers
 from gateway.config.source import Source
+from gateway.config.values import LEGAL_TOPIC, PLACEHOLDER, is_kafka_topic
 
 _DURABILITY = "is the gateway's to set, else a reading could be lost or stored twice: delete this line"
 _PARTITIONER = "is the gateway's to set (murmur2_random, as Java has it): delete this line"
@@ -158,3 +171,52 @@ def _leaves(table: Mapping[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, 
             yield from _leaves(value, (*path, key))
         else:
             yield (*path, key), value
+
+
+def topic_problem(template: str, readings: str, *, raw: bool) -> str | None:
+    """Why a forward may not send to a topic, which may have {quantity}; None where it may.
+
+    ``readings`` is the template of the readings' topics; ``raw`` messages are no readings.
+    """
+    names = _of_all(template)
+    if not all(map(is_kafka_topic, names)):
+        return LEGAL_TOPIC
+    if any(name.startswith(("gateway.", "__")) for name in names):
+        return 'must not begin with "gateway." or "__": those are the gateway\'s and Kafka\'s own'
+    of_readings = names & _of_all(readings) or template.startswith(READING_TOPIC_PREFIX)
+    if raw and of_readings and template != RAW_TOPIC:
+        return "is a topic of readings, where jobs would refuse raw messages: choose another name"
+    if not raw and RAW_TOPIC in names:
+        return f"must not be {RAW_TOPIC}, which is for raw messages: choose another name"
+    return None
+
+
+def wanted_topics(config: Config) -> set[str]:
+    """Every topic this config sends to, as far as it determines them."""
+    quantities = {
+        channel.quantity
+        for sensor in config.sensors
+        for channel in driver_type(sensor.driver).channels_of(sensor.options)
+    }
+    topics = {RUNS_TOPIC, STATUS_TOPIC, EVENTS_TOPIC, CHANNELS_TOPIC, DEAD_LETTER_TOPIC}
+    topics |= {reading_topic(config.kafka.topic, quantity) for quantity in quantities}
+    for forward in config.forwards:
+        template = forward.topic or (RAW_TOPIC if forward.payload == "raw" else config.kafka.topic)
+        if PLACEHOLDER.search(template) is None:
+            topics |= {reading_topic(template, quantity) for quantity in _quantities(forward, template)}
+    return topics
+
+
+def open_templates(config: Config) -> list[str]:
+    """The forwards' topics that depend on what devices publish."""
+    return [each.topic for each in config.forwards if each.topic and PLACEHOLDER.search(each.topic)]
+
+
+def _quantities(forward: ForwardConfig, template: str) -> set[str]:
+    """The quantities that a forward sends to the topics of a template, as far as they are known."""
+    known = {part.quantity for part in forward.readings or (forward,) if part.quantity}
+    return known or (set() if "{quantity}" in template else {""})
+
+
+def _of_all(template: str) -> set[str]:
+    return {reading_topic(template, quantity) for quantity in UNITS}

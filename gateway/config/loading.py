@@ -106,7 +106,7 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
     clock = _section(source, "clock", ClockConfig, lambda _, raw: raw.setdefault("trust", trust))
     quality = read_sections(source)
     fitted = sensors.read_sensors(source, gateway, quality or {}, board)
-    forwards = read_forwards(source, mqtt, gateway)
+    forwards = read_forwards(source, mqtt, gateway, kafka_config)
     if board is not None and fitted is not None:
         check_emulated(source, board, fitted)
         check_header(source, board, fitted)

@@ -18,6 +18,7 @@ from gateway.config import values
 from gateway.config.file_watch import NamedFile
 from gateway.config.problems import KeyPath, Problem
 from gateway.config.quality_rules import QualityRules
+from gateway.config.steps import Step, Values, new_fields
 from gateway.config.values import (
     WHOLE_MS,
     Accuracies,
@@ -65,6 +66,9 @@ class GatewayConfig:
     elevation_m: Annotated[
         _Number, Ge(-500), Le(9000), Meaning("of the mast's foot", "m above sea level")
     ] = None
+    set: Annotated[Values, checked(new_fields), Meaning("fields that each reading of its sensors gets")] = (
+        field(default_factory=dict)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +312,13 @@ class ForwardConfig(_Reading):
     readings: Annotated[
         tuple[ForwardReading, ...] | None, Meaning("json: several readings of each message")
     ] = None
+    topic: Annotated[str | None, Meaning("the Kafka topic; {1} is what the first wildcard stands for")] = None
+    key: Annotated[
+        NotEmpty | None, Meaning("the key in Kafka; with {1}, and {topic} for the whole MQTT topic")
+    ] = None
+    steps: Annotated[
+        tuple[Step, ...], Meaning("what becomes of the message's JSON object before it is sent, in order")
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)

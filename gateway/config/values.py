@@ -7,7 +7,7 @@ annotations, so that they are checked with types and bounds.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import zip_longest
@@ -32,7 +32,10 @@ _UNITS: Final = {
 _FACTORS: Final = {"": 1, **{unit.lower(): factor for unit, factor in _UNITS.items()}}
 _FIGURE: Final = r"(\d{1,9}(?:\.\d{1,9})?)"
 _AS_TEXT: Final = re.compile(rf"(?:{_FIGURE}\s*(?:\+\s*(?=\d)|$))?(?:{_FIGURE}\s*%)?", re.ASCII)
-_PLACEHOLDER: Final = re.compile(r"\{[^}]*\}?")
+PLACEHOLDER: Final = re.compile(r"\{([0-9]{1,3})\}")
+"""What stands for a wildcard of a topic filter."""
+BRACES: Final = re.compile(r"\{[^}]*\}?")
+LEGAL_TOPIC: Final = "must be 1 to 249 letters, digits, dots, underscores and hyphens"
 _KAFKA_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _LONGEST_TOPIC_BYTES: Final = 65_535
 
@@ -145,7 +148,7 @@ def servers(text: str) -> str:
         spaces = any(char.isspace() for char in server)
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         without_scheme = quote(server.partition("://")[2].rstrip("/"))
-        _refuse(
+        refuse(
             (not server, "must not be empty, nor have a comma too many"),
             ("://" in server, f"must not have a scheme: write {without_scheme}"),
             (not colon and not spaces, f"needs a port: write {quote(f'{server}:9092')}"),
@@ -157,13 +160,17 @@ def servers(text: str) -> str:
 
 def kafka_topic(topic: str) -> str:
     """A topic's name, in which {quantity} stands for each quantity."""
-    for placeholder in _PLACEHOLDER.findall(topic):
+    for placeholder in BRACES.findall(topic):
         if placeholder != "{quantity}":
             raise WrongValue(f"may have {{quantity}} only, not {placeholder}")
-    bare = topic.replace("{quantity}", "q")
-    if _KAFKA_TOPIC.fullmatch(bare) is None or bare in (".", ".."):
-        raise WrongValue("must be 1 to 249 letters, digits, dots, underscores and hyphens")
+    if not is_kafka_topic(topic.replace("{quantity}", "q")):
+        raise WrongValue(LEGAL_TOPIC)
     return topic
+
+
+def is_kafka_topic(name: str) -> bool:
+    """Whether Kafka takes this for a topic's name."""
+    return _KAFKA_TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
 def kafka_format(given: Any) -> Any:
@@ -184,7 +191,7 @@ def quantity(name: str) -> str:
 def topic_root(root: str) -> str:
     """The first levels of MQTT topics."""
     wildcards = 'must not have the wildcards "+" and "#": it is where topics begin, such as "fieldgate"'
-    _refuse(
+    refuse(
         *_of_topics(root),
         ("+" in root or "#" in root, wildcards),
         (root.startswith("$"), 'must not begin with "$": such topics are the broker\'s own'),
@@ -197,7 +204,7 @@ def topic_filter(text: str) -> str:
     """An MQTT topic filter (MQTT 5, section 4.7)."""
     *levels, last = text.split("/")
     alone = last == "#" or "#" not in last
-    _refuse(
+    refuse(
         *_of_topics(text),
         (text.startswith("$share/"), "shared subscriptions ($share) aren't supported: give the filter alone"),
         (not alone or any("#" in level for level in levels), '"#" must stand alone at the end, after a "/"'),
@@ -233,6 +240,21 @@ def wildcards(text: str) -> int:
     return sum(level in ("+", "#") for level in text.split("/"))
 
 
+def matched(text: str, topic: str) -> list[str]:
+    """What stands in a topic where its filter has wildcards; # takes all levels left, with their slashes."""
+    levels = topic.split("/")
+    return [
+        levels[depth] if level == "+" else "/".join(levels[depth:])
+        for depth, level in enumerate(text.split("/"))
+        if level in ("+", "#")
+    ]
+
+
+def filled(template: str, wild: Sequence[str], slash: str = "/") -> str:
+    """A template with what its {1}, {2} … stand for; ``slash`` joins the levels that # takes."""
+    return PLACEHOLDER.sub(lambda found: wild[int(found[1]) - 1].replace("/", slash), template)
+
+
 def _of_topics(text: str) -> tuple[tuple[bool, str], ...]:
     return (
         (not text, "must not be empty"),
@@ -241,7 +263,7 @@ def _of_topics(text: str) -> tuple[tuple[bool, str], ...]:
     )
 
 
-def _refuse(*problems: tuple[bool, str]) -> None:
+def refuse(*problems: tuple[bool, str]) -> None:
     """Raise WrongValue with the first of the problems that there is."""
     for is_there, message in problems:
         if is_there:

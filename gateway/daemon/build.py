@@ -31,6 +31,7 @@ from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.home_assistant import Discovery, discovery_path
 from gateway.mqtt.intake import Intake
 from gateway.mqtt.session import MqttSession
+from gateway.mqtt.steps import nested
 from gateway.mqtt.topics import Topics, filters, routes
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.gateway_status import GatewayStatus
@@ -100,7 +101,8 @@ def build(
     forwarder = Forwarder(state, kafka.live, kafka.backlog, writer, session, drops.put)
 
     publish = publisher(topics, intake, inbox, session, last)
-    context = RunContext(gateway, run, clock, sequences, publish, machine.boot)
+    fields = nested(config.gateway.set)
+    context = RunContext(gateway, run, clock, sequences, publish, machine.boot, extra=fields)
 
     sampler = partial(sensors.make_sampler, board=board, context=context)
     samplers = Supervisor(map(sampler, config.sensors), clock, again=sampler)

@@ -40,6 +40,7 @@ def run_counts(gateway: Gateway) -> dict[str, Any]:
     return {
         "last_seq": gateway.context.sequences.snapshot(),
         "last_raw_seq": gateway.intake.last_raw_seq,
+        **({"reading_topics": topics} if (topics := gateway.intake.reading_topics) else {}),
         "broker_counter": gateway.broker_drops.counter,
         **_shared(gateway),
         **({"stop_reason": gateway.life.stop_reason} if gateway.life.stop_reason else {}),

@@ -13,12 +13,15 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from cloud.wire import reading_records as wire
 from drivers.interface import Channel
 from gateway.clock.repair import RECEIVED_AT, mark_unsynced
 from gateway.config.model import ForwardConfig
 from gateway.mqtt.payload import AbsentValue, measure, parse, unwanted
 from gateway.mqtt.routes import RAW_QUANTITY, Route, Routes
+from gateway.mqtt.steps import apply, transform
 from gateway.ports import Clock, Record
 from gateway.quality.flags import range_reasons, worst_flag
 from gateway.sequences import Sequences
@@ -28,10 +31,13 @@ log = logging.getLogger(__name__)
 _MQTT_TOPIC: Final = "mqtt-topic"
 _MAX_CHANNELS: Final = 256
 """Other devices' channels in one run: the run record names each, and a topic is quickly made up."""
+_MAX_TOPICS: Final = 256
+"""Kafka topics of forwards in one run, for the same reasons."""
 
 Headers = tuple[tuple[str, bytes], ...]
 
 RETAINED, DROP_IF, ABSENT, NO_FORWARD = "RETAINED", "DROP_IF", "ABSENT", "NO_FORWARD"
+FILTERED: Final = "FILTERED"
 _EVERYTHING: Final = (ForwardConfig("#"),)
 
 
@@ -61,18 +67,21 @@ class Intake:
         self._issued = issued
         self._clock = clock
         self._boot = boot
+        # Templates of Kafka topics, and whether raw messages go there.
+        self._topics: dict[str, bool] = {}
         self.apply(topic, forwards, sensors)
         self._channels: set[str] = set()
-        # Apart from the readings': what goes to mqtt.raw is in no table of readings.
+        # Apart from the readings': raw messages are in no table of readings.
         self._issued_raw = Sequences()
-        self._ignored = dict.fromkeys((RETAINED, DROP_IF, ABSENT, NO_FORWARD), 0)
+        self._ignored = dict.fromkeys((RETAINED, DROP_IF, ABSENT, NO_FORWARD, FILTERED), 0)
         self._letters = 0
         """How many were made; any thread may read it."""
 
     def apply(self, topic: str, forwards: Iterable[ForwardConfig], sensors: Iterable[str]) -> None:
         """Take a config's topic, forwards and sensor names from the next message on."""
         self._topic = topic
-        self._routes = Routes(forwards)
+        self._topics[topic] = False
+        self._routes = Routes(forwards, topic)
         self._sensors = frozenset(sensors)
 
     @property
@@ -82,12 +91,19 @@ class Intake:
 
     @property
     def last_raw_seq(self) -> dict[str, int]:
-        """The highest number given to a message of ``mqtt.raw``, by channel. Any thread may read it."""
+        """The highest number given to a raw message, by channel, of all topics. Any thread may read it."""
         return self._issued_raw.snapshot()
+
+    @property
+    def reading_topics(self) -> list[str]:
+        """The topics of this run's readings that don't begin like all readings'. Any thread may read it."""
+        templates = [template for template, raw in self._topics.copy().items() if not raw]
+        names = {wire.reading_topic(template, quantity) for template in templates for quantity in wire.UNITS}
+        return sorted(name for name in names if not name.startswith(wire.READING_TOPIC_PREFIX))
 
     def own(self, reading: wire.Reading, mqtt_topic: str) -> Record:
         """The record of a reading sampled here. Any thread may call this."""
-        return self._record(reading, wire.encode_reading(reading), mqtt_topic, mark_unsynced(reading))
+        return self._record(reading, wire.encode_reading(reading), mqtt_topic, mark_unsynced(reading), None)
 
     def may_echo(self, mqtt_topic: str) -> bool:
         """Whether a message of this topic can be one of our own readings that comes back."""
@@ -103,11 +119,17 @@ class Intake:
         if route is None:
             # The broker's session remembers the subscriptions of an earlier config.
             return self._ignore(NO_FORWARD, mqtt_topic)
+        hidden = route.hides
         try:
             if len(payload) > wire.MAX_PAYLOAD_BYTES:
                 raise wire.InvalidReading("TOO_LARGE", f"{len(payload)} bytes")
+            if route.changes and route.forward.payload in ("raw", "reading"):
+                changed = transform(route.changes, payload)
+                if changed is None:
+                    return self._ignore(FILTERED, mqtt_topic)
+                payload, hidden = changed, False
             if route.forward.payload == "reading":
-                return self._reading(mqtt_topic, payload)
+                return self._reading(mqtt_topic, payload, route)
             if route.forward.payload == "raw":
                 return (self._raw(mqtt_topic, payload, route, retained=retained),)
             if retained and route.forward.time_path is None:
@@ -115,7 +137,7 @@ class Intake:
                 return self._ignore(RETAINED, mqtt_topic)
             return self._readings(mqtt_topic, payload, route)
         except wire.InvalidReading as problem:
-            return (self._refuse_message(problem.reason, problem.detail, mqtt_topic, payload),)
+            return (self._refuse_message(problem.reason, problem.detail, mqtt_topic, payload, hidden=hidden),)
 
     def refuse(self, record: Record, problem: str) -> Record | None:
         """The dead letter of a record that Kafka will never take; None where it is one already.
@@ -131,7 +153,7 @@ class Intake:
         """The dead letter of an outbox row that is not a record."""
         return self._refuse("BAD_OUTBOX_ROW", problem, "", stored)
 
-    def _reading(self, mqtt_topic: str, payload: bytes) -> Sequence[Record] | None:
+    def _reading(self, mqtt_topic: str, payload: bytes, route: Route) -> Sequence[Record] | None:
         received_us = self._now_us() if self._clock.synced else None
         reading = wire.parse_reading(payload, received_us, unrepaired=True)
         unrepaired = mark_unsynced(reading) if reading.gateway == self._gateway else ()
@@ -144,11 +166,14 @@ class Intake:
             raise wire.InvalidReading("FORGED", f"seq {reading.seq} was never issued")
         if reading.quantity not in wire.UNITS:
             raise wire.InvalidReading("UNKNOWN_QUANTITY", f"no topic for {reading.quantity}")
+        self._check_topic(route)
         if reading.gateway != self._gateway:
             self._forwarded(reading)
-        return (self._record(reading, payload, mqtt_topic, unrepaired),)
+        return (self._record(reading, payload, mqtt_topic, unrepaired, route),)
 
     def _raw(self, mqtt_topic: str, payload: bytes, route: Route, *, retained: bool) -> Record:
+        if route.forward.topic is not None:
+            self._check_topic(route)
         channel = route.channel or f"{RAW_QUANTITY}.{RAW_QUANTITY}"
         headers = (
             *self._headers(mqtt_topic),
@@ -158,11 +183,14 @@ class Intake:
             ("seq", str(self._issued_raw.draw(channel)).encode()),
             *((("retained", b"1"),) if retained else ()),
         )
-        return Record(wire.RAW_TOPIC, mqtt_topic.encode(), payload, headers)
+        return Record(route.topic, route.key or b"", payload, headers)
 
     def _readings(self, mqtt_topic: str, payload: bytes, route: Route) -> Sequence[Record]:
         """One reading for each part; those that can't be made become one dead letter, the others go on."""
         parsed = parse(payload, route.forward)
+        if route.changes and not apply(route.changes, parsed):
+            return self._ignore(FILTERED, mqtt_topic)
+        self._check_topic(route)
         made: list[Record] = []
         problems: list[wire.InvalidReading] = []
         for part in route.parts or (route,):
@@ -215,10 +243,24 @@ class Intake:
             cal=None,
             boot=None if synced else self._boot,
             mono_ms=None if synced else max(time_us * 1000 - self._clock.offset_ns(), 0) // 1_000_000,
+            extra=route.extra,
         )
         self._forwarded(reading)
         unrepaired = mark_unsynced(reading, tested=forward.min is not None or forward.max is not None)
-        return (self._record(reading, wire.encode_reading(reading), mqtt_topic, unrepaired),)
+        return (self._record(reading, wire.encode_reading(reading), mqtt_topic, unrepaired, route),)
+
+    def _check_topic(self, route: Route) -> None:
+        """Raises InvalidReading where a forward's topic of its own can't be one, or is one too many."""
+        topic = route.topic
+        if route.topic_problem is not None:
+            raise wire.InvalidReading("BAD_TOPIC", f"Kafka's topic {topic[:80]!r} {route.topic_problem}")
+        if route.forward.topic is None or topic in self._topics:
+            return
+        if len(self._topics) >= _MAX_TOPICS:
+            raise wire.InvalidReading(
+                "TOO_MANY_TOPICS", f"Kafka's topic {topic} would be one over {_MAX_TOPICS} in this run"
+            )
+        self._topics[topic] = route.forward.payload == "raw"
 
     def _channel(self, route: Route) -> str:
         """The channel of another device's reading. Raises InvalidReading where it can have none."""
@@ -240,20 +282,31 @@ class Intake:
         log.log(level, "event=message.ignored topic=%s reason=%s", mqtt_topic, reason)
         return ()
 
-    def _record(self, reading: wire.Reading, value: bytes, mqtt_topic: str, unrepaired: Headers) -> Record:
-        topic = wire.reading_topic(self._topic, reading.quantity)
-        key = wire.reading_key(reading.gateway, reading.channel)
+    def _record(
+        self, reading: wire.Reading, value: bytes, mqtt_topic: str, unrepaired: Headers, route: Route | None
+    ) -> Record:
+        """``route`` is None for a reading sampled here."""
+        topic = wire.reading_topic(self._topic if route is None else route.topic, reading.quantity)
+        key = None if route is None else route.key
+        key = wire.reading_key(reading.gateway, reading.channel) if key is None else key
         return Record(topic, key, value, (*self._headers(mqtt_topic), *unrepaired))
 
-    def _refuse_message(self, reason: str, detail: str, mqtt_topic: str, payload: bytes) -> Record:
+    def _refuse_message(
+        self, reason: str, detail: str, mqtt_topic: str, payload: bytes, *, hidden: bool = False
+    ) -> Record:
         log.warning("event=message.refused topic=%s reason=%s", mqtt_topic, reason)
-        return self._refuse(reason, detail, mqtt_topic, payload)
+        return self._refuse(reason, detail, mqtt_topic, payload, hidden=hidden)
 
-    def _refuse(self, reason: str, detail: str, mqtt_topic: str, payload: bytes) -> Record:
+    def _refuse(
+        self, reason: str, detail: str, mqtt_topic: str, payload: bytes, *, hidden: bool = False
+    ) -> Record:
+        """A dead letter; the bytes of one that may hold what a step hides stay here."""
         self._letters += 1
         letter = wire.dead_letter(
             self._gateway, self.run, self._letters, reason, detail, mqtt_topic, self._now_us(), payload
         )
+        if hidden:
+            letter = msgspec.structs.replace(letter, payload=b"")
         value = wire.encode_dead_letter(letter)
         return Record(wire.DEAD_LETTER_TOPIC, self._gateway.encode(), value, self._headers(mqtt_topic))
 

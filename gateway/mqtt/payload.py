@@ -52,10 +52,10 @@ def measure(parsed: object, forward: ForwardConfig) -> Measured:
     """
     path, found, time_us = forward.path or "", parsed, None
     if forward.payload == "json":
-        found = _optional(parsed, path) if forward.optional else _at(parsed, path)
+        found = _optional(parsed, path) if forward.optional else find(parsed, path)
     raw = _as_number(found, path)
     if forward.time_path is not None:
-        time_us = _as_time_us(_at(parsed, forward.time_path), forward.time_path)
+        time_us = _as_time_us(find(parsed, forward.time_path), forward.time_path)
     value = raw * forward.scale + forward.offset
     if not math.isfinite(value):
         raise InvalidReading("NOT_FINITE", f"{raw} is not finite after scale and offset")
@@ -114,7 +114,8 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _at(document: object, path: str) -> object:
+def find(document: object, path: str) -> object:
+    """What stands at a path: keys and positions with dots between. Raises InvalidReading."""
     found = document
     for level in path.split("."):
         if isinstance(found, dict) and level in found:
@@ -128,7 +129,7 @@ def _at(document: object, path: str) -> object:
 
 def _optional(document: object, path: str) -> object:
     try:
-        found = _at(document, path)
+        found = find(document, path)
     except InvalidReading as problem:
         raise AbsentValue(problem.reason, problem.detail) from problem
     if found is None:

@@ -6,19 +6,22 @@ Pure but for a bounded cache; owned by one thread.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from paho.mqtt.matcher import MQTTMatcher
 
+from cloud.wire.reading_records import RAW_TOPIC
+from gateway.config.kafka import topic_problem
 from gateway.config.model import READING_KEYS, ForwardConfig
+from gateway.config.values import filled, matched
+from gateway.mqtt.steps import Change, apply, compiled, hides
 
 RAW_QUANTITY: Final = "raw"
 """What stands for the quantity in the channel of a message that is forwarded as it is."""
 
-_PLACEHOLDER: Final = re.compile(r"\{([0-9]{1,3})\}")
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
 _MAX_NAME: Final = 128
 _CACHED_TOPICS: Final = 1024
@@ -28,26 +31,34 @@ _MAX_CACHED_CHARS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How messages of one topic are forwarded; ``name`` is None where the topic gives no channel's name.
+    """How messages of one topic are forwarded.
 
-    ``parts`` are the routes of the single readings where a message makes several, else none.
+    ``channel`` is ``{name}.{quantity}``, None where the topic gives no name. ``topic`` is Kafka's, with
+    {quantity} for readings; ``topic_problem`` is why it can't be one. ``key`` is None where it is the
+    reading's. ``changes`` are the steps, ``extra`` the fields that they set in readings made here;
+    ``hides``: some of the message must not leave. ``parts`` are the routes of several readings.
     """
 
     forward: ForwardConfig
     name: str | None
+    channel: str | None
+    topic: str
+    topic_problem: str | None
+    key: bytes | None
+    changes: tuple[Change, ...]
+    extra: Mapping[str, Any] | None
+    hides: bool
     parts: tuple[Route, ...] = ()
-
-    @property
-    def channel(self) -> str | None:
-        """``{name}.{quantity}``."""
-        quantity = RAW_QUANTITY if self.forward.payload == "raw" else self.forward.quantity
-        return None if self.name is None or quantity is None else f"{self.name}.{quantity}"
 
 
 class Routes:
-    """Finds a topic's forward. The filters don't overlap: ``check`` refuses that."""
+    """Finds a topic's forward. The filters don't overlap: ``check`` refuses that.
 
-    def __init__(self, forwards: Iterable[ForwardConfig]) -> None:
+    ``readings`` is the template of the readings' topics in Kafka.
+    """
+
+    def __init__(self, forwards: Iterable[ForwardConfig], readings: str = "mqtt.{quantity}") -> None:
+        self._readings = readings
         self._matcher = MQTTMatcher()  # type: ignore[no-untyped-call]
         for forward in forwards:
             self._matcher[forward.filter] = forward
@@ -61,8 +72,36 @@ class Routes:
         forward = next(self._matcher.iter_match(topic), None)  # type: ignore[no-untyped-call]
         if forward is None:
             return None
-        parts = (Route(single, _channel_name(single, topic)) for single in _singles(forward))
-        return Route(forward, _channel_name(forward, topic), tuple(parts))
+        parts = tuple(self._route(single, topic) for single in _singles(forward))
+        return self._route(forward, topic, parts)
+
+    def _route(self, forward: ForwardConfig, topic: str, parts: tuple[Route, ...] = ()) -> Route:
+        wild = matched(forward.filter, topic)
+
+        def fill(template: str) -> str:
+            return filled(template, wild).replace("{topic}", topic)
+
+        raw, made_here = forward.payload == "raw", forward.payload in ("number", "json")
+        kafka_topic, problem = RAW_TOPIC if raw else self._readings, None
+        if forward.topic is not None:
+            kafka_topic = filled(forward.topic, wild, slash=".")
+            problem = topic_problem(kafka_topic, self._readings, raw=raw)
+        extra: dict[str, Any] = {}
+        if made_here:
+            apply(compiled((step for step in forward.steps if step.set), fill), extra)
+        name, quantity = _channel_name(forward, topic, wild), RAW_QUANTITY if raw else forward.quantity
+        return Route(
+            forward=forward,
+            name=name,
+            channel=None if name is None or quantity is None else f"{name}.{quantity}",
+            topic=kafka_topic,
+            topic_problem=problem,
+            key=fill(forward.key or "{topic}").encode() if forward.key or raw else None,
+            changes=compiled((step for step in forward.steps if not (made_here and step.set)), fill),
+            extra=extra or None,
+            hides=hides(forward.steps),
+            parts=parts,
+        )
 
 
 def _singles(forward: ForwardConfig) -> Iterator[ForwardConfig]:
@@ -73,7 +112,7 @@ def _singles(forward: ForwardConfig) -> Iterator[ForwardConfig]:
         yield replace(forward, readings=None, channel=channel, **keys)
 
 
-def _channel_name(forward: ForwardConfig, topic: str) -> str | None:
+def _channel_name(forward: ForwardConfig, topic: str, wild: list[str]) -> str | None:
     """The first half of a channel: the template filled in, or else the topic; None where none comes of it.
 
     Raw messages of one forward are counted together, so that topics without end make one channel only.
@@ -84,13 +123,6 @@ def _channel_name(forward: ForwardConfig, topic: str) -> str | None:
     elif forward.channel is None:
         name = topic.replace("/", "-")
     else:
-        # What stands in the topic where its filter has wildcards; # takes all levels left, with hyphens.
-        levels = topic.split("/")
-        wild = [
-            levels[depth] if level == "+" else "-".join(levels[depth:])
-            for depth, level in enumerate(forward.filter.split("/"))
-            if level in ("+", "#")
-        ]
-        name = _PLACEHOLDER.sub(lambda found: wild[int(found[1]) - 1], forward.channel)
+        name = filled(forward.channel, wild, slash="-")
     name = _NOT_IN_A_NAME.sub("_", name)
     return name if 0 < len(name) <= _MAX_NAME else None

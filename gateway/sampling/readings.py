@@ -78,5 +78,5 @@ class ReadingFactory:
             altitude_m=altitude_m,
             boot=None if period.synced else context.boot,
             mono_ms=None if period.synced else period.mono_ms,
-            extra=None if period.synced else expiry_field(calibration),
+            extra={**context.extra, **({} if period.synced else expiry_field(calibration))} or None,
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from cloud.wire.reading_records import Reading
 from gateway.ports import Clock
@@ -19,7 +20,7 @@ class RunContext:
     """One run of a mast. ``emit`` receives a reading and its sensor's name; it may block.
 
     ``boot`` is the kernel's id of this boot; ``jitter`` returns random numbers from 0 to 1; ``retries``
-    counts repeated reads by sensor.
+    counts repeated reads by sensor. ``extra`` are fields that each reading gets.
     """
 
     gateway: str
@@ -31,4 +32,5 @@ class RunContext:
     minute_means: MinuteMeans = field(default_factory=MinuteMeans)
     jitter: Callable[[], float] = random.random
     retries: Counter[str] = field(default_factory=Counter)
+    extra: Mapping[str, Any] = field(default_factory=dict)
     compensation: Compensation = field(default_factory=Compensation)

@@ -13,18 +13,9 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, describe_cluster
 from cloud.kafka.provision import TOPICS
-from cloud.wire.channel_records import CHANNELS_TOPIC
-from cloud.wire.reading_records import (
-    DEAD_LETTER_TOPIC,
-    EVENTS_TOPIC,
-    RAW_TOPIC,
-    RUNS_TOPIC,
-    STATUS_TOPIC,
-    reading_topic,
-)
-from drivers.registry import driver_type
 from gateway.commands.doctor.findings import Finding
 from gateway.config import Config
+from gateway.config.kafka import open_templates, wanted_topics
 
 _MQTT_TIMEOUT_S: Final = 3.0
 
@@ -87,28 +78,10 @@ def topic_findings(config: Config, present: Collection[str]) -> Iterator[Finding
     """Which of the topics that are needed are missing."""
     wanted = wanted_topics(config)
     missing = sorted(wanted - set(present))
-    ours = [topic for topic in missing if topic in TOPICS]
-    others = [topic for topic in missing if topic not in TOPICS]
-    if ours:
+    if missing:
         remedy = f"fieldgate provision topics --bootstrap-servers {config.kafka.bootstrap_servers}"
-        yield Finding("topics", "error", f"missing: {', '.join(ours)}", remedy)
-    if others:
-        yield Finding("topics", "error", f"missing: {', '.join(others)}", "create them, or see kafka.topic")
-    if not missing:
-        yield Finding("topics", "ok", f"all {len(wanted)} are there")
-
-
-def wanted_topics(config: Config) -> set[str]:
-    """Every topic this config sends to."""
-    quantities = {
-        channel.quantity
-        for sensor in config.sensors
-        for channel in driver_type(sensor.driver).channels_of(sensor.options)
-    }
-    for forward in config.forwards:
-        quantities.update(part.quantity for part in forward.readings or ())
-        if forward.quantity is not None:
-            quantities.add(forward.quantity)
-    topics = {reading_topic(config.kafka.topic, quantity) for quantity in quantities}
-    raw = {RAW_TOPIC} if any(forward.payload == "raw" for forward in config.forwards) else set()
-    return topics | raw | {RUNS_TOPIC, STATUS_TOPIC, EVENTS_TOPIC, CHANNELS_TOPIC, DEAD_LETTER_TOPIC}
+        remedy += " -c CONFIG" if not TOPICS.keys() >= set(missing) else ""
+        yield Finding("topics", "error", f"missing: {', '.join(missing)}", remedy)
+    else:
+        templates = "".join(f"; not known before messages come: {each}" for each in open_templates(config))
+        yield Finding("topics", "ok", f"all {len(wanted)} are there{templates}")

@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gateway.commands.arguments import OK, add_list, add_properties, add_timeout, count, fail, port
+from gateway.commands.arguments import (
+    OK,
+    USAGE,
+    add_list,
+    add_properties,
+    add_timeout,
+    count,
+    fail,
+    port,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _add_topics(topics: argparse.ArgumentParser) -> None:
-    topics.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
+    topics.add_argument("--bootstrap-servers", metavar="HOST:PORT[,…]", help="default: the config's")
+    meaning = "a gateway's config: its forwards' topics too, and its connection to Kafka"
+    topics.add_argument("-c", "--config", type=Path, metavar="FILE", help=meaning)
     topics.add_argument("--partitions", type=count, metavar="N", help="of new topics (default: the broker's)")
     topics.add_argument(
         "--replication", type=count, metavar="N", help="of new topics (default: the broker's)"
@@ -41,19 +52,29 @@ def _add_topics(topics: argparse.ArgumentParser) -> None:
 
 def _provision_topics(arguments: argparse.Namespace) -> int:
     from cloud.kafka.provision import BROKER_DEFAULT, provision_topics
+    from gateway.config import load
+    from gateway.config.kafka import open_templates, wanted_topics
+    from gateway.config.model import KafkaConfig
 
+    config = None if arguments.config is None else load(arguments.config)
+    if config is None and arguments.bootstrap_servers is None:
+        return fail("one of --bootstrap-servers and -c is required", USAGE)
+    kafka = KafkaConfig() if config is None else config.kafka
     done = provision_topics(
-        arguments.bootstrap_servers,
+        arguments.bootstrap_servers or kafka.bootstrap_servers,
         partitions=arguments.partitions or BROKER_DEFAULT,
         replication=arguments.replication or BROKER_DEFAULT,
+        others=wanted_topics(config) if config else (),
         dry_run=arguments.dry_run,
-        properties=dict(arguments.properties),
+        properties={**kafka.properties, **dict(arguments.properties)},
         timeout_s=arguments.timeout,
     )
     for name in done.existing:
         print(f"exists   {name}")
     for name in done.created:
         print(f"{'missing' if arguments.dry_run else 'created'}  {name}")
+    for template in open_templates(config) if config else ():
+        print(f"unknown  {template}: create what it becomes, messages for it wait in the outbox until then")
     return fail("\n".join(done.deviations)) if done.deviations else OK
 
 

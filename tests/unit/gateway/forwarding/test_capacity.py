@@ -3,14 +3,16 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from buffer.reader import OutboxReader
 from buffer.sqlite_outbox import SqliteOutbox
 from gateway.commands.doctor.findings import Finding
-from gateway.commands.doctor.network import topic_findings, wanted_topics
+from gateway.commands.doctor.network import topic_findings
 from gateway.config import Config, check, load
+from gateway.config.kafka import open_templates, wanted_topics
 from gateway.forwarding import capacity
 from gateway.forwarding.capacity import Forecast
 from tests.support.config import baro, config_text, cup, write_config
@@ -99,6 +101,27 @@ def test_between_measured_points() -> None:
 def test_topics_of_a_config(mast: Config) -> None:
     assert wanted_topics(mast) >= {"mqtt.wind_speed", "mqtt.temperature", "gateway.runs", "gateway.events"}
     assert "mqtt.raw" not in wanted_topics(mast)
+
+
+def test_topics_that_forwards_name(tmp_path: Path) -> None:
+    forwards: list[dict[str, Any]] = [
+        {"filter": "a/+", "payload": "raw", "topic": "plant.{1}"},
+        {"filter": "b/+", "payload": "raw", "topic": "plant"},
+        {"filter": "c/+", "payload": "raw"},
+        {"filter": "d", "payload": "number", "quantity": "co2", "topic": "acme.{quantity}"},
+        {"filter": "e", "topic": "acme.all"},
+        {"filter": "f", "topic": "acme.{quantity}"},
+        {"filter": "g", "payload": "json", "readings": [{"quantity": "humidity", "path": "h"}]},
+    ]
+    config = load(write_config(tmp_path, config_text(forward=forwards)))
+    of_all = {"gateway.runs", "gateway.status", "gateway.events", "gateway.channels", "gateway.dead-letter"}
+    named = {"plant", "mqtt.raw", "acme.co2", "acme.all", "mqtt.humidity"}
+    assert wanted_topics(config) == of_all | named
+    assert open_templates(config) == ["plant.{1}"]
+    (found,) = topic_findings(config, of_all | named)
+    assert found.found == "all 10 are there; not known before messages come: plant.{1}"
+    (missing,) = topic_findings(config, of_all | named - {"plant"})
+    assert missing.remedy == "fieldgate provision topics --bootstrap-servers 127.0.0.1:9092 -c CONFIG"
 
 
 def test_missing_topics_and_who_makes_them(mast: Config) -> None:

@@ -341,7 +341,9 @@ def test_what_is_ignored_is_counted() -> None:
     assert intake.accept("sensors/shed/temperature", b"85.0") == ()
     assert intake.accept("elsewhere", b"20") == ()
     assert intake.accept("elsewhere", b"20") == ()
-    assert intake.ignored == {"RETAINED": 1, "DROP_IF": 1, "ABSENT": 0, "NO_FORWARD": 2}
+    assert intake.ignored == {
+        **dict.fromkeys(intake.ignored, 0), "RETAINED": 1, "DROP_IF": 1, "NO_FORWARD": 2
+    }  # fmt: skip
 
 
 def test_retained_messages_with_their_time_are_taken() -> None:
@@ -411,7 +413,7 @@ def test_one_message_makes_a_reading_of_each_quantity() -> None:
     humid = made(intake.accept("zigbee/shed", b'{"temperature": 85, "humidity": 1.2}'))
     assert (humid.seq, humid.quality, humid.reasons) == (3, 4, ("OVER_RANGE",))
     assert issued.snapshot() == {"shed.temperature": 1, "shed.humidity": 3, "shed-ground.temperature": 1}
-    assert intake.ignored == {"RETAINED": 0, "DROP_IF": 2, "ABSENT": 2, "NO_FORWARD": 0}
+    assert intake.ignored == {**dict.fromkeys(intake.ignored, 0), "DROP_IF": 2, "ABSENT": 2}
 
 
 def test_what_one_quantity_lacks_costs_the_others_nothing() -> None:
