@@ -28,6 +28,7 @@ from gateway.system.host import vitals
 
 EVENT: Final = "report"
 _COUNTS: Final = ("sampled", "forwarded", "dropped")
+_SUPPLY: Final = ("under_voltage", "throttled")
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -47,6 +48,8 @@ class Totals(msgspec.Struct, frozen=True):
     run: str
     uptime_s: Annotated[float, msgspec.Meta(ge=0)]
     channels: dict[str, Counts]
+    under_voltage: _Count | None = None
+    throttled: _Count | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,8 +110,13 @@ def report(status: Mapping[str, Any], before: Totals | None = None) -> dict[str,
         "run_uptime_s": status["uptime_s"],
         "channels": channels,
         **{key: status[key] for key in as_they_are},
+        **{key: _more(getattr(now, key), getattr(before, key)) for key in _SUPPLY},
         **_machine_fields(status["machine"]),
     }
+
+
+def _more(now: int | None, before: int | None) -> int | None:
+    return None if now is None else now - (before or 0)
 
 
 def unanswered(config: Config, why: str) -> dict[str, Any]:
@@ -132,6 +140,7 @@ def line(report: Mapping[str, Any]) -> str:
             "outbox": f"{report['outbox_bytes'] / report['outbox_max_bytes']:.0%}",
             "outbox_records": report["outbox_records"],
             "clock": report["clock"],
+            **{key: report[key] for key in _SUPPLY if report[key]},
         }
     free, celsius = report["disk_free_bytes"], report["cpu_celsius"]
     facts |= {

@@ -38,6 +38,7 @@ from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
 from gateway.reporting.reporter import ClockUpdates, Reporter, RetainedRecords
 from gateway.reporting.run_ledger import RunLedger
+from gateway.reporting.supply_watch import SupplyWatch
 from gateway.sampling import sensors
 from gateway.sampling.last_readings import LastReadings
 from gateway.sampling.run_context import RunContext
@@ -111,6 +112,7 @@ def build(
     calibrations = CalibrationHistory(history_path(config), machine.boot, clock, inbox.announce)
     discovery = Discovery(discovery_path(config), session.retain, session.forget_removed)
     spool = EventSpool(outbox_path, runs.event, inbox.announce)
+    supply = SupplyWatch(runs.event, inbox.announce)
     offers = ManualTime(machine.boot_ns)
     clock_updates = ClockUpdates(offers, sync, hold, inbox, runs)
     reporter = Reporter(runs, status, topics, inbox, session, drops, broker_drops)
@@ -123,7 +125,7 @@ def build(
     parts = Gateway(
         run, life, in_force, topics, board, clock, sync, hold, kafka, previous_runs, runs, inbox,
         broker_drops, session, intake, forwarder, last, context, samplers, restarts, calibrations, discovery,
-        spool, clock_updates, reporter, watchdog,
+        spool, supply, clock_updates, reporter, watchdog,
     )  # fmt: skip
 
     page = StatusPage(

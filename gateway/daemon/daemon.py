@@ -38,6 +38,7 @@ class Daemon:
             gateway.discovery,
             reload,
             gateway.spool,
+            gateway.supply,
             gateway.reporter,
         )
 

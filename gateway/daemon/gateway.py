@@ -27,6 +27,7 @@ from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.previous_runs import PreviousRuns
 from gateway.reporting.reporter import ClockUpdates, Reporter
 from gateway.reporting.run_ledger import RunLedger
+from gateway.reporting.supply_watch import SupplyWatch
 from gateway.sampling.last_readings import LastReadings
 from gateway.sampling.run_context import RunContext
 from gateway.sampling.supervisor import Supervisor
@@ -102,6 +103,7 @@ class Gateway:
     calibrations: CalibrationHistory
     discovery: Discovery
     spool: EventSpool
+    supply: SupplyWatch
     clock_updates: ClockUpdates
     reporter: Reporter
     watchdog: Watchdog

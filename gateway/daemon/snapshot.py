@@ -60,6 +60,7 @@ def _shared(gateway: Gateway) -> dict[str, Any]:
         "repaired": gateway.hold.repaired,
         "unsynced": gateway.hold.unsynced,
         "samplers_abandoned": gateway.samplers.abandoned,
+        **gateway.supply.times,
     }
 
 
@@ -94,6 +95,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "late_echoes": counters.late_echoes,
         "sampler_restarts": gateway.samplers.restarts,
         "troubles": gateway.samplers.troubles,
+        "supply_troubles": gateway.supply.troubles,
         "sensors_hung": gateway.samplers.hung,
         "hang_restart_wait_s": round(gateway.restarts.wait_s()),
         "sensor_retries": dict(gateway.context.retries),

@@ -25,6 +25,8 @@ _COUNTERS: Final = {
     "dead_letters": "Messages refused and published as dead letters.",
     "broker_dropped": "Messages dropped by the local broker, of all its clients.",
     "sampler_restarts": "Restarts of samplers after a failure.",
+    "under_voltage": "Times that the supply of the Raspberry Pi was too low.",
+    "throttled": "Times that the processor of the Raspberry Pi was slowed down.",
 }
 _GAUGES: Final = {
     "fieldgate_in_flight_records": ("in_flight", "Records sent to Kafka and not yet confirmed."),

@@ -1,8 +1,6 @@
 """The Raspberry Pi itself: model and kernel, its supply, its temperature, its card.
 
-Sources: vcgencmd's ``get_throttled`` (bits 0 under-voltage, 2 throttled, 3 soft temperature limit, and 16,
-18, 19 the same since boot), which the firmware's driver also shows in sysfs; the kernel's raspberrypi-hwmon
-driver (``in0_lcrit_alarm``); JESD84 for the life of an eMMC.
+Sources: ``gateway/system/supply.py``, vcgencmd, which not every user may run; JESD84 for the life of an eMMC.
 """
 
 from __future__ import annotations
@@ -15,10 +13,15 @@ from typing import Final
 
 from gateway.commands.doctor.findings import Finding
 from gateway.commands.doctor.host import Host
+from gateway.system.supply import (
+    SINCE_BOOT,
+    THROTTLED,
+    UNDER_VOLTAGE,
+    firmware_bits,
+    throttled_bits,
+    under_voltage_alarms,
+)
 
-_THROTTLED: Final = "/sys/devices/platform/soc/soc:firmware/get_throttled"
-_UNDER_VOLTAGE, _THROTTLED_NOW = 1 << 0, 1 << 2 | 1 << 3
-_SINCE_BOOT: Final = 16
 _HOT_C: Final = 80.0
 _WORN: Final = 9
 """Tenths of its life that an eMMC has used."""
@@ -43,32 +46,24 @@ def findings(host: Host) -> Iterator[Finding]:
 
 def _power(host: Host) -> Finding:
     bits = _throttled(host)
-    alarms = [
-        host.text(f"{name.removesuffix('name')}in0_lcrit_alarm")
-        for name in host.names("/sys/class/hwmon/hwmon*/name")
-        if host.text(name) == "rpi_volt"
-    ]
-    if bits is None and not alarms:
+    if bits is None:
         return Finding("power", "warning", "neither vcgencmd nor the kernel reports the supply")
-    bits = bits or 0
-    if bits & _UNDER_VOLTAGE or "1" in alarms:
+    if bits & UNDER_VOLTAGE or any(under_voltage_alarms(host.root)):
         return Finding("power", "error", "the supply is below 4.63 V now", _SUPPLY_REMEDY)
-    if bits >> _SINCE_BOOT & _UNDER_VOLTAGE:
+    if bits >> SINCE_BOOT & UNDER_VOLTAGE:
         return Finding("power", "warning", "the supply was below 4.63 V since boot", _SUPPLY_REMEDY)
     return Finding("power", "ok", "the supply has held since boot")
 
 
 def _throttled(host: Host) -> int | None:
-    text = host.text(_THROTTLED)
-    if text is None and host.root == Path("/"):
-        with suppress(OSError, subprocess.SubprocessError):
+    bits = firmware_bits(host.root)
+    if bits is None and host.root == Path("/"):
+        with suppress(OSError, ValueError, subprocess.SubprocessError):
             done = subprocess.run(
                 ["vcgencmd", "get_throttled"], capture_output=True, text=True, timeout=_VCGENCMD_S, check=True
             )
-            text = done.stdout.strip().removeprefix("throttled=")
-    with suppress(ValueError):
-        return None if text is None else int(text, 16)
-    return None
+            return int(done.stdout.strip().removeprefix("throttled="), 16)
+    return throttled_bits(host.root) if bits is None else bits
 
 
 def _heat(host: Host) -> Iterator[Finding]:
@@ -76,7 +71,7 @@ def _heat(host: Host) -> Iterator[Finding]:
     if text is None or not text.lstrip("-").isdigit():
         return
     celsius = int(text) / 1000
-    slowed = (_throttled(host) or 0) & _THROTTLED_NOW
+    slowed = (_throttled(host) or 0) & THROTTLED
     if celsius >= _HOT_C or slowed:
         found = f"the processor is at {celsius:.0f} °C" + (" and slowed down" if slowed else "")
         yield Finding("heat", "warning", found, "shade or vent the box; from 80 °C on the Pi slows down")

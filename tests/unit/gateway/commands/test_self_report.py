@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.commands.self_report import line, make_report, report
+from gateway.commands.self_report import Totals, line, make_report, report
 from gateway.config import load
 from gateway.status.client import NoStatus
 from tests.support.config import config_text, cup
@@ -57,6 +57,15 @@ def test_since_the_runs_beginning() -> None:
     assert fields["versions"]["fieldgate"] == "0.1.0"
     assert set(fields["versions"]) == {"fieldgate", "python", "kernel", "system"}
     assert fields["troubles"] == {"baro": "no answer"}
+
+
+def test_a_weak_supply_is_counted_since_the_report_before() -> None:
+    now = {**status("a", 3000), "under_voltage": 5, "throttled": 0}
+    before = Totals("a", 1000, {}, under_voltage=3, throttled=0)
+    fields = report(now, before)
+    assert (fields["under_voltage"], fields["throttled"]) == (2, 0)
+    assert " under_voltage=2 " in line(fields)
+    assert report(status("a", 3000), before)["under_voltage"] is None
 
 
 def test_since_the_report_before_and_another_run_starts_from_zero(tmp_path: Path) -> None:
