@@ -1,7 +1,7 @@
 """What a Raspberry Pi's firmware reports of its supply: too low a voltage, a processor slowed down.
 
-Sources: ``get_throttled`` of the firmware's driver (bits 0 under-voltage, 2 throttled, 3 soft temperature limit,
-and 16, 18, 19 the same since boot), else the kernel's raspberrypi-hwmon (``in0_lcrit_alarm``).
+Sources: ``get_throttled`` of the firmware's driver (bits 0 under-voltage, 2 throttled, 3 soft temperature
+limit; 16, 18, 19 the same since boot), else the kernel's raspberrypi-hwmon (``in0_lcrit_alarm``).
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -40,7 +41,9 @@ def test_systemd_accepts_every_key(unit: str, tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     for path in _SYSTEMD.glob("fieldgate*.*"):
-        text = path.read_text().replace("/usr/bin/fieldgate", str(program))
+        text = path.read_text()
+        for installed in ("/usr/bin/fieldgate", "/usr/libexec/fieldgate/backoff"):
+            text = text.replace(installed, str(program))
         (tmp_path / path.name).write_text(text)
     judged = subprocess.run(
         [str(_ANALYZE), "verify", "--man=no", "--recursive-errors=no", str(tmp_path / unit)],
@@ -66,6 +69,41 @@ def test_nothing_waits_for_network_time_or_broker(unit: str) -> None:
     # What is wanted is started beside it and not waited for.
     for value in lines(unit, "Wants"):
         assert set(value.split()) <= {"fieldgate-report.timer"}
+
+
+@pytest.mark.parametrize(("ran_s", "result"), [(60, "exit-code"), (5, "success")])
+def test_a_crash_loop_backs_off_until_a_run_of_a_minute_or_a_stop(
+    tmp_path: Path, ran_s: int, result: str
+) -> None:
+    state = tmp_path / "run"
+    state.mkdir()
+    sleep = tmp_path / "sleep"
+    sleep.write_text("#!/bin/sh\necho $1\n")
+    sleep.chmod(0o755)
+    environment = {"RUNTIME_DIRECTORY": str(state), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def backoff(command: str, result: str = "") -> str:
+        return subprocess.run(
+            [str(_SYSTEMD / "libexec/backoff"), command],
+            env={**environment, "SERVICE_RESULT": result},
+            capture_output=True, text=True, check=True, timeout=60,
+        ).stdout  # fmt: skip
+
+    def waited_s(ran_s: int, result: str) -> int:
+        """How long a start waits, after which the daemon runs for a time."""
+        shown = backoff("start")
+        wait_s = int(shown.split()[-1]) if shown else 0
+        begins_s = int((state / "started").read_text())
+        # As if the wait and the run were over.
+        (state / "started").write_text(f"{begins_s - wait_s - ran_s}\n")
+        backoff("stop", result)
+        return wait_s
+
+    waits = [0, 0, 0, 0, 4, 8, 16, 32, 64, 128, 240, 240]
+    assert [waited_s(3, "exit-code") for _ in waits] == waits
+    assert max(waits) < 300 == int(lines("fieldgate.service", "TimeoutStartSec")[0].removesuffix("s"))
+    assert waited_s(ran_s, result) == 240
+    assert waited_s(3, "signal") == 0
 
 
 def test_the_hardening_notes_line_by_line_what_it_breaks() -> None:
