@@ -31,7 +31,7 @@ EARTH_RADIUS_M: Final = 6_371_008.8
 """Mean radius R1 of GRS 80."""
 CHANNEL = Channel("location", "m", "m", 0.0, math.ceil(math.pi * EARTH_RADIUS_M))
 
-_WATCH: Final = b'?WATCH={"enable":true,"json":true}\n'
+WATCH: Final = b'?WATCH={"enable":true,"json":true}\n'
 _WAIT_S: Final = 2.5
 """Receivers report each second; two reports missing is a fault."""
 _KEEP_OPEN_S: Final = 10.0
@@ -130,7 +130,7 @@ class Gpsd:
     def _connected(self) -> LineStream:
         if self._stream is None:
             self._stream = self._board.connect_gpsd(self._options.host, self._options.port)
-            self._stream.write(_WATCH)
+            self._stream.write(WATCH)
         return self._stream
 
     def _newest_report(self, stream: LineStream) -> Mapping[str, Any]:

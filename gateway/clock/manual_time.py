@@ -1,8 +1,8 @@
-"""The time entered from a phone, on its way from the status page to the main loop.
+"""The time entered from a phone, on its way from the status page to the main loop; and a GPS receiver's.
 
-An offer is a pair: the phone's time, and the gateway's time since boot that the page received just before.
-So neither the system's clock nor a slow network distorts it: its error is at most the time between that
-response and the request with the pair, and a pair that is too slow is refused.
+A phone's offer is a pair: the phone's time, and the gateway's time since boot that the page received just
+before. So neither the system's clock nor a slow network distorts it: its error is at most the time between
+that response and the request with the pair, and a pair that is too slow is refused.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ _ANSWER_S: Final = 10.0
 class TimeOffer:
     """A boot's wall time at its beginning, ms since the epoch, wrong by at most ``uncertain_ms``.
 
-    ``accepted`` gets None, or ValueError with the reason of a refusal.
+    ``source`` is who gives it, "phone" or "gps". ``accepted`` gets None, or ValueError with the reason of a
+    refusal.
     """
 
     offset_ms: int
     uncertain_ms: int
+    source: str = "phone"
     accepted: Future[None] = field(default_factory=Future)
 
 
@@ -47,7 +49,11 @@ class ManualTime:
         slow_ms = self.boot_ms() - asked_boot_ms
         if not 0 <= slow_ms <= SLOWEST_MS:
             raise ValueError(f"the network was too slow to carry a time ({slow_ms} ms): try again")
-        offer = TimeOffer(time_ms - asked_boot_ms, slow_ms)
+        self.offer(time_ms - asked_boot_ms, slow_ms, "phone")
+
+    def offer(self, offset_ms: int, uncertain_ms: int, source: str) -> None:
+        """Offer a boot's offset and wait for acceptance. Raises ValueError with the reason of a refusal."""
+        offer = TimeOffer(offset_ms, uncertain_ms, source)
         self._waiting.put(offer)
         try:
             offer.accepted.result(_ANSWER_S)

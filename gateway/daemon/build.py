@@ -11,6 +11,7 @@ from queue import SimpleQueue
 
 from buffer.drops import Drop
 from gateway.calibration.history import CalibrationHistory, history_path
+from gateway.clock.gps_time import GpsTime, receivers_of
 from gateway.clock.manual_time import ManualTime
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
@@ -114,6 +115,9 @@ def build(
     spool = EventSpool(outbox_path, runs.event, inbox.announce)
     supply = SupplyWatch(runs.event, inbox.announce)
     offers = ManualTime(machine.boot_ns)
+    gps_time = GpsTime(
+        board.connect_gpsd, receivers_of(config), offers, lambda: board.clock is None and sync.may_be_given
+    )
     clock_updates = ClockUpdates(offers, sync, hold, inbox, runs)
     reporter = Reporter(runs, status, topics, inbox, session, drops, broker_drops)
 
@@ -125,7 +129,7 @@ def build(
     parts = Gateway(
         run, life, in_force, topics, board, clock, sync, hold, kafka, previous_runs, runs, inbox,
         broker_drops, session, intake, forwarder, last, context, samplers, restarts, calibrations, discovery,
-        spool, supply, clock_updates, reporter, watchdog,
+        spool, supply, gps_time, clock_updates, reporter, watchdog,
     )  # fmt: skip
 
     page = StatusPage(

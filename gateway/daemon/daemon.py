@@ -67,6 +67,7 @@ class Daemon:
         parts.samplers.start()
         snapshot = take_snapshot(parts)
         parts.reporter.begin(snapshot)
+        parts.gps_time.start()
         parts.watchdog.start()
         notify(f"READY=1\nSTATUS={status_line(snapshot)}")
 
@@ -96,6 +97,7 @@ class Daemon:
         parts = self.gateway
         parts.watchdog.stop()
         notify("STOPPING=1\nSTATUS=stopping: what Kafka hasn't confirmed goes to the outbox")
+        parts.gps_time.stop()
         parts.samplers.stop()
         snapshot = take_snapshot(parts)
         parts.reporter.report_drops(snapshot, at_once=True)

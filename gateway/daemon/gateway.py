@@ -9,6 +9,7 @@ from typing import Final
 
 from drivers.interface import Board
 from gateway.calibration.history import CalibrationHistory
+from gateway.clock.gps_time import GpsTime
 from gateway.clock.hold import ClockHold
 from gateway.clock.sync import ClockSync
 from gateway.config import Config
@@ -104,6 +105,7 @@ class Gateway:
     discovery: Discovery
     spool: EventSpool
     supply: SupplyWatch
+    gps_time: GpsTime
     clock_updates: ClockUpdates
     reporter: Reporter
     watchdog: Watchdog

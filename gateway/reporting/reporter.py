@@ -174,7 +174,7 @@ class ClockUpdates:
                 offer.accepted.set_exception(error)
                 continue
             self._inbox.put(given)
-            self._inbox.announce(self._runs.clock_given(given, offer.uncertain_ms))
+            self._inbox.announce(self._runs.clock_given(given, offer.uncertain_ms, offer.source))
             offer.accepted.set_result(None)
         boot_time = self._sync.check(snapshot.reachable_s)
         if boot_time is not None:

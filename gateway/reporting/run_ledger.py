@@ -130,10 +130,14 @@ class RunLedger:
         value = to_json({**of_all, "event": event, **fields})
         return Record(EVENTS_TOPIC, self._gateway.encode(), value, ())
 
-    def clock_given(self, boot_time: BootTime, uncertain_ms: int) -> Record:
-        """The event that the time was entered at the mast."""
+    def clock_given(self, boot_time: BootTime, uncertain_ms: int, source: str) -> Record:
+        """The event that the time was entered at the mast, or a GPS receiver gave it."""
         return self.event(
-            "clock_given", boot=boot_time.boot, offset_ms=boot_time.offset_ms, uncertain_ms=uncertain_ms
+            "clock_given",
+            boot=boot_time.boot,
+            offset_ms=boot_time.offset_ms,
+            uncertain_ms=uncertain_ms,
+            source=source,
         )
 
     def released(self, released: Released) -> Record:
