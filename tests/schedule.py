@@ -6,12 +6,16 @@ from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling
 
-# The jobs in this process's own session, and whole pipelines of processes: each kind in turn.
-_SPARK: Final = {
+# The jobs in this process's own session, and whole pipelines of processes: each kind in turn. The faults
+# share a broker of their own.
+_TOGETHER: Final = {
+    "tests/spark/test_alerts_job.py": "pipelines",
     "tests/spark/test_job_faults.py": "pipelines",
+    "tests/spark/test_jobs.py": "pipelines",
     "tests/spark/": "spark",
     "tests/integration/test_demo": "pipelines",
     "tests/integration/test_end_to_end": "pipelines",
+    "tests/faults/": "faults",
 }
 
 
@@ -23,7 +27,7 @@ class SparkInTurn(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist ha
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        for path, scope in _SPARK.items():
+        for path, scope in _TOGETHER.items():
             if nodeid.startswith(path):
                 return scope
         return nodeid.partition("::")[0]

@@ -98,18 +98,26 @@ def test_statistics_are_those_of_the_file(tmp_path: Path, source: str, seconds: 
 @pytest.mark.parametrize(
     ("source", "seconds", "speed", "outage_s"), [("generated", 300, 20, 5), (REAL_FILE, 1200, 40, 15)]
 )
-def test_an_outage_of_kafka_loses_nothing(
-    tmp_path: Path, source: str, seconds: int, speed: int, outage_s: int
+def test_an_outage_of_all_but_the_gateway_loses_nothing(
+    tmp_path: Path, source: str, seconds: int, speed: int, outage_s: int, full: bool
 ) -> None:
+    """Kafka stops, Mosquitto and the jobs are killed, all in the midst of sampling."""
     config = nrg_config(tmp_path, source, seconds)
     arguments = ("-c", str(config), "--set", f"board.speed={speed}", "--restart-after", str(outage_s))
-    with running_demo(tmp_path, *arguments) as demo:
-        kafka = demo.component("kafka")
-        kafka.send_signal(signal.SIGTERM)
-        found = eventually(demo.described, outage_s + 180, until=lambda now: now["kafka"]["restarts"] == 1)
-        assert found["kafka"]["pid"] != kafka.pid
+    jobs = () if full else ("--jobs", "ingest,statistics")
+    with running_demo(tmp_path, *arguments, *jobs) as demo:
+        ended = {name: demo.component(name) for name in ("kafka", "mosquitto", "jobs")}
+        for name, process in ended.items():
+            process.send_signal(signal.SIGTERM if name == "kafka" else signal.SIGKILL)
+
+        def restarted(now: dict[str, Any]) -> bool:
+            return all(now[name]["restarts"] == 1 for name in ended)
+
+        now = eventually(demo.described, outage_s + 180, until=restarted)
+        assert all(now[name]["pid"] != process.pid for name, process in ended.items())
         result = demo.result(500)
-        assert result["restarts"]["kafka"] == 1
+        assert result["restarts"] == {"jobs": 1, "mosquitto": 1, "kafka": 1, "gateway": 0}
+        assert demo.described_last()["state"] == "stopped"
         check_counts(result, seconds)
         check_statistics(demo, tmp_path / "mast_1s.csv")
         with demo.lake() as lake:

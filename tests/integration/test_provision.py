@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined] # no __all__
@@ -22,10 +21,21 @@ EXPECTED = (
 COMPACTED = {"gateway.status", "gateway.runs", "gateway.channels"}
 
 
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    with LocalBroker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[LocalBroker]:
-    with LocalBroker(tmp_path / "kafka") as empty:
-        yield empty
+def broker(own_broker: LocalBroker) -> LocalBroker:
+    """Without any topic."""
+    admin = AdminClient({"bootstrap.servers": own_broker.bootstrap_servers})
+    if topics := list(admin.list_topics(timeout=10).topics):
+        for deleted in admin.delete_topics(topics).values():
+            deleted.result(timeout=20)
+        eventually(lambda: not admin.list_topics(timeout=10).topics)
+    return own_broker
 
 
 def test_it_creates_every_topic_once_and_compares_what_exists(

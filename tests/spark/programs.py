@@ -28,8 +28,11 @@ from spark_jobs.settings import Settings
 from tests.spark.records import identities, reading, rows_of
 from tests.support.servers import eventually
 
-QUICK_JVM = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"
-"""A quick compiler rather than good code: these programs live for seconds."""
+QUICK = (
+    *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+    *("--conf", "spark.sql.codegen.wholeStage=false", "--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN"),
+)
+"""A quick compiler rather than good code, and none generated: these programs live for seconds."""
 
 
 def run_command(settings: Settings, *more: str) -> list[str]:
@@ -132,9 +135,7 @@ class Program:
 
 def jobs_program(settings: Settings, log: Path, *more: str) -> Program:
     """Starts ``jobs run``."""
-    return Program(
-        [sys.executable, "-m", "spark_jobs", *run_command(settings, "--conf", QUICK_JVM, *more)], log
-    )
+    return Program([sys.executable, "-m", "spark_jobs", *run_command(settings, *QUICK, *more)], log)
 
 
 def submitted_program(settings: Settings, log: Path, master: str) -> Program:

@@ -28,6 +28,7 @@ from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.transforms.packing import packed
+from tests.spark.programs import QUICK
 from tests.spark.records import START_US, contents, encoded, identities, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end, started
 from tests.support.servers import eventually, unique_name
@@ -198,7 +199,7 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
     command += ["--bootstrap-servers", kafka.bootstrap_servers, "--topics", settings.topic_pattern]
     command += ["--lake", settings.lake, "--checkpoints", settings.checkpoints]
     command += ["--dead-letter-topic", topics[1], "--metrics", "127.0.0.1:0"]
-    command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
+    command += QUICK
     place = tmp_path / "started-here"
     place.mkdir()
     packages = {"PYTHONPATH": str(Path.cwd())}

@@ -20,7 +20,7 @@ from spark_jobs import metrics
 from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.jobs import run as run_module
 from spark_jobs.registry import STREAMING
-from spark_jobs.session import _slots
+from spark_jobs.session import _cores, _slots
 from spark_jobs.settings import Settings
 from spark_jobs.streaming import supervisor
 from spark_jobs.streaming.query import Job, Source
@@ -179,7 +179,9 @@ def test_settings_that_cannot_work_end_the_first_start_only(spark: SparkSession,
         job.supervise()
 
 
-def test_tasks_that_wait_leave_room_for_another_query(spark: SparkSession, tmp_path: Path) -> None:
+def test_tasks_that_wait_leave_room_for_another_query(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
     """As many as a query has at a time wait, as they do for a Kafka that is away."""
     waiting, go_on = tmp_path / "waiting", tmp_path / "go-on"
     waiting.mkdir()
@@ -190,7 +192,7 @@ def test_tasks_that_wait_leave_room_for_another_query(spark: SparkSession, tmp_p
             time.sleep(0.05)
         yield from frames
 
-    cores = int(spark.conf.get("spark.sql.shuffle.partitions") or 0)
+    cores = _cores(settings.master)
     numbers = spark.range(0, 10, 1, cores)
     blocked = threading.Thread(target=lambda: numbers.mapInArrow(wait, "id long").count())
     blocked.start()

@@ -23,8 +23,6 @@ from gateway.commands.demo.supervision import Part, Stack
 
 _PYTHON: Final = (sys.executable, "-P", "-m")
 """Runs a module of ours, whatever folders are where the demo is started."""
-_JOBS: Final = ("ingest", "statistics", "mast", "presence", "alerts")
-"""All that need no trained model; in this order their queries start."""
 _ALERT_RULES: Final = Path(__file__).with_name("alerts.toml")
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
 """The JIT's first stage only: Spark is up after 16 instead of 28 CPU seconds (measured, two cores)."""
@@ -66,7 +64,7 @@ class Layout:
     def jobs_command(self, options: Options) -> list[str]:
         """How the Spark jobs are started."""
         return [
-            *(*_PYTHON, "spark_jobs", "run", *_JOBS),
+            *(*_PYTHON, "spark_jobs", "run", *options.jobs),
             *("--bootstrap-servers", self.kafka.bootstrap_servers),
             *("--lake", str(self.lake), "--checkpoints", str(self.workdir / "checkpoints")),
             *("--interval", options.interval.text, "--rules", str(_ALERT_RULES)),

@@ -13,6 +13,11 @@ from gateway.commands.arguments import add_json, add_overrides, not_negative, po
 MAST: Final = Path(__file__).with_name("mast.toml")
 """The simulated mast that is shown when no config is named."""
 
+JOBS: Final = ("ingest", "statistics", "mast", "presence", "alerts")
+"""All Spark jobs that need no trained model; in this order their queries start."""
+_COUNTED: Final = JOBS[:2]
+"""Fill the tables that a demo waits for at its end."""
+
 _DAY_S: Final = 86_400
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3600}
 
@@ -33,6 +38,7 @@ class Options:
     workdir: Path | None
     seconds: float | None
     interval: Interval
+    jobs: tuple[str, ...]
     json: bool
     drain_timeout_s: float
     resume: bool
@@ -60,6 +66,16 @@ def _interval(text: str) -> Interval:
     return Interval(text, seconds)
 
 
+def _jobs(text: str) -> tuple[str, ...]:
+    """``ingest,statistics,mast``, in the order in which they start. Raises ArgumentTypeError."""
+    named = {name.strip() for name in text.split(",")}
+    if unknown := sorted(named.difference(JOBS)):
+        raise argparse.ArgumentTypeError(f"no job of the demo is named {unknown[0]!r}: {', '.join(JOBS)}")
+    if not named.issuperset(_COUNTED):
+        raise argparse.ArgumentTypeError(f"{' and '.join(_COUNTED)} are needed: the demo counts their tables")
+    return tuple(name for name in JOBS if name in named)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The mast, where its data goes, and for how long."""
     parser.description = (
@@ -76,6 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--seconds", type=positive, metavar="N", help="stop sampling after N seconds, drain, end")
     add("--interval", type=_interval, default="1m", metavar="T", help="of the statistics (default: 1m)")
+    add("--jobs", type=_jobs, default=JOBS, metavar="J,J", help=f"of {', '.join(JOBS)} (default: all)")
     add_json(parser, "no live view; end by itself with one JSON object")
     add("--drain-timeout", dest="drain_timeout_s", type=positive, default=120.0, metavar="S",
         help="how long the tables may take to catch up at the end (default: 120)")  # fmt: skip

@@ -1,0 +1,24 @@
+"""Which Spark jobs a demo runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from gateway.commands.demo.layout import Layout
+from gateway.commands.demo.options import Options, add_arguments
+from spark_jobs.settings import Settings, parse_run
+
+
+def jobs_run(tmp_path: Path, *arguments: str) -> Settings:
+    """The settings of the jobs that a demo starts."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    options = Options.of(parser.parse_args(arguments))
+    command = Layout(tmp_path).jobs_command(options)
+    return parse_run(command[command.index("run") + 1 :])
+
+
+def test_all_that_need_no_model_or_those_named_in_the_order_of_their_tables(tmp_path: Path) -> None:
+    assert jobs_run(tmp_path).jobs == ("ingest", "statistics", "mast", "presence", "alerts")
+    assert jobs_run(tmp_path, "--jobs", "mast, statistics,ingest").jobs == ("ingest", "statistics", "mast")
