@@ -4,6 +4,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Keeps what Python compiles, whatever the environment says: else each start of a program compiles all it imports.
+BYTECODE := env -u PYTHONDONTWRITEBYTECODE
 MVN_COPY := mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime
 
 .PHONY: help setup setup-dev packages packages-dev jars mirror-jars run deb test test-full test-vm mutants bench lint lock clean
@@ -69,7 +71,7 @@ mirror-jars: .jars/mirror/.complete
 run: setup
 	@test -e .jars/spark/classes.jsa || PYTHONPATH=. \
 	  setsid nice -n 19 flock --nonblock .jars $(BIN)/python .ci/archive_classes.py .jars >.jars/archive.log 2>&1 &
-	@$(BIN)/fieldgate demo $(ARGS)
+	@$(BYTECODE) $(BIN)/fieldgate demo $(ARGS)
 
 # ARGS='--release trixie --arch arm64' for one of them.
 deb: packages-dev $(VENV)/.installed-dev
@@ -85,11 +87,11 @@ lint:
 # are used where there are any, and not made: that takes as much as it would save here.
 test: setup-dev
 	@nice make --no-print-directory lint >.lint.log 2>&1 & gates=$$!; \
-	  $(BIN)/pytest -n 3 $(ARGS); tests=$$?; \
+	  $(BYTECODE) $(BIN)/pytest -n 3 $(ARGS); tests=$$?; \
 	  wait $$gates; gates=$$?; cat .lint.log; exit $$((tests | gates))
 
 test-full: setup-dev mirror-jars lint
-	$(BIN)/pytest --full $(ARGS)
+	$(BYTECODE) $(BIN)/pytest --full $(ARGS)
 
 # The machine's program: $$GATEWAY_VM, else ../shared/vm/gateway-vm.
 test-vm: setup-dev
