@@ -107,9 +107,17 @@ class Uplink:
     async def _stop_listening(self) -> None:
         server, self._server = self._server, None
         if server is not None:
+            # What has just been accepted gets its transport in the loop's next turn, which fails on a closed
+            # server (Python 3.11), and leaves the connection open.
+            for listening in server.sockets:
+                self._loop.remove_reader(listening)
+            await asyncio.sleep(0)
             server.close()
         for connection in tuple(self._connections):
             connection.reset()
+        # Those that have no connection to Kafka yet.
+        for to_client in self._accepted.values():
+            to_client.transport.abort()
 
     async def _hold(self, mute: bool) -> None:
         if mute:
