@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from buffer.drops import InMemory
 from drivers.interface import Clock as Clock
 from drivers.interface import Driver as Driver
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +23,30 @@ class Record:
     headers: tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Ack:
     """A PUBACK owed to the broker; void once ``connection`` is no longer the current one."""
 
     connection: int
     message_id: int
+    owed: int = field(default=0, compare=False)
+    """How many open entries of the ledger owe it."""
+
+
+class Message(NamedTuple):
+    """A message from the broker; a tuple, for there may be tens of thousands a second.
+
+    ``ack`` is the PUBACK it needs, None at QoS 0. ``retained`` where the broker kept it for new subscribers,
+    ``repeated`` where it is sent again because the connection broke before it was acknowledged. ``session``
+    counts the broker's sessions: in each, message ids mean other messages.
+    """
+
+    topic: str
+    payload: bytes
+    ack: Ack | None
+    retained: bool = False
+    repeated: bool = False
+    session: int = 1
 
 
 class Outbox(Protocol):
@@ -84,43 +104,51 @@ class Undelivered(Protocol):
         """True where the topic is missing or forbidden: others may go on."""
 
 
-Done = Callable[[Undelivered | None], None]
-"""Receives the outcome of one record: None once it is stored for good."""
-
-
-class Sink(Protocol):
-    """Where records go. ``send`` never blocks; its outcome comes from a thread of the sink's own."""
+class Sink(Protocol[T]):
+    """Where records go: one thread uses it, no call blocks. ``T`` is what a record's outcome comes with."""
 
     @property
     def delivery_timeout_s(self) -> float:
         """After how long a record is given up, in seconds."""
 
-    def send(self, record: Record, done: Done) -> bool:
-        """Hand over a record; False when the sink's queue is full, and then ``done`` is not called."""
+    @property
+    def open(self) -> int:
+        """How many records' outcomes are to come."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether it takes records at all now."""
+
+    def send(self, record: Record, token: T) -> bool:
+        """Hand over a record; False when the sink takes nothing now, and then it has no outcome."""
+
+    def poll(self) -> Sequence[tuple[T, Undelivered | None]]:
+        """The outcomes since the last call: None for a record that is stored for good."""
 
 
 class Broker(Protocol):
-    """The local broker's session, as the forwarder uses it. Neither call blocks."""
+    """The local broker's session. One thread uses it, and no call blocks."""
+
+    def interest(self) -> tuple[int | None, int]:
+        """A descriptor and the events to wait for there, of ``select.poll``; None without a connection."""
+
+    def wake_s(self) -> float:
+        """When ``read`` has something to do whatever comes (monotonic)."""
+
+    def read(self, now_s: float, *, take: bool) -> Sequence[Message]:
+        """Do what is due, connecting included; the messages that came. Nothing is read unless ``take``."""
+
+    def write(self) -> None:
+        """Send what waits to be sent."""
 
     def acknowledge(self, ack: Ack) -> None:
-        """Send a PUBACK."""
+        """Send a PUBACK with the next ``write``."""
 
-    def resume(self) -> None:
-        """Take messages again, after memory was full."""
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Publish at QoS 1 with the next ``write``; nothing without connection."""
 
-
-class Receiver(Protocol):
-    """Where the broker's messages go. The session's network thread calls; it must not block."""
-
-    def arrived(self, topic: str, payload: bytes, ack: Ack | None, *, retained: bool, repeated: bool) -> bool:
-        """Take a message; True where the broker must keep the next ones until ``Broker.resume``.
-
-        ``ack`` is the PUBACK it needs, None at QoS 0. ``retained`` where the broker kept it for new
-        subscribers, ``repeated`` where it is sent again.
-        """
-
-    def session_lost(self) -> None:
-        """The broker has forgotten the session: its message ids begin again."""
+    def retain(self, messages: Mapping[str, bytes]) -> None:
+        """Publish these, retained, now and at every connect: a broker may lose them. Empty removes one."""
 
 
 class OwnTopics(Protocol):

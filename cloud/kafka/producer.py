@@ -1,27 +1,34 @@
 """The Kafka producer: idempotent, acks=all; each record's outcome is reported exactly once.
 
-Invariants: ``send`` never blocks; ``done`` runs on the poll thread or inside ``send`` and must only enqueue.
+Invariants: one thread uses a sink, and none of its calls blocks: producers are made and destroyed, which may
+read files and join librdkafka's threads, by threads of their own.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cloud.errors import CloudError
 
 log = logging.getLogger(__name__)
-# librdkafka repeats each failed connect every second; ``_on_error`` logs it once per outage.
+# librdkafka repeats each failed connect every second; ``_on_error`` logs each reason once per outage.
 _librdkafka_log = log.getChild("librdkafka")
 _librdkafka_log.setLevel(logging.CRITICAL)
 
+T = TypeVar("T")
+
 _POLL_S: Final = 0.1
+_MAKE_AGAIN_S: Final = 5.0
+_CHANGING: Final = re.compile(r"[0-9]+|\(after.*\)")
 _LAST_REPORTS_S: Final = 5.0
 """How long a producer that has been replaced on purpose may still report."""
 _REFUSED_FOR_GOOD: Final = frozenset(
@@ -100,53 +107,70 @@ class Prepared:
     config: Mapping[str, str]
 
 
-class KafkaSink:
-    """Sends records to Kafka. Raises CloudError where a librdkafka property is wrong.
+class KafkaSink(Generic[T]):
+    """Sends records to Kafka; ``T`` is what a record's outcome comes with.
 
-    A fatal error of the idempotent producer ends that producer: its open records are reported as undelivered
-    and a new one takes over with the next record.
+    Where no producer can be made, because a file that a property names is missing for instance, nothing is
+    taken, and it is tried again: ``problem`` has the reason. A fatal error of the idempotent producer ends
+    that producer: its open records are reported as undelivered and a new one takes over.
     """
 
     def __init__(self, bootstrap_servers: str, client_id: str, properties: Mapping[str, str]) -> None:
         self._client_id = client_id
         self._config = self._merged(bootstrap_servers, properties)
-        self._lock = threading.Lock()
+        self._outcomes: list[tuple[T, Undelivered | None]] = []
+        self._producer: Producer | None = None
         self._broken = False
-        self._complained = False
-        self._closing = threading.Event()
-        self._producer = self._make(self._config)
-        self._leaving: list[threading.Thread] = []
-        self.polls = 0
-        """Grows while outcomes are reported, about ten times a second."""
-        self._poller = threading.Thread(target=self._poll, name="kafka-poll", daemon=True)
-        self._poller.start()
+        self._made: Prepared | CloudError | None = None
+        self._making = False
+        self._make_at_s = float("-inf")
+        # Replaced ones, with the time until which they may report.
+        self._leaving: list[tuple[Producer, float]] = []
+        self._gone: list[Producer] = []
+        self.open = 0
+        """How many records' outcomes are to come."""
+        # What was reported in this outage already, without what changes from line to line.
+        self._reported: set[str] = set()
+        self.problem: str | None = None
+        """Why records don't come through, as far as librdkafka reports it; None since one did."""
+        try:
+            self._producer = self._make(self._config)
+        except CloudError as error:
+            self._cannot_make(error)
 
-    def send(self, record: _Record, done: Callable[[Undelivered | None], None]) -> bool:
-        """Hand over a record; False when the queue is full, and then ``done`` is not called."""
-
-        def delivered(error: KafkaError | None, _message: Message) -> None:
-            self._complained = self._complained and error is not None
-            done(None if error is None else _undelivered(error))
-
-        with self._lock:
-            if self._broken:
-                return False
-            try:
-                self._producer.produce(
-                    record.topic,
-                    key=record.key,
-                    value=record.value,
-                    headers=list(record.headers),
-                    on_delivery=delivered,
-                )
-            except BufferError:
-                return False
-            except KafkaException as problem:
-                error = problem.args[0]
-                if error.fatal():
-                    self._broken = True
-                done(_undelivered(error))
+    def send(self, record: _Record, token: T) -> bool:
+        """Hand over a record; False where nothing is taken now, and then it has no outcome."""
+        producer = self._producer
+        if producer is None or self._broken:
+            return False
+        try:
+            producer.produce(
+                record.topic,
+                key=record.key,
+                value=record.value,
+                headers=list(record.headers),
+                on_delivery=partial(self._delivered, token),
+            )
+        except BufferError:
+            return False
+        except KafkaException as problem:
+            error = problem.args[0]
+            self._broken = error.fatal()
+            self._outcomes.append((token, _undelivered(error)))
+        self.open += 1
         return True
+
+    def poll(self, timeout_s: float = 0.0) -> list[tuple[T, Undelivered | None]]:
+        """The outcomes since the last call, None for what Kafka has. Waits at most so long for one."""
+        if not self.usable or self._made is not None:
+            self._replace()
+        if self._leaving or self._gone:
+            self._see_off()
+        if self._producer is not None:
+            self._serve(self._producer, timeout_s)
+        outcomes, self._outcomes = self._outcomes, []
+        self.open -= len(outcomes)
+        return outcomes
 
     def prepare(self, bootstrap_servers: str, properties: Mapping[str, str]) -> Prepared:
         """A producer with other properties; nothing changes yet. Raises CloudError where one is wrong."""
@@ -158,22 +182,14 @@ class KafkaSink:
 
         The one before has five seconds to report what it holds; what is open then is reported as undelivered.
         """
-        with self._lock:
-            old, self._producer, self._config = self._producer, prepared.producer, prepared.config
-            self._broken = False
-        self._leaving = [thread for thread in self._leaving if thread.is_alive()]
-        leaving = threading.Thread(target=self._see_off, args=(old,), name="kafka-leaving", daemon=True)
-        self._leaving.append(leaving)
-        leaving.start()
-
-    def is_alive(self) -> bool:
-        """Whether outcomes are reported."""
-        return self._poller.is_alive()
+        if self._producer is not None:
+            self._leaving.append((self._producer, time.monotonic() + _LAST_REPORTS_S))
+        self._producer, self._config, self._broken = prepared.producer, prepared.config, False
 
     @property
-    def thread(self) -> int | None:
-        """The kernel's id of the thread that reports outcomes."""
-        return self._poller.native_id
+    def usable(self) -> bool:
+        """Whether records are taken at all; where not, ``problem`` is why."""
+        return self._producer is not None and not self._broken
 
     @property
     def delivery_timeout_s(self) -> float:
@@ -181,17 +197,18 @@ class KafkaSink:
         given = [int(self._config[name]) for name in _TIMEOUTS if name in self._config]
         return max(given) / 1000 if min(given) > 0 else 86400.0
 
-    def flush(self, timeout_s: float) -> int:
-        """Wait for outcomes; how many records are still open."""
-        return self._serve(self._producer, timeout_s)
-
-    def close(self) -> None:
-        """Give up what is open (each is reported as undelivered) and end."""
-        self._closing.set()
-        self._poller.join()
-        for leaving in self._leaving:
-            leaving.join()
-        self._give_up(self._producer)
+    def close(self) -> list[tuple[T, Undelivered | None]]:
+        """Give up what is open and end; the last outcomes."""
+        producers = [producer for producer, _ in self._leaving]
+        if self._producer is not None:
+            producers.append(self._producer)
+        self._producer, self._leaving, self._making = None, [], True
+        for producer in producers:
+            producer.purge()
+            end_s = time.monotonic() + 1.0
+            while len(producer) and time.monotonic() < end_s:
+                self._serve(producer, _POLL_S)
+        return self.poll()
 
     def _merged(self, bootstrap_servers: str, properties: Mapping[str, str]) -> Mapping[str, str]:
         return {
@@ -208,19 +225,25 @@ class KafkaSink:
             raise CloudError(f"kafka.properties: {error.args[0].str()}") from error
 
     def _on_error(self, error: KafkaError) -> None:
-        level = logging.DEBUG if self._complained else logging.WARNING
+        kind = _CHANGING.sub("", f"{error.name()}: {error.str()}")
+        level = logging.DEBUG if kind in self._reported else logging.WARNING
         log.log(level, "event=kafka.error error=%s", error)
-        self._complained = True
+        self._reported.add(kind)
+        if self.problem is None or (self.usable and error.code() != KafkaError._ALL_BROKERS_DOWN):
+            # That all brokers are down follows each other reason, and hides it.
+            self.problem = f"{error.name()}: {error.str()}"
 
-    def _poll(self) -> None:
-        while not self._closing.is_set():
-            self.polls += 1
-            self._serve_once(self._producer, _POLL_S)
-            if self._broken:
-                self._replace()
+    def _delivered(self, token: T, error: KafkaError | None, _message: Message) -> None:
+        if error is None:
+            if self.problem is not None:
+                self.problem = None
+                self._reported.clear()
+            self._outcomes.append((token, None))
+        else:
+            self._outcomes.append((token, _undelivered(error)))
 
-    def _serve_once(self, producer: Producer, timeout_s: float) -> bool:
-        """Wait for outcomes and report them; False where the producer has come to its end.
+    def _serve(self, producer: Producer, timeout_s: float) -> bool:
+        """Take outcomes; False where the producer has come to its end.
 
         The client raises a fatal error from ``poll``, and gives it to no callback. Never ``Producer.flush``:
         it goes on to call back with that exception set, and outcomes are lost (confluent-kafka 2.16).
@@ -228,45 +251,64 @@ class KafkaSink:
         try:
             producer.poll(timeout_s)
         except KafkaException as problem:
-            log.error("event=kafka.fatal error=%s remedy=new_producer", problem.args[0])
-            if producer is self._producer:
+            if producer is self._producer and not self._broken:
+                log.error("event=kafka.fatal error=%s remedy=new_producer", problem.args[0])
                 self._broken = True
             return False
         return True
 
-    def _serve(self, producer: Producer, timeout_s: float) -> int:
-        """Report outcomes until none is open or the time is over; how many are open."""
-        end_s = time.monotonic() + timeout_s
-        while len(producer) and (left_s := end_s - time.monotonic()) > 0:
-            self._serve_once(producer, min(left_s, _POLL_S))
-        return len(producer)
-
     def _replace(self) -> None:
+        """Have a producer made, or take the one that was made meanwhile."""
+        made, now_s = self._made, time.monotonic()
+        if isinstance(made, Prepared):
+            self._made, self._making = None, False
+            if made.config is self._config and not self.usable:
+                self.take_over(made)
+            else:
+                self._gone.append(made.producer)
+        elif made is not None:
+            self._made, self._making = None, False
+            if not self.usable:
+                self._cannot_make(made)
+        elif not self._making and now_s >= self._make_at_s:
+            self._making = True
+            threading.Thread(target=self._make_another, name="kafka-make", daemon=True).start()
+
+    def _make_another(self) -> None:
         config = self._config
         try:
-            new = self._make(config)
-        except CloudError as error:
-            # While a certificate is being replaced, for instance: the broken producer stays until then.
-            log.error("event=kafka.no_producer error=%s", error)
-            self._closing.wait(1.0)
-            return
-        with self._lock:
-            # Another may have taken over meanwhile, with other properties.
-            taken = config is self._config
-            old, self._producer = (self._producer, new) if taken else (new, self._producer)
-            self._broken = False
-        self._give_up(old)
+            self._made = Prepared(self._make(config), config)
+        except Exception as error:  # noqa: BLE001 - whatever it is, another may be made later
+            self._made = CloudError(str(error))
 
-    def _see_off(self, producer: Producer) -> None:
-        deadline_s = time.monotonic() + _LAST_REPORTS_S
-        while len(producer) and not self._closing.is_set() and time.monotonic() < deadline_s:
-            if not self._serve_once(producer, _POLL_S):
-                break
-        self._give_up(producer)
+    def _cannot_make(self, error: CloudError) -> None:
+        """While a certificate is being replaced, for instance."""
+        self._make_at_s = time.monotonic() + _MAKE_AGAIN_S
+        log.log(
+            logging.DEBUG if str(error) == self.problem else logging.ERROR,
+            "event=kafka.no_producer error=%s",
+            error,
+        )
+        self.problem = str(error)
 
-    def _give_up(self, producer: Producer) -> None:
-        producer.purge()
-        self._serve(producer, 1.0)
+    def _see_off(self) -> None:
+        """Take what replaced producers still report; those that have nothing more end."""
+        # Dropped by a thread, for librdkafka joins its own ones then.
+        gone, self._gone = self._gone, []
+        if gone:
+            threading.Thread(target=gone.clear, name="kafka-leaving", daemon=True).start()
+        now_s, leaving, self._leaving = time.monotonic(), self._leaving, []
+        for producer, until_s in leaving:
+            if now_s >= until_s:
+                producer.purge()
+            if self._serve(producer, 0.0) and len(producer):
+                self._leaving.append((producer, until_s))
+            elif len(producer):
+                # Ended by a fatal error: what it holds comes as undelivered.
+                producer.purge()
+                self._leaving.append((producer, float("-inf")))
+            else:
+                self._gone.append(producer)
 
 
 def _undelivered(error: KafkaError) -> Undelivered:

@@ -70,6 +70,8 @@ def _summary(status: Mapping[str, Any]) -> str:
         records, size = status.get("outbox_memory_records"), status.get("outbox_memory_bytes")
         problem = f"\noutbox can't be written, {records} of its records are in memory only ({size} bytes): "
         problem += str(status["outbox_problem"])
+    if status.get("kafka_problem"):
+        problem += f"\nKafka: {status['kafka_problem']}"
     for each in (status.get("config") or {}).get("problems", ()):
         problem += f"\nconfig: {each}"
     return (

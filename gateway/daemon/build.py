@@ -33,6 +33,7 @@ from gateway.mqtt.home_assistant import Discovery, discovery_path
 from gateway.mqtt.intake import Intake
 from gateway.mqtt.session import MqttSession
 from gateway.mqtt.steps import nested
+from gateway.mqtt.subscriptions import Subscriptions
 from gateway.mqtt.topics import Topics, filters, routes
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.gateway_status import GatewayStatus
@@ -55,7 +56,7 @@ from gateway.system.watchdog import DEFAULT_PERIOD_S, Heartbeat, Watchdog
 def build(
     config: Config, path: Path, overrides: Mapping[str, object], machine: Machine | None = None
 ) -> Daemon:
-    """A daemon with the config of a file. Raises BoardError, CloudError, OutboxError."""
+    """A daemon with the config of a file. Raises BoardError, OutboxError."""
     machine = machine or Machine()
     run, gateway, outbox_path = new_run(), config.gateway.id, config.outbox.path
     life, in_force, topics = Life(), ConfigInForce(config), Topics.of(config)
@@ -67,9 +68,8 @@ def build(
         outbox = open_outbox(config, drops.put)
         opened.callback(outbox.close)
         board = sensors.open_fitted_board(config)
-        opened.callback(board.close)
-        kafka = KafkaSinks.open(config)
         opened.pop_all()
+    kafka = KafkaSinks.open(config)
     clock, hold = board.clock or machine_clock, sync.hold()
     previous_runs = PreviousRuns(_beside(outbox_path, "run"), run, lost_at_most_s(config))
     runs = RunLedger(gateway, run, machine.boot, previous_runs.begin())
@@ -78,13 +78,14 @@ def build(
     status = GatewayStatus(gateway, run, machine_clock.now_ns, installed_version())
     broker_drops = BrokerDrops(run)
     retained = RetainedRecords(topics, runs, status, broker_drops, inbox)
+    subscriptions = Subscriptions(_beside(outbox_path, "subscriptions"), filters(config))
     session = MqttSession(
         config.mqtt,
         f"fieldgate-{gateway}",
-        filters(config),
-        inbox,
+        subscriptions,
         retained,
         (topics.status, status.will),
+        inbox.wake,
         broker_drops,
     )
     sequences, last = Sequences(run), LastReadings(gateway)
@@ -99,10 +100,10 @@ def build(
         last.note_forwarded,
     )
     writer = OutboxWriter(outbox, inbox.put)
-    state = State(inbox, intake, Pace.of(config), hold)
-    forwarder = Forwarder(state, kafka.live, kafka.backlog, writer, session, drops.put)
+    state = State(intake, Pace.of(config), hold)
+    forwarder = Forwarder(inbox, state, kafka.live, kafka.backlog, writer, session, drops.put)
 
-    publish = publisher(topics, intake, inbox, session, last)
+    publish = publisher(topics, intake, inbox, last)
     fields = nested(config.gateway.set)
     context = RunContext(gateway, run, clock, sequences, publish, machine.boot, extra=fields)
 
@@ -111,7 +112,7 @@ def build(
     restarts = RestartBudget(_beside(outbox_path, "restarts"), machine.boot, machine.boot_ns)
 
     calibrations = CalibrationHistory(history_path(config), machine.boot, clock, inbox.announce)
-    discovery = Discovery(discovery_path(config), session.retain, session.forget_removed)
+    discovery = Discovery(discovery_path(config), inbox.retain)
     spool = EventSpool(outbox_path, runs.event, inbox.announce)
     supply = SupplyWatch(runs.event, inbox.announce)
     offers = ManualTime(machine.boot_ns)
@@ -119,17 +120,17 @@ def build(
         board.connect_gpsd, receivers_of(config), offers, lambda: board.clock is None and sync.may_be_given
     )
     clock_updates = ClockUpdates(offers, sync, hold, inbox, runs)
-    reporter = Reporter(runs, status, topics, inbox, session, drops, broker_drops)
+    reporter = Reporter(runs, status, topics, inbox, drops, broker_drops)
 
     def heartbeats() -> Iterable[Heartbeat]:
-        parts = (life, samplers, forwarder, session, kafka)
+        parts = (life, samplers, forwarder)
         return chain.from_iterable(part.heartbeats() for part in parts)
 
     watchdog = Watchdog(heartbeats, watchdog_period_s() or DEFAULT_PERIOD_S)
     parts = Gateway(
         run, life, in_force, topics, board, clock, sync, hold, kafka, previous_runs, runs, inbox,
-        broker_drops, session, intake, forwarder, last, context, samplers, restarts, calibrations, discovery,
-        spool, supply, gps_time, clock_updates, reporter, watchdog,
+        broker_drops, subscriptions, session, intake, forwarder, last, context, samplers, restarts,
+        calibrations, discovery, spool, supply, gps_time, clock_updates, reporter, watchdog,
     )  # fmt: skip
 
     page = StatusPage(

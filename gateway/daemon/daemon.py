@@ -35,6 +35,7 @@ class Daemon:
             gateway.clock_updates,
             status,
             gateway.calibrations,
+            gateway.subscriptions,
             gateway.discovery,
             reload,
             gateway.spool,
@@ -62,7 +63,6 @@ class Daemon:
         parts.forwarder.start()
         parts.reporter.report_status(take_snapshot(parts))
         self._reload.announce_channels()
-        parts.session.start()
         self._open_status()
         parts.samplers.start()
         snapshot = take_snapshot(parts)
@@ -102,14 +102,14 @@ class Daemon:
         snapshot = take_snapshot(parts)
         parts.reporter.report_drops(snapshot, at_once=True)
         offline = parts.reporter.report_offline(snapshot)
+        parts.subscriptions.tick(snapshot)
         parts.forwarder.take_no_more()
         parts.reporter.report_stopped(run_counts(parts))
         lost = parts.reporter.note_lost(parts.forwarder.stop(_KAFKA_GRACE_S))
         if not lost:
             parts.previous_runs.end()
             parts.spool.settle()
-        parts.reporter.publish_stopped(run_counts(parts))
-        parts.session.stop((parts.topics.status, offline.value))
+        parts.session.stop(parts.reporter.last_messages(run_counts(parts), offline))
         parts.kafka.close()
         self._control.stop()
         self._status.stop()

@@ -22,6 +22,7 @@ from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.home_assistant import Discovery
 from gateway.mqtt.intake import Intake
 from gateway.mqtt.session import MqttSession
+from gateway.mqtt.subscriptions import Subscriptions
 from gateway.mqtt.topics import Topics
 from gateway.ports import Clock
 from gateway.reporting.event_spool import EventSpool
@@ -94,6 +95,7 @@ class Gateway:
     runs: RunLedger
     inbox: Inbox
     broker_drops: BrokerDrops
+    subscriptions: Subscriptions
     session: MqttSession
     intake: Intake
     forwarder: Forwarder
@@ -113,6 +115,4 @@ class Gateway:
 
     def dead_threads(self) -> list[str]:
         """Threads that have ended and only a new process can replace."""
-        forwarder = [] if self.forwarder.is_alive() else ["forwarder"]
-        session = [] if self.session.is_alive() else ["mqtt"]
-        return [*forwarder, *session, *self.kafka.dead()]
+        return [] if self.forwarder.is_alive() else ["forwarder"]

@@ -119,14 +119,11 @@ class Reload:
             except OSError as error:
                 reason = f"can't listen on {config.status.listen}: {error.strerror or error}"
                 return [*located(self._path, self._overrides, {("status", "listen"): reason})]
-        if take_over is not None:
-            take_over()
         parts.previous_runs.allow(lost_at_most_s(config))
         if changes.forwards or changes.sensors or changes.settings:
             parts.forwarder.change(
-                lambda: self._change_intake(changes, config), config.outbox.commit_interval_s
+                lambda: self._change_forwarding(changes, config, take_over), config.outbox.commit_interval_s
             )
-        parts.session.refilter(filters(config))
         for sensor in config.sensors:
             if sensor.name in changes.quality:
                 parts.samplers.set_quality(sensor.name, sensor.quality)
@@ -134,11 +131,16 @@ class Reload:
             self._change_sensors(changes, config, rewire)
         return []
 
-    def _change_intake(self, changes: Changes, config: Config) -> None:
+    def _change_forwarding(
+        self, changes: Changes, config: Config, take_over: Callable[[], None] | None
+    ) -> None:
         """Called by the forwarder's thread."""
+        if take_over is not None:
+            take_over()
         sensors = [sensor.name for sensor in config.sensors]
         self._gateway.intake.apply(config.kafka.topic, routes(config), sensors)
         if changes.forwards:
+            self._gateway.session.refilter(filters(config))
             self._gateway.last.clear_forwarded()
 
     def _change_sensors(self, changes: Changes, config: Config, rewire: Callable[[], None]) -> None:

@@ -100,6 +100,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "hang_restart_wait_s": round(gateway.restarts.wait_s()),
         "sensor_retries": dict(gateway.context.retries),
         "parked_topics": forwarder.kafka.parked_topics,
+        "kafka_problem": gateway.kafka.problem,
         "outbox_bytes": forwarder.outbox.size_bytes,
         "outbox_max_bytes": config.outbox.max_bytes,
         "outbox_days_left": gateway.forecast.days_left(

@@ -9,12 +9,10 @@ Owned by the forwarder's thread, which takes from ``wake_s`` when to call ``turn
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gateway.forwarding.drain_cursor import Batches, Drain, SkippedRows
-from gateway.forwarding.inbox import OutcomesWait
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.record_codec import from_bytes
@@ -34,28 +32,24 @@ _LONGEST_REMOVE_PAUSE_S: Final = 60.0
 _NEVER: Final = float("inf")
 
 
-class RowOutcome(NamedTuple):
-    """The sink's outcome of a row. A tuple, for there may be tens of thousands a second."""
+class SentRow(NamedTuple):
+    """A row at the sink. A tuple, for there may be tens of thousands a second."""
 
     number: int
     record: Record
     sent_s: float
-    undelivered: Undelivered | None
 
 
 class Backlog:
     """Fetches rows and sends them, late ones marked as replayed."""
 
-    def __init__(self, state: State, sink: Sink, outbox: OutboxWriter) -> None:
+    def __init__(self, state: State, sink: Sink[SentRow], outbox: OutboxWriter) -> None:
         self._state = state
         self._sink = sink
         self._outbox = outbox
         self._batches = Batches(state.pace.batch_s)
         self._skipped = SkippedRows()
         self._drain = Drain()
-        # Filled by the sink's thread; an event announces the first one only.
-        self._outcomes: deque[RowOutcome] = deque()
-        self._announced = False
         self._not_before_s = float("-inf")
         self._freed = 0
         self._remove_backoff = Backoff(_REMOVE_AGAIN_S, _LONGEST_REMOVE_PAUSE_S)
@@ -166,18 +160,20 @@ class Backlog:
         self._drain.failed()
         self._not_before_s = now_s + _RETRY_S
 
-    def take_outcomes(self, now_s: float) -> list[RowOutcome]:
-        """Take what the sink has reported of rows; those that Kafka has confirmed are returned."""
-        # First: an outcome that comes from now on is announced again, at worst in vain.
-        self._announced = False
+    def poll(self, now_s: float) -> Sequence[SentRow]:
+        """Take the sink's outcomes; the rows that Kafka has confirmed."""
+        outcomes = self._sink.poll()
+        if not outcomes:
+            return ()
         self.moves += 1
-        outcomes = [self._outcomes.popleft() for _ in range(len(self._outcomes))]
-        delivered = [outcome for outcome in outcomes if outcome.undelivered is None]
+        delivered = [row for row, undelivered in outcomes if undelivered is None]
+        numbers = [row.number for row in delivered]
         self._state.counters.drained += len(delivered)
-        self._drain.delivered([outcome.number for outcome in delivered], now_s)
-        for outcome in outcomes:
-            if outcome.undelivered is not None:
-                self._not_delivered(outcome.number, outcome.record, outcome.undelivered, now_s)
+        self._drain.delivered(numbers, now_s)
+        self._state.ledger.rows_delivered(numbers)
+        for row, undelivered in outcomes:
+            if undelivered is not None:
+                self._not_delivered(row.number, row.record, undelivered, now_s)
         return delivered
 
     def _not_delivered(self, number: int, record: Record, undelivered: Undelivered, now_s: float) -> None:
@@ -223,17 +219,12 @@ class Backlog:
 
     def _wanted(self) -> bool:
         waiting = len(self._state.ledger.held) + self._drain.under_way
-        return not self._drain.busy and self._outbox.records > waiting and not self._skipped.only
+        if not self._sink.usable or self._drain.busy or self._skipped.only:
+            return False
+        return self._outbox.records > waiting
 
     def _send(self, number: int, record: Record, now_s: float) -> None:
         self._drain.sent(number)
-
-        def done(undelivered: Undelivered | None) -> None:
-            self._outcomes.append(RowOutcome(number, record, now_s, undelivered))
-            if not self._announced:
-                self._announced = True
-                self._state.inbox.put(OutcomesWait())
-
-        if not self._sink.send(record, done):
+        if not self._sink.send(record, SentRow(number, record, now_s)):
             self._drain.undelivered(number)
             self._not_before_s = now_s + _RETRY_S

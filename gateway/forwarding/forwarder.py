@@ -1,12 +1,13 @@
 """Carries every message from its first receipt to Kafka, or to the outbox while Kafka doesn't answer.
 
-One thread owns the ledger. Samplers, the broker's network thread, the sinks' poll threads and the outbox
-writer only put events into its inbox, so each decision is made in one place, in one order.
+One thread owns the local broker's session, both producers and the ledger. It sleeps until the connection is
+readable or another thread has put an event into its inbox; nothing that it calls blocks.
 
 While Kafka answers, a message goes: received, produced, confirmed, PUBACKed. A reading of our own is entered
-when it is sampled, and produced when its echo comes back from the local broker. What is not confirmed within
-half the commit interval is stored; from then on everything is, once per interval, until a delivery report
-shows that Kafka answers again. Then new messages go out at once and the backlog drains beside them.
+and published when it is sampled, and produced when its echo comes back from the local broker. What is not
+confirmed within half the commit interval is stored; from then on everything is, once per interval, until a
+delivery report shows that Kafka answers again. Then new messages go out at once and the backlog drains beside
+them.
 
 Invariants: a PUBACK is sent only when it is due by the ledger; what neither Kafka nor the outbox takes
 is bounded in memory, and what is given up then is reported.
@@ -17,13 +18,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable
-from queue import Empty
 from typing import Final, Literal
 
 from buffer.drops import MEMORY_FULL, Drop, OnDrop, ignore
 from gateway.clock.hold import BootTime
-from gateway.forwarding.backlog import Backlog
-from gateway.forwarding.inbox import Arrived, Call, Entered, Event, Outcome, OutcomesWait, SessionLost
+from gateway.forwarding.backlog import Backlog, SentRow
+from gateway.forwarding.inbox import Announced, Call, Event, Inbox, Retained, Sampled
+from gateway.forwarding.ledger import Entry
 from gateway.forwarding.live import LiveSender
 from gateway.forwarding.outbox_writer import (
     Durable,
@@ -44,11 +45,16 @@ from gateway.system.watchdog import Heartbeat
 log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 1.0
+# Delivery reports wake nobody: they are polled for, often at first, seldom while Kafka keeps silent.
+_FIRST_POLL_S: Final = 0.001
+_LONGEST_POLL_S: Final = 0.05
 # A few milliseconds' work: overdue messages don't wait for more.
 _EVENTS_PER_TURN: Final = 128
 # How often a stop checks whether the outbox has got rid of what only memory holds.
 _RECHECK_S: Final = 0.1
 _RETRY_STORE_S: Final = 1.0
+# Beyond this much in memory the broker must keep what it has; it has the session for that.
+MAX_MEMORY_BYTES: Final = 32 << 20
 # Beyond this much of our own, the oldest readings go: the disk neither takes them nor refuses.
 MAX_LEDGER_BYTES: Final = 48 << 20
 # For the watchdog.
@@ -59,28 +65,28 @@ Uplink = Literal["healthy", "spilling", "draining", "metered"]
 
 
 class Forwarder:
-    """The thread that owns ``state``.
+    """The thread that owns ``state``, the session with ``broker``, and both sinks.
 
-    New messages go to ``live``, the outbox's to ``backlog``: a long backlog delays nothing new. ``broker`` is
-    sent PUBACKs, and resumed when memory has room again. ``on_drop`` takes, in the thread, what had to be
-    given up.
+    New messages go to ``live``, the outbox's to ``backlog``: a long backlog delays nothing new. ``on_drop``
+    takes, in the thread, what had to be given up.
     """
 
     def __init__(
         self,
+        inbox: Inbox,
         state: State,
-        live: Sink,
-        backlog: Sink,
+        live: Sink[Entry],
+        backlog: Sink[SentRow],
         outbox: OutboxWriter,
         broker: Broker,
         on_drop: OnDrop = ignore,
     ) -> None:
-        self.inbox = state.inbox
+        self.inbox = inbox
         self.counters = state.counters
         self.kafka = state.kafka
         self.outbox = outbox
         self._state = state
-        self._backlog_sink = backlog
+        self._sinks = (live, backlog)
         self._broker = broker
         self._on_drop = on_drop
         self._reception = Reception(state, broker)
@@ -88,6 +94,8 @@ class Forwarder:
         self._backlog = Backlog(state, backlog, outbox)
         self._live = LiveSender(state, live, outbox)
         self._ended = False
+        self._full = False
+        self._poll_s = _FIRST_POLL_S
         # What the watchdog sees: a bridge that is alive and no longer forwards is the worst failure of its
         # kind, so that coming round proves nothing.
         self._turns = self._refusals = 0
@@ -137,11 +145,11 @@ class Forwarder:
         if not self._ended:
             self._rescue()
         self.outbox.stop()
-        while not self.inbox.empty:
-            # What came to the disk at the very end is stored, and its PUBACKs are due.
-            event = self.inbox.take(0.0)
+        # What came to the disk at the very end is stored, and its PUBACKs are due.
+        while (event := self.inbox.take()) is not None:
             if isinstance(event, Stored | Durable):
-                self._dispatch(event)
+                self._dispatch(event, self._state.monotonic())
+        self._settle()
         return self._state.ledger.records()
 
     def is_alive(self) -> bool:
@@ -155,7 +163,7 @@ class Forwarder:
         metered uplink, and until its sink gives a record up.
         """
         thread, pace = self._thread.native_id, self._state.pace
-        drain_s = (pace.batch_s or 0.0) + self._backlog_sink.delivery_timeout_s
+        drain_s = (pace.batch_s or 0.0) + self._sinks[1].delivery_timeout_s
         return (
             Heartbeat("forwarder", self._turns, _TURN_PERIODS, thread=thread),
             Heartbeat("forwarding", self._oldest, _MOVE_PERIODS, pace.commit_interval_s, thread),
@@ -190,30 +198,37 @@ class Forwarder:
 
     def _rescue(self) -> None:
         """Have stored what a thread that died left, in the ledger and in its inbox."""
-        ledger = self._state.ledger
-        while not self.inbox.empty:
-            event = self.inbox.take(0.0)
-            if isinstance(event, Entered):
-                ledger.enter(event.record, self._state.monotonic(), own=event.sampled)
+        ledger, now_s = self._state.ledger, self._state.monotonic()
+        while (event := self.inbox.take()) is not None:
+            if isinstance(event, Sampled | Announced):
+                ledger.enter(event.record, now_s, own=isinstance(event, Sampled))
             elif isinstance(event, Stored | Durable):
-                self._dispatch(event)
+                self._dispatch(event, self._state.monotonic())
         self.outbox.store(ledger.take_for_storing(float("inf")))
 
     # The thread.
 
     def _run(self) -> None:
-        state = self._state
+        state, broker = self._state, self._broker
         while not self._finished():
+            now_s = state.monotonic()
             self._mark_progress()
-            self.inbox.ledger_bytes = state.ledger.open_bytes
-            self._take_events()
-            self.kafka.evaluate(state.monotonic())
-            self._spill.store(state.monotonic())
+            self._take_events(now_s)
+            messages = broker.read(now_s, take=not self._full)
+            for message in messages:
+                for entry in self._reception.take(message, now_s):
+                    self._live.send(entry, now_s)
+            reported = self._take_outcomes(now_s)
+            self.kafka.evaluate(now_s)
+            self._spill.store(now_s)
             self._bound_memory()
-            self._live.try_again(backlog=self._backlog.sendable)
-            self._backlog.turn(state.monotonic())
-            if self.inbox.has_room_again():
-                self._broker.resume()
+            self._live.try_again(now_s, backlog=self._backlog.sendable)
+            self._backlog.turn(now_s)
+            self._settle()
+            broker.write()
+            if reported or messages:
+                self._poll_s = _FIRST_POLL_S
+            self.inbox.sleep(0.0 if messages else self._patience_s(), *broker.interest())
         self._ended = True
 
     def _mark_progress(self) -> None:
@@ -228,38 +243,34 @@ class Forwarder:
             self._oldest = None if oldest is None else (id(oldest), oldest.entered_s, self._refusals)
         self._moves = self._backlog.moves if self._backlog.sendable else None
 
-    def _take_events(self) -> None:
-        """Wait for an event; take those behind it too, since a turn after each costs more than it."""
-        timeout_s = self._patience_s()
-        try:
-            for _ in range(_EVENTS_PER_TURN):
-                self._dispatch(self.inbox.take(timeout_s))
-                timeout_s = 0.0
-        except Empty:
-            return
+    def _take_events(self, now_s: float) -> None:
+        """Those behind the first too, since a turn after each costs more than it."""
+        for _ in range(_EVENTS_PER_TURN):
+            event = self.inbox.take()
+            if event is None:
+                return
+            self._dispatch(event, now_s)
 
-    def _dispatch(self, event: Event) -> None:
-        state, now_s = self._state, self._state.monotonic()
+    def _take_outcomes(self, now_s: float) -> bool:
+        """What became of records at the sinks; whether there was anything."""
+        reported = self._live.poll(now_s)
+        drained = self._backlog.poll(now_s)
+        self._live.confirmed(drained, now_s)
+        return reported or bool(drained)
+
+    def _dispatch(self, event: Event, now_s: float) -> None:
+        state = self._state
         match event:
-            case Entered(record, sampled=True):
+            case Sampled(record, topic):
                 state.counters.sampled += 1
+                # The ledger first: what the broker loses, the ledger still has.
                 state.ledger.enter(record, now_s, own=True, live=not state.pace.metered)
-            case Entered(record):
+                self._broker.publish(topic, record.value)
+            case Announced(record):
                 state.compacted.entered(record)
-                self._live.send(state.ledger.enter(record, now_s, own=False))
-            case Arrived():
-                for entry in self._reception.take(event):
-                    self._live.send(entry)
-                self.inbox.ledger_bytes = state.ledger.open_bytes
-            case SessionLost():
-                self._reception.session_lost()
-            case Outcome():
-                self._live.outcome(event)
-            case OutcomesWait():
-                delivered = self._backlog.take_outcomes(now_s)
-                state.ledger.rows_delivered(outcome.number for outcome in delivered)
-                for outcome in delivered:
-                    self._live.confirmed(outcome.record, outcome.sent_s)
+                self._live.send(state.ledger.enter(record, now_s, own=False), now_s)
+            case Retained(messages):
+                self._broker.retain(messages)
             case Stored(entries, numbers, durable):
                 state.counters.stored += len(numbers)
                 self._backlog.stored(entries, numbers)
@@ -271,11 +282,11 @@ class Forwarder:
                 state.store_again_s = now_s + _RETRY_STORE_S
                 self._refusals += 1
                 state.ledger.not_stored(entries)
-                self._live.send_waiting()
+                self._live.send_waiting(now_s)
             case BootTime():
                 state.hold.decide(event)
                 self._backlog.released()
-                self._live.send_waiting()
+                self._live.send_waiting(now_s)
             case Fetched(rows, backfilled):
                 self._backlog.fetched(rows, now_s, backfilled=backfilled)
             case NotRemoved(numbers, problem):
@@ -284,7 +295,6 @@ class Forwarder:
                 self._backlog.not_fetched(problem, now_s)
             case Call(function):
                 function()
-        self._settle()
 
     def _settle(self) -> None:
         """Send the PUBACKs that are due, remove the rows that Kafka has."""
@@ -294,17 +304,25 @@ class Forwarder:
         self._backlog.remove(settled.rows)
 
     def _bound_memory(self) -> None:
-        """Give up our own oldest readings where the ledger is too long."""
+        """Leave with the broker what there is no room for; give up our own oldest readings at the last."""
         ledger = self._state.ledger
+        if self._full != (ledger.open_bytes > (MAX_MEMORY_BYTES // 2 if self._full else MAX_MEMORY_BYTES)):
+            self._full = not self._full
+            if self._full:
+                log.warning("event=mqtt.held reason=memory_full")
+            else:
+                log.warning("event=mqtt.resumed")
         if ledger.open_bytes > MAX_LEDGER_BYTES:
             lost = ledger.give_up(ledger.open_bytes - MAX_LEDGER_BYTES * 7 // 8)
             if lost:
                 self._on_drop(Drop(MEMORY_FULL, 0, 0, len(lost), summarise(lost)))
-            self._settle()
 
     def _patience_s(self) -> float:
         now_s, stop_at_s = self._state.monotonic(), self._state.stop_at_s
-        until_s = min(now_s + _IDLE_S, self.kafka.wake_s(), self._spill.wake_s(now_s))
+        until_s = min(now_s + _IDLE_S, self.kafka.wake_s(), self._spill.wake_s(now_s), self._broker.wake_s())
+        if any(sink.open for sink in self._sinks):
+            until_s = min(until_s, now_s + self._poll_s)
+            self._poll_s = min(2 * self._poll_s, _LONGEST_POLL_S)
         if stop_at_s is None:
             until_s = min(until_s, self._backlog.wake_s())
         else:

@@ -108,6 +108,11 @@ class KafkaHealth:
         if self._prompt_s > entry.sent_s:
             self.park(entry.record.topic, now_s, "no delivery report while others came")
         else:
+            self.silent()
+
+    def silent(self) -> None:
+        """Kafka doesn't answer: what comes is stored."""
+        if self.answering:
             self.answering = False
             log.warning("event=kafka.silent action=store")
 

@@ -80,8 +80,6 @@ class Ledger:
         self._unstored: OrderedDict[Entry, None] = OrderedDict()
         self._storing: dict[Entry, None] = {}
         self._awaiting_echo: dict[bytes, Entry] = {}
-        # How many open entries owe each PUBACK.
-        self._owing: dict[Ack, int] = {}
         self._in_memory: dict[int, Entry] = {}
         self._settled = Settled()
         self.open_bytes = 0
@@ -124,14 +122,11 @@ class Ledger:
 
     def owe(self, entry: Entry, ack: Ack) -> None:
         """An open entry owes a PUBACK, which others may owe too. Those of earlier connections are void."""
-        void = [each for each in entry.acks if each.connection < ack.connection]
-        if void:
+        if entry.acks and entry.acks[0].connection < ack.connection:
             # On a disk that fails for days a message comes again with each connection.
             entry.acks = [each for each in entry.acks if each.connection >= ack.connection]
-            for each in void:
-                self._was_last(each)
         entry.acks.append(ack)
-        self._owing[ack] = self._owing.get(ack, 0) + 1
+        ack.owed += 1
 
     def produced(self, entry: Entry, now_s: float) -> None:
         """The sink takes the entry."""
@@ -258,24 +253,21 @@ class Ledger:
                 self._unstored.move_to_end(entry, last=False)
 
     def _close(self, entry: Entry) -> None:
-        if self.is_open(entry):
-            self.open_bytes -= entry.size_bytes
-        self._unstored.pop(entry, None)
-        self._storing.pop(entry, None)
+        if entry in self._unstored:
+            del self._unstored[entry]
+        else:
+            del self._storing[entry]
+        self.open_bytes -= entry.size_bytes
         self._await_no_echo(entry)
         self._pay(entry)
 
     def _pay(self, entry: Entry) -> None:
-        acks, entry.acks = entry.acks, []
-        self._settled.acks += [ack for ack in acks if self._was_last(ack)]
-
-    def _was_last(self, ack: Ack) -> bool:
-        """Whether no other entry owes this PUBACK, now that one has left."""
-        others = self._owing.pop(ack) - 1
-        if others:
-            self._owing[ack] = others
-        return not others
+        for ack in entry.acks:
+            ack.owed -= 1
+            if not ack.owed:
+                self._settled.acks.append(ack)
+        entry.acks = []
 
     def _await_no_echo(self, entry: Entry) -> None:
-        if self._awaiting_echo.get(entry.record.value) is entry:
+        if entry.own and self._awaiting_echo.get(entry.record.value) is entry:
             del self._awaiting_echo[entry.record.value]

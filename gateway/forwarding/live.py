@@ -7,13 +7,14 @@ whether Kafka answers.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
-from gateway.forwarding.inbox import Outcome
+from gateway.forwarding.backlog import SentRow
 from gateway.forwarding.ledger import Entry, Stage
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.state import State
-from gateway.ports import Record, Sink
+from gateway.ports import Sink, Undelivered
 
 log = logging.getLogger(__name__)
 
@@ -22,75 +23,90 @@ _RECHECK_S: Final = 1.0
 
 
 class LiveSender:
-    """The sink's outcome of an entry comes back through the inbox."""
+    """Entries to the sink, and their outcomes."""
 
-    def __init__(self, state: State, sink: Sink, outbox: OutboxWriter) -> None:
+    def __init__(self, state: State, sink: Sink[Entry], outbox: OutboxWriter) -> None:
         self._state = state
         self._sink = sink
         self._outbox = outbox
         self._try_at_s = float("-inf")
 
-    def send(self, entry: Entry) -> None:
+    def send(self, entry: Entry, now_s: float) -> None:
         """Hand an entry to the sink, where it waits and may go: Kafka answers, its time is known."""
         state = self._state
         if not state.kafka.answering or not entry.live or entry.stage is not Stage.WAITING:
             return
         if state.hold.holds(entry.record):
             return
-        now_s = state.monotonic()
         if not state.kafka.may_send(entry.record.topic, now_s):
             return
         released = state.hold.release(entry.record)
         if released is not entry.record:
             state.ledger.replace(entry, released)
         state.ledger.produced(entry, now_s)
-        if not self._sink.send(entry.record, lambda problem: state.inbox.put(Outcome(entry, problem))):
+        if not self._sink.send(entry.record, entry):
             state.ledger.undelivered(entry)
+            if not self._sink.usable:
+                state.kafka.silent()
         elif state.pace.metered:
             # Stored soon, as everything is: nothing overdue would ever have Kafka judged.
             state.kafka.watch(entry)
 
-    def send_waiting(self) -> None:
+    def send_waiting(self, now_s: float) -> None:
         """What was not stored goes to Kafka after all, but for echoes that are still to come."""
         state = self._state
         if state.kafka.answering:
             for entry in state.ledger.waiting():
-                overdue = entry.entered_s < state.entered_before_s(state.monotonic())
+                overdue = entry.entered_s < state.entered_before_s(now_s)
                 if not entry.own or entry.acks or overdue:
-                    self.send(entry)
+                    self.send(entry, now_s)
 
-    def outcome(self, outcome: Outcome) -> None:
-        """What became of an entry at the sink."""
-        state, entry, undelivered = self._state, outcome.entry, outcome.undelivered
-        if undelivered is None:
-            state.counters.confirmed += 1
-            self.confirmed(entry.record, entry.sent_s)
-            state.ledger.delivered(entry)
-            return
+    def poll(self, now_s: float) -> bool:
+        """Take the sink's outcomes; whether there were any."""
+        outcomes = self._sink.poll()
+        delivered = [entry for entry, undelivered in outcomes if undelivered is None]
+        self._state.counters.confirmed += len(delivered)
+        self.confirmed(delivered, now_s)
+        for entry in delivered:
+            self._state.ledger.delivered(entry)
+        for entry, undelivered in outcomes if len(delivered) < len(outcomes) else ():
+            if undelivered is not None:
+                self._undelivered(entry, undelivered, now_s)
+        return bool(outcomes)
+
+    def _undelivered(self, entry: Entry, undelivered: Undelivered, now_s: float) -> None:
+        state = self._state
         state.ledger.undelivered(entry)
         if undelivered.record_at_fault and entry.stage is Stage.WAITING:
             letter = state.intake.refuse(entry.record, undelivered.problem)
             if letter is not None:
                 state.counters.dead_letters += 1
                 state.ledger.replace(entry, letter)
-                self.send(entry)
+                self.send(entry, now_s)
                 return
         if undelivered.record_at_fault or undelivered.topic_at_fault:
-            state.kafka.park(entry.record.topic, state.monotonic(), undelivered.problem)
+            state.kafka.park(entry.record.topic, now_s, undelivered.problem)
         else:
             log.debug("event=kafka.undelivered error=%s", undelivered.problem)
 
-    def confirmed(self, record: Record, sent_s: float) -> None:
-        """Kafka has a record, live or of the outbox: it answers, where that was prompt."""
-        state, now_s = self._state, self._state.monotonic()
-        state.counters.delivered[record.key] += 1
-        overtaken = state.compacted.delivered(record)
-        if overtaken is not None:
-            self.send(state.ledger.enter(overtaken, now_s, own=False))
-        if state.kafka.confirmed(record.topic, sent_s, now_s):
-            self._go_live()
+    def confirmed(self, sent: Iterable[Entry | SentRow], now_s: float) -> None:
+        """Kafka has records, live or of the outbox: it answers, where that was prompt."""
+        state = self._state
+        newest_s: dict[str, float] = {}
+        for each in sent:
+            record = each.record
+            newest_s[record.topic] = max(each.sent_s, newest_s.get(record.topic, 0.0))
+            if record.key.startswith(state.intake.key_prefix):
+                # Other keys have no bound: those of raw messages are MQTT topics.
+                state.counters.delivered[record.key] += 1
+            overtaken = state.compacted.delivered(record)
+            if overtaken is not None:
+                self.send(state.ledger.enter(overtaken, now_s, own=False), now_s)
+        for topic, sent_s in newest_s.items():
+            if state.kafka.confirmed(topic, sent_s, now_s):
+                self._go_live(now_s)
 
-    def try_again(self, *, backlog: bool) -> None:
+    def try_again(self, now_s: float, *, backlog: bool) -> None:
         """Without a ``backlog`` there is no probe: what waits, or comes next, may go live and be it.
 
         That is so when nothing is left to send but what waits for the clock, and when the disk refuses. Not
@@ -99,7 +115,6 @@ class LiveSender:
         state = self._state
         if state.kafka.answering:
             return
-        now_s = state.monotonic()
         refuses = state.disk_refuses(now_s)
         if now_s < self._try_at_s or (backlog and not refuses):
             return
@@ -107,12 +122,12 @@ class LiveSender:
             return
         if refuses or all(map(state.hold.holds, state.ledger.records())):
             self._try_at_s = now_s + _TRY_EVERY_S
-            self._go_live()
+            self._go_live(now_s)
         else:
             self._try_at_s = now_s + _RECHECK_S
 
-    def _go_live(self) -> None:
+    def _go_live(self, now_s: float) -> None:
         if not self._state.kafka.answering:
             self._state.kafka.answering = True
             log.warning("event=kafka.answers outbox_records=%d", self._outbox.records)
-            self.send_waiting()
+            self.send_waiting(now_s)

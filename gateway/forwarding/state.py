@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from gateway.clock.hold import ClockHold
 from gateway.forwarding.compacted_topics import CompactedTopics
-from gateway.forwarding.inbox import Inbox
 from gateway.forwarding.kafka_health import KafkaHealth, Pace
 from gateway.forwarding.ledger import Ledger
 from gateway.mqtt.intake import Intake
@@ -29,14 +28,13 @@ class Counters:
     dead_letters: int = 0
     """Messages refused, by this gateway or by Kafka; not rows of the outbox, which may be read again."""
     delivered: Counter[bytes] = field(default_factory=Counter)
-    """What Kafka has confirmed, live or from the outbox, by key."""
+    """What Kafka has confirmed, live or from the outbox, by key, of this gateway's channels."""
 
 
 @dataclass(slots=True)
 class State:
     """``hold`` keeps readings in the outbox while the clock isn't synchronised. Times are monotonic."""
 
-    inbox: Inbox
     intake: Intake
     pace: Pace
     hold: ClockHold = field(default_factory=ClockHold)

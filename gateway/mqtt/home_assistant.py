@@ -117,19 +117,16 @@ class Discovery:
     """Which messages the broker retains, kept beside the outbox: those of a channel that went go, too.
 
     Also of one that went while the daemon was stopped, or with the whole option. The file is written only
-    when the topics change. Owned by the main thread; ``retain`` publishes now and at each connect, removals
-    until ``forget_removed``.
+    when the topics change. Owned by the main thread; ``retain`` publishes now and at each connect.
     """
 
     def __init__(
         self,
         path: Path,
         retain: Callable[[Mapping[str, bytes]], None],
-        forget_removed: Callable[[], None],
     ) -> None:
         self._path = path
         self._retain = retain
-        self._forget_removed = forget_removed
         self._wanted: Mapping[str, bytes] = {}
         self._standing = read_state(path, _topics, set[str]())
         self._since_s: float | None = None
@@ -150,7 +147,6 @@ class Discovery:
             self._since_s = snapshot.at_s
         elif snapshot.at_s - self._since_s >= _SETTLED_S and self._standing != set(self._wanted):
             self._store(set(self._wanted))
-            self._forget_removed()
 
     def _store(self, topics: set[str]) -> None:
         if topics == self._standing:

@@ -74,6 +74,10 @@ class Intake:
         # Apart from the readings': raw messages are in no table of readings.
         self._issued_raw = Sequences()
         self._ignored = dict.fromkeys((RETAINED, DROP_IF, ABSENT, NO_FORWARD, FILTERED), 0)
+        self.key_prefix = f"{gateway}/".encode()
+        """What the keys of the gateway's readings begin with."""
+        self._received_ms = 0
+        self._received_at = (RECEIVED_AT, b"")
         self._letters = 0
         """How many were made; any thread may read it."""
 
@@ -311,8 +315,12 @@ class Intake:
         return Record(wire.DEAD_LETTER_TOPIC, self._gateway.encode(), value, self._headers(mqtt_topic))
 
     def _headers(self, mqtt_topic: str) -> Headers:
-        received_at = wire.format_time(self._now_us() // 1000 * 1000)
-        return ((_MQTT_TOPIC, mqtt_topic.encode()), (RECEIVED_AT, received_at.encode()))
+        now_ms = self._clock.now_ns() // 1_000_000
+        if now_ms != self._received_ms:
+            # Many come within one millisecond.
+            self._received_ms = now_ms
+            self._received_at = (RECEIVED_AT, wire.format_time(now_ms * 1000).encode())
+        return ((_MQTT_TOPIC, mqtt_topic.encode()), self._received_at)
 
     def _now_us(self) -> int:
         return self._clock.now_ns() // 1000

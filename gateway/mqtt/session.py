@@ -1,123 +1,112 @@
-"""The connection to the local Mosquitto: publishes readings, hands subscribed messages to the forwarder.
+"""The session with the local Mosquitto: MQTT 3.1.1, driven by the loop that owns it.
 
-Invariants: the client's network thread only enqueues other devices' messages and echoes, and answers those of
-the gateway's own retained topics itself; nothing is queued for publishing while there is no connection; a
-PUBACK belongs to one connection, and is void after it, since the broker's message ids begin again; a retained
-message of other devices comes with a new subscription only, not at every reconnect.
+Invariants: no call blocks, for names are resolved and connections made by a thread of their own; nothing is
+published without a connection; a PUBACK belongs to one connection, and is void after it, since the broker
+sends again what was not acknowledged; a retained message of other devices comes with a new subscription only.
+
+Not MQTT 5: paho makes an object of properties for each packet, which doubles what a message costs.
 """
 
 from __future__ import annotations
 
 import logging
+import select
+import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage, topic_matches_sub
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
-from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from gateway.config.model import MqttConfig
 from gateway.mqtt.broker_drops import TOPIC as DROPS_TOPIC
 from gateway.mqtt.broker_drops import BrokerDrops
-from gateway.ports import Ack, OwnTopics, Receiver
+from gateway.mqtt.buffered_client import BufferedClient, is_local
+from gateway.mqtt.subscriptions import Subscriptions
+from gateway.ports import Ack, Message, OwnTopics
 from gateway.system.backoff import Backoff
-from gateway.system.watchdog import Heartbeat
 
 log = logging.getLogger(__name__)
 
+# A broker on this machine loses what others publish until we are back: it costs next to nothing to try.
+_LOCAL_RETRY_S: Final = 0.05
 _FIRST_RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 2.0
 STOP_TIMEOUT_S: Final = 5.0
-# Shorter than that: a connect under way ends before ``stop`` gives up waiting for it.
+_LAST_MESSAGES_S: Final = 2.0
 _CONNECT_TIMEOUT_S: Final = 3.0
 _PROVEN_S: Final = 30.0
-_SESSION_TAKEN_OVER: Final = 142
-# Mosquitto 2.0.11 gives no reason for a takeover: so many that it ended so soon count as one.
+# That another client has taken the session MQTT 3.1.1 does not say: so many connections that end so soon.
 _SHORT_S: Final = 5.0
 _SUSPICIOUS: Final = 3
-_SESSION_EXPIRY_S: Final = 7 * 86400
 # Above about 100 paho gets slower, not faster.
 _IN_FLIGHT: Final = 100
 _QUEUED: Final = 10_000
-# Two minutes: a name that no resolver answers for may take one.
-_TURN_PERIODS: Final = 2.0
-
-
-# A retained value comes with a new subscription only.
-_NEW: Final = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
-# The session outlives a killed daemon: what that has left on our own topics comes at each connect.
-_ALWAYS: Final = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE)
-# At QoS 0, so that the session keeps no room for it.
-_LATEST: Final = SubscribeOptions(qos=0, retainHandling=SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE)
-
-
-def _forwards_drops(filters: Iterable[str]) -> bool:
-    return any(topic_matches_sub(each, DROPS_TOPIC) for each in filters)
-
-
-class _Turning(Client):
-    """Counts how often its network loop comes round: once a second, or with each packet."""
-
-    turns = 0
-
-    def loop_misc(self) -> MQTTErrorCode:
-        """As the loop does at the end of each turn."""
-        self.turns += 1
-        return super().loop_misc()
+_MISC_EVERY_S: Final = 1.0
+# A broker sends what it retains right behind SUBACK, as far as its window has room.
+_SETTLED_S: Final = 2.0
+# A few milliseconds' work: overdue messages don't wait for more.
+_MOST_MESSAGES: Final = 200
 
 
 class MqttSession:
-    """One MQTT 5 session with manual acknowledgement; reconnects for ever.
+    """One session with manual acknowledgement; reconnects for ever.
 
-    Messages go to ``receiver``, those of ``own`` topics to ``own``, called by the network thread. ``will``
-    (topic, payload) is what the broker publishes, retained, when this process can't. ``drops`` counts what
-    the broker has dropped, where it publishes that.
+    Messages of ``own`` topics go to ``own``, all others come from ``read``. ``will`` (topic, payload) is what
+    the broker publishes, retained, when this process can't. ``wake`` ends the loop's sleep, from any thread.
+    ``drops`` counts what the broker has dropped, where it publishes that.
     """
 
     def __init__(
         self,
         config: MqttConfig,
         client_id: str,
-        filters: Iterable[str],
-        receiver: Receiver,
+        subscriptions: Subscriptions,
         own: OwnTopics,
         will: tuple[str, bytes],
+        wake: Callable[[], None],
         drops: BrokerDrops | None = None,
     ) -> None:
-        self._address = (config.host, config.port, config.keepalive_s)
-        self._receiver = receiver
+        self._address = (config.host, config.port)
+        self._local = is_local(config.host)
+        self._subscriptions = subscriptions
         self._own = own
+        self._wake = wake
         self._drops = drops
+        self._request: int | None = None
         self._drops_request: int | None = None
-        self._filters = tuple(filters)
-        self._ended: set[str] = set()
-        self._subscribing = threading.Lock()
         self._retained: dict[str, bytes] = {}
-        self._retaining = threading.Lock()
+        self._removals: dict[int, str] = {}
+        self._messages: list[Message] = []
+        self._session = 1
         self._connection = 0
         # Messages in flight come right behind CONNACK: they may be acknowledged before we are subscribed.
         self._connected = False
         self._connected_at_s = float("-inf")
         self._short_lived = 0
-        self._stopping = threading.Event()
-        self._may_connect = threading.Event()
-        self._may_connect.set()
+        self._take = True
+        # Retained messages of new filters, by id, until they are acknowledged.
+        self._news: set[int] = set()
+        self._news_at_s = float("inf")
+        self._connecting = False
+        self._opened: socket.socket | Exception | None = None
+        self._connect_at_s = float("-inf")
         self._backoff = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S)
-        self._tries = 0
+        self._unreachable = False
+        self._misc_at_s = float("-inf")
         self.ready = threading.Event()
-        client = _Turning(
+        """Set while connected and subscribed; any thread may read it."""
+        client = BufferedClient(
             CallbackAPIVersion.VERSION2,
             client_id,
-            protocol=MQTTProtocolVersion.MQTTv5,
+            clean_session=False,
+            protocol=MQTTProtocolVersion.MQTTv311,
             reconnect_on_failure=False,
             manual_ack=True,
         )
-        client.connect_timeout = _CONNECT_TIMEOUT_S
         if config.login is not None:
             client.username_pw_set(*config.login)
         client.max_inflight_messages_set(_IN_FLIGHT)
@@ -127,149 +116,172 @@ class MqttSession:
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect
         client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        # With it paho leaves all writing to ``write``.
+        client.on_socket_register_write = lambda *_: None
+        client.connect_async(config.host, config.port, config.keepalive_s)
         self._client = client
-        self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
 
-    def retain(self, messages: Mapping[str, bytes]) -> None:
-        """Publish these, retained, now and at every connect: a broker may lose them. Empty removes one."""
-        # One after the other: an old message must not come after the new one.
-        with self._retaining:
-            changed = {topic: each for topic, each in messages.items() if self._retained.get(topic) != each}
-            self._retained |= changed
-            self._publish_retained(changed)
+    # What the loop calls.
 
-    def forget_removed(self) -> None:
-        """Removals the broker has had time to take need no repeating at the next connect."""
-        with self._retaining:
-            self._retained = {topic: each for topic, each in self._retained.items() if each}
+    def interest(self) -> tuple[int | None, int]:
+        """The connection's descriptor, and what to wait for there."""
+        connection = self._client.socket()
+        if connection is None:
+            return None, 0
+        return connection.fileno(), select.POLLIN | (select.POLLOUT if self._client.want_write() else 0)
 
-    def _publish_retained(self, topics: Iterable[str]) -> None:
-        if self.ready.is_set():
-            for topic in topics:
-                if topic in self._retained:
-                    self._client.publish(topic, self._retained[topic], qos=1, retain=True)
+    def wake_s(self) -> float:
+        """When ``read`` is due whatever comes."""
+        if self._client.socket() is not None:
+            return float("-inf") if self._client.has_more else self._misc_at_s
+        return float("inf") if self._connecting or not self._take else self._connect_at_s
 
-    def refilter(self, filters: Iterable[str]) -> None:
-        """Subscribe to these from now on, without a new connection."""
-        with self._subscribing:
-            before, self._filters = self._filters, tuple(filters)
-            # The broker's session remembers subscriptions: they are ended at each further connect, too.
-            self._ended = (self._ended | set(before)) - set(self._filters)
-            added = [(each, _NEW) for each in self._filters if each not in before]
-            if self._connected:
-                # Overlapping filters would bring a message twice: first the old ones go.
-                self._unsubscribe()
-                if _forwards_drops(self._filters) and not _forwards_drops(before):
-                    self._client.unsubscribe(DROPS_TOPIC)
-                if added:
-                    self._client.subscribe(added)
-                if _forwards_drops(before):
-                    self._subscribe_to_drops()
+    def read(self, now_s: float, *, take: bool) -> Sequence[Message]:
+        """Connect where it is due, and read; without ``take`` stay away: the broker keeps what it has."""
+        self._take = take
+        client = self._client
+        if client.socket() is None:
+            self._connect(now_s)
+        elif take:
+            client.loop_read()
+            while client.has_more and len(self._messages) < _MOST_MESSAGES:
+                client.loop_read()
+        elif self._connected:
+            client.disconnect()
+        if now_s >= self._misc_at_s:
+            self._misc_at_s = now_s + _MISC_EVERY_S
+            client.loop_misc()
+            if self.ready.is_set() and not self._news and now_s >= self._news_at_s + _SETTLED_S:
+                self._subscriptions.settled()
+        messages, self._messages = self._messages, []
+        return messages
 
-    def start(self) -> None:
-        """Start connecting; ``ready`` is set while connected and subscribed."""
-        self._thread.start()
-
-    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> bool:
-        """Publish at QoS 1; False while not subscribed (what is published then would not come back to us)."""
-        if not self.ready.is_set():
-            return False
-        return self._client.publish(topic, payload, qos=1, retain=retain).rc == MQTTErrorCode.MQTT_ERR_SUCCESS
-
-    def is_alive(self) -> bool:
-        """Whether the network thread runs."""
-        return self._thread.is_alive()
-
-    def heartbeats(self) -> tuple[Heartbeat, ...]:
-        """For the watchdog: that the network thread comes round, connected or not."""
-        turns = self._client.turns + self._tries
-        return (Heartbeat("mqtt", turns, _TURN_PERIODS, thread=self._thread.native_id),)
+    def write(self) -> None:
+        """Send what waits to be sent, as far as the connection takes it."""
+        if self._client.want_write():
+            self._client.loop_write()
 
     def acknowledge(self, ack: Ack) -> None:
         """Send a PUBACK, unless its connection is gone."""
         if ack.connection == self._connection and self._connected:
             self._client.ack(ack.message_id, 1)
+            self._news.discard(ack.message_id)
 
-    def hold(self) -> None:
-        """Stay away from the broker, which keeps QoS 1 messages for the session; doesn't wait."""
-        log.warning("event=mqtt.held reason=memory_full")
-        self._may_connect.clear()
-        self._client.disconnect()
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Publish at QoS 1, while subscribed: what is published before would not come back to us."""
+        if self.ready.is_set():
+            self._client.publish(topic, payload, qos=1)
 
-    def resume(self) -> None:
-        """Connect again after ``hold``; doesn't wait."""
-        log.warning("event=mqtt.resumed")
-        self._may_connect.set()
+    def retain(self, messages: Mapping[str, bytes]) -> None:
+        """Publish these, retained, now and at every connect; an empty one until the broker has removed it."""
+        changed = {topic: each for topic, each in messages.items() if self._retained.get(topic) != each}
+        self._retained |= changed
+        self._publish_retained(changed)
 
-    def stop(self, last: tuple[str, bytes] | None = None) -> None:
-        """Publish a last retained message where there is one, disconnect and end."""
-        self._stopping.set()
-        if last is not None and self.ready.is_set():
-            published = self._client.publish(*last, qos=1, retain=True)
-            if published.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
-                published.wait_for_publish(2.0)
-        self._client.disconnect()
-        self._thread.join(STOP_TIMEOUT_S)
+    def refilter(self, filters: Iterable[str]) -> None:
+        """Subscribe to these from now on, without a new connection."""
+        before, self._subscriptions.wanted = self._subscriptions.wanted, tuple(filters)
+        if self._connected:
+            self._subscribe([each for each in self._subscriptions.wanted if each not in before])
 
-    def _run(self) -> None:
-        host, port, keepalive_s = self._address
-        session = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        session.SessionExpiryInterval = _SESSION_EXPIRY_S
-        while not self._stopping.is_set():
-            self._tries += 1
-            if not self._may_connect.wait(_FIRST_RETRY_S):
-                continue
-            try:
-                self._client.connect(host, port, keepalive_s, clean_start=False, properties=session)
-                self._client.loop_forever()
-            except (OSError, UnicodeError) as error:
-                self._short_lived = 0
-                # UnicodeError: a host name that the resolver's encoding refuses.
-                level = logging.WARNING if self._backoff.delay_s == _FIRST_RETRY_S else logging.DEBUG
-                log.log(level, "event=mqtt.unreachable address=%s:%d error=%s", host, port, error)
-            self.ready.clear()
-            self._connected = False
-            if time.monotonic() - self._connected_at_s > _PROVEN_S:
-                # A short-lived connection is no reason to hurry: two daemons with one id would throw each
-                # other out many times a second.
-                self._backoff.reset()
-            self._stopping.wait(self._backoff.next())
+    # What the main thread calls, once the loop has ended.
+
+    def stop(self, last: Mapping[str, bytes]) -> None:
+        """Publish last retained messages, as far as there is a connection, disconnect and end."""
+        client, end_s = self._client, time.monotonic() + _LAST_MESSAGES_S
+        if self.ready.is_set():
+            published = [client.publish(topic, each, qos=1, retain=True) for topic, each in last.items()]
+            while (
+                client.socket() is not None
+                and not all(each.is_published() for each in published)
+                and (left_s := end_s - time.monotonic()) > 0
+            ):
+                descriptor, events = self.interest()
+                if descriptor is not None and not client.has_more:
+                    poll = select.poll()
+                    poll.register(descriptor, events)
+                    poll.poll(left_s * 1000)
+                client.loop_write()
+                client.loop_read()
+        client.on_disconnect = None
+        client.disconnect()
+        client.loop_write()
+        self.ready.clear()
+
+    # Connecting.
+
+    def _connect(self, now_s: float) -> None:
+        """Begin to connect where it is due, or go on with the connection that was made meanwhile."""
+        if not self._connecting:
+            if self._take and now_s >= self._connect_at_s:
+                self._connecting = True
+                threading.Thread(target=self._open, name="mqtt-connect", daemon=True).start()
+            return
+        opened = self._opened
+        if opened is None:
+            return
+        self._connecting, self._opened = False, None
+        if not isinstance(opened, Exception):
+            self._client.prepared = opened
+            self._client.reconnect()
+            self._misc_at_s = now_s + _MISC_EVERY_S
+            return
+        level = logging.DEBUG if self._unreachable else logging.WARNING
+        log.log(level, "event=mqtt.unreachable address=%s:%d error=%s", *self._address, opened)
+        self._unreachable = True
+        self._short_lived = 0
+        self._try_again(now_s, quick=True)
+
+    def _open(self) -> None:
+        """Resolve the name and connect, in a thread: either may take seconds."""
+        try:
+            self._opened = socket.create_connection(self._address, _CONNECT_TIMEOUT_S)
+        except Exception as error:  # noqa: BLE001 - the resolver's UnicodeError, or whatever: it is tried again
+            self._opened = error
+        self._wake()
+
+    def _try_again(self, now_s: float, *, quick: bool) -> None:
+        quick = quick and self._local and not self._short_lived
+        self._connect_at_s = now_s + (_LOCAL_RETRY_S if quick else self._backoff.next())
 
     def _on_connect(
         self, client: Client, _data: Any, flags: ConnectFlags, reason: ReasonCode, *_: Any
     ) -> None:
-        if self._stopping.is_set():
-            # ``stop`` was called while the connection was being made.
-            client.disconnect()
-            return
         if reason.is_failure:
             log.error("event=mqtt.refused reason=%s", reason)
             return
         self._connection += 1
         self._connected_at_s = time.monotonic()
+        self._connected = True
+        self._unreachable = False
         if not flags.session_present:
             # The broker was restarted, which is no takeover.
             self._short_lived = 0
-            self._receiver.session_lost()
-        with self._subscribing:
-            self._connected = True
-            self._unsubscribe()
-            own = [(each, _ALWAYS) for each in self._own.names]
-            client.subscribe([*own, *((each, _NEW) for each in self._filters)])
-            if self._drops is not None:
-                self._drops.connected(session_present=flags.session_present)
-            self._drops_request = None
-            self._subscribe_to_drops()
+            self._session += 1
+            self._subscriptions.session_lost()
+        if self._drops is not None:
+            self._drops.connected(session_present=flags.session_present)
+        client.subscribe([(each, 1) for each in self._own.names])
+        self._subscribe(self._subscriptions.wanted)
 
-    def _unsubscribe(self) -> None:
-        if self._ended:
-            self._client.unsubscribe(sorted(self._ended))
-
-    def _subscribe_to_drops(self) -> None:
-        # Apart, because it may be forbidden. Where it is forwarded it comes anyway: a second subscription
-        # would replace that one or double it.
-        if self._drops is not None and not _forwards_drops(self._filters):
-            _, self._drops_request = self._client.subscribe(DROPS_TOPIC, options=_LATEST)
+    def _subscribe(self, filters: Iterable[str]) -> None:
+        ended = self._subscriptions.request()
+        if ended:
+            # Overlapping filters would bring a message twice: first the old ones go.
+            self._client.unsubscribe(ended)
+        requested = [(each, 1) for each in filters]
+        if requested:
+            _, self._request = self._client.subscribe(requested)
+        else:
+            self._subscriptions.accepted()
+        # Apart, because it may be forbidden, and at QoS 0, so that the session keeps no room for it. Where it
+        # is forwarded it comes anyway: a second subscription would replace that one or double it.
+        self._drops_request = None
+        if self._drops is not None and not any(
+            topic_matches_sub(each, DROPS_TOPIC) for each in self._subscriptions.wanted
+        ):
+            _, self._drops_request = self._client.subscribe(DROPS_TOPIC, 0)
 
     def _on_subscribe(
         self, client: Client, _data: Any, request: int, reasons: list[ReasonCode], *_: Any
@@ -278,33 +290,38 @@ class MqttSession:
         if request == self._drops_request:
             if refused:
                 log.info("event=mqtt.drops_unknown reasons=%s", refused)
-            return
-        if refused:
+        elif refused:
             log.error("event=mqtt.subscription_refused reasons=%s remedy=check_the_broker_acl", refused)
             client.disconnect()
-            return
-        self.ready.set()
-        log.info("event=mqtt.subscribed filters=%s", ",".join(self._filters))
-        with self._retaining:
-            self._publish_retained(self._retained)
+        elif request == self._request:
+            self._subscriptions.accepted()
+            self._news_at_s = time.monotonic()
+            log.info("event=mqtt.subscribed filters=%s", ",".join(self._subscriptions.wanted))
+            if not self.ready.is_set():
+                self.ready.set()
+                self._publish_retained(self._retained)
 
     def _on_disconnect(
         self, _client: Client, _data: Any, _flags: DisconnectFlags, reason: ReasonCode, *_: Any
     ) -> None:
+        now_s, was_connected = time.monotonic(), self._connected
         self.ready.clear()
         self._connected = False
-        if reason.value == _SESSION_TAKEN_OVER:
-            log.error("event=mqtt.session_taken_over remedy=is_a_second_daemon_running_with_this_gateway_id")
-            self._backoff.delay_s = _LONGEST_RETRY_S
-        elif not self._stopping.is_set():
-            log.warning("event=mqtt.disconnected reason=%s", reason)
-            if reason.is_failure:
-                # Not a disconnect of our own, held or because a subscription was refused.
-                self._suspect_takeover()
+        self._removals.clear()
+        self._news.clear()
+        log.warning("event=mqtt.disconnected reason=%s", reason)
+        if now_s - self._connected_at_s > _PROVEN_S:
+            # A short-lived connection is no reason to hurry: two daemons with one id would throw each other
+            # out many times a second.
+            self._backoff.reset()
+        if reason.is_failure:
+            # Not a disconnect of our own, because a subscription was refused.
+            self._suspect_takeover(now_s)
+        self._try_again(now_s, quick=was_connected and reason.is_failure)
 
-    def _suspect_takeover(self) -> None:
-        """The broker has ended a connection without a reason: maybe another client took the session."""
-        short = time.monotonic() - self._connected_at_s <= _SHORT_S
+    def _suspect_takeover(self, now_s: float) -> None:
+        """The broker has ended a connection: maybe another client took the session."""
+        short = now_s - self._connected_at_s <= _SHORT_S
         self._short_lived = self._short_lived + 1 if short else 0
         if self._short_lived >= _SUSPICIOUS:
             self._backoff.delay_s = _LONGEST_RETRY_S
@@ -315,18 +332,46 @@ class MqttSession:
                 _SUSPICIOUS,
             )
 
+    # Messages.
+
+    def _publish_retained(self, topics: Iterable[str]) -> None:
+        if self.ready.is_set():
+            for topic in topics:
+                payload = self._retained.get(topic)
+                if payload is None:
+                    continue
+                published = self._client.publish(topic, payload, qos=1, retain=True)
+                if not payload and published.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
+                    self._removals[published.mid] = topic
+
+    def _on_publish(self, _client: Client, _data: Any, message_id: int, *_: Any) -> None:
+        topic = self._removals.pop(message_id, None)
+        if topic is not None and not self._retained.get(topic):
+            # It is gone: at the next connect there is nothing to remove.
+            self._retained.pop(topic, None)
+
     def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
-        if message.topic == DROPS_TOPIC and self._drops is not None:
-            self._drops.update(bytes(message.payload))
-            if self._drops_request is not None:
-                return
-        topic, payload = message.topic, bytes(message.payload)
         ack = Ack(self._connection, message.mid) if message.qos else None
-        if topic in self._own.names:
-            if self._own.arrived(topic, payload):
-                with self._retaining:
-                    self._publish_retained([topic])
+        try:
+            topic, payload = message.topic, bytes(message.payload)
+        except UnicodeDecodeError:
+            # No broker may pass one on (MQTT 3.1.1, 1.5.3).
+            log.warning("event=message.ignored reason=BAD_TOPIC")
             if ack is not None:
                 self.acknowledge(ack)
-        elif self._receiver.arrived(topic, payload, ack, retained=message.retain, repeated=message.dup):
-            self.hold()
+            return
+        if topic == DROPS_TOPIC and self._drops is not None:
+            self._drops.update(payload)
+            if self._drops_request is not None:
+                return
+        if topic in self._own.names:
+            if self._own.arrived(topic, payload):
+                self._publish_retained([topic])
+        elif not message.retain or self._subscriptions.is_news(topic):
+            if message.retain and ack is not None:
+                self._news.add(ack.message_id)
+                self._news_at_s = time.monotonic()
+            self._messages.append(Message(topic, payload, ack, message.retain, message.dup, self._session))
+            return
+        if ack is not None:
+            self.acknowledge(ack)

@@ -13,7 +13,6 @@ from gateway.clock.sync import ClockSync
 from gateway.forwarding.inbox import Inbox
 from gateway.forwarding.seq_summary import joined, summarise
 from gateway.mqtt.broker_drops import BrokerDrops
-from gateway.mqtt.session import MqttSession
 from gateway.mqtt.topics import Topics
 from gateway.ports import Record, Snapshot
 from gateway.reporting.gateway_status import GatewayStatus
@@ -52,7 +51,6 @@ class Reporter:
         status: GatewayStatus,
         topics: Topics,
         inbox: Inbox,
-        session: MqttSession,
         drops: SimpleQueue[Drop],
         broker_drops: BrokerDrops,
     ) -> None:
@@ -60,7 +58,6 @@ class Reporter:
         self._status = status
         self._topics = topics
         self._inbox = inbox
-        self._session = session
         self._drops = drops
         self._broker_drops = broker_drops
         self._unannounced = UnannouncedDrops()
@@ -83,7 +80,7 @@ class Reporter:
         """The gateway's status, where it has changed."""
         status = self._status.due(snapshot)
         if status is not None:
-            self._session.retain({self._topics.status: status.value})
+            self._inbox.retain({self._topics.status: status.value})
             self._inbox.announce(status)
 
     def report_drops(self, snapshot: Snapshot, *, at_once: bool = False) -> None:
@@ -126,9 +123,12 @@ class Reporter:
             lost += (drop.count or 0) if drop.reason == NOT_STORED else 0
         return lost
 
-    def publish_stopped(self, counts: Mapping[str, Any]) -> None:
-        """The run's last record, retained on the local broker."""
-        self._session.publish(self._topics.run, self._runs.payload("stopped", counts), retain=True)
+    def last_messages(self, counts: Mapping[str, Any], offline: Record) -> dict[str, bytes]:
+        """What the local broker retains of this run, by topic."""
+        return {
+            self._topics.run: self._runs.payload("stopped", counts),
+            self._topics.status: offline.value,
+        }
 
     def _report_disk(self, problem: str | None) -> None:
         """That the outbox's disk fails, or works again."""
@@ -138,9 +138,7 @@ class Reporter:
 
     def _report_run(self, snapshot: Snapshot) -> None:
         """To the local broker each turn, to Kafka once a minute."""
-        self._session.publish(
-            self._topics.run, self._runs.payload(snapshot.state, snapshot.counts), retain=True
-        )
+        self._inbox.retain({self._topics.run: self._runs.payload(snapshot.state, snapshot.counts)})
         if snapshot.at_s >= self._record_at_s and snapshot.uplink != "spilling":
             # During an outage each would be stored, and the last of them has everything.
             self._record_at_s = snapshot.at_s + ANNOUNCE_EVERY_S
@@ -186,7 +184,7 @@ class ClockUpdates:
 class RetainedRecords:
     """Forwards an earlier run's retained messages: its last record, closed, and its last will.
 
-    Called by the session's network thread.
+    Called by the forwarder's thread.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ from cloud.wire.reading_records import encode_reading, parse_reading, reading_ke
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
 from gateway.forwarding.record_codec import from_bytes, to_bytes
-from gateway.ports import Record, Undelivered
+from gateway.ports import Record
 from tests.faults.kafka import HurtBroker, Kafka
 from tests.faults.mast import Mast, device_reading
 from tests.faults.uplink import Uplink
@@ -72,24 +72,19 @@ def fill(path: Path, mast: Mast, count: int) -> None:
 def bare_rate(path: Path, bootstrap_servers: str) -> float:
     """Readings per second of a loop that does nothing but read the file and produce."""
     outbox = SqliteOutbox(path)
-    sink = KafkaSink(bootstrap_servers, "bare", {})
-    delivered = threading.Semaphore(0)
-
-    def done(undelivered: Undelivered | None) -> None:
-        assert undelivered is None, undelivered
-        delivered.release()
-
-    count = after = 0
+    sink = KafkaSink[None](bootstrap_servers, "bare", {})
+    count = delivered = after = 0
     begin_s = time.monotonic()
     while rows := outbox.peek(after, BATCH_RECORDS, BATCH_BYTES):
         after = rows[-1][0]
         for _, stored in rows:
             record = from_bytes(stored)
-            while not sink.send(record, done):
-                sink.flush(0.01)
+            while not sink.send(record, None):
+                delivered += len(sink.poll(0.01))
             count += 1
-    for _ in range(count):
-        delivered.acquire()
+        delivered += len(sink.poll())
+    while delivered < count:
+        delivered += len(sink.poll(0.01))
     took_s = time.monotonic() - begin_s
     sink.close()
     outbox.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +18,11 @@ from paho.mqtt.properties import Properties
 from cloud.wire.reading_records import EVENTS_TOPIC
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.mqtt.broker_drops import TOPIC, BrokerDrops
-from gateway.mqtt.session import MqttSession
-from gateway.ports import Ack
+from gateway.ports import Message
 from tests.integration.test_mqtt_link import send
 from tests.integration.test_third_party import forwarding, readings, settled
 from tests.integration.test_third_party import send as send_all
-from tests.support.forwarding import session_with
+from tests.support.forwarding import Link, running
 from tests.support.mast import records
 from tests.support.servers import eventually, unique_name
 
@@ -33,24 +33,20 @@ FLOOD = 200
 @contextmanager
 def counting(
     broker: LocalMosquitto, topics: str = "sensors/#", *, acknowledging: bool = True
-) -> Iterator[tuple[MqttSession, BrokerDrops, set[bytes]]]:
+) -> Iterator[tuple[Link, BrokerDrops, set[bytes]]]:
     """A link that counts, and what has arrived there."""
     found: set[bytes] = set()
     drops = BrokerDrops("thisrun")
 
-    def arrived(topic: str, payload: bytes, ack: Ack | None, retained: bool, repeated: bool) -> None:
-        assert topic_matches_sub(topics, topic)
-        found.add(payload)
-        if ack is not None and acknowledging:
-            link.acknowledge(ack)
+    def arrived(message: Message) -> None:
+        assert topic_matches_sub(topics, message.topic)
+        found.add(message.payload)
+        if message.ack is not None and acknowledging:
+            link.session.acknowledge(message.ack)
 
-    link = session_with(broker.host, broker.port, arrived, filters=[topics], drops=drops)
-    link.start()
-    try:
-        assert link.ready.wait(60)
+    link = Link(broker.host, broker.port, arrived, filters=[topics], drops=drops)
+    with running(link):
         yield link, drops, found
-    finally:
-        link.stop()
 
 
 def flood(broker: LocalMosquitto, first: int = 0) -> None:
@@ -60,10 +56,11 @@ def flood(broker: LocalMosquitto, first: int = 0) -> None:
 def test_what_is_missing_after_we_stayed_away_is_what_is_counted(tmp_path: Path) -> None:
     with LocalMosquitto(tmp_path, settings=SMALL) as broker, counting(broker) as (link, drops, found):
         eventually(lambda: drops.count, until=lambda count: count == 0)
-        link.hold()
+        link.take = False
+        link.do(lambda: None)
         eventually(lambda: not link.ready.is_set())
         flood(broker)
-        link.resume()
+        link.take = True
         eventually(lambda: drops.count or 0, until=lambda count: count == FLOOD - len(found) > 0)
         # All that was kept has come: the next one comes behind it.
         send(broker, b"last")
@@ -151,10 +148,13 @@ def test_a_forwards_filter_that_is_refused_is_reported_as_that_and_not_as_a_take
     (tmp_path / "dynamic.json").write_text(json.dumps(DYNAMIC))
     settings = f"plugin {PLUGIN}\nplugin_opt_config_file {tmp_path}/dynamic.json\n"
     with LocalMosquitto(tmp_path, settings=settings) as broker:
-        link = session_with(broker.host, broker.port, filters=["forbidden"])
+        link = Link(broker.host, broker.port, filters=["forbidden"])
         link.start()
+        begun_s = time.monotonic()
         try:
             eventually(lambda: caplog.text.count("event=mqtt.subscription_refused") >= 4)
+            # Each after a longer pause.
+            assert time.monotonic() - begun_s > 0.6
             assert not link.ready.is_set()
         finally:
             link.stop()
@@ -178,7 +178,8 @@ def publish_expiring(broker: LocalMosquitto, payload: bytes, qos: int, expiry_s:
 def test_messages_without_a_promise_go_without_being_counted(tmp_path: Path) -> None:
     with LocalMosquitto(tmp_path, settings=SMALL) as broker:
         with counting(broker) as (link, _, _):
-            link.hold()
+            link.take = False
+            link.do(lambda: None)
             eventually(lambda: not link.ready.is_set())
             publish_expiring(broker, b"at QoS 0", 0, 600)
             publish_expiring(broker, b"expires", 1, 1)

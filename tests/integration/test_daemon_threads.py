@@ -63,8 +63,8 @@ class BrokenProducer:
 
 
 def break_mqtt(daemon: Daemon) -> None:
-    inbox = daemon.gateway.inbox
-    inbox.arrived = broken_once(daemon, inbox.arrived)  # type: ignore[method-assign]
+    session = daemon.gateway.session
+    session.read = broken_once(daemon, session.read)  # type: ignore[method-assign]
 
 
 def break_live(daemon: Daemon) -> None:
@@ -97,18 +97,11 @@ def signals() -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize(
-    ("thread", "break_part"),
-    [
-        ("mqtt", break_mqtt),
-        ("kafka-live", break_live),
-        ("kafka-backlog", break_backlog),
-        ("forwarder", break_forwarder),
-        ("forwarder", break_outbox_writer),
-    ],
+    "break_part",
+    [break_mqtt, break_live, break_backlog, break_forwarder, break_outbox_writer],
     ids=["mqtt", "live sink", "backlog sink", "forwarder", "outbox writer"],
 )
 def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
-    thread: str,
     break_part: Callable[[Daemon], None],
     mosquitto: LocalMosquitto,
     free_port: int,
@@ -131,12 +124,8 @@ def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
             assert daemon.run(None) == 1
     finally:
         deadline.cancel()
-    assert f"event=thread.died threads={thread} remedy=restart" in caplog.text
+    assert "event=thread.died threads=forwarder remedy=restart" in caplog.text
     stored = {seq for _, _, seq in in_outbox(tmp_path / "outbox.db", "mast-07")}
-    if thread == "mqtt":
-        # The run's end can't be published to the local broker: what it retains is some moments old.
-        assert stored == set(range(1, max(stored) + 1))
-        return
     message = subscribe.simple(  # type: ignore[no-untyped-call]
         "fieldgate/mast-07/run", hostname=mosquitto.host, port=mosquitto.port
     )

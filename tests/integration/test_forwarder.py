@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -22,7 +22,7 @@ from gateway.forwarding.record_codec import from_bytes
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack
 from gateway.sequences import Sequences
-from tests.support.forwarding import Acks, make_forwarder
+from tests.support.forwarding import Acks, arrive, make_forwarder, taken_in
 from tests.support.servers import eventually
 
 COMMIT_INTERVAL_S = 0.4
@@ -44,7 +44,7 @@ class Station:
         self.sequences = Sequences("thisrun")
         self.intake = Intake("mast-07", self.sequences, topic, SystemClock("always"))
         self.live, self.backlog = (
-            KafkaSink(bootstrap_servers, f"mast-07-{role}", {"delivery.timeout.ms": "8000"})
+            KafkaSink[Any](bootstrap_servers, f"mast-07-{role}", {"delivery.timeout.ms": "8000"})
             for role in ("live", "backlog")
         )
         self.forwarder = make_forwarder(
@@ -63,7 +63,8 @@ class Station:
 
     def receive(self, seqs: range) -> None:
         for seq in seqs:
-            self.forwarder.inbox.arrived("sensors/cup", encode_reading(reading(seq)), Ack(1, seq))
+            arrive(self.forwarder, "sensors/cup", encode_reading(reading(seq)), Ack(1, seq))
+        taken_in(self.forwarder)
 
 
 @contextmanager
@@ -129,13 +130,14 @@ def test_a_reading_that_never_comes_back_from_the_broker_goes_through_the_outbox
         for seq in range(1, 6):
             station.sequences.draw("cup.wind_speed")
             station.forwarder.inbox.sampled(
-                station.intake.own(reading(seq, gateway="mast-07", run="thisrun"), "fieldgate/mast-07/cup")
+                station.intake.own(reading(seq, gateway="mast-07", run="thisrun"), "fieldgate/mast-07/cup"),
+                "fieldgate/mast-07/cup",
             )
         eventually(lambda: station.forwarder.counters.drained, until=lambda drained: drained == 5)
         # The echoes come at last: acknowledged, and not sent again.
         for seq in range(1, 6):
             echo = encode_reading(reading(seq, gateway="mast-07", run="thisrun"))
-            station.forwarder.inbox.arrived("fieldgate/mast-07/cup", echo, Ack(1, seq))
+            arrive(station.forwarder, "fieldgate/mast-07/cup", echo, Ack(1, seq))
         eventually(lambda: len(station.acks), until=lambda acks: acks == 5)
     found = records(kafka.bootstrap_servers, topic)
     assert seqs(found) == dict.fromkeys(range(1, 6), 1)
@@ -148,8 +150,8 @@ def test_what_is_refused_reaches_the_dead_letters(
     dead_letters = kafka_topic("dead-letter")
     monkeypatch.setattr("cloud.wire.reading_records.DEAD_LETTER_TOPIC", dead_letters)
     with running(kafka.bootstrap_servers, kafka_topic(), tmp_path / "outbox.db") as station:
-        station.forwarder.inbox.arrived("sensors/x", b"nonsense", Ack(1, 1))
-        station.forwarder.inbox.arrived("sensors/x", b"\x00" * 2_000_000, Ack(1, 2))
+        arrive(station.forwarder, "sensors/x", b"nonsense", Ack(1, 1))
+        arrive(station.forwarder, "sensors/x", b"\x00" * 2_000_000, Ack(1, 2))
         eventually(lambda: len(station.acks), until=lambda acks: acks == 2)
         station.deliver()
     letters = [

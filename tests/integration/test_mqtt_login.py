@@ -12,7 +12,7 @@ from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.commands.doctor.network import broker
 from gateway.config import load
 from tests.support.config import config_text, write_config
-from tests.support.forwarding import session_with
+from tests.support.forwarding import Link
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def guarded(tmp_path: Path) -> Iterator[LocalMosquitto]:
     ("login", "let_in"), [(("mast", "sesame"), True), (("mast", "simsalabim"), False), (None, False)]
 )
 def test_who_is_let_in(guarded: LocalMosquitto, login: tuple[str, str | None] | None, let_in: bool) -> None:
-    link = session_with(guarded.host, guarded.port, login=login)
+    link = Link(guarded.host, guarded.port, login=login)
     link.start()
     try:
         assert link.ready.wait(60 if let_in else 0.5) == let_in

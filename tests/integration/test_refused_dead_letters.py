@@ -18,6 +18,7 @@ from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import parse_dead_letter
 from gateway.ports import Ack
 from tests.integration.test_forwarder import records, running, seqs
+from tests.support.forwarding import arrive
 from tests.support.servers import eventually, unique_name
 
 COUNT = 5
@@ -58,7 +59,7 @@ def test_refused_dead_letters_wait_and_arrive_once_when_it_is_mended(
         forwarder = station.forwarder
         station.warm_up()
         for number, payload in enumerate(REFUSED):
-            forwarder.inbox.arrived("sensors/x", payload, Ack(1, 1000 + number))
+            arrive(forwarder, "sensors/x", payload, Ack(1, 1000 + number))
         # PUBACKed because they are on disk.
         eventually(lambda: len(station.acks), until=lambda acks: acks == COUNT + 1)
         eventually(lambda: forwarder.kafka.parked_topics, until=lambda parked: parked == (letters,))

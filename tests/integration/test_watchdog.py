@@ -158,11 +158,11 @@ def wedge_main_loop(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
 
 
 def wedge_network(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon.gateway.inbox, "arrived", gate)
+    return behind(daemon.gateway.session, "read", gate)
 
 
 def wedge_poll(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon.gateway.kafka.live, "_serve_once", gate)
+    return behind(daemon.gateway.kafka.live, "poll", gate)
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ def wedge_poll(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
         (wedge_writer, "outbox-writer"),
         (wedge_sampler, "sampler-"),
         (wedge_main_loop, "main-loop"),
-        (wedge_network, "mqtt"),
-        (wedge_poll, "kafka-live"),
+        (wedge_network, "forwarder"),
+        (wedge_poll, "forwarder"),
     ],
 )
 def test_a_wedged_part_ends_the_pings(

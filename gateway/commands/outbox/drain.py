@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
@@ -28,7 +29,7 @@ from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
 from gateway.forwarding.sinks import KafkaSinks
 from gateway.forwarding.state import State
 from gateway.mqtt.intake import Intake
-from gateway.ports import Ack
+from gateway.ports import Ack, Message
 from gateway.reporting.previous_runs import PreviousRuns
 from gateway.reporting.run_ledger import RunLedger
 from gateway.sequences import Sequences, new_run
@@ -52,18 +53,17 @@ def run(config: Config, timeout_s: float) -> int:
         outbox = open_outbox(config, drops.put)
     except OutboxLocked as error:
         raise CommandError(f"{error}; a running daemon drains it by itself") from error
-    try:
-        kafka = KafkaSinks.open(config)
-    except CloudError:
+    kafka = KafkaSinks.open(config)
+    if not kafka.backlog.usable:
         outbox.close()
-        raise
+        raise CloudError(kafka.backlog.problem or "no producer")
     run_id = new_run()
     clock, timekeeper = open_clock(config, Machine())
     inbox = Inbox()
     intake = Intake(config.gateway.id, Sequences(run_id), config.kafka.topic, clock)
-    state = State(inbox, intake, Pace(config.outbox.commit_interval_s), timekeeper.hold())
+    state = State(intake, Pace(config.outbox.commit_interval_s), timekeeper.hold())
     writer = OutboxWriter(outbox, inbox.put)
-    forwarder = Forwarder(state, kafka.live, kafka.backlog, writer, _NoBroker())
+    forwarder = Forwarder(inbox, state, kafka.live, kafka.backlog, writer, _NoBroker())
     found = forwarder.outbox.records
     forwarder.start()
     interrupted = False
@@ -120,8 +120,26 @@ def _wait(forwarder: Forwarder, found: int, timeout_s: float) -> None:
 class _NoBroker:
     """In place of the local broker, which has no part in this."""
 
+    def interest(self) -> tuple[None, int]:
+        """Nothing to wait for."""
+        return None, 0
+
+    def wake_s(self) -> float:
+        """Never."""
+        return float("inf")
+
+    def read(self, now_s: float, *, take: bool) -> tuple[Message, ...]:
+        """Nothing comes."""
+        return ()
+
+    def write(self) -> None:
+        """Nothing to send."""
+
     def acknowledge(self, ack: Ack) -> None:
         """Nothing was received."""
 
-    def resume(self) -> None:
-        """Nothing is held."""
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Nothing is sampled."""
+
+    def retain(self, messages: Mapping[str, bytes]) -> None:
+        """Nothing is retained."""

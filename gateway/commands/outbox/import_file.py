@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import BinaryIO, Final
 
+from cloud.errors import CloudError
 from cloud.kafka.producer import KafkaSink
 from cloud.kafka.run_accounts import Books
 from cloud.kafka.topic_scan import read_books, read_channels
@@ -24,10 +24,11 @@ from gateway.commands.outbox import export_format
 from gateway.commands.outbox.export_format import BadLine, End
 from gateway.commands.progress import ShowProgress, progress_bar
 from gateway.forwarding.backlog import REPLAYED
-from gateway.ports import Record, Undelivered
+from gateway.ports import Record
 
 _OPEN_AT_KAFKA: Final = 5_000
 _MOST_PRINTED: Final = 20
+_POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,8 @@ class _Keyed:
 class Sending:
     """Sends records with a bounded number open at a time, and counts their outcomes."""
 
-    def __init__(self, sink: KafkaSink) -> None:
+    def __init__(self, sink: KafkaSink[int]) -> None:
         self._sink = sink
-        self._outcomes: SimpleQueue[tuple[int, Undelivered | None]] = SimpleQueue()
-        self._open = 0
         self.confirmed = 0
         self.undelivered: Counter[str] = Counter()
 
@@ -53,32 +52,23 @@ class Sending:
         """Hand a record over; waits while Kafka has enough to confirm."""
         if REPLAYED not in record.headers:
             record = Record(record.topic, record.key, record.value, (*record.headers, REPLAYED))
-        while self._open >= _OPEN_AT_KAFKA or not self._sink.send(
-            record, lambda undelivered: self._outcomes.put((line, undelivered))
-        ):
-            self._take()
-        self._open += 1
-        while not self._outcomes.empty():
+        while self._sink.open >= _OPEN_AT_KAFKA or not self._sink.send(record, line):
             self._take()
 
     def finish(self, progress: ShowProgress) -> None:
         """Wait for the outcome of all; librdkafka gives one for each, at the latest after its timeout."""
-        while self._open:
+        while self._sink.open:
             self._take()
-            progress(self.confirmed, self.confirmed + self._open)
+            progress(self.confirmed, self.confirmed + self._sink.open)
 
     def _take(self) -> None:
-        try:
-            line, undelivered = self._outcomes.get(timeout=0.1)
-        except Empty:
-            return
-        self._open -= 1
-        if undelivered is None:
-            self.confirmed += 1
-            return
-        self.undelivered[undelivered.problem] += 1
-        if self.undelivered.total() <= _MOST_PRINTED:
-            sys.stderr.write(f"line {line}: not delivered: {undelivered.problem}\n")
+        for line, undelivered in self._sink.poll(_POLL_S):
+            if undelivered is None:
+                self.confirmed += 1
+                continue
+            self.undelivered[undelivered.problem] += 1
+            if self.undelivered.total() <= _MOST_PRINTED:
+                sys.stderr.write(f"line {line}: not delivered: {undelivered.problem}\n")
 
 
 def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float) -> int:
@@ -97,7 +87,10 @@ def send_file(source: str, bootstrap_servers: str, properties: Mapping[str, str]
             # A longer line comes in pieces, none of which is a record.
             lines = iter(partial(file.readline, export_format.MAX_LINE_BYTES), b"")
             export_format.decode_head(next(lines, b""))
-            with closing(KafkaSink(bootstrap_servers, "fieldgate-import", {**waiting, **properties})) as sink:
+            sink = KafkaSink[int](bootstrap_servers, "fieldgate-import", {**waiting, **properties})
+            with closing(sink):
+                if not sink.usable:
+                    raise CloudError(sink.problem or "no producer")
                 sending = Sending(sink)
                 for number, line in enumerate(lines, 2):
                     try:

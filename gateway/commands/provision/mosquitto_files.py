@@ -57,6 +57,8 @@ max_packet_size 8388608
 max_inflight_messages 1000
 max_queued_messages 100000
 max_queued_bytes 67108864
+# A gateway that is gone for good leaves no queue for ever.
+persistent_client_expiration 7d
 
 # A phone that comes and goes is no news for a card.
 connection_messages false

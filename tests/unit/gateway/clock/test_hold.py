@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from cloud.wire.reading_records import Reading, encode_reading, format_time, parse_reading
 from gateway.clock.hold import BootTime, ClockHold
 from gateway.mqtt.intake import Intake
-from gateway.ports import Ack, Done, Record
+from gateway.ports import Ack, Record
 from gateway.sequences import Sequences
-from tests.support.forwarding import Acks, make_forwarder
+from tests.support.forwarding import Acks, Done, arrive, echoed_sample, make_forwarder
 from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
 from tests.unit.cloud.wire.test_reading_records import READING
@@ -138,10 +138,8 @@ class Gateway:
         else:
             reading = replace(UNSYNCED, run=self.run, seq=seq, boot=self.boot, mono_ms=1000 * seq)
         record = self.station.own(reading, "fieldgate/mast-07/x")
-        self.forwarder.inbox.sampled(record)
         self.sampled.append(reading)
-        if echo:
-            self.forwarder.inbox.arrived("fieldgate/mast-07/x", record.value, Ack(1, seq))
+        echoed_sample(self.forwarder, record, Ack(1, seq) if echo else None)
         return reading
 
     def judge(self, offset_ms: int | None) -> None:
@@ -216,12 +214,12 @@ def test_an_earlier_runs_reading_that_comes_back_leaves_with_the_bytes_of_the_st
         eventually(lambda: gateway.forwarder.held_rows)
         gateway.stop()
         gateway.start()
-        gateway.forwarder.inbox.arrived("fieldgate/mast-07/x", encode_reading(reading), Ack(2, 1))
+        arrive(gateway.forwarder, "fieldgate/mast-07/x", encode_reading(reading), Ack(2, 1))
         eventually(lambda: gateway.forwarder.held_rows, until=lambda rows: rows == 2)
         assert gateway.cloud.taken == []
         gateway.judge(offset_ms)
         eventually(lambda: len(gateway.cloud.taken), until=lambda taken: taken == 2)
-        gateway.forwarder.inbox.arrived("fieldgate/mast-07/x", encode_reading(reading), Ack(2, 2))
+        arrive(gateway.forwarder, "fieldgate/mast-07/x", encode_reading(reading), Ack(2, 2))
         eventually(lambda: len(gateway.cloud.taken), until=lambda taken: taken == 3)
         assert len({record.value for record in gateway.cloud.taken}) == 1
         assert gateway.cloud.readings()[0].clock == ("unsynced" if offset_ms is None else "repaired")
@@ -290,7 +288,7 @@ def restart(gateway: Gateway, boot: str) -> None:
 def redeliver(gateway: Gateway) -> None:
     """Mosquitto had not got our PUBACK for readings of an earlier run."""
     for reading in [each for each in gateway.sampled if each.run != gateway.run][-2:]:
-        gateway.forwarder.inbox.arrived("fieldgate/mast-07/x", encode_reading(reading), Ack(9, reading.seq))
+        arrive(gateway.forwarder, "fieldgate/mast-07/x", encode_reading(reading), Ack(9, reading.seq))
 
 
 @settings(max_examples=25, deadline=None)

@@ -9,12 +9,12 @@ from buffer.drops import InMemory
 from cloud.kafka.producer import Undelivered
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.forwarding.backlog import Backlog
-from gateway.forwarding.inbox import Inbox
 from gateway.forwarding.kafka_health import Pace
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.record_codec import to_bytes
 from gateway.forwarding.state import State
-from gateway.ports import Done, Record
+from gateway.ports import Record
+from tests.support.forwarding import Done, SinkOf
 from tests.unit.gateway.mqtt.test_intake import intake
 
 TOPIC = "mqtt.wind_speed"
@@ -55,8 +55,8 @@ class Sink:
 def test_rows_of_a_topic_that_takes_records_again_do_not_wait_the_pause_out() -> None:
     rows = [(number, to_bytes(Record(TOPIC, b"k", b"v", ()))) for number in (1, 2, 3)]
     writer, sink = Writer(len(rows)), Sink()
-    state = State(Inbox(), intake()[0], Pace(1.0))
-    backlog = Backlog(state, sink, cast(OutboxWriter, writer))
+    state = State(intake()[0], Pace(1.0))
+    backlog = Backlog(state, SinkOf(sink), cast(OutboxWriter, writer))
     state.kafka.park(TOPIC, 100.0, "no delivery report while others came")
     # Two passes: the first lets one row through to see, the second finds nothing to send.
     for passing in (rows, [], rows, []):
@@ -67,7 +67,7 @@ def test_rows_of_a_topic_that_takes_records_again_do_not_wait_the_pause_out() ->
     backlog.turn(102.0)
     assert len(writer.fetched) == fetched
     sink.open[0](None)
-    backlog.take_outcomes(102.5)
+    backlog.poll(102.5)
     state.kafka.confirmed(TOPIC, 102.5, 102.5)
     # As at the end of a run: those in memory are to go now.
     state.stop_at_s = 107.5
@@ -80,8 +80,8 @@ def test_rows_of_a_topic_that_takes_records_again_do_not_wait_the_pause_out() ->
 
 def test_a_damaged_row_that_is_read_again_is_no_further_dead_letter() -> None:
     writer, sink = Writer(1), Sink()
-    state = State(Inbox(), intake()[0], Pace(1.0))
-    backlog = Backlog(state, sink, cast(OutboxWriter, writer))
+    state = State(intake()[0], Pace(1.0))
+    backlog = Backlog(state, SinkOf(sink), cast(OutboxWriter, writer))
     rows = [(1, b"not a record")]
     timeout = Undelivered("timed out", record_at_fault=False, topic_at_fault=False)
     for attempt, outcome in enumerate((timeout, None), 1):
@@ -90,7 +90,7 @@ def test_a_damaged_row_that_is_read_again_is_no_further_dead_letter() -> None:
         backlog.fetched(rows, now_s)
         assert sink.topics == [DEAD_LETTER_TOPIC] * attempt
         sink.open.pop()(outcome)
-        backlog.take_outcomes(now_s)
+        backlog.poll(now_s)
     assert writer.fetched == [0, 0]
     backlog.turn(110.0)
     assert writer.records == 0

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.forwarding.compacted_topics import CompactedTopics
 from gateway.forwarding.record_codec import to_bytes
-from gateway.ports import Done, Record
-from tests.support.forwarding import make_forwarder
+from gateway.ports import Record
+from tests.support.forwarding import Done, make_forwarder
 from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
 from tests.unit.gateway.forwarding.test_forwarder_metered import BarredSink

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from gateway.forwarding.backlog import REPLAYED
 from gateway.forwarding.forwarder import Forwarder
 from gateway.mqtt.intake import Intake
-from gateway.ports import Done, Record
-from tests.support.forwarding import make_forwarder
+from gateway.ports import Record
+from tests.support.forwarding import Done, make_forwarder
 from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
 from tests.unit.gateway.forwarding.test_forwarder_silence import ScriptedSink, sample

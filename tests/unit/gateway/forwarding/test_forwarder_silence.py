@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from operator import le, lt
+from operator import lt
 from pathlib import Path
 
 import pytest
@@ -19,8 +19,8 @@ from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.record_codec import to_bytes
 from gateway.forwarding.seq_summary import ranges
 from gateway.mqtt.intake import Intake
-from gateway.ports import Ack, Done, Record
-from tests.support.forwarding import Acks, make_forwarder
+from gateway.ports import Ack, Record
+from tests.support.forwarding import Acks, Done, arrive, echoed_sample, make_forwarder
 from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
 from tests.unit.buffer.trouble import Disk
@@ -51,6 +51,15 @@ class FullSink(ScriptedSink):
 
     def send(self, record: Record, done: Done) -> bool:
         return False
+
+
+class Unusable(ScriptedSink):
+    """No producer could be made."""
+
+    usable = False
+
+    def send(self, record: Record, done: Done) -> bool:
+        return self.usable and super().send(record, done)
 
 
 class BarredOutbox(MemoryOutbox):
@@ -105,9 +114,9 @@ def sample(forwarder: Forwarder, station: Intake, seq: int, quantity: str = "win
     reading = replace(
         READING, run="thisrun", seq=seq, channel=f"x.{quantity}", quantity=quantity, unit=units[quantity]
     )
-    record = station.own(reading, "fieldgate/mast-07/x")
-    forwarder.inbox.sampled(record)
-    forwarder.inbox.arrived("fieldgate/mast-07/x", record.value, Ack(1, seq))
+    while station._issued.last(reading.channel) < seq:
+        station._issued.draw(reading.channel)
+    echoed_sample(forwarder, station.own(reading, "fieldgate/mast-07/x"), Ack(1, seq))
 
 
 def test_what_is_overdue_while_the_disk_is_slow_goes_with_one_commit() -> None:
@@ -142,6 +151,8 @@ def test_one_silent_topic_is_parked_and_the_others_stay_live() -> None:
     sink = ScriptedSink(lambda record: record.topic != "mqtt.co2")
     with running(sink) as (forwarder, station):
         sample(forwarder, station, 1, "co2")
+        # What is confirmed together with its sending proves nothing.
+        eventually(lambda: sink.sent)
         sample(forwarder, station, 2, "wind_speed")
         eventually(lambda: forwarder.kafka.parked_topics, until=lambda topics: topics == ("mqtt.co2",))
         sample(forwarder, station, 3, "wind_speed")
@@ -160,25 +171,33 @@ def test_kafka_that_answers_takes_what_the_disk_refuses() -> None:
     assert [record.topic for record in left] == ["mqtt.wind_speed"]
 
 
+def test_without_a_producer_kafka_does_not_answer() -> None:
+    sink = Unusable(lambda record: True)
+    with running(sink) as (forwarder, station):
+        sample(forwarder, station, 1)
+        eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
+        eventually(lambda: forwarder.outbox.records, until=lambda rows: rows == 1)
+        sink.usable = True
+        eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "healthy")
+        assert forwarder.counters.drained == 1
+
+
 def test_the_broker_keeps_what_memory_has_no_room_for() -> None:
     """Neither Kafka nor the disk takes anything: intake stops at a bound, and resumes below it."""
     acks, taken = Acks(), threading.Event()
     silent = ScriptedSink(lambda record: False)
     forwarder = make_forwarder(intake()[0], silent, silent, BarredOutbox(taken), acks)
     forwarder.start()
-    payload = bytes(1 << 20)
     # A refused message keeps 64 KiB of its megabyte: what counts is what is held, not what came.
-    full = [forwarder.inbox.arrived("elsewhere", payload, Ack(1, 0))]
-    while not full[-1] and len(full) < 2_000:
-        full.append(forwarder.inbox.arrived("elsewhere", payload, Ack(1, len(full))))
-    assert full[-1]
-    # It is reported once.
-    assert not forwarder.inbox.arrived("elsewhere", payload, None)
-    assert acks.resumed < 1
+    payload = bytes(1 << 20)
+    for number in range(600):
+        arrive(forwarder, "elsewhere", payload, Ack(1, number))
+    eventually(lambda: acks.taken, until=lambda changes: changes == [True, False])
+    assert acks.waiting > 0
     taken.set()
-    eventually(lambda: acks.resumed, until=lambda times: times == 1)
+    eventually(lambda: acks.waiting, until=lambda left: left == 0)
     forwarder.stop(grace_s=0.0)
-    assert acks.resumed == 1
+    assert acks.taken[:3] == [True, False, True]
 
 
 def test_at_the_end_what_only_memory_holds_goes_to_kafka_while_there_is_time(tmp_path: Path) -> None:
@@ -209,7 +228,7 @@ def test_a_message_of_another_device_is_acknowledged_when_memory_has_got_rid_of_
     forwarder = make_forwarder(station, silent, silent, outbox, acknowledged)
     forwarder.start()
     sample(forwarder, station, 1)
-    forwarder.inbox.arrived("elsewhere", b"no such forward: a dead letter", Ack(1, 77))
+    arrive(forwarder, "elsewhere", b"no such forward: a dead letter", Ack(1, 77))
     eventually(lambda: forwarder.outbox.in_memory.records, until=lambda records: records == 2)
     # Our own echo is: its window is needed for others.
     eventually(lambda: acknowledged, until=lambda acks: acks == [Ack(1, 1)])
@@ -253,12 +272,16 @@ def test_what_is_for_a_parked_topic_goes_with_few_commits() -> None:
     sink = ScriptedSink(lambda record: record.topic != "mqtt.co2")
     with running(sink, outbox=outbox) as (forwarder, station):
         sample(forwarder, station, 1, "co2")
+        # What is confirmed together with its sending proves nothing.
+        eventually(lambda: sink.sent)
         sample(forwarder, station, 2, "wind_speed")
         eventually(lambda: forwarder.kafka.parked_topics, until=lambda topics: topics == ("mqtt.co2",))
         eventually(lambda: forwarder.in_flight, until=lambda left: left == 0)
         for seq in range(3, 33):
+            begun_s = time.monotonic()
             sample(forwarder, station, seq, "co2")
-            eventually(lambda: forwarder.counters.sampled, until=partial(le, seq))
+            # Each becomes overdue by itself.
+            eventually(time.monotonic, until=partial(lt, begun_s + 0.03), poll_s=0.01)
         eventually(lambda: forwarder.outbox.records, until=lambda rows: rows >= 31)
     # Thirty readings, a few milliseconds apart: whatever the machine did meanwhile, not thirty commits.
     assert len(outbox.commits) < 15, outbox.commits

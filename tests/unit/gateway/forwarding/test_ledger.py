@@ -27,10 +27,12 @@ def test_an_echo_is_recognised_by_its_bytes_until_it_is_confirmed() -> None:
 
 def test_a_message_that_comes_again_with_each_connection_owes_the_latest_puback_only() -> None:
     ledger = Ledger()
-    parts = [ledger.enter(record(value), 0.0, own=False, ack=Ack(1, 7)) for value in (b"one", b"two")]
+    first = Ack(1, 7)
+    parts = [ledger.enter(record(value), 0.0, own=False, ack=first) for value in (b"one", b"two")]
     for connection in range(2, 1000):
+        again = Ack(connection, 7)
         for part in parts:
-            ledger.owe(part, Ack(connection, 7))
+            ledger.owe(part, again)
     assert [part.acks for part in parts] == [[Ack(999, 7)], [Ack(999, 7)]]
     ledger.take_for_storing(0.0)
     ledger.stored(parts[:1], [1])
@@ -123,7 +125,8 @@ def test_only_what_entered_before_the_moment_is_stored() -> None:
 
 def test_a_puback_of_several_readings_is_due_after_the_last() -> None:
     ledger = Ledger()
-    first, second, third = (ledger.enter(record(b"%d" % n), 0.0, own=False, ack=Ack(1, 7)) for n in range(3))
+    ack = Ack(1, 7)
+    first, second, third = (ledger.enter(record(b"%d" % n), 0.0, own=False, ack=ack) for n in range(3))
     ledger.produced(third, 0.0)
     ledger.delivered(third)
     assert ledger.take_settled() == Settled()
@@ -140,7 +143,8 @@ def test_a_puback_of_several_readings_is_due_after_the_last() -> None:
 
 def test_several_readings_stored_together_owe_one_puback() -> None:
     ledger = Ledger()
-    entries = [ledger.enter(record(b"%d" % n), 0.0, own=False, ack=Ack(1, 7)) for n in range(3)]
+    ack = Ack(1, 7)
+    entries = [ledger.enter(record(b"%d" % n), 0.0, own=False, ack=ack) for n in range(3)]
     ledger.take_for_storing(1.0)
     ledger.stored(entries, [1, 2, 3])
     assert ledger.take_settled() == Settled(acks=[Ack(1, 7)])

@@ -7,15 +7,15 @@ import threading
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.ledger import Ledger
 from gateway.forwarding.reception import RedeliveryCache
-from gateway.ports import Ack, Record
-from tests.support.forwarding import Acks, make_forwarder
+from gateway.ports import Ack, Message, Record
+from tests.support.forwarding import Acks, arrive, make_forwarder
 from tests.support.servers import eventually
 from tests.unit.gateway.forwarding.test_forwarder_silence import BarredOutbox, ScriptedSink, running
 from tests.unit.gateway.mqtt.test_intake import zigbee
 
 
 def raw(forwarder: Forwarder, ack: Ack, payload: bytes, *, repeated: bool = False) -> None:
-    forwarder.inbox.arrived("elsewhere", payload, ack, repeated=repeated)
+    arrive(forwarder, "elsewhere", payload, ack, repeated=repeated)
 
 
 def test_a_redelivery_is_acknowledged_and_not_sent_again() -> None:
@@ -56,11 +56,12 @@ def test_what_is_not_acknowledged_yet_is_never_forgotten() -> None:
     record = Record("mqtt.raw", b"k", b"payload", ())
     for number in range(1, 3001):
         ack = Ack(1, number)
-        receipts.note(ack, "t", b"payload", [ledger.enter(record, 0.0, own=False, ack=ack)])
-    assert all(receipts.repeated(Ack(2, number), "t", b"payload") for number in range(1, 3001))
+        receipts.note(Message("t", b"payload", ack), [ledger.enter(record, 0.0, own=False, ack=ack)])
+    assert all(receipts.repeated(Message("t", b"payload", Ack(2, number))) for number in range(1, 3001))
     ledger.stored(ledger.take_for_storing(0.0), range(1, 3001))
-    receipts.note(Ack(1, 3001), "t", b"payload", [])
-    assert sum(bool(receipts.repeated(Ack(2, number), "t", b"payload")) for number in range(1, 3001)) == 2999
+    receipts.note(Message("t", b"payload", Ack(1, 3001)), [])
+    again = (Message("t", b"payload", Ack(2, number)) for number in range(1, 3001))
+    assert sum(bool(receipts.repeated(each)) for each in again) == 2999
 
 
 def test_several_readings_of_one_message_owe_one_puback_after_the_last() -> None:
@@ -71,19 +72,17 @@ def test_several_readings_of_one_message_owe_one_puback_after_the_last() -> None
     forwarder.start()
     try:
         payload = b'{"temperature": 21.5, "humidity": 0.48, "ground": [8]}'
-        forwarder.inbox.arrived("zigbee/shed", payload, Ack(1, 7))
-        forwarder.inbox.arrived("zigbee/shed", payload, Ack(2, 7), repeated=True)
+        arrive(forwarder, "zigbee/shed", payload, Ack(1, 7))
+        arrive(forwarder, "zigbee/shed", payload, Ack(2, 7), repeated=True)
         # A message of the one quantity that is confirmed: all before it has been decided.
-        forwarder.inbox.arrived(
-            "zigbee/shed", b'{"temperature": 1, "humidity": 0.5, "ground": [8]}', Ack(2, 8)
-        )
+        arrive(forwarder, "zigbee/shed", b'{"temperature": 1, "humidity": 0.5, "ground": [8]}', Ack(2, 8))
         eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 4)
         eventually(lambda: forwarder.in_flight, until=lambda open_: open_ == 2)
         assert acks == []
         allowed.set()
         eventually(lambda: acks, until=lambda paid: paid == [Ack(2, 7), Ack(2, 8)])
         assert forwarder.counters.received == 2
-        forwarder.inbox.arrived("zigbee/shed", payload, Ack(3, 7), repeated=True)
+        arrive(forwarder, "zigbee/shed", payload, Ack(3, 7), repeated=True)
         eventually(lambda: acks[2:], until=lambda paid: paid == [Ack(3, 7)])
     finally:
         forwarder.stop(grace_s=0.0)
@@ -96,7 +95,7 @@ def test_after_a_lost_session_a_known_id_means_nothing() -> None:
     with running(sink, acks) as (forwarder, _):
         raw(forwarder, Ack(1, 7), b"21.5")
         eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 1)
-        forwarder.inbox.session_lost()
+        acks.session_lost()
         # It went out on a connection that broke before we had read it.
         raw(forwarder, Ack(3, 7), b"21.5", repeated=True)
         eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 2)

@@ -171,9 +171,6 @@ class Broker:
         self.kept |= messages
         self.publish()
 
-    def forget_removed(self) -> None:
-        self.kept = {topic: payload for topic, payload in self.kept.items() if payload}
-
     def publish(self) -> None:
         if self.connected:
             for topic, payload in self.kept.items():
@@ -181,9 +178,10 @@ class Broker:
                     self.retained[topic] = payload
                 else:
                     self.retained.pop(topic, None)
+            self.kept = {topic: payload for topic, payload in self.kept.items() if payload}
 
     def discovery(self, path: Path) -> Discovery:
-        return Discovery(path, self.retain, self.forget_removed)
+        return Discovery(path, self.retain)
 
     def pass_time(self, discovery: Discovery, seconds: int) -> None:
         for _ in range(seconds):
