@@ -6,7 +6,7 @@ where an earlier run of this gateway left off, whose session stayed. At QoS 0 an
 ``$SYS`` is switched off or forbidden the number is unknown. Packets over the broker's ``max_packet_size`` are
 not in it.
 
-The broker's network thread writes, any thread may read.
+The forwarder's thread writes, any thread may read.
 """
 
 from __future__ import annotations

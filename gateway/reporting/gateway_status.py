@@ -30,7 +30,7 @@ PUBLISH_EVERY_S: Final = 10.0
 
 
 class GatewayStatus:
-    """The statuses of one run. The main thread makes them; the session's network thread passes wills.
+    """The statuses of one run. The main thread makes them; the forwarder's thread passes wills.
 
     ``now_ns`` is this machine's time, nanoseconds since the epoch.
     """

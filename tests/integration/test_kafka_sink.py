@@ -166,7 +166,6 @@ def test_closing_a_producer_that_has_just_failed_reports_what_is_open(make_sink:
     outcomes = Outcomes(sink)
     for _ in range(5):
         assert outcomes.send()
-    # The poll thread is ended first, so that the error is found by the closing itself.
     fail_for_good(sink)
     outcomes.note(sink.close())
     assert [undelivered is not None for undelivered in outcomes.all_reported()] == [True] * 5
