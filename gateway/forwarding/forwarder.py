@@ -288,6 +288,8 @@ class Forwarder:
                 self._backlog.released()
                 self._live.send_waiting(now_s)
             case Fetched(rows, backfilled):
+                # Rows that Kafka has since an event before this one are to be removed, not sent.
+                self._settle()
                 self._backlog.fetched(rows, now_s, backfilled=backfilled)
             case NotRemoved(numbers, problem):
                 self._backlog.not_removed(numbers, problem, now_s)
