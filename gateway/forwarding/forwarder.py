@@ -211,8 +211,9 @@ class Forwarder:
     def _run(self) -> None:
         state, broker = self._state, self._broker
         while not self._finished():
-            now_s = state.monotonic()
             self._mark_progress()
+            self.inbox.sleep(self._patience_s(), *broker.interest())
+            now_s = state.monotonic()
             self._take_events(now_s)
             messages = broker.read(now_s, take=not self._full)
             for message in messages:
@@ -228,7 +229,6 @@ class Forwarder:
             broker.write()
             if reported or messages:
                 self._poll_s = _FIRST_POLL_S
-            self.inbox.sleep(0.0 if messages else self._patience_s(), *broker.interest())
         self._ended = True
 
     def _mark_progress(self) -> None:
