@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from typing import NoReturn
 
 from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.registry import COMMANDS, STREAMING, load
@@ -77,5 +78,18 @@ def main() -> int:
     return 0
 
 
+def end(status: int) -> NoReturn:
+    """Ends the process; after a failure without finalizing the interpreter.
+
+    A thread of Arrow's that still reads from a Java that has died would abort the process (SIGABRT instead of
+    status 1) when the interpreter is finalized beneath it.
+    """
+    if status == 1:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -13,6 +13,6 @@ _HERE = Path(__file__).resolve().parent
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != _HERE]
 
 if __name__ == "__main__":
-    from spark_jobs.__main__ import main
+    from spark_jobs.__main__ import end, main
 
-    sys.exit(main())
+    end(main())
