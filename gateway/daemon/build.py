@@ -25,7 +25,7 @@ from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Inbox
 from gateway.forwarding.kafka_health import Pace
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
-from gateway.forwarding.publisher import publisher
+from gateway.forwarding.own_readings import own_readings
 from gateway.forwarding.sinks import KafkaSinks
 from gateway.forwarding.state import State
 from gateway.mqtt.broker_drops import BrokerDrops
@@ -103,7 +103,7 @@ def build(
     state = State(intake, Pace.of(config), hold)
     forwarder = Forwarder(inbox, state, kafka.live, kafka.backlog, writer, session, drops.put)
 
-    publish = publisher(topics, intake, inbox, last)
+    publish = own_readings(topics, intake.records, inbox, last)
     fields = nested(config.gateway.set)
     context = RunContext(gateway, run, clock, sequences, publish, machine.boot, extra=fields)
 

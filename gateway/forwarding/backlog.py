@@ -141,7 +141,7 @@ class Backlog:
         try:
             record = from_bytes(stored)
         except ValueError as error:
-            record = state.intake.refuse_row(stored, str(error))
+            record = state.intake.records.damaged_row(stored, str(error))
         if state.hold.holds(record):
             self._skipped.held(number)
             return
@@ -178,7 +178,9 @@ class Backlog:
 
     def _not_delivered(self, number: int, record: Record, undelivered: Undelivered, now_s: float) -> None:
         letter = (
-            self._state.intake.refuse(record, undelivered.problem) if undelivered.record_at_fault else None
+            self._state.intake.records.refused(record, undelivered.problem)
+            if undelivered.record_at_fault
+            else None
         )
         if letter is not None:
             self._send(number, letter, now_s)

@@ -78,7 +78,7 @@ class LiveSender:
         state = self._state
         state.ledger.undelivered(entry)
         if undelivered.record_at_fault and entry.stage is Stage.WAITING:
-            letter = state.intake.refuse(entry.record, undelivered.problem)
+            letter = state.intake.records.refused(entry.record, undelivered.problem)
             if letter is not None:
                 state.counters.dead_letters += 1
                 state.ledger.replace(entry, letter)
@@ -96,7 +96,7 @@ class LiveSender:
         for each in sent:
             record = each.record
             newest_s[record.topic] = max(each.sent_s, newest_s.get(record.topic, 0.0))
-            if record.key.startswith(state.intake.key_prefix):
+            if record.key.startswith(state.intake.records.key_prefix):
                 # Other keys have no bound: those of raw messages are MQTT topics.
                 state.counters.delivered[record.key] += 1
             overtaken = state.compacted.delivered(record)

@@ -13,12 +13,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import msgspec
-
 from cloud.wire import reading_records as wire
 from drivers.interface import Channel
-from gateway.clock.repair import RECEIVED_AT, mark_unsynced
+from gateway.clock.repair import mark_unsynced
 from gateway.config.model import ForwardConfig
+from gateway.mqtt.kafka_records import KafkaRecords
 from gateway.mqtt.payload import AbsentValue, measure, parse, unwanted
 from gateway.mqtt.routes import RAW_QUANTITY, Route, Routes
 from gateway.mqtt.steps import apply, transform
@@ -28,13 +27,10 @@ from gateway.sequences import Sequences
 
 log = logging.getLogger(__name__)
 
-_MQTT_TOPIC: Final = "mqtt-topic"
 _MAX_CHANNELS: Final = 256
 """Other devices' channels in one run: the run record names each, and a topic is quickly made up."""
 _MAX_TOPICS: Final = 256
 """Kafka topics of forwards in one run, for the same reasons."""
-
-Headers = tuple[tuple[str, bytes], ...]
 
 RETAINED, DROP_IF, ABSENT, NO_FORWARD = "RETAINED", "DROP_IF", "ABSENT", "NO_FORWARD"
 FILTERED: Final = "FILTERED"
@@ -62,6 +58,8 @@ class Intake:
         forwarded: Callable[[wire.Reading], None] = lambda reading: None,
     ) -> None:
         self.run = issued.run
+        self.records = KafkaRecords(gateway, issued.run, topic, clock)
+        """Of own readings too, and of what Kafka or the outbox refuses."""
         self._gateway = gateway
         self._forwarded = forwarded
         self._issued = issued
@@ -74,15 +72,10 @@ class Intake:
         # Apart from the readings': raw messages are in no table of readings.
         self._issued_raw = Sequences()
         self._ignored = dict.fromkeys((RETAINED, DROP_IF, ABSENT, NO_FORWARD, FILTERED), 0)
-        self.key_prefix = f"{gateway}/".encode()
-        """What the keys of the gateway's readings begin with."""
-        self._received = (0, (RECEIVED_AT, b""))
-        self._letters = 0
-        """How many were made; any thread may read it."""
 
     def apply(self, topic: str, forwards: Iterable[ForwardConfig], sensors: Iterable[str]) -> None:
         """Take a config's topic, forwards and sensor names from the next message on."""
-        self._topic = topic
+        self.records.topic = topic
         self._topics[topic] = False
         self._routes = Routes(forwards, topic)
         self._sensors = frozenset(sensors)
@@ -103,10 +96,6 @@ class Intake:
         templates = [template for template, raw in self._topics.copy().items() if not raw]
         names = {wire.reading_topic(template, quantity) for template in templates for quantity in wire.UNITS}
         return sorted(name for name in names if not name.startswith(wire.READING_TOPIC_PREFIX))
-
-    def own(self, reading: wire.Reading, mqtt_topic: str) -> Record:
-        """The record of a reading sampled here. Any thread may call this."""
-        return self._record(reading, wire.encode_reading(reading), mqtt_topic, mark_unsynced(reading), None)
 
     def may_echo(self, mqtt_topic: str) -> bool:
         """Whether a message of this topic can be one of our own readings that comes back."""
@@ -140,21 +129,7 @@ class Intake:
                 return self._ignore(RETAINED, mqtt_topic)
             return self._readings(mqtt_topic, payload, route)
         except wire.InvalidReading as problem:
-            return (self._refuse_message(problem.reason, problem.detail, mqtt_topic, payload, hidden=hidden),)
-
-    def refuse(self, record: Record, problem: str) -> Record | None:
-        """The dead letter of a record that Kafka will never take; None where it is one already.
-
-        That one waits until the topic or the client takes messages of its size.
-        """
-        if record.topic == wire.DEAD_LETTER_TOPIC:
-            return None
-        source = dict(record.headers).get(_MQTT_TOPIC, b"").decode(errors="replace")
-        return self._refuse("REFUSED_BY_KAFKA", problem, source, record.value)
-
-    def refuse_row(self, stored: bytes, problem: str) -> Record:
-        """The dead letter of an outbox row that is not a record."""
-        return self._refuse("BAD_OUTBOX_ROW", problem, "", stored)
+            return (self._refuse(problem.reason, problem.detail, mqtt_topic, payload, hidden=hidden),)
 
     def _reading(self, mqtt_topic: str, payload: bytes, route: Route) -> Sequence[Record] | None:
         received_us = self._now_us() if self._clock.synced else None
@@ -172,21 +147,15 @@ class Intake:
         self._check_topic(route)
         if reading.gateway != self._gateway:
             self._forwarded(reading)
-        return (self._record(reading, payload, mqtt_topic, unrepaired, route),)
+        return (self.records.reading(reading, payload, mqtt_topic, unrepaired, route.topic, route.key),)
 
     def _raw(self, mqtt_topic: str, payload: bytes, route: Route, *, retained: bool) -> Record:
         if route.forward.topic is not None:
             self._check_topic(route)
         channel = route.channel or f"{RAW_QUANTITY}.{RAW_QUANTITY}"
-        headers = (
-            *self._headers(mqtt_topic),
-            ("gateway", self._gateway.encode()),
-            ("channel", channel.encode()),
-            ("run", self.run.encode()),
-            ("seq", str(self._issued_raw.draw(channel)).encode()),
-            *((("retained", b"1"),) if retained else ()),
-        )
-        return Record(route.topic, route.key or b"", payload, headers)
+        seq = self._issued_raw.draw(channel)
+        key = route.key or b""
+        return self.records.raw(payload, mqtt_topic, route.topic, key, channel, seq, retained=retained)
 
     def _readings(self, mqtt_topic: str, payload: bytes, route: Route) -> Sequence[Record]:
         """One reading for each part; those that can't be made become one dead letter, the others go on."""
@@ -205,7 +174,7 @@ class Intake:
             reason = problems[0].reason
             # The same trouble with the time comes once for each part.
             details = dict.fromkeys(each.detail if each.reason == reason else str(each) for each in problems)
-            made.append(self._refuse_message(reason, "; ".join(details), mqtt_topic, payload))
+            made.append(self._refuse(reason, "; ".join(details), mqtt_topic, payload))
         return tuple(made)
 
     def _measured(self, mqtt_topic: str, parsed: object, route: Route) -> Sequence[Record]:
@@ -250,7 +219,8 @@ class Intake:
         )
         self._forwarded(reading)
         unrepaired = mark_unsynced(reading, tested=forward.min is not None or forward.max is not None)
-        return (self._record(reading, wire.encode_reading(reading), mqtt_topic, unrepaired, route),)
+        value = wire.encode_reading(reading)
+        return (self.records.reading(reading, value, mqtt_topic, unrepaired, route.topic, route.key),)
 
     def _check_topic(self, route: Route) -> None:
         """Raises InvalidReading where a forward's topic of its own can't be one, or is one too many."""
@@ -285,42 +255,11 @@ class Intake:
         log.log(level, "event=message.ignored topic=%s reason=%s", mqtt_topic, reason)
         return ()
 
-    def _record(
-        self, reading: wire.Reading, value: bytes, mqtt_topic: str, unrepaired: Headers, route: Route | None
-    ) -> Record:
-        """``route`` is None for a reading sampled here."""
-        topic = wire.reading_topic(self._topic if route is None else route.topic, reading.quantity)
-        key = None if route is None else route.key
-        key = wire.reading_key(reading.gateway, reading.channel) if key is None else key
-        return Record(topic, key, value, (*self._headers(mqtt_topic), *unrepaired))
-
-    def _refuse_message(
-        self, reason: str, detail: str, mqtt_topic: str, payload: bytes, *, hidden: bool = False
-    ) -> Record:
-        log.warning("event=message.refused topic=%s reason=%s", mqtt_topic, reason)
-        return self._refuse(reason, detail, mqtt_topic, payload, hidden=hidden)
-
     def _refuse(
         self, reason: str, detail: str, mqtt_topic: str, payload: bytes, *, hidden: bool = False
     ) -> Record:
-        """A dead letter; the bytes of one that may hold what a step hides stay here."""
-        self._letters += 1
-        letter = wire.dead_letter(
-            self._gateway, self.run, self._letters, reason, detail, mqtt_topic, self._now_us(), payload
-        )
-        if hidden:
-            letter = msgspec.structs.replace(letter, payload=b"")
-        value = wire.encode_dead_letter(letter)
-        return Record(wire.DEAD_LETTER_TOPIC, self._gateway.encode(), value, self._headers(mqtt_topic))
-
-    def _headers(self, mqtt_topic: str) -> Headers:
-        now_ms = self._clock.now_ns() // 1_000_000
-        received_ms, received_at = self._received
-        if now_ms != received_ms:
-            # Many come within one millisecond. Put in place at once: samplers' threads take it too.
-            received_at = (RECEIVED_AT, wire.format_time(now_ms * 1000).encode())
-            self._received = (now_ms, received_at)
-        return ((_MQTT_TOPIC, mqtt_topic.encode()), received_at)
+        log.warning("event=message.refused topic=%s reason=%s", mqtt_topic, reason)
+        return self.records.dead_letter(reason, detail, mqtt_topic, payload, hidden=hidden)
 
     def _now_us(self) -> int:
         return self._clock.now_ns() // 1000

@@ -130,7 +130,9 @@ def test_a_reading_that_never_comes_back_from_the_broker_goes_through_the_outbox
         for seq in range(1, 6):
             station.sequences.draw("cup.wind_speed")
             station.forwarder.inbox.sampled(
-                station.intake.own(reading(seq, gateway="mast-07", run="thisrun"), "fieldgate/mast-07/cup"),
+                station.intake.records.own(
+                    reading(seq, gateway="mast-07", run="thisrun"), "fieldgate/mast-07/cup"
+                ),
                 "fieldgate/mast-07/cup",
             )
         eventually(lambda: station.forwarder.counters.drained, until=lambda drained: drained == 5)

@@ -288,7 +288,9 @@ def forwards(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_raw_copy_of_our_own_reading_is_not_taken_for_its_echo(tmp_path: Path, free_port: int) -> None:
     with running(f"127.0.0.1:{free_port}", "mqtt.{quantity}", tmp_path / "outbox.db") as station:
         station.sequences.draw("cup.wind_speed")
-        own = station.intake.own(reading(1, gateway="mast-07", run="thisrun"), "fieldgate/mast-07/cup")
+        own = station.intake.records.own(
+            reading(1, gateway="mast-07", run="thisrun"), "fieldgate/mast-07/cup"
+        )
         station.forwarder.inbox.sampled(own, "fieldgate/mast-07/cup")
         arrive(station.forwarder, "blobs", own.value, Ack(1, 1))
         arrive(station.forwarder, "fieldgate/mast-07/cup", own.value, Ack(1, 2))

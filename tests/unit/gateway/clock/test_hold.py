@@ -137,7 +137,7 @@ class Gateway:
             reading = replace(READING, channel="x.wind_speed", run=self.run, seq=seq)
         else:
             reading = replace(UNSYNCED, run=self.run, seq=seq, boot=self.boot, mono_ms=1000 * seq)
-        record = self.station.own(reading, "fieldgate/mast-07/x")
+        record = self.station.records.own(reading, "fieldgate/mast-07/x")
         self.sampled.append(reading)
         echoed_sample(self.forwarder, record, Ack(1, seq) if echo else None)
         return reading

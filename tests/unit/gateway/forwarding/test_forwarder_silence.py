@@ -116,7 +116,7 @@ def sample(forwarder: Forwarder, station: Intake, seq: int, quantity: str = "win
     )
     while station._issued.last(reading.channel) < seq:
         station._issued.draw(reading.channel)
-    echoed_sample(forwarder, station.own(reading, "fieldgate/mast-07/x"), Ack(1, seq))
+    echoed_sample(forwarder, station.records.own(reading, "fieldgate/mast-07/x"), Ack(1, seq))
 
 
 def test_what_is_overdue_while_the_disk_is_slow_goes_with_one_commit() -> None:

@@ -189,5 +189,5 @@ def test_a_number_with_fields_that_waits_for_its_time_keeps_topic_key_and_fields
 
 @pytest.mark.parametrize("forward", [PLANT, ZIGBEE])
 def test_a_reading_of_our_own_never_takes_a_forwards_way(forward: ForwardConfig) -> None:
-    own: Any = intake(forward).own(READING, "fieldgate/mast-07/cup/wind_speed")
+    own: Any = intake(forward).records.own(READING, "fieldgate/mast-07/cup/wind_speed")
     assert (own.topic, own.key) == ("mqtt.wind_speed", b"mast-07/cup-50m-a.wind_speed")
