@@ -46,7 +46,7 @@ class KafkaRecords:
         topic: str,
         key: bytes | None = None,
     ) -> Record:
-        """A reading with its JSON: ``topic`` is a template, ``unrepaired`` headers while the clock is unsynced."""
+        """A reading with its JSON; ``topic`` is a template, ``unrepaired``: it waits for the clock."""
         key = wire.reading_key(reading.gateway, reading.channel) if key is None else key
         topic = wire.reading_topic(topic, reading.quantity)
         return Record(topic, key, value, (*self._headers(mqtt_topic), *unrepaired))
