@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from gateway.forwarding.drain_cursor import Batches, Drain, SkippedRows
+from gateway.forwarding.drain_cursor import Batches, Drain, LateRows, SkippedRows
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.record_codec import from_bytes
@@ -32,6 +32,13 @@ _LONGEST_REMOVE_PAUSE_S: Final = 60.0
 _NEVER: Final = float("inf")
 
 
+def replayed(record: Record) -> Record:
+    """The record with the header of those that leave late."""
+    if REPLAYED in record.headers:
+        return record
+    return Record(record.topic, record.key, record.value, (*record.headers, REPLAYED))
+
+
 class SentRow(NamedTuple):
     """A row at the sink. A tuple, for there may be tens of thousands a second."""
 
@@ -41,13 +48,14 @@ class SentRow(NamedTuple):
 
 
 class Backlog:
-    """Fetches rows and sends them, late ones marked as replayed."""
+    """Fetches rows and sends them, late ones as replayed."""
 
     def __init__(self, state: State, sink: Sink[SentRow], outbox: OutboxWriter) -> None:
         self._state = state
         self._sink = sink
         self._outbox = outbox
         self._batches = Batches(state.pace.batch_s)
+        self._late = LateRows(state.pace.late_after_s)
         self._skipped = SkippedRows()
         self._drain = Drain()
         self._not_before_s = float("-inf")
@@ -84,6 +92,7 @@ class Backlog:
         """
         state, after = self._state, 0
         self._batches.tick(now_s)
+        self._late.tick(now_s)
         if self._freed != state.kafka.freed:
             # What waited for that topic need not wait the pause out: the process may be about to end.
             self._freed, self._not_before_s = state.kafka.freed, float("-inf")
@@ -103,7 +112,7 @@ class Backlog:
 
     def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> None:
         """New rows are in the outbox."""
-        self._batches.stored(numbers)
+        self._late.stored((entry.entered_s for entry in entries), numbers)
         for entry, number in zip(entries, numbers, strict=True):
             waits = self._state.hold.holds(entry.record)
             if self._skipped.only and not waits:
@@ -150,9 +159,7 @@ class Backlog:
             self._drain.delivered((number,), now_s)
         elif state.kafka.may_send(record.topic, now_s):
             record = state.hold.release(record)
-            if self._batches.is_late(number):
-                record = Record(record.topic, record.key, record.value, (*record.headers, REPLAYED))
-            self._send(number, record, now_s)
+            self._send(number, replayed(record) if number in self._late else record, now_s)
 
     def not_fetched(self, problem: str, now_s: float) -> None:
         """The rows could not be read: try again soon."""

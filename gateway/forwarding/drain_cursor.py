@@ -1,4 +1,4 @@
-"""Which rows of the outbox go to Kafka next, oldest first, and when.
+"""Which rows of the outbox go to Kafka next, oldest first, when, and which of them are late.
 
 Invariants: a row is removed only after Kafka has confirmed it; what could not be delivered stays and is
 fetched again; rows at the sink and rows delivered but not yet removed are never sent a second time.
@@ -8,7 +8,8 @@ Pure bookkeeping, owned by the forwarder's thread; times are monotonic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cloud.wire.number_set import NumberSet
@@ -21,6 +22,8 @@ MOST_OPEN: Final = 4 * BATCH_RECORDS
 _REMOVE_EVERY_S: Final = 0.2
 # Where rows that wait and others take turns a hundred thousand times, the rest is read again at each pass.
 _MAX_GAPS: Final = 100_000
+# Rows whose messages came within a second are late together.
+_LATE_APART_S: Final = 1.0
 _NEVER: Final = float("inf")
 
 
@@ -210,33 +213,44 @@ class SkippedRows:
         return True
 
 
-class Batches:
-    """When rows of the outbox may be fetched, and which of them are late.
+class LateRows:
+    """Which rows are late: sampled or received over ``after_s`` ago, or stored by an earlier run.
 
-    Live: at any time, and each row is late, or it would not be there. Metered: a pass over the outbox every
-    ``batch_s``; late is what an earlier pass has left.
+    Numbers grow, so what is late is a number and all below it. Remembered are the rows that aren't yet, one
+    number for each second in which messages came: their memory is bounded by ``after_s``.
     """
+
+    def __init__(self, after_s: float) -> None:
+        self._after_s = after_s
+        self._up_to = _NEVER
+        self._others: deque[tuple[float, int]] = deque()
+
+    def stored(self, entered_s: Iterable[float], numbers: Sequence[int]) -> None:
+        """Rows were stored under these growing numbers, whose messages came at these moments."""
+        if numbers and self._up_to == _NEVER:
+            # What was there before this process began.
+            self._up_to = numbers[0] - 1
+        for came_s, number in zip(entered_s, numbers, strict=True):
+            if self._others and came_s < self._others[-1][0] + _LATE_APART_S:
+                came_s = self._others.pop()[0]
+            self._others.append((came_s, number))
+
+    def tick(self, now_s: float) -> None:
+        """Time goes on."""
+        while self._others and now_s - self._others[0][0] > self._after_s:
+            self._up_to = self._others.popleft()[1]
+
+    def __contains__(self, number: int) -> bool:
+        return number <= self._up_to
+
+
+class Batches:
+    """When rows of the outbox may be fetched: live at any time, metered in a pass every ``batch_s``."""
 
     def __init__(self, batch_s: float | None) -> None:
         self._batch_s = batch_s
         self._due_s = -_NEVER
         self._open = False
-        self._newest = 0
-        self._newest_at_pass = 0
-        self._late_up_to = _NEVER
-
-    def stored(self, numbers: Sequence[int]) -> None:
-        """Rows were stored under these numbers, which grow."""
-        if self._batch_s is None or not numbers:
-            return
-        if self._late_up_to == _NEVER:
-            # What was there before this process began.
-            self._late_up_to = self._newest_at_pass = numbers[0] - 1
-        self._newest = numbers[-1]
-
-    def is_late(self, number: int) -> bool:
-        """Whether a row has missed the batch it belonged to."""
-        return number <= self._late_up_to
 
     def wake_s(self) -> float:
         """When rows may be fetched."""
@@ -250,8 +264,6 @@ class Batches:
         # On a grid, so that a slow batch doesn't make all the following ones later.
         self._due_s = due_s + (1 + (now_s - due_s) // self._batch_s) * self._batch_s
         self._open = True
-        if self._newest:
-            self._late_up_to, self._newest_at_pass = self._newest_at_pass, self._newest
 
     def end(self) -> None:
         """The pass has come to the newest row."""

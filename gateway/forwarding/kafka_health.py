@@ -32,6 +32,8 @@ _LONGEST_PAUSE_S: Final = 60.0
 _PATIENCE: Final = 0.5
 # What is stored in any case waits this share of the interval, so that fsync comes within the interval.
 _STORE_ANYWAY: Final = 0.9
+# What leaves later than this, after a metered link's batch, is late: a record of the past.
+_LATE_S: Final = 60.0
 # A metered link may take its time: nothing waits for it, since all is on disk by then.
 _METERED_SILENT_S: Final = 30.0
 
@@ -58,6 +60,11 @@ class Pace:
         """How long a message may be unconfirmed before it is stored."""
         wait_for_kafka = answering and not self.metered
         return (_PATIENCE if wait_for_kafka else _STORE_ANYWAY) * self.commit_interval_s
+
+    @property
+    def late_after_s(self) -> float:
+        """How long after its sampling or receipt a message leaves as replayed."""
+        return _LATE_S + (self.batch_s or 0.0)
 
     @property
     def silent_after_s(self) -> float:

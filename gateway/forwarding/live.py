@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from gateway.forwarding.backlog import SentRow
+from gateway.forwarding.backlog import SentRow, replayed
 from gateway.forwarding.ledger import Entry, Stage
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.state import State
@@ -41,6 +41,9 @@ class LiveSender:
         if not state.kafka.may_send(entry.record.topic, now_s):
             return
         released = state.hold.release(entry.record)
+        if now_s - entry.entered_s > state.pace.late_after_s:
+            # A disk that hangs or refuses has kept it here.
+            released = replayed(released)
         if released is not entry.record:
             state.ledger.replace(entry, released)
         state.ledger.produced(entry, now_s)

@@ -103,7 +103,7 @@ def _places(rejects: list[Any]) -> Any:
 
 
 def _late(readings: Any) -> int:
-    """How many came over 5 minutes after their time, or from an outbox."""
+    """How many came over 5 minutes after their time, or as replayed."""
     behind_us = pc.subtract(readings["kafka_time"].cast(pa.int64()), readings["time"].cast(pa.int64()))
     late = pc.or_(readings["replayed"], pc.greater(behind_us, LATE_S * 1_000_000))
     return int(pc.sum(late).as_py() or 0)

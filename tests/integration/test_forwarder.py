@@ -143,7 +143,7 @@ def test_a_reading_that_never_comes_back_from_the_broker_goes_through_the_outbox
         eventually(lambda: len(station.acks), until=lambda acks: acks == 5)
     found = records(kafka.bootstrap_servers, topic)
     assert seqs(found) == dict.fromkeys(range(1, 6), 1)
-    assert all(("replayed", b"1") in headers(message) for message in found)
+    assert not any(("replayed", b"1") in headers(message) for message in found)
 
 
 def test_what_is_refused_reaches_the_dead_letters(

@@ -1,8 +1,9 @@
-"""A clock that only tests move."""
+"""Clocks that tests move."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable
 
@@ -70,3 +71,16 @@ class SteppingClock:
 
     def stop(self) -> None:
         self.end_ns = self.time_ns
+
+
+class SkippingTime:
+    """Monotonic time that runs, and that a test can move on by a minute."""
+
+    def __init__(self) -> None:
+        self._skipped_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._skipped_s
+
+    def skip(self, seconds: float) -> None:
+        self._skipped_s += seconds

@@ -23,7 +23,7 @@ from gateway.commands.arguments import FAILED, OK, CommandError
 from gateway.commands.outbox import export_format
 from gateway.commands.outbox.export_format import BadLine, End
 from gateway.commands.progress import ShowProgress, progress_bar
-from gateway.forwarding.backlog import REPLAYED
+from gateway.forwarding.backlog import replayed
 from gateway.ports import Record
 
 _OPEN_AT_KAFKA: Final = 5_000
@@ -50,8 +50,7 @@ class Sending:
 
     def send(self, line: int, record: Record) -> None:
         """Hand a record over; waits while Kafka has enough to confirm."""
-        if REPLAYED not in record.headers:
-            record = Record(record.topic, record.key, record.value, (*record.headers, REPLAYED))
+        record = replayed(record)
         while self._sink.open >= _OPEN_AT_KAFKA or not self._sink.send(record, line):
             self._take()
 

@@ -17,6 +17,7 @@ from gateway.clock.hold import BootTime, ClockHold
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack, Record
 from gateway.sequences import Sequences
+from tests.support.clocks import SkippingTime
 from tests.support.forwarding import Acks, Done, arrive, echoed_sample, make_forwarder
 from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
@@ -112,6 +113,7 @@ class Gateway:
     runs: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     sampled: list[Reading] = field(default_factory=list)
     acks: Acks = field(default_factory=Acks)
+    monotonic: SkippingTime = field(default_factory=SkippingTime)
 
     def start(self) -> None:
         self.cloud.closing = False
@@ -128,6 +130,7 @@ class Gateway:
             self.acks,
             self.interval_s,
             hold=self.hold,
+            monotonic=self.monotonic,
         )
         self.forwarder.start()
 
@@ -198,6 +201,7 @@ def test_when_the_hold_ends_they_leave_as_they_were_published() -> None:
     with running() as gateway:
         published = [gateway.sample(), gateway.sample()]
         eventually(lambda: gateway.forwarder.held_rows, until=lambda rows: rows == 2)
+        gateway.monotonic.skip(61)
         gateway.judge(None)
         published.append(gateway.sample())
         eventually(lambda: len(gateway.cloud.taken), until=lambda taken: taken == 3)

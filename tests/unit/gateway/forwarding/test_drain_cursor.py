@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.forwarding.drain_cursor import MOST_OPEN, Batches, Drain
+from gateway.forwarding.drain_cursor import MOST_OPEN, Batches, Drain, LateRows
 
 
 def test_rows_are_removed_after_their_delivery_together() -> None:
@@ -105,13 +105,11 @@ def test_a_failed_fetch_is_repeated_from_the_same_place() -> None:
     assert drain.begin() == 9
 
 
-def test_live_rows_may_go_at_any_time_and_are_late() -> None:
+def test_live_rows_may_go_at_any_time() -> None:
     batches = Batches(None)
-    batches.stored([1, 2])
     batches.tick(5.0)
     batches.end()
     assert batches.wake_s() == float("-inf")
-    assert batches.is_late(2)
 
 
 def test_a_pass_begins_at_once_and_then_every_batch() -> None:
@@ -135,17 +133,47 @@ def test_a_late_pass_does_not_shift_the_following_ones(late_at_s: float, next_s:
     assert batches.wake_s() == next_s
 
 
-def test_late_is_what_was_there_at_the_start_or_what_an_earlier_pass_left() -> None:
-    batches = Batches(60.0)
-    assert batches.is_late(40)
-    batches.tick(0.0)
-    batches.end()
-    batches.stored([41, 42])
-    assert (batches.is_late(40), batches.is_late(41)) == (True, False)
-    batches.tick(60.0)
-    # Stored before the pass at 60 s and still there at 120 s: left behind.
-    batches.stored([43])
-    assert not batches.is_late(42)
-    # That pass has not come to its end, and the next one is due.
-    batches.tick(120.0)
-    assert (batches.is_late(42), batches.is_late(43)) == (True, False)
+def late_of(late: LateRows, *numbers: int) -> list[int]:
+    return [number for number in numbers if number in late]
+
+
+def test_rows_of_an_earlier_run_are_late_and_this_runs_only_once_they_are_old() -> None:
+    late = LateRows(60.0)
+    assert late_of(late, 1, 40) == [1, 40]
+    late.stored([100.0, 100.4], [41, 42])
+    late.stored([101.5], [43])
+    late.tick(160.0)
+    assert late_of(late, 40, 41, 42, 43) == [40]
+    late.tick(160.1)
+    assert late_of(late, 40, 41, 42, 43) == [40, 41, 42]
+    late.tick(200.0)
+    assert late_of(late, 43, 44) == [43]
+
+
+def test_what_waited_in_memory_is_late_when_it_is_stored_and_what_came_with_it_is_not() -> None:
+    late = LateRows(60.0)
+    late.stored([0.0, 30.0, 59.0, 100.0], [1, 2, 3, 4])
+    late.tick(100.0)
+    assert late_of(late, 1, 2, 3, 4) == [1, 2]
+
+
+def test_an_outage_of_days_is_remembered_as_the_seconds_that_are_not_late() -> None:
+    late = LateRows(60.0)
+    most = 0
+    for commit in range(100_000):
+        late.stored([commit * 0.1] * 2, [2 * commit + 1, 2 * commit + 2])
+        late.tick(commit * 0.1)
+        most = max(most, len(late._others))
+    assert most <= 62
+    assert late_of(late, 2 * 99_399, 2 * 99_410) == [2 * 99_399]
+
+
+def test_rows_that_come_out_of_order_wait_for_those_before_them() -> None:
+    late = LateRows(60.0)
+    # What a refusing disk has handed back is older than a parked topic's last one, which is stored already.
+    late.stored([5.0], [1])
+    late.stored([2.0, 9.0], [2, 3])
+    late.tick(62.5)
+    assert late_of(late, 1, 2, 3) == []
+    late.tick(65.1)
+    assert late_of(late, 1, 2, 3) == [1, 2]

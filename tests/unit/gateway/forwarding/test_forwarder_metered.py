@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,6 +10,7 @@ from gateway.forwarding.backlog import REPLAYED
 from gateway.forwarding.forwarder import Forwarder
 from gateway.mqtt.intake import Intake
 from gateway.ports import Record
+from tests.support.clocks import SkippingTime
 from tests.support.forwarding import Done, make_forwarder
 from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
@@ -18,19 +18,6 @@ from tests.unit.gateway.forwarding.test_forwarder_silence import ScriptedSink, s
 from tests.unit.gateway.mqtt.test_intake import intake
 
 EVENT = Record("gateway.events", b"mast-07", b"{}", ())
-
-
-class SkippingTime:
-    """Monotonic time that runs, and that a test can move on by a minute."""
-
-    def __init__(self) -> None:
-        self._skipped_s = 0.0
-
-    def __call__(self) -> float:
-        return time.monotonic() + self._skipped_s
-
-    def skip(self, seconds: float) -> None:
-        self._skipped_s += seconds
 
 
 class BarredSink(ScriptedSink):
@@ -93,7 +80,7 @@ def test_the_gateways_own_records_go_out_at_once() -> None:
     assert forwarder.counters.stored == 0
 
 
-def test_rows_that_missed_their_batch_are_marked_as_replayed() -> None:
+def test_rows_that_missed_their_batch_by_a_minute_are_marked_as_replayed() -> None:
     live, backlog, monotonic = ScriptedSink(lambda _: True), BarredSink(lambda _: True), SkippingTime()
     with metered(live, backlog, monotonic) as (forwarder, station):
         for seq in (1, 2, 3):
@@ -101,14 +88,30 @@ def test_rows_that_missed_their_batch_are_marked_as_replayed() -> None:
             stored(forwarder, seq)
             # Two batches find no way; the third takes what they have left, and one that is new.
             backlog.barred = seq < 3
-            monotonic.skip(60)
+            monotonic.skip(61)
             forwarder.inbox.announce(EVENT)
             eventually(lambda: forwarder.in_flight, until=lambda left: left == 0)
         stored(forwarder, 0)
     marked = {
         seq: REPLAYED in record.headers for seq, record in zip(seqs(backlog), backlog.sent, strict=True)
     }
+    # After 183, 122 and 61 s, with batches of 60 s.
     assert marked == {1: True, 2: True, 3: False}
+
+
+def test_a_reading_that_waited_for_a_long_batch_is_not_late() -> None:
+    live, backlog, monotonic = ScriptedSink(lambda _: True), ScriptedSink(lambda _: True), SkippingTime()
+    with metered(live, backlog, monotonic, batch_s=600.0) as (forwarder, station):
+        sample(forwarder, station, 1)
+        eventually(lambda: forwarder.counters.drained, until=lambda drained: drained == 1)
+        stored(forwarder, 0)
+        sample(forwarder, station, 2)
+        stored(forwarder, 1)
+        monotonic.skip(600)
+        forwarder.inbox.announce(EVENT)
+        stored(forwarder, 0)
+    assert seqs(backlog) == [1, 2]
+    assert not any(REPLAYED in record.headers for record in backlog.sent)
 
 
 def test_silence_is_noticed_by_what_is_sent_live_and_ends_with_a_confirmed_batch() -> None:

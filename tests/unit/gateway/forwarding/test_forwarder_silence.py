@@ -20,6 +20,7 @@ from gateway.forwarding.record_codec import to_bytes
 from gateway.forwarding.seq_summary import ranges
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack, Record
+from tests.support.clocks import SkippingTime
 from tests.support.forwarding import Acks, Done, arrive, echoed_sample, make_forwarder
 from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
@@ -96,11 +97,12 @@ def running(
     sink: ScriptedSink,
     acks: Acks | None = None,
     outbox: MemoryOutbox | None = None,
+    backlog: ScriptedSink | None = None,
 ) -> Iterator[tuple[Forwarder, Intake]]:
     station = intake()[0]
     store = MemoryOutbox() if outbox is None else outbox
     # Half of it is what this machine, busy as it may be, has for the way through the forwarder.
-    forwarder = make_forwarder(station, sink, sink, store, acks, 0.8)
+    forwarder = make_forwarder(station, sink, backlog or sink, store, acks, 0.8)
     forwarder.start()
     try:
         yield forwarder, station
@@ -135,16 +137,35 @@ def test_what_is_overdue_while_the_disk_is_slow_goes_with_one_commit() -> None:
 
 
 def test_silence_is_noticed_by_our_own_readings() -> None:
-    sink = ScriptedSink(lambda record: False)
-    with running(sink) as (forwarder, station):
+    live, backlog = ScriptedSink(lambda record: False), ScriptedSink(lambda record: False)
+    with running(live, backlog=backlog) as (forwarder, station):
         sample(forwarder, station, 1)
         eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
-        live = len(sink.sent)
         sample(forwarder, station, 2)
         eventually(lambda: forwarder.outbox.records, until=lambda rows: rows == 2)
-        assert [
-            record.headers for record in sink.sent[live:] if ("replayed", b"1") not in record.headers
-        ] == []
+        eventually(lambda: len(backlog.sent))
+        # What comes now takes the way through the outbox, and is not late by it.
+        assert len(live.sent) == 1
+        assert ("replayed", b"1") not in backlog.sent[0].headers
+
+
+def test_what_neither_kafka_nor_the_disk_took_for_a_minute_leaves_late() -> None:
+    live, backlog, monotonic = Unusable(lambda _: True), ScriptedSink(lambda _: True), SkippingTime()
+    station = intake()[0]
+    outbox = BarredOutbox(threading.Event())
+    forwarder = make_forwarder(station, live, backlog, outbox, monotonic=monotonic)
+    forwarder.start()
+    try:
+        sample(forwarder, station, 1)
+        eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
+        monotonic.skip(61)
+        sample(forwarder, station, 2)
+        live.usable = True
+        monotonic.skip(21)
+        eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 2)
+    finally:
+        forwarder.stop(grace_s=0.0)
+    assert [("replayed", b"1") in record.headers for record in live.sent] == [True, False]
 
 
 def test_one_silent_topic_is_parked_and_the_others_stay_live() -> None:
