@@ -3,8 +3,9 @@
 Every change is one transaction, after which the figures in memory follow. Removal of some records of a block
 is kept in memory only, until ``write_removed``.
 
-Raises OutboxCorrupt where the file turns out to be damaged, except for a payload: such a block is set aside,
-reported and skipped. The lock and the replacement of a damaged file are the caller's.
+Raises OutboxCorrupt where the file turns out to be damaged, except for a payload: such a block is deleted and
+reported. Raises sqlite3.Error too: the caller translates. The lock and the replacement of a damaged file are
+the caller's.
 """
 
 from __future__ import annotations
@@ -14,14 +15,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from buffer import blocks, drops, recovery, tables
+from buffer import blocks, drops, tables
 from buffer.blocks import Block, DamagedBlockError, Dictionary
 from buffer.drops import Drop, OnDrop
 from buffer.errors import OutboxCorrupt, OutboxDiskFull
 from buffer.numbering import Numbering, NumberRanges
 from buffer.outbox_file import OutboxFile
 from buffer.space_limits import pages_for
-from buffer.sqlite_errors import translated
 from buffer.zstd_dictionaries import ZstdDictionaries
 
 _GIVE_BACK_BYTES: Final = 1 << 20
@@ -41,29 +41,20 @@ class DiskBlocks:
     def __init__(self, file: OutboxFile, on_drop: OnDrop) -> None:
         self._file = file
         self._on_drop = on_drop
-        self.dictionaries = ZstdDictionaries()
+
+    def load(self) -> None:
+        """Read the open file's figures."""
+        connection = self._file.connection
+        self._dictionaries = ZstdDictionaries()
         # Numbers of removed records, by the first number of their block, which has others left.
         self._removed: dict[int, set[int]] = {}
+        for first, last in NumberRanges(tables.read_removed(connection)):
+            for head in tables.heads_within(connection, first, last):
+                self._removed.setdefault(head.first, set()).update(_within(first, last, head))
+        self.numbering = Numbering(connection, self._file.path)
 
-    def load(self, *, replaces: bool) -> None:
-        """Read the open file's figures.
-
-        Where it ``replaces`` a damaged one, removals from that one stay: its blocks are about to come back.
-        """
-        with translated(self._file.path):
-            connection = self._file.connection
-            numbering = Numbering(connection, self._file.path)
-            removed: dict[int, set[int]] = {}
-            for first, last in NumberRanges(tables.read_removed(connection)):
-                for head in tables.heads_within(connection, first, last):
-                    removed.setdefault(head.first, set()).update(_within(first, last, head))
-        self.numbering = numbering
-        if not replaces:
-            self._removed = removed
-
-    @property
-    def waiting(self) -> int:
-        """Records that are stored and not removed; less while removals wait for blocks to come back."""
+    def __len__(self) -> int:
+        """Records that are stored and not removed."""
         return self.numbering.stored - sum(map(len, self._removed.values()))
 
     # Storing.
@@ -74,11 +65,9 @@ class DiskBlocks:
         Without room the oldest are dropped, on a full disk only with ``drop_oldest``. Raises
         OutboxDiskFull, OutboxUnusable: nothing is stored then.
         """
-        dictionary, copy = self.dictionaries.for_append(self._file.connection, records)
+        dictionary = self._dictionaries.for_append(self._file.connection, records)
         block = blocks.make(first, records, summary, dictionary)
-        self._store([block], [dictionary] if copy and dictionary is not None else [], drop_oldest)
-        self.dictionaries.appended(dictionary)
-        self.numbering.issue(block)
+        self.store([block], [] if dictionary is None else [dictionary], {}, drop_oldest=drop_oldest)
         return list(range(block.first, block.last + 1))
 
     def store(
@@ -89,15 +78,31 @@ class DiskBlocks:
         *,
         drop_oldest: bool,
     ) -> None:
-        """Store blocks made elsewhere, without those ``removed`` of their records. Raises as ``append``."""
-        # The file isn't known to hold these.
-        new = [dictionary for dictionary in dictionaries if not self.dictionaries.has(dictionary)]
-        self._store(made, new, drop_oldest)
+        """Store blocks without those ``removed`` of their records, in one transaction. Raises as ``append``.
+
+        ``dictionaries`` are those they are compressed with; the file needs only what it doesn't have.
+        """
+        new = [dictionary for dictionary in dictionaries if not self._dictionaries.has(dictionary)]
+        sizes = [block.size_bytes for block in made]
+        missing, reason = self._file.missing_pages(sizes, drop_oldest=drop_oldest)
+        try:
+            dropped = self._insert(made, new, missing, reason)
+        except OutboxDiskFull:
+            if not drop_oldest or not self.numbering.stored:
+                raise
+            # Dropping the oldest makes room in the file; the ballast is for the log of that.
+            pages = pages_for(sizes, tables.PAGE_BYTES)
+            dropped = self._file.with_ballast(lambda: self._insert(made, new, pages, drops.DISK_LOW))
         for dictionary in new:
-            self.dictionaries.stored(dictionary)
+            self._dictionaries.stored(dictionary)
+        for drop in dropped:
+            gone = len(self._removed.pop(drop.first, ()))
+            self._on_drop(dataclasses.replace(drop, count=(drop.count or 0) - gone))
+        if dropped:
+            self._file.restore_ballast()
         for block in made:
-            if gone := set(removed.get(block.first, ())):
-                self._removed[block.first] = gone
+            if numbers := set(removed.get(block.first, ())):
+                self._removed[block.first] = numbers
             self.numbering.issue(block)
 
     def probe(self) -> None:
@@ -116,29 +121,8 @@ class DiskBlocks:
         self.numbering.skip_to(issued)
         self.numbering.committed(after, self.numbering.stored)
 
-    def _store(self, fresh: Sequence[Block], copies: Sequence[Dictionary], drop_oldest: bool) -> None:
-        """Store blocks, and copies of dictionaries, in one transaction."""
-        sizes = [block.size_bytes for block in fresh]
-        missing, reason = self._file.missing_pages(sizes, drop_oldest=drop_oldest)
-        try:
-            dropped = self._insert(fresh, copies, missing, reason)
-        except OutboxDiskFull:
-            if not drop_oldest or not self.numbering.stored:
-                raise
-            # Dropping the oldest makes room in the file; the ballast is for the log of that.
-            self._file.free_ballast()
-            try:
-                dropped = self._insert(fresh, copies, pages_for(sizes, tables.PAGE_BYTES), drops.DISK_LOW)
-            finally:
-                self._file.restore_ballast()
-        for drop in dropped:
-            removed = len(self._removed.pop(drop.first, ()))
-            self._on_drop(dataclasses.replace(drop, count=(drop.count or 0) - removed))
-        if dropped:
-            self._file.restore_ballast()
-
     def _insert(
-        self, fresh: Sequence[Block], copies: Sequence[Dictionary], missing_pages: int, reason: str
+        self, fresh: Sequence[Block], new: Sequence[Dictionary], missing_pages: int, reason: str
     ) -> list[Drop]:
         """Store blocks in place of the oldest ones, in one transaction; returns what was dropped."""
         dropped: list[Drop] = []
@@ -160,7 +144,7 @@ class DiskBlocks:
             else:
                 added = sum(block.count * tables.insert(connection, block) for block in fresh)
             stored = self.numbering.stored - gone + added
-            for dictionary in copies:
+            for dictionary in new:
                 tables.add_dictionary(connection, dictionary)
             dropped_ever = self.numbering.dropped + sum(drop.count or 0 for drop in dropped)
             after = self.numbering.write(connection, fresh[-1].last, stored, dropped_ever)
@@ -182,10 +166,7 @@ class DiskBlocks:
         expected = numbering.oldest if not after else None
         taken_bytes = 0
         last = 0
-        with (
-            translated(path),
-            contextlib.closing(tables.blocks_from(self._file.connection, after + 1)) as found,
-        ):
+        with contextlib.closing(tables.blocks_from(self._file.connection, after + 1)) as found:
             for block in found:
                 if expected not in (None, block.first) or block.first <= last:
                     raise OutboxCorrupt(f"{path}: blocks are missing")
@@ -194,7 +175,7 @@ class DiskBlocks:
                     raise OutboxCorrupt(f"{path}: a block is out of place")
                 expected, last = None, block.last
                 try:
-                    records = block.records(self.dictionaries.find(self._file.connection, block.dictionary))
+                    records = block.records(self._dictionaries.find(self._file.connection, block.dictionary))
                 except DamagedBlockError as error:
                     if not error.head_is_sound:
                         raise OutboxCorrupt(f"{path}: a block's head is damaged") from error
@@ -218,9 +199,7 @@ class DiskBlocks:
         return taken
 
     def _give_up(self, block: Block) -> None:
-        """Set a block with a damaged payload aside, in a file of its own, and report it."""
-        with contextlib.suppress(OSError):
-            recovery.damaged_name(self._file.path, f"block-{block.first}").write_bytes(block.payload)
+        """Delete a block with a damaged payload, and report it."""
         with self._file.transaction() as connection:
             tables.delete(connection, block.first)
             stored = self.numbering.stored - block.count
@@ -236,7 +215,7 @@ class DiskBlocks:
         self._file.with_room(lambda: self._remove(numbers))
 
     def write_removed(self) -> None:
-        """Write which records were removed from blocks that have others left. Raises sqlite3.Error."""
+        """Write which records were removed from blocks that have others left."""
         numbers = sorted(set[int]().union(*self._removed.values()))
         tables.write_removed(self._file.connection, numbers)
 
@@ -245,15 +224,7 @@ class DiskBlocks:
         if self._file.database_bytes() > _GIVE_BACK_BYTES:
             self._file.give_space_back()
             # Readings of a past outage are a poor sample of the next ones.
-            self.dictionaries.forget()
-
-    def forget_lost_removals(self) -> None:
-        """No more blocks come back from damaged files: removals from lost ones count no longer."""
-        with translated(self._file.path):
-            connection = self._file.connection
-            lost = [first for first in self._removed if not tables.can_find(connection, first)]
-        for first in lost:
-            del self._removed[first]
+            self._dictionaries = ZstdDictionaries()
 
     def _remove(self, numbers: Sequence[int]) -> None:
         partial: dict[int, set[int]] = {}

@@ -17,15 +17,11 @@ _SUFFIXES: Final = (*_SQLITE_SUFFIXES, ".lock", ".ballast")
 
 def make_directory(directory: Path) -> None:
     """Make a directory that survives a power cut. Raises OutboxUnusable, OutboxDiskFull."""
-    missing = []
-    ancestor = directory
-    while not ancestor.exists() and ancestor != ancestor.parent:
-        missing.append(ancestor)
-        ancestor = ancestor.parent
     try:
-        for path in reversed(missing):
-            path.mkdir(mode=0o750, exist_ok=True)
-            sync_directory(path.parent)
+        for path in reversed((directory, *directory.parents)):
+            if not path.exists():
+                path.mkdir(mode=0o750, exist_ok=True)
+                sync_directory(path.parent)
         if not directory.is_dir():
             raise NotADirectoryError(f"{directory} is not a directory")
     except OSError as error:
@@ -85,20 +81,6 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file's content atomically and durably. Raises OSError."""
-    fresh = path.with_name(f"{path.name}-fresh")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-    try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    fresh.rename(path)
-    sync_directory(path.parent)
-
-
 def file_size(path: Path) -> int:
     """Bytes of a file, 0 where there is none."""
     try:
@@ -121,8 +103,8 @@ def free_bytes(directory: Path) -> int:
 def move_database(path: Path, target: Path) -> None:
     """Rename a database and its log. Raises OutboxUnusable."""
     try:
-        # The log first: alone it is useless, but a new database would take it for its own.
-        for suffix in ("-wal", ""):
+        # The database first: a log alone is one that SQLite deletes before it makes a database of that name.
+        for suffix in ("", "-wal"):
             with contextlib.suppress(FileNotFoundError):
                 Path(f"{path}{suffix}").rename(f"{target}{suffix}")
         Path(f"{path}-shm").unlink(missing_ok=True)

@@ -48,6 +48,7 @@ class MemoryBlocks:
         self._firsts: list[int] = []
         self._dictionaries: dict[int, Dictionary] = {}
         self._current: Dictionary | None = None
+        self.damaged: list[Block] = []
         self.records = 0
         self._bytes = 0
 
@@ -82,15 +83,17 @@ class MemoryBlocks:
     def peek(self, after: int, limit: int, max_bytes: int, *, always_one: bool) -> list[tuple[int, bytes]]:
         """The oldest records above ``after``: at most ``limit`` and ``max_bytes``.
 
-        With ``always_one`` one is returned however large. Raises DamagedError.
+        With ``always_one`` one is returned however large. Blocks that fail their checksums (the memory itself
+        is faulty) are skipped, and in ``damaged`` from then on.
         """
         taken: list[tuple[int, bytes]] = []
         taken_bytes = 0
         for kept in self._from(after + 1):
             try:
                 records = kept.block.records(self._dictionaries.get(kept.block.dictionary))
-            except DamagedBlockError as error:
-                raise DamagedError(kept.block.first) from error
+            except DamagedBlockError:
+                self.damaged.append(kept.block)
+                continue
             for at, record in enumerate(records):
                 number = kept.block.first + at
                 if number <= after or kept.gone >> at & 1:
@@ -162,11 +165,3 @@ class MemoryBlocks:
         at = max(bisect_right(self._firsts, number) - 1, 0)
         for first in self._firsts[at:]:
             yield self._kept[first]
-
-
-class DamagedError(Exception):
-    """A block in memory fails its checksums: the memory itself is faulty."""
-
-    def __init__(self, first: int) -> None:
-        super().__init__(f"block {first}")
-        self.first = first

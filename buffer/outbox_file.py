@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from buffer import log_repair, recovery, tables
+from buffer import tables
 from buffer.drops import DISK_LOW
 from buffer.errors import (
     OutboxCorrupt,
@@ -22,7 +22,7 @@ from buffer.errors import (
     OutboxUnusable,
     OutboxVersionError,
 )
-from buffer.files import database_bytes, file_size, permission_problem, replace_file
+from buffer.files import database_bytes, file_size, permission_problem
 from buffer.space_limits import Limits
 from buffer.sqlite_errors import translated
 
@@ -60,14 +60,10 @@ class Ballast:
                 os.close(descriptor)
         return False
 
-    def release(self) -> bool:
-        """Free the space; False where none was reserved."""
-        if not self.size_bytes():
-            return False
+    def release(self) -> None:
+        """Free the space."""
         with contextlib.suppress(OSError):
             os.truncate(self._path, 0)
-            return True
-        return False
 
 
 class OutboxFile:
@@ -96,9 +92,16 @@ class OutboxFile:
 
         Raises OutboxCorrupt, also for an empty file where it may not be new.
         """
+        if problem := permission_problem(self.path):
+            # SQLite would open it to be read only, and keep it so when the owner is right again.
+            raise OutboxUnusable(f"cannot use {self.path} ({problem})")
         try:
             with translated(self.path):
-                self._open(issued, may_be_new=may_be_new)
+                # Only the lock's holder gets here, so a busy file is a reader's: worth a wait.
+                self._connection = sqlite3.connect(
+                    self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+                )
+                self._prepare(self._connection, issued, may_be_new=may_be_new)
         except OutboxError:
             self.close()
             raise
@@ -129,13 +132,6 @@ class OutboxFile:
             raise OutboxDiskFull(f"the disk of {self.path} has less room than it must keep")
         return missing, reason
 
-    def first_page(self) -> bytes:
-        """The first page on the disk, all commits included. Raises an OutboxError."""
-        with translated(self.path):
-            self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-            with self.path.open("rb") as file:
-                return file.read(tables.PAGE_BYTES)
-
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Commit the body's changes, or roll them back. Raises an OutboxError."""
@@ -155,16 +151,17 @@ class OutboxFile:
         try:
             return work()
         except OutboxDiskFull:
-            if not self.free_ballast():
+            if not self._ballast.size_bytes():
                 raise
+        return self.with_ballast(work)
+
+    def with_ballast(self, work: Callable[[], _T]) -> _T:
+        """Do the work with the ballast's room."""
+        self._ballast.release()
         try:
             return work()
         finally:
             self.restore_ballast()
-
-    def free_ballast(self) -> bool:
-        """Free the ballast's space; False where there is none."""
-        return self._ballast.release()
 
     def restore_ballast(self) -> None:
         """Reserve the ballast again where it was freed and the disk has room."""
@@ -183,12 +180,8 @@ class OutboxFile:
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def _open(self, issued: int, *, may_be_new: bool) -> None:
-        if problem := permission_problem(self.path):
-            # SQLite would open it to be read only, and keep it so when the owner is right again.
-            raise OutboxUnusable(f"cannot use {self.path} ({problem})")
-        self._repair_log()
-        connection = self._connection = self._raw_connection()
+    def _prepare(self, connection: sqlite3.Connection, issued: int, *, may_be_new: bool) -> None:
+        connection.text_factory = tables.damaged_text
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         found = tables.names(connection)
         if not found and not version:
@@ -223,31 +216,3 @@ class OutboxFile:
             f"{self.path} has version {version}, this program uses {tables.SCHEMA_VERSION}: "
             "drain it with the fieldgate that wrote it"
         )
-
-    def _repair_log(self) -> None:
-        """Rewrite a log that SQLite would read only in part, before anything writes to it."""
-        log, before = Path(f"{self.path}-wal"), Path(f"{self.path}-wal-before")
-        if before.exists() and not log.exists():
-            # A crash came in the middle of this.
-            before.rename(log)
-        if not self.path.exists() or not file_size(log):
-            return
-        # Closing the only connection removes the log; a second name keeps it.
-        before.unlink(missing_ok=True)
-        before.hardlink_to(log)
-        with contextlib.closing(self._raw_connection()) as connection:
-            _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        if log_repair.is_cut_short(before, max(frames, 0), tables.PAGE_BYTES):
-            repaired = log_repair.repaired(before.read_bytes(), tables.PAGE_BYTES)
-            if repaired is not None:
-                recovery.damaged_name(self.path, "wal").hardlink_to(before)
-                replace_file(log, repaired)
-        before.unlink(missing_ok=True)
-
-    def _raw_connection(self) -> sqlite3.Connection:
-        # Only the lock's holder gets here, so a busy file is a reader's: worth a wait.
-        connection = sqlite3.connect(
-            self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
-        connection.text_factory = tables.damaged_text
-        return connection

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Final, Self
 
 from buffer import tables
-from buffer.blocks import Block, DamagedBlockError, Dictionary
+from buffer.blocks import Block, DamagedBlockError
 from buffer.errors import OutboxCorrupt, OutboxUnusable, OutboxVersionError
 from buffer.files import file_size
 from buffer.sqlite_errors import translated
+from buffer.zstd_dictionaries import ZstdDictionaries
 
 _BUSY_TIMEOUT_S: Final = 2.0
 _BLOCKS_A_SNAPSHOT: Final = 200
@@ -78,7 +79,7 @@ class OutboxReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._dictionaries: dict[int, Dictionary] = {}
+        self._dictionaries = ZstdDictionaries()
         self._removed: frozenset[int] = frozenset()
         self.damaged = 0
         if not path.is_file():
@@ -151,11 +152,9 @@ class OutboxReader:
     def records_of(self, block: Block) -> list[tuple[int, bytes]]:
         """A block's records and their numbers, without those removed; none of a damaged one."""
         with translated(self._path):
-            if block.dictionary and block.dictionary not in self._dictionaries:
-                for dictionary in tables.dictionaries(self._connection):
-                    self._dictionaries.setdefault(dictionary.number, dictionary)
+            dictionary = self._dictionaries.find(self._connection, block.dictionary)
         try:
-            records = block.records(self._dictionaries.get(block.dictionary))
+            records = block.records(dictionary)
         except DamagedBlockError:
             self.damaged += 1
             return []

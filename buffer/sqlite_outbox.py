@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
@@ -32,14 +33,17 @@ from buffer.blocks import Block, Dictionary
 from buffer.disk_blocks import DiskBlocks
 from buffer.drops import Drop, OnDrop
 from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxError
-from buffer.files import make_directory
+from buffer.files import file_size, make_directory
 from buffer.lock import Lock
 from buffer.outbox_file import OutboxFile
 from buffer.space_limits import Limits
+from buffer.sqlite_errors import translated
 
 _NO_LIMITS: Final = Limits()
 _UNKNOWN: Final = 1 << 40
 """Numbers continue after this one where neither file nor lock has the last one."""
+_SALVAGE_S: Final = 0.2
+"""How long each request for records copies from damaged files."""
 
 _T = TypeVar("_T")
 
@@ -59,7 +63,7 @@ class SqliteOutbox:
         self._on_drop = on_drop
         self._file = OutboxFile(path, limits)
         self._blocks = DiskBlocks(self._file, on_drop)
-        self._salvages = recovery.Salvages()
+        self._salvages: list[recovery.Salvage] = []
         self._backfilled = 0
         make_directory(path.parent)
         self._lock: Lock | None = Lock(path)
@@ -155,7 +159,7 @@ class SqliteOutbox:
 
     def __len__(self) -> int:
         # Pending salvage counts as one record: it proceeds only with ``peek``.
-        return max(self._blocks.waiting, 1 if self._salvages else 0)
+        return max(len(self._blocks), 1 if self._salvages else 0)
 
     @property
     def dropped(self) -> int:
@@ -189,25 +193,30 @@ class SqliteOutbox:
     # Opening.
 
     def _open(self) -> None:
-        lock = self._held
-        try:
-            self._connect(0)
-        except OutboxCorrupt:
-            self._set_aside(lock.floor, lock.issued if lock.issued_is_exact else None)
-        else:
-            lost = self._lost_after_the_newest()
-            if lost is not None:
-                self._on_drop(lost)
-        for source in recovery.pending(self._path):
-            self._begin_salvage(source)
+        lock, aside = self._held, recovery.pending(self._path)
+        with translated(self._path):
+            try:
+                if aside and not file_size(self._path) and lock.issued <= recovery.last_of(aside[-1]):
+                    # A crash came between setting that one aside and its replacement.
+                    self._connect(recovery.last_of(aside[-1]))
+                else:
+                    self._connect(0)
+            except OutboxCorrupt:
+                self._set_aside(lock.floor, lock.issued if lock.issued_is_exact else None)
+            else:
+                lost = self._lost_after_the_newest()
+                if lost is not None:
+                    self._on_drop(lost)
+            for source in aside:
+                self._begin_salvage(source)
         self._file.restore_ballast()
 
-    def _connect(self, issued: int, *, replaces: bool = False) -> None:
+    def _connect(self, issued: int) -> None:
         """Open the file, or make it, numbering after ``issued``. Raises OutboxCorrupt."""
-        recovery.pending(self._path)
         self._file.open(issued, may_be_new=issued > 0 or not self._held.issued)
         try:
-            self._blocks.load(replaces=replaces)
+            with translated(self._path):
+                self._blocks.load()
         except OutboxError:
             self._file.close()
             raise
@@ -234,33 +243,33 @@ class SqliteOutbox:
     def _repaired(self, work: Callable[[], _T]) -> _T:
         """Do the work; where the file turns out to be damaged, set it aside and do it on a new one."""
         try:
-            return work()
+            with translated(self._path):
+                return work()
         except OutboxCorrupt:
             self._file.close()
             numbering = self._blocks.numbering
             self._set_aside(numbering.whole_from, numbering.issued, numbering.gone)
+        with translated(self._path):
             return work()
 
     def _set_aside(self, floor: int, last: int | None, gone: Iterable[tuple[int, int]] = ()) -> None:
         """Replace a damaged file with a new one; ``last`` is the last number issued, where known."""
         ceiling = (self._held.reserved or _UNKNOWN) if last is None else last
         source = recovery.set_aside(self._path, floor, ceiling, last_is_known=last is not None)
-        self._connect(issued=ceiling, replaces=True)
-        self._begin_salvage(source, self._blocks.dictionaries.forget(), gone)
+        self._begin_salvage(source, gone)
+        self._connect(ceiling)
 
-    def _begin_salvage(
-        self, source: Path, spare: Dictionary | None = None, gone: Iterable[tuple[int, int]] = ()
-    ) -> None:
-        self._salvages.begin(recovery.Salvage(source, self._file.first_page(), spare, gone))
+    def _begin_salvage(self, source: Path, gone: Iterable[tuple[int, int]] = ()) -> None:
+        if all(salvage.source != source for salvage in self._salvages):
+            self._salvages.append(recovery.Salvage(source, gone))
 
     def _salvage_some(self) -> None:
         """Copy from damaged files for a moment; on a full disk they wait, and nothing is dropped for them."""
-        if not self._salvages:
-            return
-        with contextlib.suppress(OutboxDiskFull):
-            self._salvages.step(self._path, self._store_salvaged, self._on_drop)
-        if not self._salvages:
-            self._blocks.forget_lost_removals()
+        until_s = time.monotonic() + _SALVAGE_S
+        with contextlib.suppress(OutboxDiskFull), translated(self._path):
+            while self._salvages and time.monotonic() < until_s:
+                if not self._salvages[0].step(self._store_salvaged):
+                    self._salvages.pop(0).finish(self._on_drop)
 
     def _store_salvaged(self, block: Block, dictionary: Dictionary | None) -> None:
         self._blocks.store([block], [] if dictionary is None else [dictionary], {}, drop_oldest=False)

@@ -1,7 +1,7 @@
 """The tables of an outbox file, version 2.
 
     blocks        one row per append (see buffer.blocks); the key is the number of its first record
-    dictionaries  what payloads were compressed with, several copies each, far from one another
+    dictionaries  what payloads were compressed with
     numbering     one row, with a checksum: what can't be derived from the blocks
     removed       one row, with a checksum: records of stored blocks that were removed before a clean close
 
@@ -188,20 +188,24 @@ def _head(connection: sqlite3.Connection, order: str) -> Block | None:
 
 
 def add_dictionary(connection: sqlite3.Connection, dictionary: Dictionary) -> None:
-    """Store one more copy."""
+    """Store a dictionary."""
     connection.execute(
         "INSERT INTO dictionaries (number, content) VALUES (?, ?)", (dictionary.number, dictionary.content)
     )
 
 
-def dictionaries(connection: sqlite3.Connection, *, newest_first: bool = False) -> Iterator[Dictionary]:
-    """The sound copies."""
-    order = "DESC" if newest_first else "ASC"
-    for number, content in connection.execute(
-        f"SELECT number, content FROM dictionaries ORDER BY copy {order}"
-    ):
+def dictionary(connection: sqlite3.Connection, number: int) -> Dictionary | None:
+    """The dictionary with a number; None where there is no sound one."""
+    for (content,) in connection.execute("SELECT content FROM dictionaries WHERE number = ?", (number,)):
         if isinstance(content, bytes) and content and number == number_of(content):
-            yield Dictionary(content)
+            return Dictionary(content)
+    return None
+
+
+def newest_dictionary(connection: sqlite3.Connection) -> Dictionary | None:
+    """The dictionary stored last; None where it is damaged, or there is none."""
+    row = connection.execute("SELECT number FROM dictionaries ORDER BY copy DESC LIMIT 1").fetchone()
+    return None if row is None else dictionary(connection, row[0])
 
 
 def _rows(

@@ -35,9 +35,8 @@ from buffer.errors import (
     OutboxUnusable,
 )
 from buffer.lock import last_reserved
-from buffer.memory_blocks import DamagedError, MemoryBlocks
+from buffer.memory_blocks import MemoryBlocks
 from buffer.space_limits import Limits
-from buffer.sqlite_errors import translated
 from buffer.sqlite_outbox import SqliteOutbox
 
 MEMORY_BYTES: Final = 32 << 20
@@ -103,9 +102,9 @@ class TieredOutbox:
             return []
         if not self._memory and self._may_try():
             try:
-                disk = self._opened()
-                with translated(self._path):
-                    numbers = disk.append(records, summary, not_below=self._issued + 1, drop_oldest=False)
+                numbers = self._opened().append(
+                    records, summary, not_below=self._issued + 1, drop_oldest=False
+                )
             except OutboxTooLarge:
                 raise
             except OutboxError as error:
@@ -132,10 +131,9 @@ class TieredOutbox:
         failure: OutboxError | None = None
         if self._disk is not None:
             try:
-                with translated(self._path):
-                    taken = self._disk.peek(after, limit, max_bytes)
-                    if taken and self._memory and self._disk.peek(taken[-1][0], 1, 1):
-                        return taken
+                taken = self._disk.peek(after, limit, max_bytes)
+                if taken and self._memory and self._disk.peek(taken[-1][0], 1, 1):
+                    return taken
             except OutboxError as error:
                 failure = error
                 self._backfilled += 1
@@ -143,7 +141,9 @@ class TieredOutbox:
         room = limit - len(taken)
         if room > 0:
             taken_bytes = sum(len(record) for _, record in taken)
-            taken += self._peek_memory(after, room, max_bytes - taken_bytes, always_one=not taken)
+            taken += self._memory.peek(after, room, max_bytes - taken_bytes, always_one=not taken)
+            while self._memory.damaged:
+                self._drop(self._memory.damaged.pop(), drops.CORRUPT)
         if failure is not None and not taken:
             raise failure
         return taken
@@ -160,8 +160,7 @@ class TieredOutbox:
             self._memory.remove(number for number in numbers if number >= oldest)
             numbers = [number for number in numbers if number < oldest]
         if numbers and self._disk is not None:
-            with translated(self._path):
-                self._disk.remove(numbers)
+            self._disk.remove(numbers)
 
     def tend(self, *, at_once: bool = False) -> None:
         """Move some of memory to the disk, or check whether it works again, where that is due.
@@ -177,9 +176,7 @@ class TieredOutbox:
             self._move()
         elif self._problem is not None and self._may_try():
             try:
-                disk = self._opened()
-                with translated(self._path):
-                    disk.probe()
+                self._opened().probe()
             except OutboxError as error:
                 self._failed(error)
             else:
@@ -214,8 +211,7 @@ class TieredOutbox:
         self._closed = True
         if self._disk is not None:
             try:
-                with translated(self._path):
-                    self._disk.skip_to(self._issued)
+                self._disk.skip_to(self._issued)
             except OutboxError:
                 # Numbers of records in memory may then be issued again: none of them was stored.
                 pass
@@ -235,8 +231,7 @@ class TieredOutbox:
         return self._disk
 
     def _open(self) -> None:
-        with translated(self._path):
-            disk = self._open_file()
+        disk = self._open_file()
         oldest = self._memory.oldest
         if oldest is not None and disk.issued >= oldest:
             # Not the file whose numbers were expected. Once memory is empty any will do.
@@ -283,12 +278,10 @@ class TieredOutbox:
             self._works()
 
     def _move_oldest(self, count: int, *, drop_oldest: bool) -> None:
-        disk = self._opened()
         some = self._memory.oldest_blocks(count, _BYTES_PER_COMMIT)
         removed = {block.first: self._memory.removed_of(block) for block in some}
         dictionaries = self._memory.dictionaries_of(some)
-        with translated(self._path):
-            disk.store(some, removed, dictionaries, drop_oldest=drop_oldest)
+        self._opened().store(some, removed, dictionaries, drop_oldest=drop_oldest)
         for block in some:
             self._memory.forget(block)
 
@@ -311,15 +304,6 @@ class TieredOutbox:
     def _drop(self, block: Block, reason: str) -> None:
         left = self._memory.forget(block)
         self._on_drop(Drop(reason, block.first, block.last, left, block.summary))
-
-    def _peek_memory(
-        self, after: int, limit: int, max_bytes: int, *, always_one: bool
-    ) -> list[tuple[int, bytes]]:
-        while True:
-            try:
-                return self._memory.peek(after, limit, max_bytes, always_one=always_one)
-            except DamagedError as error:
-                self._drop(self._memory.block(error.first), drops.CORRUPT)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -6,12 +6,15 @@ import os
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 
+from buffer import recovery, tables
+from buffer.blocks import Block
 from buffer.drops import CORRUPT, OUTBOX_FULL, Drop
+from buffer.errors import OutboxUnusable
 from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 
@@ -130,8 +133,7 @@ def test_damaged_payload_costs_its_block_and_keeps_its_summary(site: Site, tmp_p
     work = Path(shutil.copytree(site.closed, tmp_path / "work"))
     _damage_payload(work / NAME, 241)
     assert site.check(work) == [Drop(CORRUPT, 241, 252, 12, b"block 20")]
-    (aside,) = [file for file in work.iterdir() if "-block-241" in file.name]
-    assert aside.stat().st_size > 100
+    assert [file.name for file in work.iterdir() if ".damaged-" in file.name] == []
 
 
 def test_damaged_head_costs_its_block_and_the_file_is_set_aside(site: Site, tmp_path: Path) -> None:
@@ -143,24 +145,35 @@ def test_damaged_head_costs_its_block_and_the_file_is_set_aside(site: Site, tmp_
     assert [file.name for file in work.iterdir() if ".damaged-" in file.name] != []
 
 
-def test_damaged_first_page_costs_nothing(site: Site, tmp_path: Path) -> None:
+def test_damaged_first_page_costs_what_is_in_the_file_and_is_announced(site: Site, tmp_path: Path) -> None:
     work = Path(shutil.copytree(site.closed, tmp_path / "work"))
     with (work / NAME).open("r+b") as file:
         file.write(os.urandom(512))
-    # Records 97 to 99 had been removed from the block 97 to 108, in memory: they come again.
-    assert site.check(work) == []
+    assert site.check(work) == [Drop(CORRUPT, 97, 720, 624, b"")]
+    (aside,) = [file for file in work.iterdir() if ".damaged-" in file.name]
+    assert aside.stat().st_size > 512
 
 
-def test_damaged_frame_in_the_log_does_not_cost_what_follows(site: Site, tmp_path: Path) -> None:
+def test_of_a_damaged_log_what_sqlite_reads_is_kept_and_the_rest_is_announced(
+    site: Site, tmp_path: Path
+) -> None:
     work = Path(shutil.copytree(site.crashed, tmp_path / "work"))
     log = work / f"{NAME}-wal"
     content = bytearray(log.read_bytes())
     frames = (len(content) - 32) // 536
     content[32 + 536 * (frames // 2) + 300] ^= 1
     log.write_bytes(content)
-    lost = sum(drop.count or 0 for drop in site.check(work))
-    assert lost <= 24
-    assert [file.name for file in work.iterdir() if file.name.endswith("-wal") and "damaged" in file.name]
+    kept = _readable(Path(shutil.copytree(work, tmp_path / "readable")) / NAME)
+    assert 0 < kept < 60
+    assert site.check(work) == [Drop(CORRUPT, 12 * kept + 1, 720, 720 - 12 * kept, b"")]
+
+
+def _readable(path: Path) -> int:
+    """How many blocks SQLite finds, with the log that there is."""
+    connection = sqlite3.connect(path)
+    (count,) = connection.execute("SELECT count(*) FROM blocks").fetchone()
+    connection.close()
+    return int(count)
 
 
 def test_vanished_file_is_announced(site: Site, tmp_path: Path) -> None:
@@ -184,6 +197,55 @@ def test_salvage_interrupted_by_a_crash_begins_again(site: Site, tmp_path: Path)
     del site.appended[721]
 
 
+@pytest.mark.parametrize("log_moved", [True, False])
+def test_crash_between_setting_aside_and_the_new_file_announces_nothing(
+    site: Site, tmp_path: Path, log_moved: bool
+) -> None:
+    work = Path(shutil.copytree(site.closed if log_moved else site.crashed, tmp_path / "work"))
+    log = (work / f"{NAME}-wal").read_bytes() if not log_moved else b""
+    recovery.set_aside(work / NAME, 97, 720, last_is_known=True)
+    if log_moved:
+        assert site.check(work) == []
+        return
+    # The database had its new name, the log not yet: what only the log has is announced.
+    (aside,) = recovery.pending(work / NAME)
+    Path(f"{aside}-wal").unlink()
+    (work / f"{NAME}-wal").write_bytes(log)
+    drops = site.check(work)
+    assert [(drop.first, drop.last) for drop in drops] == [(97, 720)]
+
+
+def test_a_damaged_file_that_cannot_be_read_now_is_read_later(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Path(shutil.copytree(site.closed, tmp_path / "work"))
+    recovery.set_aside(work / NAME, 97, 720, last_is_known=True)
+    real = tables.blocks_from
+    failures = [_io_error()]
+
+    def failing(connection: sqlite3.Connection, number: int) -> Generator[Block, None, None]:
+        for at, block in enumerate(real(connection, number)):
+            if at == 20 and failures and not number:
+                raise failures.pop()
+            yield block
+
+    monkeypatch.setattr(tables, "blocks_from", failing)
+    drops: list[Drop] = []
+    outbox = SqliteOutbox(work / NAME, on_drop=drops.append)
+    with pytest.raises(OutboxUnusable):
+        outbox.peek(0, 1, UNBOUND)
+    for _ in range(100):
+        outbox.peek(0, 1, UNBOUND)
+    assert (len(outbox), drops) == (624, [])
+    outbox.close()
+
+
+def _io_error() -> sqlite3.Error:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+    return error
+
+
 def test_without_lock_file_numbers_leap_and_the_loss_has_no_count(site: Site, tmp_path: Path) -> None:
     work = Path(shutil.copytree(site.closed, tmp_path / "work"))
     (work / f"{NAME}.lock").unlink()
@@ -200,8 +262,9 @@ def test_salvage_into_a_smaller_cap_drops_the_oldest_and_announces_them(tmp_path
         records = [os.urandom(400) for _ in range(12)]
         stored.update(zip(outbox.append(records, b"%d" % at), records, strict=True))
     outbox.close()
-    with path.open("r+b") as file:
-        file.write(os.urandom(512))
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE numbering SET issued = 3")
+    connection.close()
     outbox = SqliteOutbox(path, Limits(2 << 20), on_drop=drops.append)
     for _ in range(2000):
         if not outbox._salvages:
@@ -238,7 +301,7 @@ def test_what_was_salvaged_at_run_time_outlives_the_next_start(tmp_path: Path) -
     outbox.close()
 
 
-def test_what_was_removed_from_a_lost_block_does_not_hide_others(tmp_path: Path) -> None:
+def test_what_was_removed_from_a_part_of_a_block_comes_again_after_damage(tmp_path: Path) -> None:
     outbox = SqliteOutbox(tmp_path / NAME)
     outbox.append([b"a" * 50] * 3)
     outbox.append([b"b" * 50] * 3)
@@ -249,6 +312,6 @@ def test_what_was_removed_from_a_lost_block_does_not_hide_others(tmp_path: Path)
         found = [number for number, _ in outbox.peek(0, UNBOUND, UNBOUND)]
         if not outbox._salvages:
             break
-    assert found == [4, 5, 6, 8, 9]
-    assert len(outbox) == 5
+    assert found == [4, 5, 6, 7, 8, 9]
+    assert len(outbox) == 6
     outbox.close()
