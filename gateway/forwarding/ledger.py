@@ -40,7 +40,7 @@ class Stage(Enum):
     STORING = auto()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Entry:
     """One message. Times are monotonic; ``at_sink`` while the sink owes us its outcome.
 

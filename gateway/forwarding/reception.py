@@ -7,8 +7,9 @@ nothing comes of it. Owned by the forwarder's thread.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
+from weakref import ref
 
 from cloud.wire import reading_records as wire
 from gateway.forwarding.ledger import Entry
@@ -25,11 +26,11 @@ class RedeliveryCache:
     After a broken connection the broker sends again what was not acknowledged, flagged as a duplicate and
     under its old id (MQTT 3.1.1, 4.4); in another session of the broker's an id is another message's. Other
     devices' numbers and raw messages get their identity from us at first receipt: a second one would count
-    them twice. Not kept beyond the daemon's end.
+    them twice. Not kept beyond the daemon's end; of what has left ledger and sink the bytes aren't kept.
     """
 
     def __init__(self) -> None:
-        self._by_id: OrderedDict[int, tuple[int, str, int, Sequence[Entry]]] = OrderedDict()
+        self._by_id: OrderedDict[int, tuple[int, str, int, list[ref[Entry]]]] = OrderedDict()
 
     def note(self, message: Message, entries: Sequence[Entry]) -> None:
         """Remember what a message with a PUBACK became: one entry, or several readings' entries."""
@@ -37,19 +38,23 @@ class RedeliveryCache:
             return
         number = message.ack.message_id
         self._by_id.pop(number, None)
-        self._by_id[number] = (message.session, message.topic, hash(message.payload), entries)
+        self._by_id[number] = (message.session, message.topic, hash(message.payload), list(map(ref, entries)))
         if len(self._by_id) > _REMEMBERED:
             oldest, known = self._by_id.popitem(last=False)
-            if any(entry.acks for entry in known[3]):
+            if any(entry.acks for entry in _living(known[3])):
                 # Not acknowledged yet: it may well come again. There is an id for each, 65,535 at most.
                 self._by_id[oldest] = known
 
-    def repeated(self, message: Message) -> Sequence[Entry]:
-        """What a message flagged as a duplicate became when it first came; nothing where it isn't there."""
+    def repeated(self, message: Message) -> Sequence[Entry] | None:
+        """What is left of what a duplicate became when it first came; None where nothing is known of it."""
         known = None if message.ack is None else self._by_id.get(message.ack.message_id)
         if known is None or known[:3] != (message.session, message.topic, hash(message.payload)):
-            return ()
-        return known[3]
+            return None
+        return _living(known[3])
+
+
+def _living(entries: Iterable[ref[Entry]]) -> list[Entry]:
+    return [entry for each in entries if (entry := each()) is not None]
 
 
 class Reception:
@@ -68,7 +73,7 @@ class Reception:
             return (echoed,)
         if message.repeated and ack is not None:
             known = self._receipts.repeated(message)
-            if known:
+            if known is not None:
                 self._owe(known, ack)
                 return ()
         # At the end the broker keeps what it gets no PUBACK for, for the next run: a number given now, after

@@ -60,8 +60,9 @@ def test_what_is_not_acknowledged_yet_is_never_forgotten() -> None:
     assert all(receipts.repeated(Message("t", b"payload", Ack(2, number))) for number in range(1, 3001))
     ledger.stored(ledger.take_for_storing(0.0), range(1, 3001))
     receipts.note(Message("t", b"payload", Ack(1, 3001)), [])
-    again = (Message("t", b"payload", Ack(2, number)) for number in range(1, 3001))
-    assert sum(bool(receipts.repeated(each)) for each in again) == 2999
+    again = [receipts.repeated(Message("t", b"payload", Ack(2, number))) for number in range(1, 3001)]
+    # One made way for the last; of the others the bytes are gone with their entries.
+    assert (again.count(None), again.count([])) == (1, 2999)
 
 
 def test_several_readings_of_one_message_owe_one_puback_after_the_last() -> None:
