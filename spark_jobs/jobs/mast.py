@@ -2,7 +2,7 @@
 
 The intervals that a change of either touches are computed again, whole, from the tables, once every channel
 in them is closed. So late readings and late records correct them, and a batch that runs twice computes the
-same. An interval of which ``statistics`` took back all rows (no channel was configured then) has no row.
+same. Rows of missing intervals change no value, so an interval without any reading has no row.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.frames import dicts_of
 from spark_jobs.schemas import CHANNELS, MAST, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.sinks.merge import delete_intervals, merge_changed
-from spark_jobs.sources.changes import corrections, table_changes
+from spark_jobs.sinks.merge import merge_changed
+from spark_jobs.sources.changes import table_changes
 from spark_jobs.sources.configured import with_periods_us
 from spark_jobs.sources.mast_intervals import MastInterval, intervals_within, statistics_in
 from spark_jobs.sources.statistics import has_readings
@@ -51,17 +50,11 @@ class MastJob(Job):
     def source(self) -> Source:
         """Closed intervals of ``statistics`` and records of ``channels`` that changed."""
         closed = (F.col("interval_s") == self._settings.interval_s) & (F.col("version") > 0)
-        was = F.col("_change_type").isin(*BEFORE)
-        # Rows of missing intervals are all that is ever taken back; the others leave with their day.
-        taken_back = (F.col("_change_type") == "delete") & ~has_readings()
+        now = F.col("_change_type") != BEFORE
         intervals = (
-            table_changes(self._spark, self._settings, STATISTICS, deletions=True)
-            .where(closed & F.col("quantity").isin(*QUANTITIES) & (~was | taken_back))
-            .select(
-                "gateway",
-                F.unix_micros("interval_start").alias("start_us"),
-                F.when(was, F.col("_commit_version")).alias("gone"),
-            )
+            table_changes(self._spark, self._settings, STATISTICS)
+            .where(closed & F.col("quantity").isin(*QUANTITIES) & now & has_readings())
+            .select("gateway", F.unix_micros("interval_start").alias("start_us"))
         )
         records = with_periods_us(table_changes(self._spark, self._settings, CHANNELS)).select(
             *CHANNELS.key,
@@ -82,33 +75,16 @@ class MastJob(Job):
         started = time.monotonic()
         # Twelve channels close one interval, and again with each correction.
         changes = rows.distinct().toArrow().to_pylist()
-        intervals = [row for row in changes if row["channel"] is None]
-        withdrawn = self._withdrawn(intervals)
-        wanted = {(row["gateway"], row["start_us"]) for row in intervals if row["gone"] is None} | withdrawn
+        wanted = {(row["gateway"], row["start_us"]) for row in changes if row["channel"] is None}
         spans = list(touched_spans(_record_change(row) for row in changes if row["channel"] is not None))
         wanted |= intervals_within(self._spark, self._settings, spans)
         # In the order of time, so that a part touches few dates; in parts, because results pass the driver.
         in_order = sorted(wanted, key=lambda interval: interval[1])
         for at in range(0, len(in_order), _PART):
             self._compute(in_order[at : at + _PART])
-        if withdrawn:
-            self._delete(withdrawn)
         if wanted:
             figures = number, len(wanted), len(spans), time.monotonic() - started
             log.info("event=mast.computed batch=%d intervals=%d records=%d seconds=%.2f", *figures)
-
-    def _withdrawn(self, intervals: list[dict[str, Any]]) -> set[MastInterval]:
-        """The intervals of which rows were taken back, and not just dropped with their day."""
-        gone = {row["gone"] for row in intervals if row["gone"] is not None}
-        versions = corrections(self._spark, self._settings.table(STATISTICS.name), gone)
-        return {(row["gateway"], row["start_us"]) for row in intervals if row["gone"] in versions}
-
-    def _delete(self, withdrawn: set[MastInterval]) -> None:
-        """Deletes the rows of those of these intervals in which no channel has a row any more."""
-        left = statistics_in(self._spark, self._settings, withdrawn)
-        left = left.where(F.col("quantity").isin(*QUANTITIES)).select("gateway", "interval_start").distinct()
-        gone = withdrawn - {(row["gateway"], row["interval_start"]) for row in dicts_of(left.toArrow())}
-        delete_intervals(self._spark, self._location, self._settings.interval_s, gone)
 
     def _compute(self, wanted: list[MastInterval]) -> None:
         statistics = statistics_in(self._spark, self._settings, wanted)

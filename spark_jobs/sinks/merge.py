@@ -6,7 +6,7 @@ real changes only.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Any
 
@@ -15,17 +15,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.frames import rows_frame
-from spark_jobs.intervals import day_of
 from spark_jobs.schemas import Table
 from spark_jobs.sinks.retry import retried
 
 _NOW = "current_timestamp()"
-
-
-def in_days(days: Iterable[date]) -> str:
-    """A condition on the target's date: with literals Delta reads the partitions of these alone."""
-    return f"t.date in ({', '.join(f'date{day.isoformat()!r}' for day in sorted(days))})"
 
 
 def merge_rows(
@@ -47,7 +40,9 @@ def merge_rows(
     key = ("date", *table.key) if table.partitioned_by_date else table.key
     same_row = " and ".join(f"t.{name} <=> s.{name}" for name in key)
     if table.partitioned_by_date:
-        same_row = f"{in_days(days)} and {same_row}"
+        # With literals Delta reads these partitions alone.
+        dates = ", ".join(f"date{day.isoformat()!r}" for day in sorted(days))
+        same_row = f"t.date in ({dates}) and {same_row}"
     stamp = {"updated_at": _NOW} if "updated_at" in table.schema.names else {}
 
     def merge() -> None:
@@ -106,17 +101,3 @@ def merge_changed(spark: SparkSession, location: str, table: Table, rows: Any) -
         changed=values | ({"version": "t.version + 1"} if versioned else {}),
         added=values | ({"version": "1"} if versioned else {}),
     )
-
-
-def delete_intervals(
-    spark: SparkSession, location: str, interval_s: int, intervals: Collection[tuple[str, int]]
-) -> None:
-    """Deletes rows of a table with one per gateway and interval: (gateway, start in microseconds)."""
-    if not intervals:
-        return
-    same_row = (
-        f"{in_days({day_of(start_us) for _, start_us in intervals})} and t.gateway = s.gateway"
-        f" and t.interval_s = {interval_s} and unix_micros(t.interval_start) = s.start_us"
-    )
-    given = rows_frame(spark, "gateway: string, start_us: long", intervals)
-    delete_rows(spark, location, given, same_row, "delete-intervals")

@@ -9,7 +9,7 @@ takes the place of one with readings, and goes when the channel turns out not to
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -19,13 +19,7 @@ from spark_jobs.intervals import DAY_US, Channel, Interval, day_of, intervals_of
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.sinks.merge import delete_rows, differs, merge_rows
 from spark_jobs.state.configured import Span, union
-
-_FLAGS: Final = ("n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing")
-
-
-def _readings(prefix: str) -> str:
-    """How many readings a row stands for, of whatever quality: 0 in a missing interval."""
-    return "(" + " + ".join(f"{prefix}.{name}" for name in _FLAGS) + ")"
+from spark_jobs.transforms.statistics import counted
 
 
 def delete_missing(
@@ -42,7 +36,7 @@ def delete_missing(
     start = "unix_micros(t.interval_start)"
     same_row = (
         f"({days}) and t.gateway = s.gateway and t.channel = s.channel"
-        f" and t.interval_s = {interval_s} and {_readings('t')} = 0"
+        f" and t.interval_s = {interval_s} and {counted('t.')} = 0"
         f" and {start} + {interval_s * 1_000_000} > s.begin_us and {start} < s.end_us"
     )
     frame = rows_frame(spark, "gateway channel: string, begin_us end_us: long", rows)
@@ -59,7 +53,7 @@ def merge_statistics(spark: SparkSession, location: str, rows: Any, closed: Mapp
     flags = [closed.get(interval, True) for interval in intervals_of(rows)]
     computed = spark.createDataFrame(rows.append_column("closed", pa.array(flags, pa.bool_())))
     closing = "(t.version = 0 and s.closed)"
-    corrects = f"({_readings('s')} > 0 or {_readings('t')} = 0)"
+    corrects = f"({counted('s.')} > 0 or {counted('t.')} = 0)"
     values = {name: f"s.{name}" for name in STATISTICS.values}
     merge_rows(
         spark,

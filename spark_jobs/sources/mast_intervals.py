@@ -13,6 +13,7 @@ from spark_jobs.frames import rows_frame
 from spark_jobs.intervals import SECOND_US, day_of
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.settings import Settings
+from spark_jobs.sources.statistics import has_readings
 
 MastInterval = tuple[str, int]
 """Gateway and start, microseconds since the epoch."""
@@ -44,7 +45,7 @@ def intervals_within(
 ) -> set[MastInterval]:
     """The intervals of each gateway that share time with its spans (begin, end in microseconds).
 
-    Without those in which no channel is closed: they come when one is.
+    Without those in which no channel with readings is closed: they come when one is.
     """
     wanted = list(spans)
     if not wanted:
@@ -60,6 +61,6 @@ def intervals_within(
     if first_us > 0:
         rows = rows.where(F.col("date") >= day_of(first_us) - timedelta(days=1))
     start_us = F.unix_micros("interval_start").alias("start_us")
-    starts = rows.where("version > 0").select("gateway", start_us).distinct()
+    starts = rows.where("version > 0").where(has_readings()).select("gateway", start_us).distinct()
     inside = starts.join(F.broadcast(keys), "gateway").where("start_us > begin_us and start_us < end_us")
     return {(row.gateway, row.start_us) for row in inside.select("gateway", "start_us").distinct().collect()}

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.frames import interval_frame, rows_frame
 from spark_jobs.intervals import Channel, Interval, day_of
+from spark_jobs.transforms.statistics import counted
 
 _MOST_LITERALS: Final = 256
 
@@ -33,14 +34,9 @@ class NewestRow:
     computed_us: int
 
 
-def has_readings(prefix: str = "") -> Column:
+def has_readings() -> Column:
     """Whether a row stands for readings, of whatever quality, and not for a missing interval."""
-    return F.expr(
-        " + ".join(
-            f"{prefix}{name}" for name in ("n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing")
-        )
-        + " > 0"
-    )
+    return F.expr(f"{counted()} > 0")
 
 
 class StatisticsRows:

@@ -98,8 +98,8 @@ def _configured(records: Sequence[Mapping[str, Any]]) -> Configured:
     )
 
 
-BEFORE: Final = ("update_preimage", "delete")
-"""Changes whose row is what was there; every other one's is what is there now."""
+BEFORE: Final = "update_preimage"
+"""The change whose row is what was there; every other one's is what is there now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +120,10 @@ def touched_spans(changes: Iterable[RecordChange]) -> Iterator[tuple[str, Span]]
         by_key.setdefault(change.key, []).append(change)
     for key, of_key in by_key.items():
         # The feed may have several changes of a record: only the first state and the last count.
-        in_order = sorted(of_key, key=lambda change: (change.version, change.kind not in BEFORE))
+        in_order = sorted(of_key, key=lambda change: (change.version, change.kind != BEFORE))
         first, last = in_order[0], in_order[-1]
-        before = _times(first.periods if first.kind in BEFORE else ())
-        after = _times(last.periods if last.kind not in BEFORE else ())
+        before = _times(first.periods if first.kind == BEFORE else ())
+        after = _times(last.periods if last.kind != BEFORE else ())
         touched = [*before, *after]
         if first.use == last.use:
             touched = [*without(before, after), *without(after, before)]

@@ -35,11 +35,9 @@ def touched(changes: DataFrame, interval_s: int) -> DataFrame:
     Open intervals (version 0) touch none: of a few seconds neither a mean nor an sd counts. The two that
     follow may not exist yet; ``windows`` gives no row for such.
     """
-    closed = (F.col("version") >= 1) & (F.col("interval_s") == interval_s)
-    if "_change_type" in changes.columns:
-        closed = closed & F.col("_change_type").isin("insert", "update_postimage", "delete")
+    now = F.col("_change_type") != "update_preimage"
     return (
-        changes.where(closed)
+        changes.where((F.col("version") >= 1) & (F.col("interval_s") == interval_s) & now)
         .select("gateway", "interval_start")
         .distinct()
         .withColumn("lag", F.explode(_lags()))

@@ -35,7 +35,7 @@ _NO_DIRECTION: Final = 1e-24
 """Square of a mean vector's length that is rounding alone."""
 _YAMARTINO: Final = 2 / math.sqrt(3) - 1
 
-_FLAGS: Final = {
+FLAGS: Final = {
     "n_good": GOOD,
     "n_not_evaluated": NOT_EVALUATED,
     "n_suspect": SUSPECT,
@@ -58,7 +58,7 @@ SUMS: Final = np.dtype(
         ("cubes", np.float64),
         ("east", np.float64),
         ("north", np.float64),
-        *((name, np.int64) for name in _FLAGS),
+        *((name, np.int64) for name in FLAGS),
     ]
 )
 """What some readings of an interval amount to. ``count`` readings entered; ``squares`` are deviations from
@@ -81,7 +81,7 @@ def nothing(number: int) -> Sums:
 def merged(first: Sums, second: Sums) -> Sums:
     """Sums of the readings of both, element by element; no reading may be in both."""
     sums = np.zeros(len(first), SUMS)
-    for name in ("count", "cubes", "east", "north", *_FLAGS):
+    for name in ("count", "cubes", "east", "north", *FLAGS):
         sums[name] = first[name] + second[name]
     share = second["count"] / np.maximum(sums["count"], 1)
     apart = second["mean"] - first["mean"]
@@ -116,7 +116,7 @@ def sums_of(
     def total(of_readings: NDArray[Any]) -> NDArray[Any]:
         return np.add.reduceat(of_readings, begins)
 
-    for name, flag in _FLAGS.items():
+    for name, flag in FLAGS.items():
         sums[name] = total((quality == flag).astype(np.int64))
     enters = entering(values, quality)
     sums["count"] = total(enters.astype(np.int64))
@@ -206,7 +206,7 @@ def statistics_rows(
     epsilon = np.sqrt(np.maximum(0.0, 1.0 - square))
     spread = np.degrees(np.arcsin(epsilon) * (1.0 + _YAMARTINO * epsilon**3))
     deviation = np.sqrt(sums["squares"] / np.maximum(count - 1, 1))
-    flags = {flag: sums[name] for name, flag in _FLAGS.items()}
+    flags = {flag: sums[name] for name, flag in FLAGS.items()}
     starts_us = np.array([start_us for _, start_us in intervals], np.int64)
 
     def of(values: NDArray[Any], there: Bools, kind: Any = None) -> Any:
@@ -234,7 +234,7 @@ def statistics_rows(
             "count": pa.array(count),
             "expected": pa.array(expected),
             "period_ms": pa.array(period_ms.astype(np.int32)),
-            **{name: pa.array(sums[name]) for name in _FLAGS},
+            **{name: pa.array(sums[name]) for name in FLAGS},
             "quality": pa.array(
                 np.select([flags[flag] > 0 for flag in _ROLL_UP], _ROLL_UP, MISSING).astype(np.int32)
             ),

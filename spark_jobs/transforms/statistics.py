@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from cloud.wire.reading_records import UNSYNCED
 from spark_jobs.intervals import SECOND_US
 from spark_jobs.schemas import STATISTICS
-from spark_jobs.transforms.interval_sums import ReadingsByInterval
+from spark_jobs.transforms.interval_sums import FLAGS, ReadingsByInterval
 
 READING: Final = ("gateway", "channel", "quantity", "unit", "time", "period_ms", "value", "quality")
 """The columns of a reading that its statistics are made of."""
@@ -40,6 +40,11 @@ def interval_start(time: Column, interval_s: int) -> Column:
 def timely() -> Column:
     """Whether a reading's time is known: by a clock that was right, or repaired since."""
     return F.col("clock") != UNSYNCED
+
+
+def counted(prefix: str = "") -> str:
+    """SQL: how many readings a row stands for, of whatever quality; 0 in a missing interval."""
+    return f"({' + '.join(prefix + name for name in FLAGS)})"
 
 
 def touched_intervals(readings: DataFrame, interval_s: int) -> DataFrame:

@@ -19,7 +19,6 @@ from spark_jobs.maintenance.table_files import parts
 from spark_jobs.schemas import CHANNELS, STATISTICS, Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.sinks.statistics import delete_missing
 from spark_jobs.state.configured import RecordChange, touched_spans
 from spark_jobs.transforms.mast import mounted_channels
 from spark_jobs.transforms.mast_values import air_density_kgm3, power_law_exponent
@@ -29,6 +28,7 @@ from tests.spark.running import run_to_end, started
 T0 = datetime(2026, 5, 28, 20, 20, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+COUNTED = dict.fromkeys(("n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing"), 0)
 
 
 def frame(spark: SparkSession, table: Table, rows: Iterable[dict[str, Any]]) -> DataFrame:
@@ -46,7 +46,7 @@ def stat(channel: str, avg: float | None, start: datetime = T0, **more: Any) -> 
         "gateway": "mast-07", "channel": channel, "interval_s": 600, "interval_start": start,
         "quantity": channel.partition(".")[2], "unit": "x", "avg": avg, "version": 1, "recovery": 1.0,
         "sd": 0.1 * avg if wind and avg else None, "cube_mean": avg**3 if wind and avg else None,
-        "count": 0 if avg is None else 600, "date": start.date(), **more,
+        "count": 0 if avg is None else 600, "date": start.date(), **COUNTED, "n_good": 600, **more,
     }  # fmt: skip
 
 
@@ -151,7 +151,6 @@ EVER = 1 << 62
             [change("update_preimage", 2, (10, None)), change("update_postimage", 2, (10, None), use=2)],
             [(10, EVER)],
         ),
-        ([change("delete", 4, (10, 50))], [(10, 50)]),
     ],
 )
 def test_a_record_touches_only_where_it_is_another_now(
@@ -188,9 +187,8 @@ def test_the_job_follows_statistics_and_records(
 
     first = interval(T0)
     first[0]["version"] = 0
-    nothing = dict.fromkeys(("n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing"), 0)
     gap = [
-        {**row, "avg": None, "sd": None, "cube_mean": None, "count": 0, "recovery": 0.0, **nothing}
+        {**row, "avg": None, "sd": None, "cube_mean": None, "count": 0, "recovery": 0.0, **COUNTED}
         for row in interval(T0 - 60 * MINUTE)
     ]
     add(STATISTICS, statistics, first + interval(T0 + 10 * MINUTE) + gap + [stat(A, 9.0, interval_s=60)])
@@ -207,23 +205,21 @@ def test_the_job_follows_statistics_and_records(
         }
 
     try:
-        # One channel of the first interval is open. No record has come: neither heights nor pairs.
+        # One channel of the first interval is open; in another no reading came. No record: neither heights
+        # nor pairs.
         rows = mast()
-        assert sorted(rows) == [-60, 10]
+        assert sorted(rows) == [10]
         rho = air_density_kgm3(15.0, 80.0, 50.0)
         assert (rows[10]["version"], rows[10]["shear_alpha"], rows[10]["pair_difference"]) == (1, None, {})
         assert (rows[10]["air_density"], rows[10]["insolation"]) == (rho, 100.0)
         assert rows[10]["turbulence_intensity"] == pytest.approx({A: 0.1, B: 0.1, LOW: 0.1})
-        silent = rows[-60]
-        assert (silent["air_density"], silent["insolation"], silent["inputs"]) == (None, None, {})
-        assert (silent["turbulence_intensity"], silent["version"]) == ({}, 1)
 
         # It closes, and the records come, one of them in force from the second interval on only.
         DeltaTable.forPath(spark, statistics).update("version = 0", {"version": "1"})
         later = (T0 + 10 * MINUTE, None)
         add(CHANNELS, channels, [record(A, 50.0, pair="cup-b"), record(B, 50.0), record(LOW, 20.0, later)])
         rows = mast()
-        assert {at: row["version"] for at, row in rows.items()} == {-60: 1, 0: rows[0]["version"], 10: 2}
+        assert {at: row["version"] for at, row in rows.items()} == {0: rows[0]["version"], 10: 2}
         assert [rows[at]["pair_difference"] for at in (0, 10)] == [{A: 0.5}] * 2
         alpha = power_law_exponent({50.0: 8.0, 20.0: 6.5})
         assert [rows[at]["shear_alpha"] for at in (0, 10)] == [None, alpha]
@@ -237,7 +233,7 @@ def test_the_job_follows_statistics_and_records(
         DeltaTable.forPath(spark, channels).update(f"channel = '{A}'", {"revision": "revision + 1"})
         first_again = rows[0]["version"] + 1
         rows = mast()
-        assert {at: row["version"] for at, row in rows.items()} == {-60: 1, 0: first_again, 10: 2}
+        assert {at: row["version"] for at, row in rows.items()} == {0: first_again, 10: 2}
         assert (rows[0]["pair_difference"], set(rows[0]["turbulence_intensity"])) == ({}, {B, LOW})
     finally:
         query.stop()
@@ -247,19 +243,11 @@ def test_the_job_follows_statistics_and_records(
     go_on(spark, replace(settings, checkpoints=str(tmp_path / "lost")))
     assert sorted(map(repr, rows_of(settings, "mast"))) == sorted(map(repr, before))
 
-    # The silent hour's rows are taken away: no channel was configured then. Its values go too.
-    silent_us = round((T0 - 60 * MINUTE).timestamp()) * 1_000_000
-    times = {(row["gateway"], row["channel"]): [(silent_us, silent_us + 1)] for row in gap}
-    delete_missing(spark, statistics, 600, times)
-    go_on(spark, settings)
-    there = [row for row in before if row["interval_start"] != T0 - 60 * MINUTE]
-    assert len(there) == len(before) - 1
-    assert sorted(map(repr, rows_of(settings, "mast"))) == sorted(map(repr, there))
     # What leaves with its day takes nothing with it.
     delete_rows(spark, "statistics", statistics, f"date <= '{parts(spark, statistics, 0)[-1].date}'")
     assert rows_of(settings, "statistics") == []
     go_on(spark, settings)
-    assert sorted(map(repr, rows_of(settings, "mast"))) == sorted(map(repr, there))
+    assert sorted(map(repr, rows_of(settings, "mast"))) == sorted(map(repr, before))
 
 
 def go_on(spark: SparkSession, settings: Settings) -> None:
