@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from cloud.kafka.provision import provision_topics
@@ -131,7 +132,7 @@ def collect(bootstrap_servers: str, ended: threading.Event, published_ms: dict[t
         for message in consumer.consume(500, timeout=0.2):
             value = message.value()
             if message.error() is None and value is not None:
-                alert = AlertRecord.from_json(value)
+                alert = msgspec.json.decode(value, type=AlertRecord)
                 if alert.rule == "probe" and alert.state == "raised":
                     published_ms.setdefault((alert.gateway, alert.raised_us), message.timestamp()[1])
     consumer.close()

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
@@ -119,7 +120,7 @@ def produced(kafka: LocalBroker, topic: str, gateway: str) -> list[bytes]:
 
 
 def alerts(kafka: LocalBroker, gateway: str) -> list[AlertRecord]:
-    return [AlertRecord.from_json(value) for value in produced(kafka, ALERTS_TOPIC, gateway)]
+    return [msgspec.json.decode(value, type=AlertRecord) for value in produced(kafka, ALERTS_TOPIC, gateway)]
 
 
 def rows(settings: Settings, gateway: str) -> list[tuple[Any, ...]]:
@@ -180,7 +181,9 @@ def test_once_from_kafka_to_records_and_table_and_again_after_a_lost_checkpoint(
         ("hot", "cleared", True, -3599, 50.0),
         ("recovers", "raised", False, 0, 0.5),
     ]
-    (command,) = [Command.from_json(value) for value in produced(kafka, COMMANDS_TOPIC, gateway)]
+    (command,) = [
+        msgspec.json.decode(value, type=Command) for value in produced(kafka, COMMANDS_TOPIC, gateway)
+    ]
     assert (command.id, command.action, command.target) == (records[0].command_id, "stop", "heater")
     table = rows(settings, gateway)
     new, old, low = records[0], records[2], records[4]
@@ -195,7 +198,9 @@ def test_once_from_kafka_to_records_and_table_and_again_after_a_lost_checkpoint(
     # The checkpoint is lost, the state too: the same ids again, the table as it was.
     run_once(replace(settings, checkpoints=settings.checkpoints + "-lost"))
     assert {record.id for record in alerts(kafka, gateway)} == {record.id for record in records}
-    assert {Command.from_json(value).id for value in produced(kafka, COMMANDS_TOPIC, gateway)} == {command.id}
+    assert {
+        msgspec.json.decode(value, type=Command).id for value in produced(kafka, COMMANDS_TOPIC, gateway)
+    } == {command.id}
     assert rows(settings, gateway) == table
 
 

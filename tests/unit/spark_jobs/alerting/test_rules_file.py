@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -255,6 +256,6 @@ def test_the_examples_of_the_docs_are_right() -> None:
     _, _, after = (docs / "operate-cluster.md").read_text().partition('```toml\nmax_age = "5m"')
     (rule,) = parse_rules('max_age = "5m"' + after.partition("```")[0], "operate-cluster.md").rules
     _, _, after = (docs / "analyse.md").read_text().partition('```json\n{"v":1,"id":')
-    record = AlertRecord.from_json(('{"v":1,"id":' + after.partition("```")[0]).encode())
+    record = msgspec.json.decode('{"v":1,"id":' + after.partition("```")[0], type=AlertRecord)
     assert record.id == alert_id(rule.id, record.gateway, record.channel, record.raised_us)
     assert record.detail == rule.text(record.gateway, record.channel, record.value or 0.0)
