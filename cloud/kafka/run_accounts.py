@@ -16,9 +16,16 @@ from typing import Final
 from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import InvalidReading, parse_dead_letter, parse_reading
 from cloud.wire.run_records import RunRecord
-from cloud.wire.seq_accounting import GOING_ON as GOING_ON
-from cloud.wire.seq_accounting import Found as Found
-from cloud.wire.seq_accounting import current_run, held_of_runs, in_order, named_runs, run_balance
+from cloud.wire.seq_accounting import (
+    GOING_ON,
+    Found,
+    current_run,
+    held_of_runs,
+    in_order,
+    named_runs,
+    run_balance,
+    settled_of,
+)
 
 NO_RECORD: Final = "no record"
 """State of a run that has readings and no run record: for instance that of a device that counts by itself."""
@@ -182,13 +189,9 @@ class Books:
             )
             for run in runs
         }
-        order = in_order(runs, known)
-        settled = {
-            run: sum(len(each.settled) for each in channels.values()) for run, channels in balances.items()
-        }
-        held = held_of_runs(order, known, current, settled)
+        held = held_of_runs(balances, known, current)
         accounts = []
-        for run in order:
+        for run in in_order(runs, known):
             found = self._found.get((gateway, run), Found())
             channels = list(balances[run].values())
             state = known[run][0].state if run in known else LOST_RECORD if run in named else NO_RECORD
@@ -206,7 +209,7 @@ class Books:
                 dropped=sum(each.dropped for each in channels),
                 expired=sum(each.expired for each in channels),
                 pending=sum(each.issuing for each in channels) + held[run],
-                unaccounted=settled[run] - held[run],
+                unaccounted=settled_of(balances[run]) - held[run],
                 never_sampled=sum(each.never_sampled for each in channels),
                 last_seq={channel: each.issued for channel, each in balances[run].items()},
                 untold_s=None if end is None else end.lost_at_most_s,

@@ -71,7 +71,7 @@ OLDEST_TIME_US: Final = 946_684_800_000_000
 MAX_AHEAD_US: Final = 600_000_000
 """A reading may be this far ahead of its receipt (10 minutes)."""
 
-_MAX_INT64: Final = (1 << 63) - 1
+MAX_INT64: Final = (1 << 63) - 1
 _MAX_INT32: Final = (1 << 31) - 1
 GATEWAY_ID: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 CHANNEL_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\.[a-z0-9_]{1,64}", re.ASCII)
@@ -86,7 +86,7 @@ InvalidReading = InvalidFields
 
 Version = Annotated[int, Meta(ge=VERSION, le=VERSION)]
 """The field ``v`` of every record."""
-Seq = Annotated[int, Meta(ge=1, le=_MAX_INT64)]
+Seq = Annotated[int, Meta(ge=1, le=MAX_INT64)]
 GatewayId = Annotated[str, Meta(pattern=f"^{GATEWAY_ID.pattern}\\Z")]
 ChannelId = Annotated[str, Meta(pattern=f"^{CHANNEL_ID.pattern}\\Z")]
 RunId = Annotated[str, Meta(pattern=f"^{RUN_ID.pattern}\\Z")]
@@ -298,7 +298,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     received_at: str
     payload: bytes
-    payload_bytes: Annotated[int, Meta(ge=0, le=_MAX_INT64)]
+    payload_bytes: Annotated[int, Meta(ge=0, le=MAX_INT64)]
     sha256: str
     run: str
     seq: int

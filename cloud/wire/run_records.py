@@ -6,23 +6,25 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 import msgspec
+from msgspec import Meta
 
-from cloud.wire.fields import UNDECODABLE, InvalidFields, parse_time
-from cloud.wire.reading_records import VERSION
+from cloud.wire.fields import Decoder, InvalidFields, time_of
+from cloud.wire.reading_records import MAX_INT64, MAX_PAYLOAD_BYTES, VERSION, GatewayId, RunId
 
 _RANGE: Final = re.compile(
     r"(?:(?P<gateway>[a-z0-9-]{1,63})/)?(?P<run>[A-Za-z0-9-]{1,64}) (?P<channel>[^ ]{1,200}) "
     r"(?P<first>\d{1,19})-(?P<last>\d{1,19})",
     re.ASCII,
 )
-
-
 _ENDS: Final = {"killed": 1, "stopped": 2}
+
+_Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,256}\Z")]
+_Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Unfinished:
     Readings of its last ``lost_at_most_s`` seconds may be missing, and no record has which.
     """
 
-    run: str
+    run: _Name
     end: str
     lost_at_most_s: float
 
@@ -80,19 +82,12 @@ class RunRecord:
     @property
     def reach(self) -> tuple[int, int]:
         """Grows with each record of one run, in whatever order they arrive: some come late."""
-        return _ENDS.get(self.state, 0), sum(self.last_seq.values())
+        return reach(self.state, self.last_seq.values())
 
     @classmethod
-    def from_json(cls, payload: bytes | str) -> Self:
+    def from_json(cls, payload: bytes) -> Self:
         """The record in a message; unknown fields are ignored. Raises InvalidFields."""
-        try:
-            found = _DECODER.decode(payload)
-            started_us = None if found.started is None else parse_time(found.started)
-            dropped = tuple(
-                _range(found.gateway, drop.reason, text) for drop in found.dropped for text in drop.ranges
-            )
-        except (*UNDECODABLE, ValueError) as error:
-            raise InvalidFields("BAD_RUN_RECORD", f"{type(error).__name__}: {error}") from error
+        found, _ = _DECODER.decode(payload)
         return cls(
             gateway=found.gateway,
             run=found.run,
@@ -101,12 +96,14 @@ class RunRecord:
             in_flight=found.in_flight,
             outbox_records=found.outbox_records,
             previous_run=found.previous_run,
-            dropped=dropped,
+            dropped=tuple(
+                _range(found.gateway, drop.reason, text) for drop in found.dropped for text in drop.ranges
+            ),
             dropped_records={drop.reason: drop.count or 0 for drop in found.dropped},
             drops_unknown=any(drop.more_unknown for drop in found.dropped),
             unfinished=found.unfinished,
             boot=found.boot,
-            started_us=started_us,
+            started_us=None if found.started is None else time_of("started", found.started),
             revision=found.revision or 0,
             reading_topics=found.reading_topics,
         )
@@ -119,8 +116,8 @@ class DroppedFields(msgspec.Struct):
     ``count`` is null where it is unknown; ``more_unknown``: more than the ranges name.
     """
 
-    reason: str
-    count: int | None
+    reason: _Name
+    count: _Count | None
     ranges: list[str]
     more_unknown: bool = False
 
@@ -129,29 +126,34 @@ class RunFields(msgspec.Struct, kw_only=True):
     """A run record's fields by type, as far as they are read."""
 
     v: int = VERSION
-    gateway: str
-    run: str
-    previous_run: str | None = None
+    gateway: GatewayId
+    run: RunId
+    previous_run: _Name | None = None
     unfinished: tuple[Unfinished, ...] = ()
-    boot: str | None = None
+    boot: _Name | None = None
     started: str | None = None
-    state: str
-    revision: int | None = None
-    last_seq: dict[str, int]
-    in_flight: int
-    outbox_records: int
+    state: _Name
+    revision: _Count | None = None
+    last_seq: dict[_Name, _Count]
+    in_flight: _Count
+    outbox_records: _Count
     dropped: list[DroppedFields] = []
     reading_topics: tuple[str, ...] = ()
 
 
-_DECODER: Final = msgspec.json.Decoder(RunFields)
+_DECODER: Final = Decoder(RunFields, MAX_PAYLOAD_BYTES)
+
+
+def reach(state: str, seqs: Iterable[int]) -> tuple[int, int]:
+    """How far a run's record got: whether and how the run ended, and how many readings it had issued."""
+    return _ENDS.get(state, 0), sum(seqs)
 
 
 def _range(gateway: str, reason: str, text: str) -> DroppedRange:
     """A range in a record of ``gateway``: ``run channel first-last``, another gateway's before its run."""
     found = _RANGE.fullmatch(text)
-    if found is None:
-        raise ValueError(f"not a range of readings: {text!r:.100}")
+    if found is None or int(found["last"]) > MAX_INT64:
+        raise InvalidFields("OUT_OF_RANGE", f"not a range of readings: {text!r:.100}")
     return DroppedRange(
         reason,
         found["gateway"] or gateway,

@@ -7,7 +7,7 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -120,21 +120,27 @@ def run_balance(
     return balances
 
 
-def held_of_runs(
-    runs: Iterable[str], known: Known, current: str | None, settled: Mapping[str, int]
-) -> dict[str, int]:
-    """How many of each run's ``settled`` missing readings the gateway reports that it still has.
+def settled_of(balances: Mapping[str, ChannelBalance]) -> int:
+    """How many readings of a run are missing that were issued long ago."""
+    return sum(len(each.settled) for each in balances.values())
 
-    ``runs`` are in their order. In flight are the current run's, in the outbox any run's: the oldest leave it
-    first, so what it still holds is of the newest runs.
+
+def held_of_runs(
+    balances: Mapping[str, Mapping[str, ChannelBalance]], known: Known, current: str | None
+) -> dict[str, int]:
+    """How many of each run's ``settled`` missing readings the gateway reports that it still has, by run.
+
+    In flight are the current run's, in the outbox any run's: the oldest leave it first, so what it still
+    holds is of the newest runs.
     """
     in_flight, stored = 0, 0
     if current is not None:
         in_flight, stored = known[current][0].in_flight, known[current][0].outbox_records
     held = {}
-    for run in reversed(list(runs)):
-        flying = min(settled[run], in_flight if run == current else 0)
-        waiting = min(settled[run] - flying, stored)
+    for run in reversed(in_order(balances.keys(), known)):
+        settled = settled_of(balances[run])
+        flying = min(settled, in_flight if run == current else 0)
+        waiting = min(settled - flying, stored)
         stored -= waiting
         held[run] = flying + waiting
     return held

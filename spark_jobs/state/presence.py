@@ -20,7 +20,6 @@ from cloud.wire.seq_accounting import (
     current_run,
     held_of_channels,
     held_of_runs,
-    in_order,
     named_runs,
     run_balance,
 )
@@ -142,8 +141,7 @@ class _Gateway:
                 counted=run in known or run in named,
                 current=run == current,
             )
-        settled = {run: sum(len(each.settled) for each in self.balances[run].values()) for run in runs}
-        held = held_of_runs(in_order(runs, known), known, current, settled)
+        held = held_of_runs({run: self.balances[run] for run in runs}, known, current)
         totals: defaultdict[str, Losses] = defaultdict(Losses)
         for run in runs:
             shares = held_of_channels(self.balances[run], held[run])

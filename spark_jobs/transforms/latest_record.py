@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cloud.wire.fields import InvalidFields
+from cloud.wire.run_records import reach
 
 Row = dict[str, Any]
 Fold = Callable[[Row | None, Row], Row]
-
-_ENDS: Final = {"killed": 1, "stopped": 2}
 
 DETERMINING: Final = (
     *("driver", "quantity", "unit", "slope", "offset", "settings", "model", "serial"),
@@ -24,16 +23,8 @@ DETERMINING: Final = (
 
 
 def run_rank(row: Row) -> tuple[int, int, int, Any]:
-    """Grows with each record of one run: its end, how far it got, its revision, Kafka's time.
-
-    The first two are ``RunRecord.reach``.
-    """
-    return (
-        _ENDS.get(row["state"], 0),
-        sum(seq for _, seq in row["last_seq"]),
-        row["revision"],
-        row["told_at"],
-    )
+    """Grows with each record of one run: how far it got, its revision, Kafka's time."""
+    return *reach(row["state"], (seq for _, seq in row["last_seq"])), row["revision"], row["told_at"]
 
 
 def furthest_run(known: Row | None, new: Row) -> Row:

@@ -1,7 +1,6 @@
 """Records of runs, calibrations and statuses to rows of their tables, by the gateway's own parsers.
 
-A row that can't be made has a ``reason`` and no values. No byte string may stop a query, so numbers and texts
-are held against what a table can store here.
+A row that can't be made has a ``reason`` and no values: no byte string may stop a query.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from cloud.wire.channel_records import ChannelRecord, parse_channel
-from cloud.wire.fields import InvalidFields, load_object
-from cloud.wire.reading_records import DEAD_LETTER_PAYLOAD_BYTES, GATEWAY_ID, MAX_PAYLOAD_BYTES, RUN_ID
+from cloud.wire.fields import InvalidFields
+from cloud.wire.reading_records import DEAD_LETTER_PAYLOAD_BYTES
 from cloud.wire.run_records import RunRecord
 from cloud.wire.status_records import parse_status
 from spark_jobs.schemas import CHANNELS, QUARANTINE, RUNS, STATUS, Table
@@ -34,24 +33,10 @@ from spark_jobs.transforms.latest_record import (
 )
 from spark_jobs.transforms.messages import header, place, utf8
 
-_MAX_INT64: Final = (1 << 63) - 1
-_MAX_NAME: Final = 256
 _ENDED: Final = ("stopped", "killed")
 
 Parse = Callable[[bytes, int, int], Row]
 """A value, Kafka's time of it in microseconds and its offset to a row. Raises InvalidFields."""
-
-
-def _check_names(names: Iterable[str]) -> None:
-    for name in names:
-        if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
-            raise InvalidFields("BAD_NAME", f"a name must be of 1 to {_MAX_NAME} printable characters")
-
-
-def _check_counts(counts: Iterable[int]) -> None:
-    for count in counts:
-        if not 0 <= count <= _MAX_INT64:
-            raise InvalidFields("OUT_OF_RANGE", f"{str(count)[:40]} is no count")
 
 
 def _words(fields: Mapping[str, Any] | None) -> list[tuple[str, str]]:
@@ -80,28 +65,15 @@ def channel_row(record: ChannelRecord) -> Row:
 
 def run_row(value: bytes, told_us: int, offset: int) -> Row:
     """A record of ``gateway.runs`` as a row of ``runs``."""
-    if len(value) > MAX_PAYLOAD_BYTES:
-        raise InvalidFields("TOO_LARGE", f"{len(value)} bytes, at most {MAX_PAYLOAD_BYTES}")
-    load_object(value)
     record = RunRecord.from_json(value)
-    if not GATEWAY_ID.fullmatch(record.gateway) or not RUN_ID.fullmatch(record.run):
-        raise InvalidFields("BAD_NAME", "gateway or run is no name")
-    seqs, dropped, unfinished = record.last_seq, record.dropped, record.unfinished
-    _check_names((record.state, *seqs, *record.dropped_records))
-    _check_names(each.reason for each in dropped)
-    _check_names(each.run for each in unfinished)
-    _check_names(name for name in (record.previous_run, record.boot) if name is not None)
-    _check_counts((*seqs.values(), sum(seqs.values()), record.in_flight, record.outbox_records))
-    _check_counts((record.revision, *record.dropped_records.values()))
-    _check_counts(number for each in dropped for number in (each.first, each.last))
     return {
         **{name: getattr(record, name, None) for name in RUNS.schema.names},
         "started": record.started_us,
         "ended": told_us if record.state in _ENDED else None,
-        "last_seq": sorted(seqs.items()),
-        "dropped": [asdict(each) for each in dropped],
+        "last_seq": sorted(record.last_seq.items()),
+        "dropped": [asdict(each) for each in record.dropped],
         "dropped_records": sorted(record.dropped_records.items()),
-        "unfinished": [asdict(each) for each in unfinished],
+        "unfinished": [asdict(each) for each in record.unfinished],
         "told_at": told_us,
     }
 
