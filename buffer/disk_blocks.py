@@ -88,6 +88,9 @@ class DiskBlocks:
         try:
             dropped = self._insert(made, new, missing, reason)
         except OutboxDiskFull:
+            if self._file.damaged.delete_oldest():
+                self.store(made, dictionaries, removed, drop_oldest=drop_oldest)
+                return
             if not drop_oldest or not self.numbering.stored:
                 raise
             # Dropping the oldest makes room in the file; the ballast is for the log of that.

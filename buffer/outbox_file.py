@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from buffer import tables
+from buffer.damaged_files import DamagedFiles
 from buffer.drops import DISK_LOW
 from buffer.errors import (
     OutboxCorrupt,
@@ -72,6 +73,7 @@ class OutboxFile:
     def __init__(self, path: Path, limits: Limits) -> None:
         self.path = path
         self.limits = limits
+        self.damaged = DamagedFiles(path)
         self._ballast = Ballast(path, limits.ballast_bytes)
         self._connection: sqlite3.Connection | None = None
 
@@ -102,6 +104,7 @@ class OutboxFile:
                     self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
                 )
                 self._prepare(self._connection, issued, may_be_new=may_be_new)
+                self.damaged.refresh()
         except OutboxError:
             self.close()
             raise
@@ -124,10 +127,17 @@ class OutboxFile:
     def missing_pages(self, sizes: Sequence[int], *, drop_oldest: bool) -> tuple[int, str]:
         """How many pages must become free before rows of these sizes can be stored, and why.
 
-        Raises OutboxTooLarge; without ``drop_oldest`` OutboxDiskFull where the disk has too little room.
+        Damaged files are deleted first. Raises OutboxTooLarge; without ``drop_oldest`` OutboxDiskFull where
+        the disk has too little room.
         """
         with translated(self.path):
-            missing, reason = self.limits.missing_pages(self.connection, sizes, self.path.parent)
+            while True:
+                beside_bytes = self.damaged.size_bytes()
+                missing, reason = self.limits.missing_pages(
+                    self.connection, sizes, self.path.parent, beside_bytes
+                )
+                if not missing or not self.damaged.delete_oldest():
+                    break
         if reason == DISK_LOW and not drop_oldest:
             raise OutboxDiskFull(f"the disk of {self.path} has less room than it must keep")
         return missing, reason

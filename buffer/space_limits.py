@@ -58,11 +58,11 @@ class Limits:
         return min(_LOG_BYTES, max(_SMALLEST_LOG_BYTES, self.max_bytes // 16))
 
     def missing_pages(
-        self, connection: sqlite3.Connection, sizes: Sequence[int], directory: Path
+        self, connection: sqlite3.Connection, sizes: Sequence[int], directory: Path, beside_bytes: int
     ) -> tuple[int, str]:
         """How many pages must become free before rows of these sizes can be stored, and why.
 
-        Raises OutboxTooLarge.
+        ``beside_bytes`` is what damaged files take that lie there. Raises OutboxTooLarge.
         """
         page_bytes, pages, free = (
             connection.execute(f"PRAGMA {name}").fetchone()[0]
@@ -75,6 +75,9 @@ class Limits:
             if needed > budget // 2:
                 raise OutboxTooLarge(f"{sum(sizes)} bytes are too many for outbox.max_bytes")
             over = pages - free + needed - budget
+            if beside_bytes:
+                # Pages of the file that are free take room, too, as long as that can be had from elsewhere.
+                over = max(over, over - needed + free) + beside_bytes // page_bytes + 1
             if over > 0:
                 return max(free + over, needed), OUTBOX_FULL
         growth = (needed - free) * page_bytes

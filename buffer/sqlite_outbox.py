@@ -270,6 +270,7 @@ class SqliteOutbox:
             while self._salvages and time.monotonic() < until_s:
                 if not self._salvages[0].step(self._store_salvaged):
                     self._salvages.pop(0).finish(self._on_drop)
+                    self._file.damaged.refresh()
 
     def _store_salvaged(self, block: Block, dictionary: Dictionary | None) -> None:
         self._blocks.store([block], [] if dictionary is None else [dictionary], {}, drop_oldest=False)

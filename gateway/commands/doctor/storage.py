@@ -56,7 +56,8 @@ def outbox(config: Config) -> Iterator[Finding]:
         size = sum(files.aside.values())
         yield Finding(
             "outbox", "warning", f"{len(files.aside)} damaged files set aside, {size:,} bytes",
-            "see gateway.events for what was lost; delete them when they are no longer needed",
+            "see gateway.events for what was lost; delete them when they are no longer needed: the daemon"
+            " does so where readings need their room",
         )  # fmt: skip
     yield _capacity(config, files.total, free_bytes(there))
 

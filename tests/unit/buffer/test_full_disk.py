@@ -77,6 +77,23 @@ def test_full_disk_keeps_blocks_readable_and_removable_and_takes_new_ones_for_th
     outbox.close()
 
 
+def test_full_disk_takes_the_room_of_damaged_files_first(small_disk: Path) -> None:
+    drops: list[Drop] = []
+    outbox = _open(small_disk, drops)
+    for _ in range(100):
+        outbox.append(_block())
+    outbox.close()
+    damaged = small_disk / "outbox.db.damaged-20261122T000000.000000Z-1-9-known"
+    damaged.write_bytes(bytes(1 << 20))
+    outbox = _open(small_disk, drops)
+    _fill(small_disk)
+    while damaged.exists():
+        outbox.append(_block(), drop_oldest=False)
+    outbox.append(_block(), drop_oldest=False)
+    assert drops == []
+    outbox.close()
+
+
 def test_full_disk_with_nothing_to_drop_is_reported_and_passes(small_disk: Path) -> None:
     drops: list[Drop] = []
     outbox = _open(small_disk, drops)

@@ -118,6 +118,60 @@ def test_low_disk_stops_growth_and_drops_the_oldest(tmp_path: Path) -> None:
     outbox.close()
 
 
+def _damaged(directory: Path, when: int, size: int) -> Path:
+    file = directory / f"outbox.db.damaged-20261122T00000{when}.000000Z-1-9-known"
+    file.write_bytes(bytes(size))
+    return file
+
+
+def test_damaged_files_count_into_the_cap_and_go_before_readings_the_oldest_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    drops: list[Drop] = []
+    oldest, newer = _damaged(tmp_path, 1, 600_000), _damaged(tmp_path, 2, 400_000)
+    log = Path(f"{oldest}-wal")
+    log.write_bytes(bytes(1000))
+    # A crash came between the renaming of a salvaged file and that of its log.
+    orphan = tmp_path / "outbox.db.salvage-20261122T000003.000000Z-1-9-known-wal"
+    orphan.write_bytes(bytes(1000))
+    outbox = SqliteOutbox(tmp_path / "outbox.db", Limits(CAP, ballast_bytes=1 << 18), on_drop=drops.append)
+    order: list[Path] = []
+    while not drops:
+        outbox.append(_block())
+        order += [file for file in (oldest, log, newer, orphan) if file not in order and not file.exists()]
+        assert outbox.size_bytes() + sum(file.stat().st_size for file in tmp_path.glob("*ed-*")) <= CAP
+        assert len(order) == 4 or not drops
+    outbox.close()
+    assert order == [oldest, log, newer, orphan]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"event=outbox.damaged_deleted file={oldest.name} bytes=601000",
+        f"event=outbox.damaged_deleted file={newer.name} bytes=400000",
+        f"event=outbox.damaged_deleted file={orphan.name.removesuffix('-wal')} bytes=1000",
+    ]
+
+
+def test_damaged_files_go_before_the_disk_counts_as_low(tmp_path: Path) -> None:
+    damaged = _damaged(tmp_path, 1, 100)
+    outbox = SqliteOutbox(
+        tmp_path / "outbox.db",
+        Limits(min_free_disk=1 << 20, free_bytes=lambda _: 1 << 20 if damaged.exists() else UNBOUND),
+    )
+    while damaged.exists():
+        outbox.append(_block(), drop_oldest=False)
+    outbox.append(_block(), drop_oldest=False)
+    outbox.close()
+
+
+def test_a_damaged_file_that_somebody_else_deletes_counts_no_longer(tmp_path: Path) -> None:
+    first, second = _damaged(tmp_path, 1, 1_000_000), _damaged(tmp_path, 2, 1000)
+    outbox = SqliteOutbox(tmp_path / "outbox.db", Limits(CAP, ballast_bytes=1 << 18))
+    first.unlink()
+    while outbox.size_bytes() < CAP - (1 << 19):
+        outbox.append(_block())
+    assert second.exists()
+    outbox.close()
+
+
 def test_cap_too_small_to_work_with_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="an outbox needs 1048576 bytes"):
         Limits(max_bytes=1000)
