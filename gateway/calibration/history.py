@@ -8,13 +8,14 @@ that was lost is complete again. Owned by the main thread.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from cloud.wire.channel_records import (
     CHANNELS_TOPIC,
@@ -66,18 +67,32 @@ class UnreadableHistory(Exception):
     """The file is there and can't be read; the message has the cause."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Undated:
+class _Undated(msgspec.Struct, frozen=True, array_like=True):
     """An end of a record's last period so far that waits for the clock: since boot, in ms."""
 
-    key: _Key
-    period: int
+    gateway: str
+    channel: str
+    cal: str
+    period: Annotated[int, msgspec.Meta(ge=0)]
     is_end: bool
     boot: str
-    mono_ms: int
+    mono_ms: Annotated[int, msgspec.Meta(ge=0, le=_LONGEST_UP_MS)]
+
+    @property
+    def key(self) -> _Key:
+        """The record's."""
+        return self.gateway, self.channel, self.cal
 
 
-_State = tuple[tuple[ChannelRecord, ...], tuple[_Undated, ...]]
+class _Stored(msgspec.Struct):
+    """The file."""
+
+    v: int
+    records: list[msgspec.Raw]
+    undated: list[_Undated]
+
+
+_State = tuple[tuple[ChannelRecord, ...], list[_Undated]]
 
 
 def read_history(path: Path) -> tuple[ChannelRecord, ...]:
@@ -208,7 +223,7 @@ class CalibrationHistory:
         else:
             since_boot_ms = (self._clock.now_ns() - self._clock.offset_ns()) // 1_000_000
             self._undated.append(
-                _Undated(_key(record), len(periods) - 1, is_end, self._boot, max(since_boot_ms, 0))
+                _Undated(*_key(record), len(periods) - 1, is_end, self._boot, max(since_boot_ms, 0))
             )
         periods[-1] = replace(periods[-1], **{"end_us" if is_end else "begin_us": now_us})
         return replace(record, periods=tuple(periods))
@@ -246,18 +261,12 @@ class CalibrationHistory:
                 self._path.replace(aside)
             except OSError as refused:
                 log.warning("event=calibrations.not_set_aside error=%s", refused)
-            return (), ()
+            return (), []
 
     def _save(self) -> None:
-        fields = {
-            "v": VERSION,
-            "records": [json.loads(encode_channel(record)) for record in self._records.values()],
-            "undated": [
-                [*each.key, each.period, each.is_end, each.boot, each.mono_ms] for each in self._undated
-            ],
-        }
+        records = [msgspec.Raw(encode_channel(record)) for record in self._records.values()]
         level = logging.DEBUG if self._save_at_s > float("-inf") else logging.ERROR
-        self._unsaved = not write_state(self._path, fields, level)
+        self._unsaved = not write_state(self._path, _Stored(VERSION, records, self._undated), level)
         if self._unsaved:
             self._save_at_s = self._monotonic() + _SAVE_AGAIN_S
 
@@ -268,25 +277,12 @@ def _key(record: ChannelRecord) -> _Key:
 
 def _read(path: Path) -> _State:
     try:
-        text = path.read_text()
+        stored = msgspec.json.decode(path.read_bytes(), type=_Stored)
+        return tuple(parse_channel(bytes(each)) for each in stored.records), stored.undated
     except FileNotFoundError:
-        return (), ()
-    except (OSError, ValueError) as error:
+        return (), []
+    except (OSError, ValueError, RecursionError) as error:
         raise UnreadableHistory(f"{path}: {error}") from error
-    try:
-        fields = json.loads(text)
-        records = tuple(parse_channel(json.dumps(each).encode()) for each in fields["records"])
-        undated = tuple(
-            _Undated(
-                (str(gateway), str(channel), str(cal)), int(period), bool(is_end), str(boot), int(mono_ms)
-            )
-            for gateway, channel, cal, period, is_end, boot, mono_ms in fields["undated"]
-        )
-        if not all(each.period >= 0 and 0 <= each.mono_ms <= _LONGEST_UP_MS for each in undated):
-            raise ValueError("undated has a period or a time since boot that can't be")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise UnreadableHistory(f"{path}: {type(error).__name__}: {error}") from error
-    return records, undated
 
 
 def _settings(description: Mapping[str, Any]) -> Mapping[str, Setting]:

@@ -10,9 +10,12 @@ reboot.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.system.atomic_file import read_state, write_state
 
@@ -22,11 +25,10 @@ _EARLIEST_MS: Final = 946_684_800_000
 _LATEST_MS: Final = 4_102_444_800_000
 
 
-@dataclass(frozen=True, slots=True)
-class BootOffset:
+class BootOffset(msgspec.Struct, frozen=True, omit_defaults=True):
     """Wall time at a boot, ms since the epoch; None where its clock was never found synchronised."""
 
-    offset_ms: int | None = None
+    offset_ms: Annotated[int, msgspec.Meta(ge=_EARLIEST_MS, le=_LATEST_MS)] | None = None
     gave_up: bool = False
     """Readings of the boot were sent unsynced: then all of them are."""
     given: bool = False
@@ -38,12 +40,16 @@ class BootOffset:
         return self.offset_ms is not None
 
 
+class _Stored(msgspec.Struct):
+    boots: dict[str, BootOffset]
+
+
 class BootOffsets:
     """One thread uses it. A file that can't be read or written is logged; sampling continues."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._boots: dict[str, BootOffset] = read_state(path, _parse, {})
+        self._boots = read_state(path, partial(msgspec.convert, type=_Stored), _Stored({})).boots
         self.unsaved = False
         """Whether the disk refused the last write."""
 
@@ -87,23 +93,5 @@ class BootOffsets:
 
     def save(self) -> None:
         """Write the file; sets ``unsaved``."""
-        fields = {boot: _fields(offset) for boot, offset in self._boots.items()}
         level = logging.DEBUG if self.unsaved else logging.ERROR
-        self.unsaved = not write_state(self._path, {"boots": fields}, level)
-
-
-def _fields(offset: BootOffset) -> dict[str, Any]:
-    """Without what is unknown or false."""
-    fields = {"offset_ms": offset.offset_ms, "gave_up": offset.gave_up, "given": offset.given}
-    return {name: field for name, field in fields.items() if field is not None and field is not False}
-
-
-def _parse(fields: dict[str, Any]) -> dict[str, BootOffset]:
-    return {boot: _offset(each) for boot, each in fields["boots"].items()}
-
-
-def _offset(fields: dict[str, Any]) -> BootOffset:
-    offset_ms = fields.get("offset_ms")
-    if offset_ms is not None and not (type(offset_ms) is int and _EARLIEST_MS <= offset_ms <= _LATEST_MS):
-        raise ValueError(f"no time of a boot: {offset_ms!r}")
-    return BootOffset(offset_ms, fields.get("gave_up") is True, fields.get("given") is True)
+        self.unsaved = not write_state(self._path, _Stored(self._boots), level)

@@ -11,19 +11,17 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from cloud.wire.fields import UNDECODABLE
 from gateway.commands.arguments import OK, add_config, fail
 from gateway.config import Config, load
 from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, fetch
-from gateway.system.atomic_file import write_atomic
+from gateway.system.atomic_file import read_state, write_atomic
 from gateway.system.host import vitals
 
 EVENT: Final = "report"
@@ -72,7 +70,7 @@ def make_report(config: Config, fetch_status: Callable[[str], Mapping[str, Any]]
         fields = unanswered(config, str(error))
     else:
         totals = msgspec.convert(status, Totals)
-        fields = report(status, _read(path))
+        fields = report(status, read_state(path, partial(msgspec.convert, type=Totals), None))
     print(line(fields))
     try:
         spool_event(config.outbox.path, EVENT, fields)
@@ -149,16 +147,6 @@ def line(report: Mapping[str, Any]) -> str:
         "version": report["versions"]["fieldgate"],
     }
     return " ".join(f"{key}={value}" for key, value in facts.items())
-
-
-def _read(path: Path) -> Totals | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Totals)
-    except FileNotFoundError:
-        return None
-    except (OSError, *UNDECODABLE) as error:
-        sys.stderr.write(f"{path}: {error}: counting since the daemon's start\n")
-        return None
 
 
 def _machine_fields(machine: Mapping[str, Any]) -> dict[str, Any]:

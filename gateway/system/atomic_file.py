@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+import msgspec
+
 from buffer.files import sync_directory
 
 log = logging.getLogger(__name__)
@@ -73,7 +75,7 @@ def read_state(path: Path, parse: Callable[[Any], T], default: T) -> T:
         return parse(json.loads(path.read_text()))
     except FileNotFoundError:
         return default
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         log.warning("event=state.unreadable path=%s error=%s", path, error)
         return default
 
@@ -81,7 +83,7 @@ def read_state(path: Path, parse: Callable[[Any], T], default: T) -> T:
 def write_state(path: Path, fields: Any, level: int = logging.ERROR) -> bool:
     """Replace or make a JSON file; False, logged at ``level``, where the disk refuses."""
     try:
-        write_atomic(path, json.dumps(fields))
+        write_atomic(path, msgspec.json.encode(fields))
     except OSError as error:
         log.log(level, "event=state.not_written path=%s error=%s", path, error)
         return False

@@ -11,20 +11,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from cloud.wire.fields import UNDECODABLE
 from gateway.clock.system_clock import since_boot_ns
 from gateway.commands.arguments import OK, add_config, fail
 from gateway.commands.uplink.policy import Action, Rules, Seen, State, decide
 from gateway.config import Config, load
 from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, fetch
-from gateway.system.atomic_file import write_atomic
+from gateway.system.atomic_file import read_state, write_atomic
 from gateway.system.host import boot_id
 
 _COMMAND_TIMEOUT_S: Final = 120.0
@@ -71,7 +71,7 @@ def check_uplink(config: Config, state_path: Path, machine: Machine, *, dry_run:
         print("neither uplink.reset_after_h nor uplink.reboot_after_h is set: nothing to do")
         return OK
     status, why = _status(machine, config)
-    before = _read(state_path)
+    before = read_state(state_path, partial(msgspec.convert, type=State), State())
     confirmed_ago_s = (status or {}).get("kafka_confirmed_ago_s")
     seen = Seen(machine.boot(), machine.boot_s(), status is not None, confirmed_ago_s)
     after, action = decide(before, seen, rules)
@@ -117,13 +117,3 @@ def _act(action: Action, config: Config, state: State, machine: Machine) -> int:
     except (OSError, subprocess.SubprocessError) as error:
         return fail(f"{' '.join(command)}: {error}")
     return OK
-
-
-def _read(path: Path) -> State:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=State)
-    except FileNotFoundError:
-        return State()
-    except (OSError, *UNDECODABLE) as error:
-        sys.stderr.write(f"{path}: {error}: counting starts again\n")
-        return State()

@@ -292,11 +292,11 @@ def test_off_by_default(place: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "nothing to do" in capsys.readouterr().out
 
 
-def test_an_unreadable_state_counts_from_zero(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_state_counts_from_zero(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     (place / "state.json").write_bytes(bytes(40))
     around = Around()
     assert call(place, around) == 0
-    assert "counting starts again" in capsys.readouterr().err
+    assert "event=state.unreadable" in caplog.text
     assert json.loads((place / "state.json").read_text())["away_s"] == 0
 
 
