@@ -8,6 +8,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 from buffer.drops import Drop
 from gateway.calibration.history import CalibrationHistory, history_path
@@ -47,7 +48,7 @@ from gateway.sampling.run_context import RunContext
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences, new_run
 from gateway.status import StatusPage, StatusSource, phone_control
-from gateway.status.control_socket import ControlSocket
+from gateway.status.control_socket import RELOAD, ControlSocket
 from gateway.system.host import installed_version
 from gateway.system.systemd import watchdog_period_s
 from gateway.system.watchdog import DEFAULT_PERIOD_S, Heartbeat, Watchdog
@@ -138,8 +139,12 @@ def build(
             partial(status_of, parts), last.recent, samplers.pulses, offers if board.clock is None else None
         )
     )
-    control = ControlSocket(outbox_path, partial(phone_control, page))
-    return Daemon(parts, Reload(path, overrides, parts, page), page, control)
+    reload = Reload(path, overrides, parts, page)
+
+    def control(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return reload.carry_out(request) if request.get("do") == RELOAD else phone_control(page, request)
+
+    return Daemon(parts, reload, page, ControlSocket(outbox_path, control))
 
 
 def _beside(outbox: Path, suffix: str) -> Path:

@@ -11,7 +11,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Final
 
 from cloud.errors import CloudError
 from drivers.interface import BoardError
@@ -35,6 +38,9 @@ from gateway.system.times import now_text
 
 log = logging.getLogger(__name__)
 
+_LONGEST_S: Final = 30.0
+"""The main loop turns once a second; a sensor that hangs is abandoned after 18 s, and holds it up so long."""
+
 
 class Reload:
     """Takes the file over as it is now, where that was requested. ``overrides`` stay as at the start."""
@@ -47,6 +53,7 @@ class Reload:
         self._gateway = gateway
         self._status = status
         self.requested = threading.Event()
+        self._waiting: SimpleQueue[Future[str | None]] = SimpleQueue()
         self._files = FileWatch(gateway.in_force.config.files)
 
     def tick(self, snapshot: Snapshot) -> None:
@@ -60,6 +67,8 @@ class Reload:
         if not self.requested.is_set():
             return
         self.requested.clear()
+        # Before the file is read: who comes later may have written it later.
+        waiting = [self._waiting.get() for _ in range(self._waiting.qsize())]
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         changes = self.reload()
         if changes is not None:
@@ -70,6 +79,23 @@ class Reload:
             state: State = "ended" if parts.samplers.ended else "running"
             parts.inbox.announce(parts.runs.record(state, run_counts(parts)))
         notify("READY=1")
+        for each in waiting:
+            each.set_result(self._gateway.in_force.error)
+
+    def carry_out(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Reload for a command that has written the file, and wait; ``refused`` is the reason, or None.
+
+        Called by the control socket's thread. Raises ValueError where it is another file, OSError.
+        """
+        if not self._path.samefile(str(request.get("config"))):
+            raise ValueError(f"the daemon runs on {self._path.absolute()}")
+        done: Future[str | None] = Future()
+        self._waiting.put(done)
+        self.requested.set()
+        try:
+            return {"refused": done.result(_LONGEST_S)}
+        except TimeoutError:
+            raise TimeoutError(f"the daemon hasn't reloaded within {_LONGEST_S:g} s") from None
 
     def announce_channels(self) -> None:
         """The channels of the config in force, to Home Assistant."""

@@ -25,7 +25,8 @@ from buffer.reader import user_of
 
 log = logging.getLogger(__name__)
 
-_LONGEST_LINE: Final = 4096
+RELOAD: Final = "reload"
+_LONGEST_LINE: Final = 1 << 16
 _TIMEOUT_S: Final = 5.0
 _UCRED: Final = struct.Struct("3i")
 
@@ -68,7 +69,8 @@ class ControlSocket:
         if listening is not None:
             # Wakes accept(); close() alone doesn't.
             listening.shutdown(socket.SHUT_RDWR)
-            self._thread.join()
+            # Not for a request whose answer will never come.
+            self._thread.join(_TIMEOUT_S)
             listening.close()
 
     def _serve(self) -> None:
@@ -99,13 +101,15 @@ class ControlSocket:
             return {"error": str(error)}
 
 
-def send_request(outbox: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+def send_request(
+    outbox: Path, request: Mapping[str, Any], timeout_s: float = 2 * _TIMEOUT_S
+) -> dict[str, Any]:
     """The response of the daemon that uses an outbox. Raises ControlError."""
     daemon = user_of(outbox)
     if daemon is None:
         raise ControlError(f"no daemon runs on {outbox}: start it (sudo systemctl start fieldgate)")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(2 * _TIMEOUT_S)
+        connection.settimeout(timeout_s)
         try:
             connection.connect(_name(outbox))
             pid, _, _ = _other_side(connection)

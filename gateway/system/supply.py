@@ -18,28 +18,13 @@ _FIRMWARE: Final = "sys/devices/platform/soc*/*firmware*/get_throttled"
 _HWMON: Final = "sys/class/hwmon/hwmon*/name"
 
 
-def firmware_bits(root: Path) -> int | None:
-    """The firmware's bits by its driver; None where there is none."""
+def throttled_bits(root: Path = Path("/")) -> int | None:
+    """The firmware's bits, or the kernel's alarm as one of them; None where nothing reports them."""
     for path in root.glob(_FIRMWARE):
         with suppress(OSError, ValueError):
             return int(path.read_text(), 16)
-    return None
-
-
-def throttled_bits(root: Path = Path("/")) -> int | None:
-    """The firmware's bits, or the kernel's alarm as one of them; None where nothing reports them."""
-    bits = firmware_bits(root)
-    if bits is not None:
-        return bits
-    alarms = under_voltage_alarms(root)
-    return None if not alarms else UNDER_VOLTAGE * any(alarms)
-
-
-def under_voltage_alarms(root: Path) -> list[bool]:
-    """The kernel's alarms, of none or one supply."""
-    found = []
     for name in root.glob(_HWMON):
         with suppress(OSError):
             if name.read_text().strip() == "rpi_volt":
-                found.append(name.with_name("in0_lcrit_alarm").read_text().strip() == "1")
-    return found
+                return UNDER_VOLTAGE * (name.with_name("in0_lcrit_alarm").read_text().strip() == "1")
+    return None

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 from drivers.registry import driver_type
 from gateway.commands.arguments import FAILED, OK, USAGE, CommandError, add_config, add_list, fail, os_problem
-from gateway.commands.commissioning.daemon_reload import Reloaded, reload_daemon
 from gateway.commands.commissioning.toml_edit import (
     CannotEdit,
     date_text,
@@ -32,6 +31,8 @@ from gateway.commands.commissioning.toml_edit import (
 from gateway.config import Config, check
 from gateway.config.keys import field_names
 from gateway.reporting.event_spool import NotSpooled, spool_directory, spool_event
+from gateway.status.client import daemon_of
+from gateway.status.control_socket import RELOAD, ControlError, send_request
 from gateway.system.atomic_file import ownership_of, replacing, write_atomic
 
 EVENT: Final = "sensor-swapped"
@@ -51,6 +52,8 @@ _OF_ONE: Final = ("slope", "offset", "calibrated", "certificate", "expires")
 """Keys of one instrument alone."""
 _STAYS: Final = ("model", "lab", "accuracy", "range", "recalibrate_months")
 
+_RELOAD_S: Final = 40.0
+"""Longer than the daemon waits for its main loop."""
 _print = partial(print, flush=True)
 
 
@@ -131,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (EOFError, KeyboardInterrupt):
         raise CannotSwap("nothing written") from None
     _report(config, swap, wanted)
-    return _print_reloaded(reload_daemon(path, config, swap.sensor), path)
+    return _reload(path, config)
 
 
 def _swap(arguments: argparse.Namespace) -> Swap:
@@ -240,8 +243,21 @@ def _report(config: Config, swap: Swap, wanted: Plan) -> None:
         _print(f"event {EVENT} left in {spool_directory(config.outbox.path)}")
 
 
-def _print_reloaded(reloaded: Reloaded, path: Path) -> int:
-    _print(f"daemon: {reloaded.state}: {reloaded.words}")
-    if reloaded.state == "refused":
+def _reload(path: Path, config: Config) -> int:
+    """Have the running daemon take the file over, and print what became of it; the exit code."""
+    try:
+        pid = daemon_of(config)
+        if pid is None:
+            _print("daemon: no daemon: no daemon runs: it will find the new figures at its start")
+            return OK
+        request = {"do": RELOAD, "config": str(path.absolute())}
+        refused = send_request(config.outbox.path, request, _RELOAD_S)["refused"]
+    except (ControlError, PermissionError) as error:
+        _print(f"daemon: not reloaded: {error}: sudo systemctl reload fieldgate, then fieldgate calibrations")
+        return FAILED
+    if refused is not None:
+        _print(f"daemon: refused: {refused}")
         _print(f"it goes on with the old figures: mend {path}, or copy the backup back, then reload")
-    return OK if reloaded.state in ("taken over", "no daemon") else FAILED
+        return FAILED
+    _print(f"daemon: taken over: the daemon (process {pid}) measures with it")
+    return OK

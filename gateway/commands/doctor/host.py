@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway.config.problems import current_user
 from gateway.system.host import installed_version
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
 
 
 def may_use(path: Path) -> bool:
@@ -42,7 +35,7 @@ class Host:
     """A machine's files under ``root``, and the user who runs this; ``installed`` is a package's version."""
 
     root: Path = Path("/")
-    user: str = field(default_factory=_user)
+    user: str = field(default_factory=current_user)
     installed: Callable[[str], str | None] = installed_version
     may_use: Callable[[Path], bool] = may_use
     group_of: Callable[[Path], str | None] = group_of

@@ -1,32 +1,21 @@
 """The Raspberry Pi itself: model and kernel, its supply, its temperature, its card.
 
-Sources: ``gateway/system/supply.py``, vcgencmd, which not every user may run; JESD84 for the life of an eMMC.
+Sources: ``gateway/system/supply.py``; JESD84 for the life of an eMMC.
 """
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from gateway.commands.doctor.findings import Finding
 from gateway.commands.doctor.host import Host
-from gateway.system.supply import (
-    SINCE_BOOT,
-    THROTTLED,
-    UNDER_VOLTAGE,
-    firmware_bits,
-    throttled_bits,
-    under_voltage_alarms,
-)
+from gateway.system.supply import SINCE_BOOT, THROTTLED, UNDER_VOLTAGE, throttled_bits
 
 _HOT_C: Final = 80.0
 _WORN: Final = 9
 """Tenths of its life that an eMMC has used."""
 _SUPPLY_REMEDY: Final = "a stronger 5 V supply, shorter and thicker wires: the Pi resets, and cards lose data"
-_VCGENCMD_S: Final = 3.0
 
 
 def findings(host: Host) -> Iterator[Finding]:
@@ -45,25 +34,14 @@ def findings(host: Host) -> Iterator[Finding]:
 
 
 def _power(host: Host) -> Finding:
-    bits = _throttled(host)
+    bits = throttled_bits(host.root)
     if bits is None:
-        return Finding("power", "warning", "neither vcgencmd nor the kernel reports the supply")
-    if bits & UNDER_VOLTAGE or any(under_voltage_alarms(host.root)):
+        return Finding("power", "warning", "the kernel doesn't report the supply")
+    if bits & UNDER_VOLTAGE:
         return Finding("power", "error", "the supply is below 4.63 V now", _SUPPLY_REMEDY)
     if bits >> SINCE_BOOT & UNDER_VOLTAGE:
         return Finding("power", "warning", "the supply was below 4.63 V since boot", _SUPPLY_REMEDY)
     return Finding("power", "ok", "the supply has held since boot")
-
-
-def _throttled(host: Host) -> int | None:
-    bits = firmware_bits(host.root)
-    if bits is None and host.root == Path("/"):
-        with suppress(OSError, ValueError, subprocess.SubprocessError):
-            done = subprocess.run(
-                ["vcgencmd", "get_throttled"], capture_output=True, text=True, timeout=_VCGENCMD_S, check=True
-            )
-            return int(done.stdout.strip().removeprefix("throttled="), 16)
-    return throttled_bits(host.root) if bits is None else bits
 
 
 def _heat(host: Host) -> Iterator[Finding]:
@@ -71,7 +49,7 @@ def _heat(host: Host) -> Iterator[Finding]:
     if text is None or not text.lstrip("-").isdigit():
         return
     celsius = int(text) / 1000
-    slowed = (_throttled(host) or 0) & THROTTLED
+    slowed = (throttled_bits(host.root) or 0) & THROTTLED
     if celsius >= _HOT_C or slowed:
         found = f"the processor is at {celsius:.0f} °C" + (" and slowed down" if slowed else "")
         yield Finding("heat", "warning", found, "shade or vent the box; from 80 °C on the Pi slows down")

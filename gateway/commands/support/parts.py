@@ -30,13 +30,13 @@ from gateway.config.secrets import is_reference, read_secret
 from gateway.config.source import MAX_BYTES, Source
 from gateway.status.client import NoStatus, fetch, listen_address
 from gateway.system.host import installed_version, vitals
+from gateway.system.supply import throttled_bits
 
 try:
     from systemd.journal import Reader
 except ImportError:
     Reader = None
 
-_JOURNAL_S: Final = 30.0
 _UNITS: Final = ("fieldgate.service", "mosquitto.service")
 _SHOWN: Final = (
     "ActiveState", "SubState", "Result", "NRestarts", "ExecMainStatus", "ExecMainStartTimestamp",
@@ -157,7 +157,7 @@ def _machine(config: Config | None) -> dict[str, Any]:
         "user": host.user,
         "vitals": vitals(here),
         "memory": host.text("/proc/meminfo"),
-        "throttled": _output("vcgencmd", "get_throttled").strip() or None,
+        "throttled": throttled_bits(),
         "disks": disks,
         "mounts": host.text("/proc/mounts"),
         "clock_synchronised": kernel_synchronised(),
@@ -216,14 +216,8 @@ def _units() -> dict[str, Any]:
 
 def _journal(unit: str, lines: int) -> tuple[dict[str, Any], ...]:
     """The newest entries of a unit's journal, the oldest of them first. Raises Missing."""
-    entries = _read_journal(unit, lines) if Reader is not None else _run_journalctl(unit, lines)
-    if not entries:
-        rights = "" if os.geteuid() == 0 else "; use sudo, or become a member of the group systemd-journal"
-        raise Missing(f"the journal has no lines of {unit} for this user{rights}")
-    return tuple(map(shown_entry, entries))
-
-
-def _read_journal(unit: str, lines: int) -> list[Mapping[str, Any]]:
+    if Reader is None:
+        raise Missing("systemd-python isn't installed: apt-get install python3-systemd")
     entries: list[Mapping[str, Any]] = []
     with Reader() as reader:
         reader.add_match(_SYSTEMD_UNIT=unit)
@@ -233,18 +227,16 @@ def _read_journal(unit: str, lines: int) -> list[Mapping[str, Any]]:
         reader.seek_tail()
         while len(entries) < lines and (entry := reader.get_previous()):
             entries.append(entry)
-    return entries[::-1]
+    if not entries:
+        rights = "" if os.geteuid() == 0 else "; use sudo, or become a member of the group systemd-journal"
+        raise Missing(f"the journal has no lines of {unit} for this user{rights}")
+    return tuple(map(shown_entry, reversed(entries)))
 
 
-def _run_journalctl(unit: str, lines: int) -> list[Mapping[str, Any]]:
-    command = ("journalctl", "--no-pager", "-q", "-o", "json", "-u", unit, "-n", str(lines))
-    return [json.loads(line) for line in _output(*command, timeout_s=_JOURNAL_S).splitlines()]
-
-
-def _output(*command: str, timeout_s: float = 10.0) -> str:
+def _output(*command: str) -> str:
     """What a program prints; nothing where it isn't installed or fails."""
     try:
-        done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode(errors="replace")

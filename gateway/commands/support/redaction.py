@@ -126,7 +126,10 @@ def shown_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
         if name.startswith("FIELDGATE_")
     }
     if not fields:
-        return {**shown, "message": _text_of(entry.get("MESSAGE"))}
+        # One that isn't text comes as bytes.
+        message = entry.get("MESSAGE")
+        text = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
+        return {**shown, "message": text}
     return {
         **shown,
         **{name: value if re.fullmatch(_LOG_FIELDS, name) else HIDDEN for name, value in fields.items()},
@@ -137,13 +140,6 @@ _ENTRY: Final = {
     "__REALTIME_TIMESTAMP": "time", "PRIORITY": "priority", "_PID": "pid", "_SYSTEMD_UNIT": "unit",
     "THREAD_NAME": "thread", "CODE_FUNC": "function", "CODE_LINE": "line",
 }  # fmt: skip
-
-
-def _text_of(message: object) -> str:
-    """A message; one that isn't text comes as bytes, or as a list of them."""
-    if isinstance(message, list):
-        message = bytes(message)
-    return message.decode(errors="replace") if isinstance(message, bytes) else str(message)
 
 
 class Redactor:

@@ -245,7 +245,7 @@ def test_of_the_daemons_log_entries_named_fields_are_shown() -> None:
         "time": "1763800000000000", "priority": "4", "pid": "7", "event": "sensor.silent", "sensor": "baro",
         "said": HIDDEN, "silent_s": "8",
     }  # fmt: skip
-    assert shown_entry({"MESSAGE": [104, 105, 255], "_PID": 9}) == {"pid": "9", "message": "hi\ufffd"}
+    assert shown_entry({"MESSAGE": b"hi\xff", "_PID": 9}) == {"pid": "9", "message": "hi\ufffd"}
     assert shown_entry({"MESSAGE": b"hi"}) == {"message": "hi"}
 
 

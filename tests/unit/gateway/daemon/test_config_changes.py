@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -208,3 +209,31 @@ def test_the_daemon_reloads_by_itself_once_a_named_file_has_changed(
     authority.unlink()
     reload.tick(snapshot(100.0 + 3 * EVERY_S))
     assert reloads == [1, 1]
+
+
+def test_a_command_gets_the_outcome_of_its_own_reload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway: Any = SimpleNamespace(in_force=ConfigInForce(config(tmp_path)))
+    reload = Reload(tmp_path / "gateway.toml", {}, gateway, cast(Any, None))
+
+    def refused() -> None:
+        gateway.in_force.error = "no"
+
+    monkeypatch.setattr(reload, "reload", refused)
+    with ThreadPoolExecutor() as commands:
+        answer = commands.submit(reload.carry_out, {"config": str(tmp_path / "gateway.toml")})
+        assert reload.requested.wait(10)
+        assert not answer.done()
+        reload.tick(snapshot(100.0))
+        assert answer.result(10) == {"refused": "no"}
+
+
+def test_a_reload_for_another_file_is_refused(tmp_path: Path) -> None:
+    gateway: Any = SimpleNamespace(in_force=ConfigInForce(config(tmp_path)))
+    reload = Reload(tmp_path / "gateway.toml", {}, gateway, cast(Any, None))
+    other = tmp_path / "other.toml"
+    other.touch()
+    with pytest.raises(ValueError, match=f"the daemon runs on {tmp_path}/gateway.toml"):
+        reload.carry_out({"config": str(other)})
+    assert not reload.requested.is_set()
