@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from buffer import blocks, drops, tables
@@ -99,8 +100,8 @@ class DiskBlocks:
         for dictionary in new:
             self._dictionaries.stored(dictionary)
         for drop in dropped:
-            gone = len(self._removed.pop(drop.first, ()))
-            self._on_drop(dataclasses.replace(drop, count=(drop.count or 0) - gone))
+            self._removed.pop(drop.first, None)
+            self._on_drop(drop)
         if dropped:
             self._file.restore_ballast()
         for block in made:
@@ -141,8 +142,8 @@ class DiskBlocks:
                     # A salvaged block, older than all others: it is dropped itself.
                     dropped += [Drop(reason, old.first, old.last, old.count, old.summary) for old in fresh]
                     break
+                dropped.append(self._drop_of(oldest, reason))
                 tables.delete(connection, oldest.first)
-                dropped.append(Drop(reason, oldest.first, oldest.last, oldest.count, oldest.summary))
                 gone += oldest.count
             else:
                 added = sum(block.count * tables.insert(connection, block) for block in fresh)
@@ -153,6 +154,23 @@ class DiskBlocks:
             after = self.numbering.write(connection, fresh[-1].last, stored, dropped_ever)
         self.numbering.committed(after, stored, dropped)
         return dropped
+
+    def _drop_of(self, block: Block, reason: str) -> Drop:
+        """The loss of a block that is still stored: of what is left of it, where some was removed."""
+        drop = Drop(reason, block.first, block.last, block.count, block.summary)
+        removed = self._removed.get(block.first)
+        if not removed:
+            return drop
+        left: tuple[bytes, ...] = ()
+        connection = self._file.connection
+        with (
+            contextlib.closing(tables.blocks_from(connection, block.first)) as found,
+            contextlib.suppress(DamagedBlockError),
+        ):
+            for whole in islice(found, 1):
+                records = whole.records(self._dictionaries.find(connection, whole.dictionary))
+                left = tuple(record for at, record in enumerate(records) if whole.first + at not in removed)
+        return dataclasses.replace(drop, count=block.count - len(removed), left=left)
 
     # Reading.
 
@@ -203,13 +221,14 @@ class DiskBlocks:
 
     def _give_up(self, block: Block) -> None:
         """Delete a block with a damaged payload, and report it."""
+        drop = self._drop_of(block, drops.CORRUPT)
         with self._file.transaction() as connection:
             tables.delete(connection, block.first)
             stored = self.numbering.stored - block.count
             after = self.numbering.write(connection, self.numbering.issued, stored)
         self.numbering.committed(after, stored, [block])
         self._removed.pop(block.first, None)
-        self._on_drop(Drop(drops.CORRUPT, block.first, block.last, block.count, block.summary))
+        self._on_drop(drop)
 
     # Removing.
 

@@ -24,7 +24,8 @@ class Drop:
 
     ``count`` is the most records that can be (some may have been removed before the damage); None where it
     is unknown, and then ``last`` is the last number that can have been issued. ``summary`` is the one that
-    was appended with the block, empty where it is lost too.
+    was appended with the block, empty where it is lost too. Where some of the block's records had been
+    removed, ``left`` are the others, as far as they can be read: the summary names them all.
     """
 
     reason: str
@@ -32,6 +33,7 @@ class Drop:
     last: int
     count: int | None
     summary: bytes
+    left: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

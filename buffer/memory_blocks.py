@@ -5,6 +5,7 @@ Nothing here is durable. One thread uses it at a time.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from typing import Final
 
 from buffer import blocks
 from buffer.blocks import Block, DamagedBlockError, Dictionary
+from buffer.drops import Drop
 
 OVERHEAD_BYTES: Final = 420
 """Python's memory for a block beside summary and payload (CPython 3.11, 64 bit): objects, numbers, checksums,
@@ -141,8 +143,20 @@ class MemoryBlocks:
         """The dictionaries that blocks are compressed with."""
         return [self._dictionaries[number] for number in {block.dictionary for block in some} if number]
 
-    def forget(self, block: Block) -> int:
-        """Remove a block; returns how many records it still had."""
+    def drop_of(self, block: Block, reason: str) -> Drop:
+        """The loss of a block: of what is left of it, where some was removed."""
+        drop = Drop(reason, block.first, block.last, block.count, block.summary)
+        kept = self._kept[block.first]
+        if not kept.gone:
+            return drop
+        left: tuple[bytes, ...] = ()
+        with contextlib.suppress(DamagedBlockError):
+            records = block.records(self._dictionaries.get(block.dictionary))
+            left = tuple(record for at, record in enumerate(records) if not kept.gone >> at & 1)
+        return replace(drop, count=kept.left, left=left)
+
+    def forget(self, block: Block) -> None:
+        """Remove a block."""
         kept = self._kept.pop(block.first)
         del self._firsts[bisect_right(self._firsts, block.first) - 1]
         self.records -= kept.left
@@ -151,7 +165,6 @@ class MemoryBlocks:
             # Readings may differ by the next outage.
             self._current = None
             self._dictionaries.clear()
-        return kept.left
 
     def _with(self, number: int) -> _Kept | None:
         at = bisect_right(self._firsts, number) - 1

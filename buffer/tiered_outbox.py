@@ -24,7 +24,7 @@ from typing import Final
 
 from buffer import drops
 from buffer.blocks import Block
-from buffer.drops import Drop, InMemory, OnDrop
+from buffer.drops import InMemory, OnDrop
 from buffer.errors import (
     OutboxClosed,
     OutboxCorrupt,
@@ -302,8 +302,9 @@ class TieredOutbox:
         self._drop(oldest, drops.DISK_LOW if self._is_full else drops.MEMORY_FULL)
 
     def _drop(self, block: Block, reason: str) -> None:
-        left = self._memory.forget(block)
-        self._on_drop(Drop(reason, block.first, block.last, left, block.summary))
+        drop = self._memory.drop_of(block, reason)
+        self._memory.forget(block)
+        self._on_drop(drop)
 
     def _check_open(self) -> None:
         if self._closed:

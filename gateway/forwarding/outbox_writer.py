@@ -16,7 +16,7 @@ from itertools import count
 from queue import Empty, PriorityQueue
 from typing import Final
 
-from buffer.drops import Drop
+from buffer.drops import OnDrop
 from buffer.errors import OutboxError
 from buffer.space_limits import BALLAST_BYTES, Limits
 from buffer.tiered_outbox import TieredOutbox
@@ -24,7 +24,7 @@ from gateway.config import Config
 from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.record_codec import to_bytes
-from gateway.forwarding.seq_summary import summarise
+from gateway.forwarding.seq_summary import exactly, summarise
 from gateway.ports import Outbox
 from gateway.system.watchdog import Heartbeat
 
@@ -37,12 +37,12 @@ _FIRST, _IN_TURN, _LAST = range(3)
 _FAILURES: Final = (OutboxError, sqlite3.Error, OSError)
 
 
-def open_outbox(config: Config, on_drop: Callable[[Drop], None]) -> TieredOutbox:
+def open_outbox(config: Config, on_drop: OnDrop) -> TieredOutbox:
     """The outbox. Raises OutboxError where its file is another's; on a disk in trouble it keeps in memory."""
     return TieredOutbox(
         config.outbox.path,
         Limits(config.outbox.max_bytes, config.outbox.min_free_disk, BALLAST_BYTES),
-        on_drop=on_drop,
+        on_drop=exactly(on_drop),
     )
 
 

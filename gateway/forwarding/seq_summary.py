@@ -9,12 +9,14 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import chain
 
-from buffer.drops import Drop
+from buffer.drops import Drop, OnDrop
 from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import InvalidReading, parse_reading
+from gateway.forwarding.record_codec import from_bytes
 from gateway.ports import Record
 
 # None is larger; a damaged length must not fill the memory.
@@ -43,6 +45,23 @@ def summarise(records: Iterable[Record]) -> bytes:
             continue
         seqs[reading.gateway, reading.run, reading.channel].add(reading.seq)
     return _packed(seqs)
+
+
+def exactly(on_drop: OnDrop) -> OnDrop:
+    """``on_drop``, given summaries without what had been removed from a block before the rest was lost."""
+
+    def exact(drop: Drop) -> None:
+        if drop.left:
+            drop = replace(drop, summary=summarise(_records(drop.left)), left=())
+        on_drop(drop)
+
+    return exact
+
+
+def _records(stored: Iterable[bytes]) -> Iterator[Record]:
+    for each in stored:
+        with suppress(ValueError):
+            yield from_bytes(each)
 
 
 def joined(drops: Iterable[Drop]) -> Iterator[Drop]:

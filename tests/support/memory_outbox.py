@@ -133,7 +133,8 @@ class MemoryOutbox:
         self._count -= len(block.left)
         self._bytes -= block.size_bytes()
         last = block.first + block.count - 1
-        self._on_drop(Drop(drops.OUTBOX_FULL, block.first, last, len(block.left), block.summary))
+        left = tuple(block.left.values()) if len(block.left) < block.count else ()
+        self._on_drop(Drop(drops.OUTBOX_FULL, block.first, last, len(block.left), block.summary, left))
 
     def _check_open(self) -> None:
         if self._closed:

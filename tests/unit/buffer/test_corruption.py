@@ -136,6 +136,18 @@ def test_damaged_payload_costs_its_block_and_keeps_its_summary(site: Site, tmp_p
     assert [file.name for file in work.iterdir() if ".damaged-" in file.name] == []
 
 
+def test_of_a_damaged_payload_what_had_been_removed_does_not_count(tmp_path: Path) -> None:
+    drops: list[Drop] = []
+    outbox = SqliteOutbox(tmp_path / NAME, on_drop=drops.append)
+    outbox.append([b"a" * 50] * 3, b"summary")
+    outbox.remove([2])
+    _damage_payload(tmp_path / NAME, 1)
+    assert outbox.peek(0, 10, UNBOUND) == []
+    # Which ones are left can't be read.
+    assert drops == [Drop(CORRUPT, 1, 3, 2, b"summary")]
+    outbox.close()
+
+
 def test_damaged_head_costs_its_block_and_the_file_is_set_aside(site: Site, tmp_path: Path) -> None:
     work = Path(shutil.copytree(site.closed, tmp_path / "work"))
     connection = sqlite3.connect(work / NAME, isolation_level=None)

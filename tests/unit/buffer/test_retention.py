@@ -56,11 +56,12 @@ def test_at_the_cap_the_oldest_blocks_go_and_each_is_announced_once(make: Make) 
 def test_removed_records_of_a_dropped_block_are_not_counted(make: Make) -> None:
     drops: list[Drop] = []
     outbox = make(drops.append)
-    outbox.append(_block(), b"first")
+    block = _block()
+    outbox.append(block, b"first")
     outbox.remove([1, 2, 3])
     while not drops:
         outbox.append(_block())
-    assert drops[0] == Drop(OUTBOX_FULL, 1, 12, 9, b"first")
+    assert drops[0] == Drop(OUTBOX_FULL, 1, 12, 9, b"first", tuple(block[3:]))
     outbox.close()
 
 

@@ -279,7 +279,7 @@ def test_what_is_left_in_memory_at_the_end_is_announced(tmp_path: Path) -> None:
     outbox.append([b"a", b"b", b"c"], b"summary")
     outbox.remove([3])
     outbox.close()
-    assert drops == [Drop(NOT_STORED, 2, 4, 2, b"summary")]
+    assert drops == [Drop(NOT_STORED, 2, 4, 2, b"summary", (b"a", b"c"))]
 
 
 def test_a_bit_that_memory_lost_is_announced(tmp_path: Path) -> None:

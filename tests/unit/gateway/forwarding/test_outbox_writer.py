@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
@@ -9,6 +10,7 @@ from queue import SimpleQueue
 import pytest
 
 from buffer import drops
+from gateway.config import load
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import (
     Answer,
@@ -17,11 +19,14 @@ from gateway.forwarding.outbox_writer import (
     NotStored,
     OutboxWriter,
     Stored,
+    open_outbox,
 )
+from gateway.forwarding.seq_summary import exactly, ranges
 from gateway.ports import Record
 from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
 from tests.unit.buffer.trouble import Disk
+from tests.unit.gateway.forwarding.test_seq_summary import record as reading_record
 
 
 def entries(count: int, size: int) -> list[Entry]:
@@ -179,6 +184,49 @@ def test_a_commit_goes_before_what_waits_and_the_rest_keeps_its_order() -> None:
     writer.start()
     writer.stop()
     assert outbox.calls == ["append", "remove [1]", "peek 1", "remove [2]"]
+
+
+def _readings(seqs: Iterable[int]) -> list[Entry]:
+    return [Entry(reading_record("cup.wind_speed", seq), 0.0, own=True) for seq in seqs]
+
+
+def _announced(lost: Iterable[drops.Drop]) -> list[tuple[str, int | None, list[int]]]:
+    return [
+        (
+            drop.reason,
+            drop.count,
+            [seq for span in ranges(drop.summary) for seq in range(span.first, span.last + 1)],
+        )
+        for drop in lost
+    ]
+
+
+def test_of_a_block_that_is_dropped_only_what_was_left_of_it_is_announced(tmp_path: Path) -> None:
+    (tmp_path / "gateway.toml").write_text(
+        f'[gateway]\nid = "mast-07"\n[outbox]\npath = "{tmp_path}/outbox.db"\nmax_bytes = "16MiB"\n'
+    )
+    lost: list[drops.Drop] = []
+    writer = OutboxWriter(open_outbox(load(tmp_path / "gateway.toml"), lost.append), lambda answer: None)
+    writer.start()
+    writer.store(_readings(range(1, 11)))
+    writer.remove([1, 2, 3, 7])
+    while not lost:
+        writer.store([Entry(Record("t", b"k", os.urandom(200_000), ()), 0.0, own=True) for _ in range(20)])
+        eventually(lambda: writer.busy, until=lambda busy: not busy)
+    writer.stop()
+    assert _announced(lost[:1]) == [(drops.OUTBOX_FULL, 6, [4, 5, 6, 8, 9, 10])]
+
+
+def test_of_a_block_that_memory_drops_only_what_was_left_of_it_is_announced(tmp_path: Path) -> None:
+    disk, lost = Disk(), list[drops.Drop]()
+    writer = OutboxWriter(disk.outbox(tmp_path / "outbox.db", exactly(lost.append)), lambda answer: None)
+    writer.start()
+    disk.make_read_only()
+    writer.store(_readings(range(1, 11)))
+    eventually(lambda: writer.in_memory.records, until=lambda count: count == 10)
+    writer.remove([1, 2, 3, 7])
+    writer.stop()
+    assert _announced(lost) == [(drops.NOT_STORED, 6, [4, 5, 6, 8, 9, 10])]
 
 
 def test_what_the_disk_does_not_remove_is_reported_without_what_memory_has_removed(tmp_path: Path) -> None:
