@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from spark_jobs.sources.configured import ConfiguredChannels
 from spark_jobs.sources.statistics import NewestRow, StatisticsRows
 from spark_jobs.state.channels import LONGEST_US, ChannelRows, Newest
 from spark_jobs.state.configured import FOREVER_US, Span, without
-from spark_jobs.transforms.gaps import Stretch, gap_rows, in_parts
+from spark_jobs.transforms.gaps import Stretch, gap_rows
 
 log = logging.getLogger("fieldgate.jobs.statistics")
 
@@ -119,18 +120,16 @@ class MissingIntervals:
     def write(self, stretches: Iterable[Stretch], rows: Any = None) -> int:
         """Writes what is missing in these stretches, and then, or together with the last of them, rows."""
         written = 0
-        pending = rows
-        for part in in_parts(stretches, self._interval_s, _PART):
-            gaps = gap_rows(part, self._interval_s)
-            if gaps is None:
-                continue
-            written += gaps.num_rows
-            if pending is not None and gaps.num_rows + pending.num_rows <= _PART:
-                pending = pa.concat_tables([gaps.select(pending.column_names).cast(pending.schema), pending])
-            else:
-                self._write(gaps)
-        if pending is not None:
-            self._write(pending)
+        last: Any = None
+        for gaps in gap_rows(stretches, self._interval_s, _PART):
+            if last is not None:
+                self._write(last)
+            written, last = written + gaps.num_rows, gaps
+        if last is not None and rows is not None and last.num_rows + rows.num_rows <= _PART:
+            last, rows = None, pa.concat_tables([last.select(rows.column_names).cast(rows.schema), rows])
+        for part in (last, rows):
+            if part is not None:
+                self._write(part)
         return written
 
     def around_late(self) -> int:
@@ -191,7 +190,7 @@ class MissingIntervals:
                     stretches += before
                 elif channel in self._rows:
                     until_us = self._rows[channel].row_us + self._length_us
-                    stretches += [each.between(each.first_us, until_us) for each in before]
+                    stretches += [replace(each, end_us=min(each.end_us, until_us)) for each in before]
                 elif before:
                     record = self._rows.records[channel]
                     self._rows.expect(channel, before[0].first_us, record, now_s)

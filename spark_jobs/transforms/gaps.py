@@ -5,8 +5,11 @@ They are statistics of no readings: count 0, recovery 0, no values, quality 9 (m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from itertools import groupby, islice, repeat
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -30,10 +33,6 @@ class Stretch:
     period_ms: int
     unit: str
 
-    def between(self, first_us: int, end_us: int) -> Stretch:
-        """The part of it that lies in these times."""
-        return replace(self, first_us=max(first_us, self.first_us), end_us=min(end_us, self.end_us))
-
 
 def _due(stretch: Stretch, interval_s: int) -> Iterable[int]:
     """Starts of the intervals in which a sample was due.
@@ -48,48 +47,26 @@ def _due(stretch: Stretch, interval_s: int) -> Iterable[int]:
     return [start_us for start_us in starts_us if -start_us % period_us < length_us]
 
 
-def gap_rows(stretches: Iterable[Stretch], interval_s: int) -> Any:
-    """An Arrow table with the columns of ``statistics`` but for version and updated_at; None without rows."""
-    due = [(stretch, start_us) for stretch in stretches for start_us in _due(stretch, interval_s)]
-    if not due:
-        return None
-    period_ms = np.array([stretch.period_ms for stretch, _ in due], np.int64)
+def gap_rows(stretches: Iterable[Stretch], interval_s: int, most: int) -> Iterator[Any]:
+    """Arrow tables of at most so many rows: the columns of ``statistics`` but for version and updated_at.
+
+    In the order of time, and each within 32 days, so that what is written at a time lies in few partitions,
+    however long the gateway was away.
+    """
+    due = merge(*(zip(_due(each, interval_s), repeat(each)) for each in stretches), key=itemgetter(0))
+    for _, window in groupby(due, key=lambda row: row[0] // _WINDOW_US):
+        while rows := list(islice(window, most)):
+            yield _table(rows, interval_s)
+
+
+def _table(rows: Sequence[tuple[int, Stretch]], interval_s: int) -> Any:
+    period_ms = np.array([stretch.period_ms for _, stretch in rows], np.int64)
     return statistics_rows(
-        [(stretch.channel, start_us) for stretch, start_us in due],
-        nothing(len(due)),
-        [stretch.channel[1].partition(".")[2] for stretch, _ in due],
-        [stretch.unit for stretch, _ in due],
+        [(stretch.channel, start_us) for start_us, stretch in rows],
+        nothing(len(rows)),
+        [stretch.channel[1].partition(".")[2] for _, stretch in rows],
+        [stretch.unit for _, stretch in rows],
         period_ms,
         interval_s * 1000.0 / period_ms,
         interval_s,
     )
-
-
-def in_parts(stretches: Iterable[Stretch], interval_s: int, most: int) -> Iterator[list[Stretch]]:
-    """The stretches in lists of at most so many intervals together.
-
-    A channel's come in order of time. A list holds at most 32 days, so that what is written at a time lies in
-    few partitions, however long the gateway was away.
-    """
-    length_us = interval_s * SECOND_US
-    windows: dict[int, list[Stretch]] = {}
-    for stretch in stretches:
-        if stretch.first_us >= stretch.end_us:
-            continue
-        for window in range(stretch.first_us // _WINDOW_US, (stretch.end_us - 1) // _WINDOW_US + 1):
-            windows.setdefault(window, []).append(stretch)
-    for window, found in sorted(windows.items()):
-        part: list[Stretch] = []
-        room = most
-        for whole in found:
-            left = whole.between(window * _WINDOW_US, (window + 1) * _WINDOW_US)
-            while left.first_us < left.end_us:
-                piece = left.between(left.first_us, left.first_us + room * length_us)
-                part.append(piece)
-                room -= (piece.end_us - piece.first_us) // length_us
-                left = left.between(piece.end_us, left.end_us)
-                if not room:
-                    yield part
-                    part, room = [], most
-        if part:
-            yield part

@@ -17,7 +17,7 @@ from spark_jobs.sources.configured import ConfiguredChannels
 from spark_jobs.sources.statistics import NewestRow, StatisticsRows
 from spark_jobs.state.channels import LONGEST_US, ChannelRows
 from spark_jobs.state.configured import FOREVER_US, Configured, Span, configured, union, without
-from spark_jobs.transforms.gaps import Stretch, gap_rows, in_parts
+from spark_jobs.transforms.gaps import Stretch, gap_rows
 
 S = 1_000_000
 DAY = 86_400 * S
@@ -118,7 +118,7 @@ def data_row(interval: Interval, period_ms: int, interval_s: int) -> Any:
     """A row with readings; of the columns only these matter here."""
     (channel, start_us) = interval
     # A period of the length at most, or nothing would be due and no row made.
-    row = gap_rows([Stretch(channel, start_us, start_us + interval_s * S, 1, "m/s")], interval_s)
+    (row,) = gap_rows([Stretch(channel, start_us, start_us + interval_s * S, 1, "m/s")], interval_s, 9)
     for name, kind, value in (("n_good", pa.int64(), 1), ("period_ms", pa.int32(), period_ms)):
         row = row.set_column(row.column_names.index(name), name, pa.array([value], kind))
     return row
@@ -269,9 +269,9 @@ def test_the_first_reading_of_a_channel_that_was_expected_sets_the_period() -> N
 
 
 def test_a_row_of_a_missing_interval() -> None:
-    rows = gap_rows([Stretch(("m1", "cup.wind_speed"), EPOCH, EPOCH + 120 * S, 400, "m/s")], 60).to_pylist()
-    assert len(rows) == 2
-    row = rows[1]
+    minutes = Stretch(("m1", "cup.wind_speed"), EPOCH, EPOCH + 120 * S, 400, "m/s")
+    (table,) = gap_rows([minutes], 60, 9)
+    _, row = table.to_pylist()
     named = {"gateway": "m1", "channel": "cup.wind_speed", "quantity": "wind_speed", "unit": "m/s"}
     counts = dict.fromkeys(
         ("count", "n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing", "recovery"), 0
@@ -292,20 +292,29 @@ def test_a_row_of_a_missing_interval() -> None:
 
 def test_a_year_is_written_in_parts_of_a_month() -> None:
     year = [Stretch((f"m{n}", "cup.wind_speed"), EPOCH, EPOCH + 365 * DAY, 1000, "m/s") for n in range(12)]
-    parts = list(in_parts(year, 600, 50_000))
-    tables = [gap_rows(part, 600) for part in parts]
+    tables = list(gap_rows(year, 600, 50_000))
     assert sum(table.num_rows for table in tables) == 12 * 365 * 144
     assert max(table.num_rows for table in tables) <= 50_000
     assert max(len(set(table["date"].to_pylist())) for table in tables) <= 32
-    # Each interval once, and a channel's in order of time.
-    for n in range(12):
-        mine = [stretch for part in parts for stretch in part if stretch.channel[0] == f"m{n}"]
-        assert [stretch.first_us for stretch in mine[1:]] == [stretch.end_us for stretch in mine[:-1]]
+    # Each interval once, and in order of time.
+    starts_us = [at for table in tables for at in table["interval_start"].cast(pa.int64()).to_pylist()]
+    assert starts_us == [EPOCH + at * 600 * S for at in range(365 * 144) for _ in range(12)]
+
+
+def test_what_is_missing_first_is_written_first() -> None:
+    """Killed between two writes, the job finds by a channel's newest row that all before it is there."""
+    written: list[Any] = []
+    row = data_row((CUP, EPOCH + 100 * DAY), 1000, 60)
+    job = MissingIntervals(60, Rows(), Records(), written.append, lambda times: None)
+    assert job.write([Stretch(CUP, EPOCH, EPOCH + 100 * DAY, 1000, "m/s")], row) == 100 * 1440
+    starts = [start for table in written for start in table["interval_start"].to_pylist()]
+    assert len(written) == 4
+    assert starts == sorted(starts)
 
 
 def test_an_hourly_sensor_misses_only_the_intervals_it_has_samples_in() -> None:
     hourly = Stretch(("m1", "baro.pressure"), EPOCH, EPOCH + DAY, 3_600_000, "kPa")
-    rows = gap_rows([hourly], 600)
+    (rows,) = gap_rows([hourly], 600, 999)
     assert [start.minute for start in rows["interval_start"].to_pylist()] == [0] * 24
     assert set(rows["expected"].to_pylist()) == {600 / 3600}
 
