@@ -258,18 +258,3 @@ RECALIBRATIONS: Final = Table(
     ),
 )
 """What ``jobs recalibrate`` did, a row each time it changed something; ``end`` isn't included."""
-
-TABLES: Final = (
-    READINGS,
-    QUARANTINE,
-    MESSAGES,
-    CHANNELS,
-    RUNS,
-    STATISTICS,
-    MAST,
-    PRESENCE,
-    ANOMALIES,
-    ALERTS,
-    RECALIBRATIONS,
-)
-"""The contract's tables, and what was recalibrated."""

@@ -9,14 +9,16 @@ import signal
 import threading
 from dataclasses import asdict
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from spark_jobs.errors import SettingsError
+from spark_jobs.maintenance.schedule import Maintenance, MaintenanceOptions, Report
+from spark_jobs.session import running_session
 from spark_jobs.settings import Settings, duration_s
 from spark_jobs.streaming.timer import Timer
-
-if TYPE_CHECKING:
-    from spark_jobs.maintenance.schedule import MaintenanceOptions, Report
 
 DESCRIPTION: Final = "join small files, cluster closed days, drop what is too old, back up checkpoints"
 
@@ -52,8 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def options_of(options: argparse.Namespace, settings: Settings) -> MaintenanceOptions:
     """The options of the rounds. Raises SettingsError."""
-    from spark_jobs.maintenance.schedule import MaintenanceOptions
-
     keep = {"readings": options.keep_readings, "messages": options.keep_messages}
     for name, days in (*keep.items(), ("quarantine", options.keep_quarantine)):
         if days is not None and days < 1:
@@ -74,12 +74,6 @@ def _print(report: Report, *, as_json: bool) -> None:
 
 def main(options: argparse.Namespace, settings: Settings) -> None:
     """Does a round; with ``--every`` rounds until SIGTERM or SIGINT, and what is urgent between them."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    from spark_jobs.maintenance.schedule import Maintenance
-    from spark_jobs.session import running_session
-
     rounds = options_of(options, settings)
     stopping = threading.Event()
 

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from cloud.wire.channel_records import InvalidChannel, parse_channel
 from spark_jobs.errors import SettingsError
+from spark_jobs.maintenance.recalibration import Later, Wanted, done_so_far, recalibrate
+from spark_jobs.session import running_session
 from spark_jobs.settings import Settings, period
-
-if TYPE_CHECKING:
-    from spark_jobs.maintenance.recalibration import Later, Wanted
+from spark_jobs.state.calibrations import Certificate
 
 DESCRIPTION: Final = "compute a channel's values again from raw with a later certificate"
 
@@ -42,8 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def wanted_of(options: argparse.Namespace) -> tuple[Wanted, Later]:
     """The readings, and what takes their calibration's place. Raises SettingsError."""
-    from spark_jobs.maintenance.recalibration import Wanted
-
     for name in ("gateway", "channel"):
         if getattr(options, name) is None:
             raise SettingsError(f"--{name} is missing")
@@ -54,8 +53,6 @@ def wanted_of(options: argparse.Namespace) -> tuple[Wanted, Later]:
 
 
 def _later(options: argparse.Namespace) -> Later:
-    from spark_jobs.state.calibrations import Certificate
-
     figures = options.slope is not None or options.offset is not None
     if figures + (options.record is not None) + options.original != 1:
         raise SettingsError("give one of: --slope and --offset, --record FILE, --original")
@@ -72,8 +69,6 @@ def _later(options: argparse.Namespace) -> Later:
 
 def _record(file: Path, channel: str) -> Later:
     """The record in a file: one JSON object, or what ``fieldgate calibrations --json`` prints."""
-    from cloud.wire.channel_records import InvalidChannel, parse_channel
-
     try:
         given = json.loads(file.read_text())
         found = [each for each in given if each["channel"] == channel] if isinstance(given, list) else [given]
@@ -93,9 +88,6 @@ def _day(name: str, text: str | None) -> date | None:
 
 def main(options: argparse.Namespace, settings: Settings) -> None:
     """Recalibrates, or lists what was."""
-    from spark_jobs.maintenance.recalibration import done_so_far, recalibrate
-    from spark_jobs.session import running_session
-
     request = None if options.list else wanted_of(options)
     with running_session(settings, "fieldgate-recalibrate") as spark:
         if request is None:

@@ -8,21 +8,28 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
 
 from cloud.wire.fields import format_time
 from spark_jobs.errors import SettingsError
+from spark_jobs.files import Files
+from spark_jobs.session import running_session, task_slots
 from spark_jobs.settings import Settings, moment_us
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from spark_jobs.state.lease import Lease
+from spark_jobs.sinks.quarantine import release
+from spark_jobs.sinks.readings import IngestSink
+from spark_jobs.sources.kafka import kafka_between
+from spark_jobs.sources.quarantine import quarantined_records
+from spark_jobs.state.lease import Lease
+from spark_jobs.transforms.dedupe import RECORD
+from spark_jobs.transforms.packing import packed, readings_of
 
 DESCRIPTION: Final = "a period from Kafka, or what is in quarantine, into the tables again"
 
@@ -71,11 +78,6 @@ def replay_kafka(
     spark: SparkSession, settings: Settings, period: ReplayedPeriod, lease: Lease, *, dry_run: bool = False
 ) -> Counts:
     """Takes the period slice by slice. Raises LeaseTakenError when ``ingest`` was started meanwhile."""
-    from spark_jobs.session import task_slots
-    from spark_jobs.sinks.readings import IngestSink
-    from spark_jobs.sources.kafka import kafka_between
-    from spark_jobs.transforms.packing import packed
-
     sink = None if dry_run else IngestSink(spark, settings)
     app = f"replay-{uuid.uuid4().hex}"
     total, batch = Counts(dict.fromkeys(COUNTED, 0)), 0
@@ -115,12 +117,6 @@ def replay_quarantine(
 
     Dead letters stay, for a gateway has refused them, and so do records of which only the beginning is kept.
     """
-    from spark_jobs.sinks.quarantine import release
-    from spark_jobs.sinks.readings import IngestSink
-    from spark_jobs.sources.quarantine import quarantined_records
-    from spark_jobs.transforms.dedupe import RECORD
-    from spark_jobs.transforms.packing import packed, readings_of
-
     records = quarantined_records(spark, settings, period.begin_us, period.end_us, period.gateway)
     readings = readings_of(packed(records, settings.dead_letter_topic)).select(*RECORD).persist()
     try:
@@ -155,12 +151,6 @@ def period_of(options: argparse.Namespace, now_us: int) -> ReplayedPeriod:
 
 def main(options: argparse.Namespace, settings: Settings) -> None:
     """Replays, and prints what became of the records. Raises LeaseTakenError while ``ingest`` runs."""
-    import time
-
-    from spark_jobs.files import Files
-    from spark_jobs.session import running_session
-    from spark_jobs.state.lease import Lease
-
     period = period_of(options, time.time_ns() // 1000)
     replay = replay_kafka if options.source == "kafka" else replay_quarantine
     with running_session(settings, "fieldgate-replay") as spark:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from cloud.wire.reading_records import Reading
 from spark_jobs.registry import STREAMING, load
-from spark_jobs.schemas import READINGS, TABLES
+from spark_jobs.schemas import MAST, READINGS, STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.transforms.packing import packed
@@ -125,8 +125,8 @@ def content(settings: Settings, name: str) -> Any:
     """A table but for the columns of arrival, in the order of its key."""
     table = DeltaTable(settings.table(name)).to_pyarrow_table()
     kept = [column for column in table.column_names if not column.startswith(_ARRIVAL)]
-    key = next(each for each in TABLES if each.name == name).key
-    return table.select(kept).sort_by([(column, "ascending") for column in key])
+    key = {each.name: each.key for each in (READINGS, STATISTICS, MAST)}
+    return table.select(kept).sort_by([(column, "ascending") for column in key[name]])
 
 
 @pytest.mark.timeout(7200)

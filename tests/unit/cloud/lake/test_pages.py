@@ -14,7 +14,8 @@ from deltalake import write_deltalake
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cloud.lake.query import run
-from spark_jobs.schemas import TABLES, Table
+from spark_jobs import schemas
+from spark_jobs.schemas import Table
 
 PROJECT: Final = Path(__file__).parents[4]
 PAGES: Final = ("docs/analyse.md", "docs/anomaly.md", "README.md")
@@ -74,7 +75,9 @@ def _rows(table: Table) -> Any:
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("analyst") / "lake"
-    for table in TABLES:
+    for table in vars(schemas).values():
+        if not isinstance(table, Table) or table.name.startswith("_"):
+            continue
         write_deltalake(root / table.name, _rows(table))
     return root
 
