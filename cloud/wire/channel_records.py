@@ -7,14 +7,23 @@ changes under one ``cal``; of the rest the highest ``revision`` counts. Pure: no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
-from cloud.wire.fields import MAX_INT53, Decoder, InvalidFields, check_label, format_time, time_of, to_json
+from cloud.wire.fields import (
+    MAX_INT53,
+    InvalidFields,
+    check_label,
+    convert,
+    format_time,
+    split_object,
+    time_of,
+    to_json,
+)
 from cloud.wire.reading_records import UNITS, VERSION, GatewayId, Version
 
 CHANNELS_TOPIC: Final = "gateway.channels"
@@ -53,16 +62,16 @@ class ChannelRecord:
     ``said`` is what the sensor reports of itself. ``extra`` holds fields that this version doesn't have.
     """
 
-    gateway: str
-    sensor: str
-    quantity: str
-    cal: str
-    revision: int
+    gateway: GatewayId
+    sensor: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
+    quantity: Annotated[str, Meta(pattern=r"^[a-z0-9_]{1,64}\Z")]
+    cal: Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
+    revision: Annotated[int, Meta(ge=1, le=MAX_INT53)]
     in_force: bool
     periods: tuple[Period, ...]
-    unit: str
-    driver: str
-    interval_s: float
+    unit: Annotated[str, Meta(min_length=1)]
+    driver: Annotated[str, Meta(min_length=1)]
+    interval_s: Annotated[float, Meta(gt=0)]
     range: tuple[float, float]
     raw_unit: str | None = None
     slope: float | None = None
@@ -103,49 +112,23 @@ def channel_key(gateway: str, channel: str, cal: str) -> bytes:
     return f"{gateway}/{channel}/{cal}".encode()
 
 
-class _Fields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A record's fields by type, in the order in which they are written."""
+class _Written(msgspec.Struct):
+    """What is written of a record beside its own fields, or in another form."""
 
     v: Version
-    gateway: GatewayId
     channel: str
-    cal: Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
-    revision: Annotated[int, Meta(ge=1, le=MAX_INT53)]
-    in_force: bool
+    periods: list[tuple[str | None, str | None]]
     valid_from: str | None = None
     valid_to: str | None = None
-    periods: list[tuple[str | None, str | None]]
-    sensor: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
-    quantity: Annotated[str, Meta(pattern=r"^[a-z0-9_]{1,64}\Z")]
-    unit: str | None = None
-    raw_unit: str | None = None
-    driver: str | None = None
-    interval_s: float | None
-    slope: float | None = None
-    offset: float | None = None
-    settings: dict[str, Setting] | None = None
-    range: tuple[float, float]
-    accuracy: float | None = None
-    accuracy_percent: float | None = None
-    model: str | None = None
-    serial: str | None = None
-    certificate: str | None = None
-    lab: str | None = None
-    calibrated: date | None = None
-    expires: date | None = None
-    height_m: float | None = None
-    boom_deg: float | None = None
-    pair: str | None = None
-    said: dict[str, Setting] | None = None
 
 
-_DECODER: Final = Decoder(_Fields, MAX_RECORD_BYTES)
-_AS_THEY_ARE: Final = {field.name for field in fields(ChannelRecord)} - {
-    "periods",
-    "settings",
-    "said",
-    "extra",
-}
+_NAMES: Final = (
+    *("v", "gateway", "channel", "cal", "revision", "in_force", "valid_from", "valid_to", "periods"),
+    *("sensor", "quantity", "unit", "raw_unit", "driver", "interval_s", "slope", "offset", "settings"),
+    *("range", "accuracy", "accuracy_percent", "model", "serial", "certificate", "lab", "calibrated"),
+    *("expires", "height_m", "boom_deg", "pair", "said"),
+)
+"""A record's fields in the order in which they are written."""
 _LABELS: Final = ("unit", "driver", "raw_unit", "pair", *sorted(_LONG))
 
 
@@ -160,59 +143,51 @@ def encode_channel(record: ChannelRecord) -> bytes:
         "settings": dict(record.settings),
         "said": dict(record.said),
     }
-    known = {name: written.get(name, getattr(record, name, None)) for name in _Fields.__struct_fields__}
+    known = {name: written.get(name, getattr(record, name, None)) for name in _NAMES}
     return to_json(known | dict(record.extra or {}))
 
 
 def parse_channel(payload: bytes) -> ChannelRecord:
     """The record in a payload. Raises InvalidChannel with the first problem found."""
-    found, extra = _DECODER.decode(payload)
-    if found.channel != f"{found.sensor}.{found.quantity}":
-        raise InvalidChannel("INCONSISTENT", f"channel must be {found.sensor}.{found.quantity}")
+    fields, extra = split_object(payload, MAX_RECORD_BYTES, _NAMES)
+    given = {name: value for name, value in fields.items() if value is not None}
+    periods = _periods(convert(given, _Written))
+    record = convert({**given, "periods": periods, "extra": extra}, ChannelRecord)
+    if given["channel"] != record.channel:
+        raise InvalidChannel("INCONSISTENT", f"channel must be {record.channel}")
     for name in _LABELS:
-        check_label(name, getattr(found, name), MAX_LABEL if name in _LONG else MAX_LABEL // 2)
-    for name in ("unit", "driver"):
-        if not getattr(found, name):
-            raise InvalidChannel("MISSING_FIELD", f"{name} is missing")
-    if UNITS.get(found.quantity, found.unit) != found.unit:
+        check_label(name, getattr(record, name), MAX_LABEL if name in _LONG else MAX_LABEL // 2)
+    if UNITS.get(record.quantity, record.unit) != record.unit:
         raise InvalidChannel(
-            "WRONG_UNIT", f"{found.quantity} is in {UNITS[found.quantity]}, not {found.unit}"
+            "WRONG_UNIT", f"{record.quantity} is in {UNITS[record.quantity]}, not {record.unit}"
         )
-    if found.interval_s is None or found.interval_s <= 0:
-        raise InvalidChannel("OUT_OF_RANGE", "interval_s must be above 0")
-    if found.range[0] >= found.range[1]:
+    if record.range[0] >= record.range[1]:
         raise InvalidChannel("OUT_OF_RANGE", "range must be a lower and a higher number")
-    record = ChannelRecord(
-        **{name: getattr(found, name) for name in _AS_THEY_ARE},
-        periods=_periods(found),
-        settings=_settings("settings", found.settings),
-        said=_settings("said", found.said),
-        extra=extra,
-    )
+    _check_settings("settings", record.settings)
+    _check_settings("said", record.said)
     if record.in_force and record.valid_to_us is not None:
         raise InvalidChannel("INCONSISTENT", "a record in force has no valid_to")
     return record
 
 
-def _periods(found: _Fields) -> tuple[Period, ...]:
-    if not 1 <= len(found.periods) <= MAX_PERIODS:
+def _periods(written: _Written) -> list[dict[str, int | None]]:
+    """The periods as those of a ChannelRecord."""
+    if not 1 <= len(written.periods) <= MAX_PERIODS:
         raise InvalidChannel("OUT_OF_RANGE", f"there must be 1 to {MAX_PERIODS} periods")
-    periods = tuple(Period(*(_parsed("periods", end) for end in period)) for period in found.periods)
-    bounds = _parsed("valid_from", found.valid_from), _parsed("valid_to", found.valid_to)
-    if bounds != (periods[0].begin_us, periods[-1].end_us):
+    periods = [tuple(_parsed("periods", end) for end in period) for period in written.periods]
+    bounds = _parsed("valid_from", written.valid_from), _parsed("valid_to", written.valid_to)
+    if bounds != (periods[0][0], periods[-1][1]):
         raise InvalidChannel("INCONSISTENT", "valid_from and valid_to must be those of the periods")
-    return periods
+    return [{"begin_us": begin_us, "end_us": end_us} for begin_us, end_us in periods]
 
 
-def _settings(name: str, settings: Mapping[str, Setting] | None) -> Mapping[str, Setting]:
-    settings = settings or {}
+def _check_settings(name: str, settings: Mapping[str, Setting]) -> None:
     if len(settings) > MAX_SETTINGS:
         raise InvalidChannel("WRONG_TYPE", f"{name} must be an object of at most {MAX_SETTINGS} fields")
     for key, setting in settings.items():
         check_label(name, key, MAX_LABEL)
         if isinstance(setting, str):
             check_label(f"{name}.{key}", setting, MAX_LABEL)
-    return settings
 
 
 def _parsed(name: str, text: str | None) -> int | None:

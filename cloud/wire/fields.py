@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
@@ -141,6 +141,18 @@ def _check_finite(values: Iterable[Any]) -> None:
             _check_finite(value)
 
 
+def split_object(
+    payload: bytes, max_bytes: int, names: Collection[str]
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The fields of these names in one JSON object, and what else there is. Raises InvalidFields."""
+    if len(payload) > max_bytes:
+        raise InvalidFields("TOO_LARGE", f"{len(payload)} bytes, at most {max_bytes}")
+    fields = load_object(payload)
+    known = {name: fields.pop(name) for name in names if name in fields}
+    _check_depth(fields)
+    return known, fields or None
+
+
 def _check_depth(fields: dict[str, Any]) -> None:
     level: list[Any] = [fields]
     for _ in range(MAX_DEPTH):
@@ -157,6 +169,7 @@ def _check_depth(fields: dict[str, Any]) -> None:
 
 
 S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 class Decoder(Generic[S]):
@@ -165,26 +178,23 @@ class Decoder(Generic[S]):
     def __init__(self, kind: type[S], max_bytes: int) -> None:
         self._kind = kind
         self._max_bytes = max_bytes
-        self._names = frozenset(kind.__struct_encode_fields__)
         self.decode_known = msgspec.json.Decoder(kind).decode
         """Bytes with no field but the struct's; raises what msgspec raises, whatever the bytes."""
 
     def decode(self, payload: bytes) -> tuple[S, dict[str, Any] | None]:
         """The struct, and the fields this version doesn't have. Raises InvalidFields."""
-        if len(payload) > self._max_bytes:
-            raise InvalidFields("TOO_LARGE", f"{len(payload)} bytes, at most {self._max_bytes}")
-        try:
-            return self.decode_known(payload), None
-        except UNDECODABLE:
-            fields = load_object(payload)
-        known = {name: fields.pop(name) for name in self._names & fields.keys()}
-        found = convert(known, self._kind)
-        _check_depth(fields)
-        return found, fields or None
+        if len(payload) <= self._max_bytes:
+            try:
+                return self.decode_known(payload), None
+            except UNDECODABLE:
+                # It has other fields too, or is none.
+                pass
+        known, extra = split_object(payload, self._max_bytes, self._kind.__struct_encode_fields__)
+        return convert(known, self._kind), extra
 
 
-def convert(fields: dict[str, Any], kind: type[S]) -> S:
-    """A struct of fields that are decoded already. Raises InvalidFields."""
+def convert(fields: dict[str, Any], kind: type[T]) -> T:
+    """A struct or dataclass of fields that are decoded already. Raises InvalidFields."""
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
-from cloud.wire.fields import MAX_INT53, Decoder, InvalidFields, check_label, format_time, time_of, to_json
+from cloud.wire.fields import (
+    MAX_INT53,
+    InvalidFields,
+    check_label,
+    convert,
+    format_time,
+    split_object,
+    time_of,
+    to_json,
+)
 from cloud.wire.reading_records import VERSION, GatewayId, RunId, Version
 
 ONLINE, OFFLINE = "online", "offline"
@@ -35,14 +44,14 @@ class StatusRecord:
     "metered"); None is unknown. ``extra`` holds fields this version doesn't have.
     """
 
-    gateway: str
-    state: str
-    run: str
+    gateway: GatewayId
+    state: Annotated[str, Meta(pattern=r"^(?:online|offline)\Z")]
+    run: RunId
     time_us: int | None = None
     version: str | None = None
-    clock: str | None = None
-    uplink: str | None = None
-    revision: int = 0
+    clock: Annotated[str, Meta(pattern=r"^(?:synced|unsynced)\Z")] | None = None
+    uplink: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")] | None = None
+    revision: Annotated[int, Meta(ge=1, le=MAX_INT53)] = 0
     extra: Mapping[str, Any] | None = None
 
     @property
@@ -56,28 +65,22 @@ def status_key(gateway: str) -> bytes:
     return gateway.encode()
 
 
-class _Fields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A status's fields by type, in the order in which they are written."""
+class _Written(msgspec.Struct):
+    """What is written of a status beside its own fields, or in another form."""
 
     v: Version
-    gateway: GatewayId
-    state: Literal["online", "offline"]
-    run: RunId
     time: str | None = None
-    version: str | None = None
-    clock: Literal["synced", "unsynced"] | None = None
-    uplink: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")] | None = None
-    revision: Annotated[int, Meta(ge=1, le=MAX_INT53)] | None = None
 
 
-_DECODER: Final = Decoder(_Fields, MAX_STATUS_BYTES)
+_NAMES: Final = ("v", "gateway", "state", "run", "time", "version", "clock", "uplink", "revision")
+"""A status's fields in the order in which they are written."""
 
 
 def encode_status(record: StatusRecord) -> bytes:
     """The JSON bytes of a status, the same on MQTT and Kafka; what is unknown is left out."""
     time = None if record.time_us is None else format_time(record.time_us)
     written = {"v": VERSION, "time": time, "revision": record.revision or None}
-    known = {name: written.get(name, getattr(record, name, None)) for name in _Fields.__struct_fields__}
+    known = {name: written.get(name, getattr(record, name, None)) for name in _NAMES}
     return to_json(
         {name: value for name, value in known.items() if value is not None} | dict(record.extra or {})
     )
@@ -85,16 +88,10 @@ def encode_status(record: StatusRecord) -> bytes:
 
 def parse_status(payload: bytes) -> StatusRecord:
     """The status in a payload. Raises InvalidStatus with the first problem found."""
-    found, extra = _DECODER.decode(payload)
-    check_label("version", found.version)
-    return StatusRecord(
-        gateway=found.gateway,
-        state=found.state,
-        run=found.run,
-        time_us=None if found.time is None else time_of("time", found.time),
-        version=found.version,
-        clock=found.clock,
-        uplink=found.uplink,
-        revision=found.revision or 0,
-        extra=extra,
-    )
+    fields, extra = split_object(payload, MAX_STATUS_BYTES, _NAMES)
+    given = {name: value for name, value in fields.items() if value is not None}
+    time = convert(given, _Written).time
+    time_us = None if time is None else time_of("time", time)
+    record = convert({**given, "time_us": time_us, "extra": extra}, StatusRecord)
+    check_label("version", record.version)
+    return record
