@@ -236,6 +236,15 @@ class DiskBlocks:
         """Remove the records with these ascending numbers. Raises OutboxDiskFull, OutboxUnusable."""
         self._file.with_room(lambda: self._remove(numbers))
 
+    def refile(self, numbers: Sequence[int], first: int, records: Sequence[bytes], summary: bytes) -> None:
+        """Store records, numbered from ``first``, in place of those with ascending numbers: one transaction.
+
+        Raises OutboxDiskFull where they need more room than the others leave: nothing is dropped for them.
+        """
+        block = blocks.make(first, records, summary, None)
+        self._remove(numbers, [block])
+        self.numbering.issue(block)
+
     def write_removed(self) -> None:
         """Write which records were removed from blocks that have others left."""
         numbers = sorted(set[int]().union(*self._removed.values()))
@@ -248,7 +257,7 @@ class DiskBlocks:
             # Readings of a past outage are a poor sample of the next ones.
             self._dictionaries = ZstdDictionaries()
 
-    def _remove(self, numbers: Sequence[int]) -> None:
+    def _remove(self, numbers: Sequence[int], fresh: Sequence[Block] = ()) -> None:
         partial: dict[int, set[int]] = {}
         finished: list[Block] = []
         with self._file.transaction() as connection:
@@ -261,16 +270,19 @@ class DiskBlocks:
                     if len(gone) == head.count:
                         tables.delete(connection, head.first)
                         finished.append(head)
-            stored = self.numbering.stored - sum(head.count for head in finished)
+            if fresh and self._file.missing_pages([each.size_bytes for each in fresh], drop_oldest=False)[0]:
+                raise OutboxDiskFull("there is no room to store records again")
+            added = sum(block.count * tables.insert(connection, block) for block in fresh)
+            stored = self.numbering.stored - sum(head.count for head in finished) + added
             after = (
-                self.numbering.write(connection, self.numbering.issued, stored)
-                if finished
+                self.numbering.write(connection, fresh[-1].last if fresh else None, stored)
+                if finished or fresh
                 else self.numbering.row
             )
         self._removed.update({first: gone for first, gone in partial.items() if gone})
         for head in finished:
             self._removed.pop(head.first, None)
-        if finished:
+        if finished or fresh:
             self.numbering.committed(after, stored, finished)
 
 

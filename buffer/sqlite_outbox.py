@@ -32,7 +32,7 @@ from buffer import drops, recovery
 from buffer.blocks import Block, Dictionary
 from buffer.disk_blocks import DiskBlocks
 from buffer.drops import Drop, OnDrop
-from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxError
+from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxError, OutboxUnusable
 from buffer.files import file_size, make_directory
 from buffer.lock import Lock
 from buffer.outbox_file import OutboxFile
@@ -156,6 +156,28 @@ class SqliteOutbox:
             self._write_issued()
             if not self._blocks.numbering.stored and not self._salvages:
                 self._blocks.give_space_back()
+
+    def refile(
+        self, numbers: Sequence[int], records: Sequence[bytes], summary: bytes, *, not_below: int = 0
+    ) -> list[int]:
+        """Store records as the newest in place of those with these ascending numbers; their new numbers.
+
+        One transaction: neither is lost or there twice. Raises OutboxDiskFull where there is no room without
+        dropping others, OutboxUnusable, also where some of them have been dropped: nothing is changed then.
+        """
+        self._ready()
+
+        def refile() -> range:
+            oldest, first = self._blocks.numbering.oldest, max(self._blocks.numbering.issued + 1, not_below)
+            if oldest is None or numbers[0] < oldest:
+                raise OutboxUnusable(f"{self._path}: some of the records were dropped")
+            self._held.reserve(first + len(records) - 1)
+            self._blocks.refile(numbers, first, records, summary)
+            return range(first, first + len(records))
+
+        stored = self._repaired(refile)
+        self._write_issued()
+        return list(stored)
 
     def __len__(self) -> int:
         # Pending salvage counts as one record: it proceeds only with ``peek``.

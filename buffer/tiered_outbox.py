@@ -162,6 +162,19 @@ class TieredOutbox:
         if numbers and self._disk is not None:
             self._disk.remove(numbers)
 
+    def refile(self, numbers: Sequence[int], records: Sequence[bytes], summary: bytes) -> list[int]:
+        """Store records as the newest in place of those with these ascending numbers; their new numbers.
+
+        One transaction on the disk. Raises OutboxError where it has no room without dropping others, while
+        it fails, or where memory has records: nothing is changed then.
+        """
+        self._check_open()
+        if self._memory or self._problem is not None or self._disk is None:
+            raise OutboxUnusable(f"{self._path} is not to be written now")
+        stored = self._disk.refile(numbers, records, summary, not_below=self._issued + 1)
+        self._issued = stored[-1]
+        return stored
+
     def tend(self, *, at_once: bool = False) -> None:
         """Move some of memory to the disk, or check whether it works again, where that is due.
 

@@ -68,6 +68,12 @@ class Outbox(Protocol):
     def remove(self, numbers: Iterable[int]) -> None:
         """Forget records; unknown numbers are ignored. After a crash some may come again."""
 
+    def refile(self, numbers: Sequence[int], records: Sequence[bytes], summary: bytes) -> list[int]:
+        """Take records as the newest in place of those with these ascending numbers; their new numbers.
+
+        All or nothing, also in a crash; raises where it can't be done now without dropping others.
+        """
+
     def __len__(self) -> int:
         """How many records are stored; a little more while a damaged file is salvaged."""
 

@@ -1,7 +1,8 @@
 """Sends the outbox's rows to Kafka beside the live messages, through a sink of its own.
 
 Invariants: a row is removed only once Kafka has confirmed it, or a newer record takes its place; none is at
-the sink twice, here or live; one that waits for the clock is not sent, and is read once.
+the sink twice, here or live; one that waits for the clock is not sent, and is read once; late ones of a
+parked topic are stored again by topic (``parked_rows``), so that they keep nothing else in the outbox.
 
 Owned by the forwarder's thread, which takes from ``wake_s`` when to call ``turn`` next; times are monotonic.
 """
@@ -15,14 +16,14 @@ from typing import Final, NamedTuple
 from gateway.forwarding.drain_cursor import Batches, Drain, LateRows, SkippedRows
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import OutboxWriter
-from gateway.forwarding.record_codec import from_bytes
+from gateway.forwarding.parked_rows import ParkedRows
+from gateway.forwarding.record_codec import from_bytes, replayed
 from gateway.forwarding.state import State
 from gateway.ports import Record, Sink, Undelivered
 from gateway.system.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
-REPLAYED: Final = ("replayed", b"1")
 _RETRY_S: Final = 0.25
 _FRUITLESS_PAUSE_S: Final = 10.0
 # A pass that steps across rows that wait costs next to nothing, and among the others may be the only probe.
@@ -30,13 +31,6 @@ _PAUSE_BESIDE_HELD_S: Final = 1.0
 _REMOVE_AGAIN_S: Final = 1.0
 _LONGEST_REMOVE_PAUSE_S: Final = 60.0
 _NEVER: Final = float("inf")
-
-
-def replayed(record: Record) -> Record:
-    """The record with the header of those that leave late."""
-    if REPLAYED in record.headers:
-        return record
-    return Record(record.topic, record.key, record.value, (*record.headers, REPLAYED))
 
 
 class SentRow(NamedTuple):
@@ -57,6 +51,7 @@ class Backlog:
         self._batches = Batches(state.pace.batch_s)
         self._late = LateRows(state.pace.late_after_s)
         self._skipped = SkippedRows()
+        self._parked = ParkedRows(state.kafka)
         self._drain = Drain()
         self._not_before_s = float("-inf")
         self._freed = 0
@@ -94,8 +89,11 @@ class Backlog:
         self._batches.tick(now_s)
         self._late.tick(now_s)
         if self._freed != state.kafka.freed:
-            # What waited for that topic need not wait the pause out: the process may be about to end.
+            # What waited for that topic need not wait the pause out: the process may be about to end. And the
+            # pass under way has left the topic's oldest rows.
             self._freed, self._not_before_s = state.kafka.freed, float("-inf")
+            self._drain.restart()
+            self._parked.forget_found()
         if now_s >= self._drain.remove_at_s() or state.stopping:
             self.remove(self._drain.take_delivered(_NEVER if state.stopping else now_s))
         if not self._wanted() or now_s < self._not_before_s:
@@ -108,7 +106,19 @@ class Backlog:
         elif now_s < self._batches.wake_s():
             return
         self.moves += 1
-        self._outbox.fetch(self._skipped.begin(self._drain.begin(after)))
+        self._outbox.fetch(self._begin(after, now_s))
+
+    def _begin(self, after: int, now_s: float) -> int:
+        """Where the next fetch begins: behind rows that wait for the clock, or for a parked topic."""
+        begin = self._drain.begin(after)
+        while True:
+            behind_held = self._skipped.begin(begin)
+            behind = self._parked.begin(behind_held, now_s)
+            if behind > behind_held:
+                self._skipped.other()
+            if behind == begin:
+                return begin
+            begin = behind
 
     def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> None:
         """New rows are in the outbox."""
@@ -137,6 +147,7 @@ class Backlog:
             self._skipped.release()
         if not rows:
             self._batches.end()
+            self._parked.end()
         if not self._drain.fetched(rows[-1][0] if rows else None):
             self._not_before_s = now_s + self._pause_s(now_s)
         for number, stored in rows:
@@ -144,6 +155,14 @@ class Backlog:
                 self._skipped.other()
             else:
                 self._take_row(number, stored, now_s)
+        for batch in () if self._state.stopping else self._parked.take_batch():
+            self._outbox.refile(batch)
+
+    def refiled(self, topic: str, before: Sequence[int], numbers: Sequence[int]) -> None:
+        """Late rows of a parked topic are in the outbox under other numbers."""
+        self.moves += 1
+        self._skipped.gone(before)
+        self._parked.refiled(topic, numbers)
 
     def _take_row(self, number: int, stored: bytes, now_s: float) -> None:
         state = self._state
@@ -157,9 +176,12 @@ class Backlog:
         self._skipped.other()
         if state.compacted.is_stale(record):
             self._drain.delivered((number,), now_s)
-        elif state.kafka.may_send(record.topic, now_s):
+        elif not self._parked.overtakes(record) and state.kafka.may_send(record.topic, now_s):
             record = state.hold.release(record)
+            self._parked.sent(number)
             self._send(number, replayed(record) if number in self._late else record, now_s)
+        elif record.topic in state.kafka.parked_topics:
+            self._parked.found(number, record, late=number in self._late)
 
     def not_fetched(self, problem: str, now_s: float) -> None:
         """The rows could not be read: try again soon."""

@@ -33,6 +33,7 @@ from gateway.forwarding.outbox_writer import (
     NotRemoved,
     NotStored,
     OutboxWriter,
+    Refiled,
     Stored,
 )
 from gateway.forwarding.reception import Reception
@@ -293,6 +294,8 @@ class Forwarder:
                 self._backlog.fetched(rows, now_s, backfilled=backfilled)
             case NotRemoved(numbers, problem):
                 self._backlog.not_removed(numbers, problem, now_s)
+            case Refiled(topic, before, numbers):
+                self._backlog.refiled(topic, before, numbers)
             case NotFetched(problem):
                 self._backlog.not_fetched(problem, now_s)
             case Call(function):

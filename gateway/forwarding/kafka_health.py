@@ -145,6 +145,11 @@ class KafkaHealth:
         """When the next parked topic may be tried, infinity without one."""
         return min((parked.again_s for parked in self._parked.values()), default=float("inf"))
 
+    def due(self, topic: str, now_s: float) -> bool:
+        """Whether a topic takes records, or a record may be tried to see whether it does."""
+        parked = self._parked.get(topic)
+        return parked is None or now_s >= parked.again_s
+
     def may_send(self, topic: str, now_s: float) -> bool:
         """Whether a record may go to a topic; to a parked one the first after its pause, as a probe."""
         parked = self._parked.get(topic)

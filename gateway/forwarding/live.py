@@ -10,9 +10,10 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from gateway.forwarding.backlog import SentRow, replayed
+from gateway.forwarding.backlog import SentRow
 from gateway.forwarding.ledger import Entry, Stage
 from gateway.forwarding.outbox_writer import OutboxWriter
+from gateway.forwarding.record_codec import replayed
 from gateway.forwarding.state import State
 from gateway.ports import Sink, Undelivered
 

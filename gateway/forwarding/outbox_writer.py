@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from queue import Empty, PriorityQueue
@@ -25,7 +25,7 @@ from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.record_codec import to_bytes
 from gateway.forwarding.seq_summary import exactly, summarise
-from gateway.ports import Outbox
+from gateway.ports import Outbox, Record
 from gateway.system.watchdog import Heartbeat
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,16 @@ class NotRemoved:
     problem: str
 
 
-Answer = Stored | Durable | NotStored | Fetched | NotFetched | NotRemoved
+@dataclass(frozen=True, slots=True)
+class Refiled:
+    """Rows of a topic were stored again, under other numbers in the same order."""
+
+    topic: str
+    before: Sequence[int]
+    numbers: Sequence[int]
+
+
+Answer = Stored | Durable | NotStored | Fetched | NotFetched | NotRemoved | Refiled
 
 
 def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
@@ -159,6 +168,10 @@ class OutboxWriter:
         """Remove rows; answered only where that fails, by NotRemoved."""
         doomed = tuple(numbers)
         self._put(_IN_TURN, lambda: self._remove(doomed))
+
+    def refile(self, rows: Mapping[int, Record]) -> None:
+        """Store rows of one topic again, in place of those read; answered by Refiled where that was done."""
+        self._put(_IN_TURN, lambda: self._refile(rows))
 
     def stop(self) -> None:
         """Finish the tasks given so far, close the outbox (it announces what it can't keep) and end."""
@@ -231,6 +244,16 @@ class OutboxWriter:
             self._answer(NotFetched(str(error)))
         else:
             self._answer(Fetched(rows, backfilled=before != self._backfilled))
+
+    def _refile(self, rows: Mapping[int, Record]) -> None:
+        before, records = list(rows), list(rows.values())
+        try:
+            numbers = self._outbox.refile(before, list(map(to_bytes, records)), summarise(records))
+        except _FAILURES as error:
+            # They are read again, and tried again with a later pass.
+            log.debug("event=outbox.not_refiled rows=%d error=%s", len(rows), error)
+        else:
+            self._answer(Refiled(records[0].topic, before, numbers))
 
     def _remove(self, numbers: tuple[int, ...]) -> None:
         in_memory_from = self._outbox.in_memory().oldest

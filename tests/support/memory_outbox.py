@@ -105,6 +105,11 @@ class MemoryOutbox:
                 self._bytes -= len(block.summary)
                 del self._blocks[block.first]
 
+    def refile(self, numbers: Sequence[int], records: Sequence[bytes], summary: bytes) -> list[int]:
+        """Store records as the newest in place of these."""
+        self.remove(numbers)
+        return self.append(records, summary)
+
     def __len__(self) -> int:
         return self._count
 

@@ -23,7 +23,7 @@ from gateway.commands.arguments import FAILED, OK, CommandError
 from gateway.commands.outbox import export_format
 from gateway.commands.outbox.export_format import BadLine, End
 from gateway.commands.progress import ShowProgress, progress_bar
-from gateway.forwarding.backlog import replayed
+from gateway.forwarding.record_codec import replayed
 from gateway.ports import Record
 
 _OPEN_AT_KAFKA: Final = 5_000

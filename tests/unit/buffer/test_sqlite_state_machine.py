@@ -43,6 +43,20 @@ class OutboxMachine(RuleBasedStateMachine):
         for number in numbers:
             self.stored.pop(number, None)
 
+    @rule(places=st.sets(st.integers(0, 20), min_size=1, max_size=6))
+    def refile(self, places: set[int]) -> None:
+        held = sorted(self.stored)
+        numbers = [held[place] for place in sorted(places) if place < len(held)]
+        if not numbers:
+            return
+        records = [self.stored.pop(number) for number in numbers]
+        expected = list(range(self.issued + 1, self.issued + len(records) + 1))
+        assert self.outbox.refile(numbers, records, b"") == expected
+        self.issued += len(records)
+        self.ever.update(zip(expected, records, strict=True))
+        self.blocks.append((expected[0], expected[-1]))
+        self.stored.update(zip(expected, records, strict=True))
+
     @rule()
     def remove_everything(self) -> None:
         self.outbox.remove(list(self.stored))

@@ -9,11 +9,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from buffer.drops import NOT_STORED, Drop
+from buffer.errors import OutboxError
 from buffer.tiered_outbox import TieredOutbox
 from tests.unit.buffer.trouble import Disk
 
@@ -59,6 +61,27 @@ class TieredMachine(RuleBasedStateMachine):
         self.outbox.remove(numbers)
         for number in numbers:
             self.stored.pop(number, None)
+
+    @rule(places=st.sets(st.integers(0, 30), min_size=1, max_size=6))
+    def refile(self, places: set[int]) -> None:
+        held = sorted(self.stored)
+        numbers = [held[place] for place in sorted(places) if place < len(held)]
+        records = [self.stored[number] for number in numbers]
+        if not numbers:
+            return
+        works = self.disk.writing is None and self.outbox.in_memory().problem is None
+        if not works or self.in_memory:
+            with pytest.raises(OutboxError):
+                self.outbox.refile(numbers, records, b"")
+            return
+        stored = self.outbox.refile(numbers, records, b"")
+        assert stored == list(range(stored[0], stored[0] + len(records)))
+        assert stored[0] > self.issued
+        self.issued = stored[-1]
+        for number in numbers:
+            del self.stored[number]
+        self.stored.update(zip(stored, records, strict=True))
+        self.blocks.update(dict.fromkeys(stored, range(stored[0], stored[-1] + 1)))
 
     @rule(after=st.integers(-1, 40), limit=st.integers(1, 6), max_bytes=st.integers(0, 700))
     def peek(self, after: int, limit: int, max_bytes: int) -> None:

@@ -106,6 +106,12 @@ class FailingOutbox(SqliteOutbox):
             raise self.disk.writing
         super().remove(numbers)
 
+    def refile(
+        self, numbers: Sequence[int], records: Sequence[bytes], summary: bytes, *, not_below: int = 0
+    ) -> list[int]:
+        self._check(drop_oldest=False)
+        return super().refile(numbers, records, summary, not_below=not_below)
+
     def _check(self, drop_oldest: bool) -> None:
         self.disk.tried += 1
         if self.disk.writing is not None and not (self.disk.is_full and drop_oldest):

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gateway.forwarding.backlog import REPLAYED
 from gateway.forwarding.forwarder import Forwarder
+from gateway.forwarding.record_codec import REPLAYED
 from gateway.mqtt.intake import Intake
 from gateway.ports import Record
 from tests.support.clocks import SkippingTime

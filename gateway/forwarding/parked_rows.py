@@ -1,0 +1,87 @@
+"""Rows of the outbox whose topic takes nothing: stored again by topic, then passed over.
+
+A block of the outbox stays while one of its rows does, and memory has which of the others are gone: one topic
+would keep each block that it has a row in. So its late rows are stored again as the newest, with the header
+of late ones, each topic's in blocks of their own, in place of those that were read.
+
+Invariants: a row is stored again once, for its header shows it; one that was is read while its topic takes
+nothing only where a probe is due; the rows of a topic leave in the order they came, but that a start may find
+newer ones first; memory has a batch at most, and a range for each block stored again.
+
+Pure bookkeeping, owned by the forwarder's thread; times are monotonic.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from cloud.wire.number_set import NumberSet
+from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
+from gateway.forwarding.kafka_health import KafkaHealth
+from gateway.forwarding.record_codec import REPLAYED, replayed
+from gateway.ports import Record
+
+
+class ParkedRows:
+    """What a pass over the outbox has found of parked topics, and which rows the next ones needn't read."""
+
+    def __init__(self, kafka: KafkaHealth) -> None:
+        self._kafka = kafka
+        self._found: dict[int, Record] = {}
+        self._found_bytes = 0
+        self._refiled: defaultdict[str, NumberSet] = defaultdict(NumberSet)
+        self._passed_over: set[str] = set()
+
+    def begin(self, after: int, now_s: float) -> int:
+        """Where a fetch that is to bring the rows after a number may begin: so many later."""
+        for topic, numbers in self._refiled.items():
+            if not self._kafka.due(topic, now_s):
+                self._passed_over.add(topic)
+                after = numbers.end_of(after + 1)
+        return after
+
+    def overtakes(self, record: Record) -> bool:
+        """Whether older rows of a row's topic stand behind it: they go first."""
+        return record.topic in self._refiled and REPLAYED not in record.headers
+
+    def found(self, number: int, record: Record, *, late: bool) -> None:
+        """A row was read whose topic takes nothing. One that isn't late may still leave as news."""
+        if REPLAYED in record.headers:
+            self._refiled[record.topic].add(number)
+        elif late:
+            self._found[number] = replayed(record)
+            self._found_bytes += len(record.value)
+
+    def sent(self, number: int) -> None:
+        """A row is at the sink after all."""
+        self._found.pop(number, None)
+
+    def take_batch(self) -> Sequence[Mapping[int, Record]]:
+        """The rows to store again now, each topic's by their growing numbers; none before a batch is full.
+
+        A batch of a few rows would cost a commit and a range in memory as well.
+        """
+        if len(self._found) < BATCH_RECORDS and self._found_bytes < BATCH_BYTES:
+            return ()
+        by_topic: defaultdict[str, dict[int, Record]] = defaultdict(dict)
+        for number in sorted(self._found):
+            record = self._found[number]
+            by_topic[record.topic][number] = record
+        self.forget_found()
+        return tuple(by_topic.values())
+
+    def refiled(self, topic: str, numbers: Sequence[int]) -> None:
+        """Rows of a topic were stored again, under these numbers that follow one another."""
+        self._refiled[topic].add(numbers[0], numbers[-1])
+
+    def end(self) -> None:
+        """A pass has come to the newest row: the next one finds again what was too little for a batch."""
+        self.forget_found()
+        for topic in self._refiled.keys() - self._passed_over - set(self._kafka.parked_topics):
+            del self._refiled[topic]
+        self._passed_over.clear()
+
+    def forget_found(self) -> None:
+        """The rows found are read again."""
+        self._found, self._found_bytes = {}, 0

@@ -1,0 +1,124 @@
+"""Records that are stored again: in place of the old ones, all or nothing, and nothing else goes for them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from buffer.drops import Drop
+from buffer.errors import OutboxDiskFull, OutboxUnusable
+from buffer.space_limits import Limits
+from buffer.sqlite_outbox import SqliteOutbox
+from buffer.tiered_outbox import TieredOutbox
+from tests.unit.buffer.trouble import Disk
+
+UNBOUND = 1 << 30
+CAP = 2 << 20
+
+
+def mixed_blocks(outbox: SqliteOutbox | TieredOutbox, blocks: int, size: int = 300) -> list[int]:
+    """Blocks of four records, of which the first three were removed; the numbers of those left."""
+    for _ in range(blocks):
+        numbers = outbox.append([os.urandom(size) for _ in range(4)])
+        outbox.remove(numbers[:3])
+    return list(range(4, 4 * blocks + 1, 4))
+
+
+def test_the_last_records_of_blocks_become_one_block_and_memory_forgets_theirs(tmp_path: Path) -> None:
+    outbox = SqliteOutbox(tmp_path / "outbox.db")
+    left = mixed_blocks(outbox, 100)
+    records = [record for _, record in outbox.peek(0, UNBOUND, UNBOUND)]
+    assert len(outbox._blocks._removed) == 100
+    assert outbox.refile(left, records, b"summary") == list(range(401, 501))
+    assert outbox.peek(0, UNBOUND, UNBOUND) == list(zip(range(401, 501), records, strict=True))
+    assert (len(outbox), len(outbox._blocks._removed)) == (100, 0)
+    assert outbox.append([b"next"]) == [501]
+    outbox.close()
+    again = SqliteOutbox(tmp_path / "outbox.db")
+    assert [number for number, _ in again.peek(0, UNBOUND, UNBOUND)] == list(range(401, 502))
+    again.close()
+
+
+def test_a_crash_finds_them_either_there_or_here(tmp_path: Path) -> None:
+    outbox = SqliteOutbox(tmp_path / "outbox.db")
+    left = mixed_blocks(outbox, 3)
+    held = outbox.peek(0, UNBOUND, UNBOUND)
+    copies = [tmp_path / "before", tmp_path / "after"]
+    for copy in copies:
+        copy.mkdir()
+        for file in tmp_path.glob("outbox.db*"):
+            shutil.copy(file, copy)
+        if copy.name == "before":
+            outbox.refile(left, [record for _, record in held], b"")
+    outbox.close()
+    found = []
+    for copy in copies:
+        crashed = SqliteOutbox(copy / "outbox.db")
+        found.append({record for _, record in crashed.peek(0, UNBOUND, UNBOUND)})
+        crashed.close()
+    # Of the blocks as they were, what was removed comes again; of those that are gone, nothing.
+    assert found[0] > {record for _, record in held}
+    assert found[1] == {record for _, record in held}
+
+
+def test_at_the_cap_they_take_the_room_they_leave_and_nothing_is_dropped(tmp_path: Path) -> None:
+    drops: list[Drop] = []
+    outbox = SqliteOutbox(tmp_path / "outbox.db", Limits(CAP), on_drop=drops.append)
+    while not drops:
+        mixed_blocks(outbox, 20)
+    drops.clear()
+    held = outbox.peek(0, UNBOUND, UNBOUND)
+    # All that is left of 200 blocks, each of which goes.
+    oldest = [(number, record) for number, record in held if number % 4 == 0][:200]
+    outbox.refile([number for number, _ in oldest], [record for _, record in oldest], b"")
+    assert {record for _, record in outbox.peek(0, UNBOUND, UNBOUND)} == {record for _, record in held}
+    assert drops == []
+    outbox.close()
+
+
+def test_where_they_leave_no_room_nothing_changes(tmp_path: Path) -> None:
+    drops: list[Drop] = []
+    outbox = SqliteOutbox(tmp_path / "outbox.db", Limits(CAP), on_drop=drops.append)
+    while not drops:
+        outbox.append([os.urandom(1000) for _ in range(4)])
+    drops.clear()
+    held = outbox.peek(0, UNBOUND, UNBOUND)
+    one_of_each = [(number, record) for number, record in held if number % 4 == 0]
+    with pytest.raises(OutboxDiskFull):
+        outbox.refile([number for number, _ in one_of_each], [record for _, record in one_of_each], b"")
+    assert outbox.peek(0, UNBOUND, UNBOUND) == held
+    assert drops == []
+    outbox.close()
+
+
+def test_records_that_were_dropped_meanwhile_do_not_come_back(tmp_path: Path) -> None:
+    drops: list[Drop] = []
+    outbox = SqliteOutbox(tmp_path / "outbox.db", Limits(CAP), on_drop=drops.append)
+    while not drops:
+        outbox.append([os.urandom(1000) for _ in range(4)])
+    with pytest.raises(OutboxUnusable, match="were dropped"):
+        outbox.refile([4, 8], [b"old", b"older"], b"")
+    outbox.close()
+
+
+@pytest.mark.parametrize("trouble", [Disk.fill, Disk.make_read_only])
+def test_while_the_disk_fails_nothing_is_stored_again(tmp_path: Path, trouble: object) -> None:
+    assert callable(trouble)
+    disk = Disk()
+    outbox = disk.outbox(tmp_path / "outbox.db", lambda drop: None)
+    left = mixed_blocks(outbox, 2)
+    held = outbox.peek(0, UNBOUND, UNBOUND)
+    trouble(disk)
+    for _ in range(2):
+        with pytest.raises((OutboxDiskFull, OutboxUnusable)):
+            outbox.refile(left, [record for _, record in held], b"")
+        assert outbox.peek(0, 2, UNBOUND) == held
+        # With a record in memory it isn't tried.
+        outbox.append([b"in memory"])
+    disk.mend()
+    outbox.tend()
+    assert outbox.refile(left, [record for _, record in held], b"") == [10 + 1, 10 + 2]
+    outbox.close()

@@ -1,0 +1,303 @@
+"""A topic that takes nothing keeps only its own rows in the outbox, and costs neither memory nor passes."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from buffer.tiered_outbox import TieredOutbox
+from cloud.kafka.producer import Undelivered
+from gateway.forwarding import parked_rows
+from gateway.forwarding.backlog import Backlog
+from gateway.forwarding.kafka_health import Pace
+from gateway.forwarding.ledger import Entry
+from gateway.forwarding.outbox_writer import Answer, Fetched, NotRemoved, OutboxWriter, Refiled, Stored
+from gateway.forwarding.record_codec import REPLAYED, from_bytes
+from gateway.forwarding.state import State
+from gateway.ports import Outbox, Record
+from tests.support.forwarding import Done, SinkOf
+from tests.support.memory_outbox import MemoryOutbox
+from tests.unit.gateway.mqtt.test_intake import intake
+
+TOPICS = tuple(f"mqtt.q{at}" for at in range(7))
+SICK = TOPICS[3]
+FORBIDDEN = Undelivered("TOPIC_AUTHORIZATION_FAILED", record_at_fault=False, topic_at_fault=True)
+
+
+class Cloud:
+    """A Kafka that refuses some topics."""
+
+    delivery_timeout_s = 120.0
+
+    def __init__(self) -> None:
+        self.refused: set[str] = set()
+        self.taken: list[Record] = []
+
+    def send(self, record: Record, done: Done) -> bool:
+        if record.topic in self.refused:
+            done(FORBIDDEN)
+        else:
+            self.taken.append(record)
+            done(None)
+        return True
+
+    def values(self, topic: str) -> list[int]:
+        return [int(record.value) for record in self.taken if record.topic == topic]
+
+
+class Mast:
+    """A backlog and its outbox, all in this thread; the test moves the time."""
+
+    def __init__(self, outbox: Outbox, cloud: Cloud, batch_s: float | None = None) -> None:
+        self.now_s = 1000.0
+        self.cloud = cloud
+        self.outbox = outbox
+        self.read = 0
+        self.made = 0
+        self._answers: list[Answer] = []
+        self.state = State(intake()[0], Pace(1.0, batch_s))
+        self.writer = OutboxWriter(outbox, self._answers.append)
+        self.backlog = Backlog(self.state, SinkOf(cloud), self.writer)
+
+    def commit(self, topics: Sequence[str] = TOPICS) -> None:
+        self.made += 1
+        value = b"%d" % self.made
+        records = [Record(topic, b"mast-07/x", value, ()) for topic in topics]
+        self.writer.store([Entry(record, self.now_s, own=True) for record in records])
+        self._work()
+
+    def turn(self) -> bool:
+        """One turn of the forwarder's loop; whether anything moved."""
+        moves = self.backlog.moves
+        for row in self.backlog.poll(self.now_s):
+            self.state.kafka.confirmed(row.record.topic, row.sent_s, self.now_s)
+        self.backlog.turn(self.now_s)
+        self._work()
+        return self.backlog.moves != moves
+
+    def pass_time(self, seconds: float) -> None:
+        """Until nothing moves any more, with an eighth of the time between two turns."""
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            while self.turn():
+                pass
+            self.now_s += seconds / 8
+
+    def _work(self) -> None:
+        while not self.writer._tasks.empty():
+            *_, task = self.writer._tasks.get_nowait()
+            assert task is not None
+            task()
+            answers, self._answers[:] = list(self._answers), []
+            for answer in answers:
+                self._take(answer)
+
+    def _take(self, answer: Answer) -> None:
+        match answer:
+            case Stored(entries, numbers):
+                self.backlog.stored(entries, numbers)
+            case Fetched(rows, backfilled):
+                self.read += len(rows)
+                self.backlog.fetched(rows, self.now_s, backfilled=backfilled)
+            case Refiled(topic, before, numbers):
+                self.backlog.refiled(topic, before, numbers)
+            case NotRemoved(numbers, problem):
+                self.backlog.not_removed(numbers, problem, self.now_s)
+            case _:
+                raise AssertionError(answer)
+
+    @property
+    def partly_removed(self) -> int:
+        """Blocks of the file of which memory has what is gone."""
+        assert isinstance(self.outbox, TieredOutbox)
+        assert self.outbox._disk is not None
+        return len(self.outbox._disk._blocks._removed)
+
+    @property
+    def ranges(self) -> tuple[int, int]:
+        """How many ranges of numbers are remembered: of rows stored again, and of what is not there."""
+        refiled = sum(each.gaps + 1 for each in self.backlog._parked._refiled.values())
+        return refiled, self.backlog._skipped._numbers.gaps
+
+
+@pytest.mark.parametrize("batch_s", [60.0, None], ids=["metered", "live, Kafka silent"])
+def test_one_forbidden_topic_among_seven_costs_no_memory_by_the_block(
+    tmp_path: Path, batch_s: float | None
+) -> None:
+    cloud = Cloud()
+    cloud.refused.add(SICK)
+    outbox = TieredOutbox(tmp_path / "outbox.db")
+    mast = Mast(outbox, cloud, batch_s)
+    most_blocks = most_refiled = most_gaps = 0
+    for commit in range(2000):
+        mast.commit()
+        mast.now_s += 2
+        if commit % 30 == 29:
+            mast.pass_time(2)
+            most_blocks = max(most_blocks, mast.partly_removed)
+            refiled, gaps = mast.ranges
+            most_refiled, most_gaps = max(most_refiled, refiled), max(most_gaps, gaps)
+    # A batch of rows, what isn't late yet, and what has come since the last pass.
+    assert 500 <= most_blocks <= 500 + 60 + 32
+    assert most_gaps <= 500 + 60 + 32
+    assert 2 <= most_refiled <= 4
+    # Killed: what comes back is of these blocks.
+    crashed = tmp_path / "crashed"
+    crashed.mkdir()
+    for file in tmp_path.glob("outbox.db*"):
+        shutil.copy(file, crashed)
+    again = TieredOutbox(crashed / "outbox.db")
+    rows = [from_bytes(row) for _, row in again.peek(0, 1 << 30, 1 << 30)]
+    again.close()
+    assert Counter(row.topic for row in rows)[SICK] == 2000
+    assert len(rows) - 2000 <= 6 * (500 + 60 + 32)
+    # Mended: each once, in the order they came.
+    cloud.refused.clear()
+    mast.pass_time(480)
+    assert len(outbox) == 0
+    for topic in TOPICS:
+        assert cloud.values(topic) == list(range(1, 2001))
+    outbox.close()
+
+
+def test_a_backlog_of_an_earlier_run_is_stored_again_once_and_then_costs_passes_nothing(
+    tmp_path: Path,
+) -> None:
+    cloud = Cloud()
+    cloud.refused.update(TOPICS)
+    outbox = TieredOutbox(tmp_path / "outbox.db")
+    before = Mast(outbox, cloud)
+    for _ in range(1200):
+        before.commit()
+    cloud.refused = {SICK}
+    mast = Mast(outbox, cloud)
+    mast.commit([TOPICS[0]])
+    mast.pass_time(60)
+    assert mast.partly_removed <= 200
+    left = [from_bytes(row) for _, row in outbox.peek(0, 1 << 30, 1 << 30)]
+    assert {row.topic for row in left} == {SICK}
+    assert sum(REPLAYED in row.headers for row in left) >= 1000
+    # Each pass reads the rows that are too few for a batch; a probe, once in a minute, a batch.
+    mast.pass_time(600)
+    mast.read = 0
+    mast.pass_time(60)
+    assert mast.read <= 10 * 200 + 500
+    # A start knows by the header which rows were stored again.
+    third = Mast(outbox, cloud)
+    stored = outbox.append([b"a row"])[0]
+    outbox.remove([stored])
+    third.pass_time(60)
+    # But for the newest few none has another number than before.
+    assert len(outbox) == 1200
+    assert third.ranges[0] <= 3
+    cloud.refused.clear()
+    third.pass_time(480)
+    assert len(outbox) == 0
+    assert sorted(cloud.values(SICK)) == list(range(1, 1201))
+
+
+def test_rows_that_are_not_late_stay_where_they_are_and_leave_as_news(tmp_path: Path) -> None:
+    cloud = Cloud()
+    cloud.refused.add(SICK)
+    mast = Mast(TieredOutbox(tmp_path / "outbox.db"), cloud)
+    for _ in range(600):
+        mast.commit()
+    mast.pass_time(50)
+    assert mast.partly_removed == 600
+    cloud.refused.clear()
+    mast.pass_time(8)
+    assert len(mast.outbox) == 0
+    assert not any(REPLAYED in record.headers for record in cloud.taken)
+    mast.outbox.close()
+
+
+def test_where_the_outbox_refuses_to_store_them_again_they_leave_from_where_they_are() -> None:
+    cloud = Cloud()
+    cloud.refused.add(SICK)
+    outbox = MemoryOutbox()
+    mast = Mast(outbox, cloud)
+    for _ in range(600):
+        mast.commit()
+    mast.now_s += 70
+    refused: list[Sequence[int]] = []
+
+    def refile(numbers: Sequence[int], records: Sequence[bytes], summary: bytes) -> list[int]:
+        refused.append(numbers)
+        raise OSError("not now")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(outbox, "refile", refile)
+        mast.pass_time(60)
+    assert refused
+    cloud.refused.clear()
+    mast.pass_time(120)
+    assert len(outbox) == 0
+    assert cloud.values(SICK) == list(range(1, 601))
+
+
+class ParkedMachine(RuleBasedStateMachine):
+    """Commits, passes, topics that take nothing for a while, and kills: nothing is lost, nothing doubled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(parked_rows, "BATCH_RECORDS", 5)
+        self.cloud = Cloud()
+        self.outbox = MemoryOutbox()
+        self.mast = Mast(self.outbox, self.cloud)
+        self.made: dict[str, list[int]] = {topic: [] for topic in TOPICS}
+        self.killed = False
+
+    @rule(topics=st.sets(st.sampled_from(TOPICS), min_size=1), times=st.integers(1, 12))
+    def commit(self, topics: set[str], times: int) -> None:
+        for _ in range(times):
+            self.mast.commit(sorted(topics))
+            for topic in topics:
+                self.made[topic].append(self.mast.made)
+
+    @rule(topic=st.sampled_from(TOPICS[:3]))
+    def refuse(self, topic: str) -> None:
+        self.cloud.refused.add(topic)
+
+    @rule(topic=st.sampled_from(TOPICS[:3]))
+    def mend(self, topic: str) -> None:
+        self.cloud.refused.discard(topic)
+
+    @rule(seconds=st.sampled_from([0.1, 5.0, 70.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.mast.pass_time(seconds)
+
+    @rule(turns=st.integers(1, 3))
+    def some_turns(self, turns: int) -> None:
+        for _ in range(turns):
+            self.mast.turn()
+
+    @rule()
+    def kill(self) -> None:
+        made = self.mast.made
+        self.mast = Mast(self.outbox, self.cloud)
+        self.mast.made = made
+        self.killed = True
+
+    def teardown(self) -> None:
+        self.cloud.refused.clear()
+        self.mast.pass_time(700)
+        self.patch.undo()
+        assert len(self.outbox) == 0
+        for topic, made in self.made.items():
+            found = self.cloud.values(topic)
+            if self.killed:
+                assert set(found) == set(made)
+            else:
+                assert found == made
+
+
+TestParkedMachine = ParkedMachine.TestCase
+TestParkedMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
