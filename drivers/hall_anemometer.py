@@ -24,11 +24,9 @@ from drivers.driver_type import (
     Nameplate,
     Remove,
 )
-from drivers.hardware.edge_counter import CallbackCounter
 from drivers.interface import (
     Board,
     Channel,
-    CountsEdges,
     EdgeCounter,
     Edges,
     FittedSensor,
@@ -87,9 +85,7 @@ class HallAnemometer:
     def start(self) -> None:
         """Claim the pin and count from now on. Raises BoardError."""
         board, pin = self._board, self._options.pin
-        counter: EdgeCounter = (
-            board.count_edges(pin) if isinstance(board, CountsEdges) else CallbackCounter(board.gpio(), pin)
-        )
+        counter = board.count_edges(pin)
         self._read_at = board.monotonic()
         try:
             # Edges while the pin was being set up belong to no period.

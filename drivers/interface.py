@@ -254,14 +254,6 @@ class EdgeCounter(Protocol):
         """Release the pin; safe to call twice."""
 
 
-@runtime_checkable
-class CountsEdges(Protocol):
-    """A Board that counts edges without a callback for each."""
-
-    def count_edges(self, pin: int) -> EdgeCounter:
-        """Claim a pin (BCM) as an input with pull-up and count. Raises BoardError."""
-
-
 class I2cBus(Protocol):
     """busio.I2C, as far as the Adafruit drivers use it. All raise OSError where no device answers."""
 
@@ -333,8 +325,8 @@ class Board(Protocol):
     def monotonic(self) -> float:
         """The clock's monotonic seconds, or the machine's: drivers divide pulses by them."""
 
-    def gpio(self) -> Gpio:
-        """The RPi.GPIO module or its emulation."""
+    def count_edges(self, pin: int) -> EdgeCounter:
+        """Claim a pin (BCM) as an input with pull-up and count its falling edges. Raises BoardError."""
 
     def i2c(self) -> I2cBus:
         """The I2C bus with the sensors."""

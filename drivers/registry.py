@@ -57,20 +57,6 @@ def driver_type(name: str) -> DriverType:
     return _loaded[name]
 
 
-def plug_in_problems() -> dict[str, str]:
-    """Faults of installed packages' drivers, by name; loads them all."""
-    problems: dict[str, str] = {}
-    for entry in entry_points(group=PLUG_INS):
-        if entry.name in DRIVERS:
-            problems[entry.name] = f"{_origin(entry)} isn't used: {entry.name!r} is built in"
-            continue
-        try:
-            driver_type(entry.name)
-        except DriverError as error:
-            problems[entry.name] = str(error)
-    return problems
-
-
 @contextmanager
 def guarded(name: str) -> Iterator[None]:
     """Turn what a package's code raises into BrokenDriverError, except DriverErrors.

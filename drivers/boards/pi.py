@@ -20,7 +20,7 @@ from drivers.hardware.gpio_library import gpio_errors, gpio_library
 from drivers.hardware.iio_sysfs import SysfsIio
 from drivers.hardware.quiet_import import quiet_import
 from drivers.hardware.tcp_lines import TcpLines
-from drivers.interface import BoardError, Clock, EdgeCounter, FittedSensor, Gpio, I2cBus, Iio, LineStream
+from drivers.interface import BoardError, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream
 from drivers.option_docs import Meaning
 
 _log = logging.getLogger(__name__)
@@ -75,10 +75,6 @@ class PiBoard:
     def monotonic(self) -> float:
         """The machine's seconds, as its oscillator counts them."""
         return self._monotonic()
-
-    def gpio(self) -> Gpio:
-        """The RPi.GPIO module. Raises BoardError away from a Pi."""
-        return gpio_library()
 
     def count_edges(self, pin: int) -> EdgeCounter:
         """Count a pin's falling edges by the board's option ``counting``. Raises BoardError."""

@@ -14,7 +14,7 @@ from drivers.emulation.board import EmulatedBoard
 from drivers.emulation.environment import SECOND_NS, Site
 from drivers.emulation.faults import Fault
 from drivers.emulation.weather import SimulatedEnvironment, Weather
-from drivers.interface import BoardError, FittedSensor
+from drivers.interface import FittedSensor
 from drivers.option_docs import Meaning
 
 
@@ -33,24 +33,10 @@ class SimulatedOptions:
     faults: Annotated[tuple[Fault, ...], Meaning("what goes wrong, to see what becomes of it")] = ()
 
 
-def _start_ns(start: str | None) -> int:
-    if start is None:
-        return time.time_ns() // SECOND_NS * SECOND_NS
-    try:
-        moment = datetime.fromisoformat(start)
-    except ValueError as error:
-        raise BoardError(f"[board] start: {start!r} isn't an RFC 3339 time") from error
-    if moment.tzinfo is None:
-        raise BoardError(f"[board] start: {start!r} has no time zone")
-    start_ns = int(moment.replace(microsecond=0).timestamp()) * SECOND_NS
-    if start_ns > time.time_ns():
-        raise BoardError(f"[board] start: {start!r} lies in the future")
-    return start_ns
-
-
 def open_simulated(options: SimulatedOptions, sensors: Sequence[FittedSensor], site: Site) -> EmulatedBoard:
     """A board in simulated weather. Raises BoardError."""
-    start_ns = _start_ns(options.start)
+    start_s = time.time() if options.start is None else datetime.fromisoformat(options.start).timestamp()
+    start_ns = int(start_s) * SECOND_NS
     heights_m = {sensor.name: sensor.height_m for sensor in sensors}
     return EmulatedBoard(
         SimulatedEnvironment(Weather(options.seed, site), start_ns, heights_m),

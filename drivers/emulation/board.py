@@ -19,7 +19,8 @@ from drivers.emulation.i2c import EmulatedI2c
 from drivers.emulation.iio import Attribute, EmulatedIio
 from drivers.emulation.stepped_clock import SteppedClock
 from drivers.hardware.bus_lock import SharedI2c
-from drivers.interface import BoardError, FittedSensor, ReadError
+from drivers.hardware.edge_counter import CallbackCounter
+from drivers.interface import BoardError, EdgeCounter, FittedSensor, ReadError
 from drivers.registry import BrokenDriverError, driver_type, guarded
 
 log = logging.getLogger(__name__)
@@ -83,9 +84,9 @@ class EmulatedBoard:
         """Event seconds since the environment's start."""
         return self._clock.monotonic()
 
-    def gpio(self) -> EmulatedGpio:
-        """The pins."""
-        return self._gpio
+    def count_edges(self, pin: int) -> EdgeCounter:
+        """Count a pin's falling edges, as RPi.GPIO's callbacks do."""
+        return CallbackCounter(self._gpio, pin)
 
     def i2c(self) -> SharedI2c:
         """The bus."""

@@ -46,19 +46,11 @@ class SteppedClock:
         self._waiting: dict[object, int] = {}
         self._pacing = False
         self._stopped = False
-        self._refused = False
 
     @property
     def synced(self) -> bool:
         """Always: the board owns this time."""
         return True
-
-    @property
-    def ended(self) -> bool:
-        """True once the environment has ended and every sampler has left."""
-        with self._changed:
-            over = self._end_ns is not None and (self._refused or self._event_ns >= self._end_ns)
-            return over and self._joined == 0
 
     def now_ns(self) -> int:
         """Event time."""
@@ -85,10 +77,7 @@ class SteppedClock:
 
     def covers(self, start_ns: int, end_ns: int) -> bool:
         """Whether the environment has all of [start_ns, end_ns)."""
-        if self._end_ns is None or end_ns <= self._end_ns:
-            return True
-        self._refused = True
-        return False
+        return self._end_ns is None or end_ns <= self._end_ns
 
     def wait_until(
         self, time_ns: int, offset_ns: int | None = None, unless: threading.Event | None = None

@@ -8,9 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from drivers.registry import plug_in_problems
 from gateway.commands.arguments import FAILED, OK, add_config, add_json
-from gateway.config import Config, Problem, check
+from gateway.config import Config, check
 from gateway.forwarding import capacity
 
 
@@ -24,7 +23,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Print each problem as ``file:line: key: …``, or all as one JSON object; 1 on errors, else 0."""
     path: Path = arguments.config
     config, problems = check(path)
-    problems += _unused_packages(path, problems)
     errors = sum(problem.severity == "error" for problem in problems)
     if arguments.json:
         answer = {
@@ -54,17 +52,6 @@ def summary(config: Config) -> str:
         f"good: gateway {facts['gateway']} on board {facts['board']}: {_count(facts['sensors'], 'sensor')}, "
         f"{_count(facts['channels'], 'channel')}, {facts['readings_per_s']:g} readings/s"
         f" to {config.kafka.bootstrap_servers}"
-    )
-
-
-def _unused_packages(path: Path, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """Warnings of installed packages whose drivers are broken, though no sensor needs them."""
-    reported = {problem.message for problem in problems}
-    broken = plug_in_problems().values()
-    return tuple(
-        Problem(str(path), None, "", f"installed, not used here: {message}", severity="warning")
-        for message in broken
-        if message not in reported
     )
 
 

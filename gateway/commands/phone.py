@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import shutil
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from itertools import zip_longest
 from typing import Any, Final
 
 from gateway.commands.arguments import OK, CommandError, add_config, add_json, positive
@@ -17,8 +17,8 @@ from gateway.status.control_socket import ControlError, send_request
 from gateway.status.service import CLOSE, OPEN
 from gateway.system.interfaces import Interface, interfaces, reachable
 
-# Black on white whatever the terminal's colours are: cameras want the dark modules dark.
-_ON, _OFF = "\x1b[30;107m", "\x1b[0m"
+# White on black whatever the terminal's colours are: the blocks are the light modules.
+_ON, _OFF = "\x1b[97;40m", "\x1b[0m"
 _QUIET: Final = 2
 """Light modules around the code. The standard wants four; cameras do with two, and terminals are small."""
 
@@ -84,15 +84,9 @@ def lines(
 
 
 def qr_lines(text: str) -> list[str]:
-    """A QR code as text, two rows of modules a line, dark modules as blocks."""
+    """A QR code as text, two rows of modules a line, light modules as blocks."""
     import segno
 
-    code = segno.make(text, error="l", micro=False)
-    rows = [bytes(row) for row in code.matrix_iter(border=_QUIET)]
-    pairs = zip_longest(rows[::2], rows[1::2], fillvalue=bytes(len(rows[0])))
-    # By the upper module, then the lower one.
-    blocks = ((" ", "▄"), ("▀", "█"))
-    return [
-        "".join(blocks[upper][lower] for upper, lower in zip(above, below, strict=True))
-        for above, below in pairs
-    ]
+    code = io.StringIO()
+    segno.make(text, error="l", micro=False).terminal(code, border=_QUIET, compact=True)
+    return code.getvalue().splitlines()

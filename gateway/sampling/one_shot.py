@@ -103,14 +103,6 @@ class OneShotRead:
         self.stop()
         return results
 
-    def follow(self, seconds: float | None) -> None:
-        """Report every reading, for so many seconds or until interrupted."""
-        self.start()
-        try:
-            threading.Event().wait(seconds)
-        finally:
-            self.stop()
-
     def start(self) -> None:
         """Report every reading until ``stop``."""
         self._supervisor.start()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from drivers.interface import Board, Clock, FittedSensor, Gpio, I2cBus, Iio, LineStream
+from drivers.interface import Board, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream
 from gateway.clock.system_clock import Machine, since_boot_ns
 from gateway.commands.arguments import override
 from gateway.config import Config, load
@@ -74,8 +74,8 @@ class MachineTime:
     def monotonic(self) -> float:
         return time.monotonic()
 
-    def gpio(self) -> Gpio:
-        return self._board.gpio()
+    def count_edges(self, pin: int) -> EdgeCounter:
+        return self._board.count_edges(pin)
 
     def i2c(self) -> I2cBus:
         return self._board.i2c()

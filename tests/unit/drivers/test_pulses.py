@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from drivers.emulation.gpio import EmulatedGpio, PulseTrain, pulse_frequency_hz
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions
+from drivers.hardware.edge_counter import CallbackCounter
 from drivers.interface import BoardError, ReadError
 from tests.support.masts import SECOND_NS, fitted, simulated
 
@@ -72,8 +73,8 @@ class Bench:
         self.seconds = 0.0
         self.cup = HallAnemometer(self, options)  # type: ignore[arg-type] # the part of a board a cup uses
 
-    def gpio(self) -> EmulatedGpio:
-        return self.pins
+    def count_edges(self, pin: int) -> CallbackCounter:
+        return CallbackCounter(self.pins, pin)
 
     def monotonic(self) -> float:
         return self.seconds

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from drivers.boards.registry import board_options, open_board
 from drivers.emulation.environment import Site
 from drivers.emulation.weather import SimulatedEnvironment, Weather, cos_zenith, noise
-from drivers.interface import BoardError, ReadError
+from drivers.interface import ReadError
 from tests.support.masts import ALL_KINDS, SECOND_NS, fitted, sample, simulated
 from tests.support.nrg_csv import HEADER, write_nrg_csv
 
@@ -128,16 +128,6 @@ def test_without_a_start_event_time_is_now_and_never_ahead_of_it() -> None:
         assert clock.now_ns() <= time.time_ns()
     board.close()
     assert not clock.wait_until(clock.now_ns() + SECOND_NS)
-
-
-@pytest.mark.parametrize(
-    ("start", "problem"),
-    [("2026-13-01", "isn't an RFC 3339 time"), ("2026-01-01T00:00:00", "no time zone"),
-     ("2999-01-01T00:00:00Z", "lies in the future")],
-)  # fmt: skip
-def test_a_bad_start_is_refused(start: str, problem: str) -> None:
-    with pytest.raises(BoardError, match=problem):
-        simulated([], start=start)
 
 
 def test_a_configured_place_makes_the_weather() -> None:

@@ -24,11 +24,11 @@ def test_the_code_holds_the_link() -> None:
     widths = {len(line) for line in lines}
     # Version 3, 29 modules, two light ones around: it fits a window of 80 by 24.
     assert (widths, len(lines)) == ({33}, 17)
-    pairs = {" ": (0, 0), "▀": (1, 0), "▄": (0, 1), "█": (1, 1)}
+    pairs = {"█": (0, 0), "▄": (1, 0), "▀": (0, 1), " ": (1, 1)}
     rows = [row for line in lines for row in zip(*(pairs[char] for char in line), strict=True)]
     matrix = segno.make(LINK, error="l", micro=False).matrix
     assert [row[2:-2] for row in rows[2:31]] == [tuple(row) for row in matrix]
-    assert not any(map(any, (rows[0], rows[1], *rows[31:])))
+    assert not any(map(any, (rows[0], rows[1], *rows[31:33])))
 
 
 def test_the_likeliest_network_comes_first() -> None:
