@@ -16,7 +16,7 @@ help:
 	@echo 'make test-full  the long versions of the tests too'
 	@echo 'make test-vm    the package and power cuts in a virtual machine; ARGS=--full for all of them'
 	@echo 'make mutants    break the code once for each promise and see the test named fail'
-	@echo 'make bench      measure: rows for docs/performance.md (some minutes; BENCH=drain for one of them)'
+	@echo 'make bench      measure for docs/performance.md (an hour; BENCH=peers 30 minutes, BENCH=grid 18)'
 	@echo 'make deb        Debian packages for bookworm and trixie, amd64 and arm64, into dist/'
 	@echo 'make setup      only install what the demo needs: Debian packages, virtual environment, jars'
 	@echo 'make lint       only the gates; make lock renews both locks; make clean removes what setup made'
@@ -100,7 +100,7 @@ test-vm: setup-dev
 mutants: setup-dev
 	.ci/check-mutants
 
-BENCH ?= drain hung_driver alert_latency
+BENCH ?= peers grid drain hung_driver alert_latency
 bench: setup-dev
 	@for what in $(BENCH); do $(BIN)/python -m tests.bench.$$what $(ARGS) || exit 1; done
 

@@ -32,6 +32,7 @@ from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
 from gateway.forwarding.record_codec import from_bytes, to_bytes
 from gateway.ports import Record
+from tests.bench.figures import percentile
 from tests.faults.kafka import HurtBroker, Kafka
 from tests.faults.mast import Mast, device_reading
 from tests.faults.uplink import Uplink
@@ -167,11 +168,6 @@ def servers(directory: Path) -> Iterator[tuple[Kafka, LocalMosquitto]]:
         LocalMosquitto(directory / "mosquitto") as mosquitto,
     ):
         yield Kafka(broker, uplink), mosquitto
-
-
-def percentile(ordered: list[float], share: float) -> float:
-    """The value below which a share of the ordered values lies."""
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
 def main() -> int:

@@ -1,0 +1,41 @@
+"""Percentiles, and the processor time and memory of processes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+Row = dict[str, Any]
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value below which a share of the ordered values lies."""
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def spread(name: str, values: Sequence[float]) -> dict[str, float]:
+    """``name``_mean, _p50, _p95 and _p99, without the first twentieth (what warms up); {} for none."""
+    ordered = sorted(values[len(values) // 20 :])
+    if not ordered:
+        return {}
+    percentiles = {f"{name}_p{share}": percentile(ordered, share / 100) for share in (50, 95, 99)}
+    return {f"{name}_mean": statistics.fmean(ordered)} | percentiles
+
+
+def cpu_s(pid: int | None) -> float:
+    """Processor seconds of a running process and of its children."""
+    process = psutil.Process(pid)
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
+
+
+def peak_rss_mib(pid: int | None) -> float:
+    """The most resident memory that a running process has had."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    raise LookupError(f"process {pid} has ended")

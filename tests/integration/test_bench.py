@@ -1,0 +1,40 @@
+"""``make bench`` in small: both benches run, and the page has their tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.bench import grid, peers
+from tests.bench.page import RESULTS
+
+SMALL = {
+    "peers": (peers.main, ("--rounds", "1", "--count", "500", "--seconds", "0.2", "--loss", "500")),
+    "grid": (grid.main, ("--seconds", "0.2", "--topics", "2", "--sizes", "100", "5000")),
+}
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("name", SMALL)
+def test_a_bench_in_small(name: str, tmp_path: Path, full: bool) -> None:
+    if not full:
+        pytest.skip("only with --full: minutes of loads and outages; the page has a test of its own")
+    results = tmp_path / "results"
+    results.mkdir()
+    (tmp_path / "performance.md").write_text((RESULTS.parent / "performance.md").read_text())
+    main: Callable[[Sequence[str]], None]
+    main, arguments = SMALL[name]
+    main([*arguments, "--results", str(results)])
+    shared, *rows = (json.loads(line) for line in (results / f"{name}.jsonl").read_text().splitlines())
+    assert shared["rounds"] == 1
+    assert [row for row in rows if "failed" in row] == []
+    if name == "grid":
+        assert [row["missing"] for row in rows] == [0] * 6
+    else:
+        lost = {(row["what"], row["name"]): row.get("missing", 0) for row in rows}
+        assert {place for place, missing in lost.items() if missing} <= {("Mosquitto killed", "telegraf")}
+    page = (tmp_path / "performance.md").read_text()
+    assert f"<!-- results: {name} -->\n\nNot measured" not in page
