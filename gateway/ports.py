@@ -168,6 +168,13 @@ class OwnTopics(Protocol):
         """Take a message; True where the session's greeting is to be published again."""
 
 
+class ParkedTopic(NamedTuple):
+    """Since when (monotonic) a Kafka topic takes nothing, and why: its latest refusal."""
+
+    since_s: float
+    problem: str
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The gateway at one turn of the main loop, taken by its thread; times are monotonic seconds."""
@@ -197,6 +204,8 @@ class Snapshot:
     """The parts that the watchdog finds stuck."""
     descriptions: Mapping[str, Mapping[str, str | float | bool]]
     """By sensor: serial number, self-calibration and the like, as the sensor gave them at its start."""
+    parked: Mapping[str, ParkedTopic]
+    """The topics that take nothing."""
     counts: Mapping[str, Any]
     """What changes in the record of a run."""
 

@@ -101,7 +101,7 @@ def report(status: Mapping[str, Any], before: Totals | None = None) -> dict[str,
         channels[name]["recovery"] = None if recovery is None else round(recovery, 4)
     as_they_are = (
         "uplink", "kafka_confirmed_ago_s", "outbox_records", "outbox_bytes", "outbox_max_bytes",
-        "outbox_problem", "clock", "held", "troubles",
+        "outbox_problem", "clock", "held", "troubles", "parked",
     )  # fmt: skip
     return {
         "since_s": since_s,
@@ -138,6 +138,7 @@ def line(report: Mapping[str, Any]) -> str:
             "outbox": f"{report['outbox_bytes'] / report['outbox_max_bytes']:.0%}",
             "outbox_records": report["outbox_records"],
             "clock": report["clock"],
+            **({"parked": ",".join(report["parked"])} if report["parked"] else {}),
             **{key: report[key] for key in _SUPPLY if report[key]},
         }
     free, celsius = report["disk_free_bytes"], report["cpu_celsius"]

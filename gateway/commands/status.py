@@ -23,6 +23,7 @@ from gateway.commands.arguments import (
 from gateway.commands.reading_rows import channel_table, channels_of
 from gateway.config.problems import unreadable
 from gateway.status.client import NoStatus, fetch, listen_address
+from gateway.system.times import duration_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +73,10 @@ def _summary(status: Mapping[str, Any]) -> str:
         problem += str(status["outbox_problem"])
     if status.get("kafka_problem"):
         problem += f"\nKafka: {status['kafka_problem']}"
+    for topic, parked in (status.get("parked") or {}).items():
+        problem += (
+            f"\nKafka takes nothing for {topic}, for {duration_text(parked['for_s'])}: {parked['problem']}"
+        )
     for each in (status.get("config") or {}).get("problems", ()):
         problem += f"\nconfig: {each}"
     return (

@@ -31,6 +31,7 @@ def take_snapshot(gateway: Gateway) -> Snapshot:
         silent=gateway.samplers.troubles,
         stuck=gateway.watchdog.stuck,
         descriptions=gateway.samplers.descriptions,
+        parked=gateway.forwarder.kafka.parked(),
         counts=run_counts(gateway),
     )
 
@@ -60,6 +61,7 @@ def _shared(gateway: Gateway) -> dict[str, Any]:
         "repaired": gateway.hold.repaired,
         "unsynced": gateway.hold.unsynced,
         "samplers_abandoned": gateway.samplers.abandoned,
+        "parked_topics": gateway.forwarder.kafka.parked_topics,
         **gateway.supply.times,
     }
 
@@ -99,7 +101,10 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "sensors_hung": gateway.samplers.hung,
         "hang_restart_wait_s": round(gateway.restarts.wait_s()),
         "sensor_retries": dict(gateway.context.retries),
-        "parked_topics": forwarder.kafka.parked_topics,
+        "parked": {
+            topic: {"for_s": round(now_s - each.since_s), "problem": each.problem}
+            for topic, each in forwarder.kafka.parked().items()
+        },
         "kafka_problem": gateway.kafka.problem,
         "outbox_bytes": forwarder.outbox.size_bytes,
         "outbox_max_bytes": config.outbox.max_bytes,

@@ -19,6 +19,7 @@ from typing import Final
 
 from gateway.config import Config
 from gateway.forwarding.ledger import Entry
+from gateway.ports import ParkedTopic
 from gateway.system.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class Pace:
 
 @dataclass(slots=True)
 class _Parked:
+    topic: ParkedTopic
     backoff: Backoff
     again_s: float
     probing: bool = False
@@ -141,6 +143,10 @@ class KafkaHealth:
         """The topics parked now."""
         return tuple(self._parked)
 
+    def parked(self) -> dict[str, ParkedTopic]:
+        """The topics parked now, since when and why. Any thread may call it."""
+        return {topic: each.topic for topic, each in self._parked.copy().items()}
+
     def next_probe_s(self) -> float:
         """When the next parked topic may be tried, infinity without one."""
         return min((parked.again_s for parked in self._parked.values()), default=float("inf"))
@@ -168,7 +174,8 @@ class KafkaHealth:
             # It was under way already when the first one failed.
             return
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S) if parked is None else parked.backoff
+        since_s = now_s if parked is None else parked.topic.since_s
         pause_s = backoff.next()
-        self._parked[topic] = _Parked(backoff, now_s + pause_s)
+        self._parked[topic] = _Parked(ParkedTopic(since_s, problem), backoff, now_s + pause_s)
         level = logging.WARNING if parked is None else logging.DEBUG
         log.log(level, "event=topic.parked topic=%s again_in_s=%g error=%s", topic, pause_s, problem)

@@ -1,4 +1,7 @@
-"""Publishes what a run reports, to Kafka and the local broker: status, record, drops, a failing disk."""
+"""Publishes what a run reports, to Kafka and the local broker.
+
+Status, record, drops, a failing disk, topics that take nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ from gateway.reporting.run_ledger import ANNOUNCE_EVERY_S, RunLedger
 # In an outage each announcement is stored, too. At the outbox's cap one a second took the room of 19 % of the
 # readings (284,000 in 16 MiB, measured). The next run record, to the local broker too, has every drop.
 _STORED_EVERY_S: Final = 10.0
+# A topic that keeps silent while others are confirmed may be parked for a second.
+_PARKED_S: Final = 60.0
 
 
 class UnannouncedDrops:
@@ -62,6 +67,7 @@ class Reporter:
         self._broker_drops = broker_drops
         self._unannounced = UnannouncedDrops()
         self._disk_works = True
+        self._parked: dict[str, float] = {}
         self._record_at_s = float("-inf")
 
     def begin(self, snapshot: Snapshot) -> None:
@@ -72,6 +78,7 @@ class Reporter:
     def tick(self, snapshot: Snapshot) -> None:
         """Report what has changed, and the run as it stands."""
         self._report_disk(snapshot.outbox_problem)
+        self._report_parked(snapshot)
         self.report_status(snapshot)
         self.report_drops(snapshot)
         self._report_run(snapshot)
@@ -135,6 +142,18 @@ class Reporter:
         if (problem is None) != self._disk_works:
             self._disk_works = problem is None
             self._inbox.announce(self._runs.disk(problem))
+
+    def _report_parked(self, snapshot: Snapshot) -> None:
+        """Which topics have taken nothing for a minute, and that they take records again."""
+        for topic, (since_s, problem) in snapshot.parked.items():
+            if topic not in self._parked and snapshot.at_s >= since_s + _PARKED_S:
+                self._parked[topic] = since_s
+                lasts_s = round(snapshot.at_s - since_s)
+                event = self._runs.event("topic-parked", topic=topic, problem=problem, lasts_s=lasts_s)
+                self._inbox.announce(event)
+        for topic in self._parked.keys() - snapshot.parked.keys():
+            lasted_s = round(snapshot.at_s - self._parked.pop(topic))
+            self._inbox.announce(self._runs.event("topic-delivers", topic=topic, lasted_s=lasted_s))
 
     def _report_run(self, snapshot: Snapshot) -> None:
         """To the local broker each turn, to Kafka once a minute."""

@@ -77,6 +77,8 @@ class _Snapshot(Collector):
         yield _gauge("fieldgate_broker_connected", "1 while connected to the broker.", ({}, connected))
         problems = len((status.get("config") or {}).get("problems") or ())
         yield _gauge("fieldgate_config_problems", "Errors of the config that is in force.", ({}, problems))
+        parked = (({"topic": topic}, each["for_s"]) for topic, each in (status.get("parked") or {}).items())
+        yield _gauge("fieldgate_topic_parked_seconds", "How long a topic has taken nothing.", *parked)
         uplinks = (({"state": state}, status.get("uplink") == state) for state in _UPLINKS)
         yield _gauge("fieldgate_uplink", "1 for the state of the uplink, else 0.", *uplinks)
         yield from _readings(status.get("channels") or {})

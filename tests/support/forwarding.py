@@ -276,6 +276,7 @@ def snapshot(at_s: float = 0.0, **changed: Any) -> Snapshot:
         "silent": (),
         "stuck": (),
         "descriptions": {},
+        "parked": {},
         "counts": {"outbox_records": 0},
     }
     return Snapshot(at_s=at_s, **{**well, **changed})

@@ -72,7 +72,7 @@ def run(config: Config, timeout_s: float) -> int:
     except KeyboardInterrupt:
         interrupted = True
     dropped = [drops.get() for _ in range(drops.qsize())]
-    drained, parked = forwarder.counters.drained, forwarder.kafka.parked_topics
+    drained, parked = forwarder.counters.drained, forwarder.kafka.parked()
     # Where nothing was sent or dropped, a run record would only add to the outbox.
     recorded = bool(drained or dropped)
     # It samples nothing: nothing of it can be lost.
@@ -93,7 +93,8 @@ def run(config: Config, timeout_s: float) -> int:
     left, held = forwarder.outbox.records, forwarder.held_rows
     sys.stderr.write(f"{drained:,} records sent and removed, {left:,} left\n")
     if parked:
-        sys.stderr.write(f"Kafka doesn't take {', '.join(parked)}: provision the topics, or the permission\n")
+        reasons = "".join(f"  {topic}: {each.problem}\n" for topic, each in parked.items())
+        sys.stderr.write(f"Kafka doesn't take these: provision the topics, or the permission\n{reasons}")
     elif held:
         sys.stderr.write(f"{held:,} of them wait for this machine's clock to be synchronised\n")
     elif left and not interrupted:

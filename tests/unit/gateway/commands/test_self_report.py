@@ -37,6 +37,7 @@ def status(run: str, uptime_s: float, **channels: dict[str, Any]) -> dict[str, A
         "clock": "synced",
         "held": 0,
         "troubles": {"baro": "no answer"},
+        "parked": {},
         "machine": {
             "version": "0.1.0", "python": "3.13.5", "disk_free_bytes": 20_000_000_000, "cpu_celsius": 48.31,
             "load": 0.2, "uptime_s": 90_000.0,
@@ -96,6 +97,13 @@ def test_the_line_for_the_journal() -> None:
         " uplink=healthy outbox=25% outbox_records=12 clock=synced disk_free_mb=20000 cpu_celsius=48.3"
         " version=0.1.0"
     )
+
+
+def test_what_kafka_does_not_take_is_reported_with_its_reason() -> None:
+    parked = {"mqtt.co2": {"for_s": 7200, "problem": "TOPIC_AUTHORIZATION_FAILED: …"}}
+    fields = report({**status("a", 7200, cup_wind=channel(7200, 7200, 7100, 0)), "parked": parked})
+    assert fields["parked"] == parked
+    assert " parked=mqtt.co2 " in line(fields)
 
 
 def test_a_daemon_that_does_not_answer_is_what_is_reported(

@@ -49,6 +49,14 @@ def test_a_delivery_ends_the_parking() -> None:
     assert kafka.freed == 1
 
 
+def test_since_when_a_topic_is_parked_and_its_latest_reason() -> None:
+    kafka = KafkaHealth(Pace(1.0))
+    kafka.park("mqtt.co2", 100.0, "no delivery report while others came")
+    assert kafka.may_send("mqtt.co2", 101.0)
+    kafka.park("mqtt.co2", 101.5, "TOPIC_AUTHORIZATION_FAILED")
+    assert kafka.parked() == {"mqtt.co2": (100.0, "TOPIC_AUTHORIZATION_FAILED")}
+
+
 def test_live_waits_for_kafka_half_the_interval_and_in_an_outage_nearly_all_of_it() -> None:
     pace = Pace(2.0)
     assert (pace.store_after_s(answering=True), pace.store_after_s(answering=False)) == (1.0, 1.8)

@@ -32,6 +32,7 @@ STATUS: dict[str, Any] = {
     "kafka_confirmed_ago_s": 1.5,
     "main_loop_ago_s": 0.4,
     "forwarder_stuck": False,
+    "parked": {"mqtt.co2": {"for_s": 90, "problem": "TOPIC_AUTHORIZATION_FAILED"}},
     "machine": {"version": "0.1.0", "cpu_celsius": None, "disk_free_bytes": 10_000_000},
     "channels": {
         "cup.wind_speed": {
@@ -102,6 +103,7 @@ def test_metrics_in_prometheus_text_format(connection: http.client.HTTPConnectio
         'fieldgate_uplink{state="healthy"} 0.0',
         "fieldgate_clock_synced 1.0",
         "fieldgate_config_problems 1.0",
+        'fieldgate_topic_parked_seconds{topic="mqtt.co2"} 90.0',
         'fieldgate_reading_value{channel="cup.wind_speed",unit="m/s"} 7.235',
         'fieldgate_reading_quality{channel="dht.temperature"} 9.0',
         'fieldgate_reading_timestamp_seconds{channel="cup.wind_speed"} 1.7800000205e+09',
