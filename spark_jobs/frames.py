@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_jobs.intervals import Interval
 from spark_jobs.schemas import columns
+
+_MOST_LITERALS: Final = 256
 
 
 def arrow_rows(schema: StructType, rows: Iterable[Sequence[Any]]) -> Any:
@@ -31,6 +34,12 @@ def interval_frame(spark: SparkSession, intervals: Iterable[Interval]) -> DataFr
     """The intervals as a frame: gateway, channel, interval_start."""
     rows = ((*channel, start_us) for channel, start_us in intervals)
     return rows_frame(spark, "gateway channel: string, interval_start: time", rows)
+
+
+def one_of(name: str, values: Iterable[Any]) -> Column:
+    """A filter by which Delta leaves out files; of very many values none is made."""
+    found = sorted(set(values))
+    return F.col(name).isin(found) if len(found) <= _MOST_LITERALS else F.lit(True)
 
 
 def dicts_of(table: Any) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,6 +26,11 @@ _LAST_S: Final = 253_402_300_799
 def day_of(time_us: int) -> date:
     """The UTC day of a time; the first or last date there is where the time lies beyond."""
     return datetime.fromtimestamp(min(max(time_us // SECOND_US, _FIRST_S), _LAST_S), UTC).date()
+
+
+def moment_of(time_us: int) -> datetime:
+    """A time as Spark takes it."""
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time_us)
 
 
 def now_us() -> int:

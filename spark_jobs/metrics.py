@@ -40,12 +40,6 @@ PROGRESS_TIME: Final = _query_gauge(
     "When the query last ended a batch or found nothing to do (Unix time)",
 )
 INPUT_ROWS: Final = _query_counter("fieldgate_jobs_input_rows", "Rows the query has read from its source")
-INPUT_RATE: Final = _query_gauge(
-    "fieldgate_jobs_input_rows_per_second", "Rows per second that came in before the last batch"
-)
-PROCESSED_RATE: Final = _query_gauge(
-    "fieldgate_jobs_processed_rows_per_second", "Rows per second the last batch worked through"
-)
 BATCH_SECONDS: Final = Histogram(
     "fieldgate_jobs_batch_duration_seconds",
     "Duration of a batch with rows, from planning to commit",

@@ -36,9 +36,9 @@ from spark_jobs.metrics import STATE_ROWS
 from spark_jobs.schemas import ALERTS, ANOMALIES, CHANNELS, STATISTICS, Table
 from spark_jobs.session import small_batch_session, task_slots
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.alerts import merge_alerts
 from spark_jobs.sinks.delta import ensure_table, latest_version, rows_after
 from spark_jobs.sinks.kafka import Outgoing, produce
+from spark_jobs.sinks.merge import merge_alerts
 from spark_jobs.sources.kafka import kafka_records
 from spark_jobs.sources.samples import anomaly_rows, collect_samples, intervals_of, recovery_rows
 from spark_jobs.state.alert_state import StateFiles

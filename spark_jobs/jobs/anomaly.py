@@ -2,19 +2,18 @@
 
 A score is computed whole, from the table, with the model that is current when its batch begins; so late data
 correct what they touch, a batch that runs twice writes the same, and a new model is used from the next
-batch on. Models travel to the workers as bytes in a broadcast: they need no disk in common.
+batch on. Models travel to the workers as bytes: they need no disk in common.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 from importlib.util import find_spec
 from typing import Final
 
-from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
@@ -25,9 +24,8 @@ from spark_jobs.files import Files
 from spark_jobs.schemas import ANOMALIES, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.sinks.delta import ensure_table, table_changes
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sources.changes import table_changes
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.anomaly import anomaly_rows, touched, windows
 
@@ -69,16 +67,16 @@ class AnomalyJob(Job):
         finally:
             targets.unpersist()
         if scored:
-            figures = number, scored, len(models.value), time.monotonic() - started
+            figures = number, scored, len(models), time.monotonic() - started
             log.info("event=anomaly.batch batch=%d intervals=%d models=%d seconds=%.2f", *figures)
 
-    def _score(self, targets: DataFrame, days: list[date], models: Broadcast[dict[str, Packed]]) -> int:
+    def _score(self, targets: DataFrame, days: list[date], models: Mapping[str, Packed]) -> int:
         wanted = targets.where(F.col("date").isin(days)).drop("date")
         # The intervals before the first of a day are of the day before.
         dates = sorted({*days, *(day - timedelta(days=1) for day in days)})
         statistics = self._spark.read.format("delta").load(self._statistics).where(F.col("date").isin(dates))
         interval_s = self._settings.interval_s
-        scored = anomaly_rows(windows(statistics, wanted, interval_s), lambda: models.value, interval_s)
+        scored = anomaly_rows(windows(statistics, wanted, interval_s), models, interval_s)
         rows = scored.toArrow()
         merge_changed(self._spark, self._location, ANOMALIES, rows)
         return int(rows.num_rows)
@@ -88,26 +86,23 @@ class CurrentModels:
     """The models that ``current`` names: it is read for each batch, they are read when they are new."""
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
-        self._spark = spark
         self._interval_s = settings.interval_s
         self._store = ModelStore(Files(spark), settings.models)
         self._usable = find_spec("onnxruntime") is not None
         self._loaded: dict[str, Packed] = {}
         self._refused: set[tuple[str, str]] = set()
         self._without: set[str] = set()
-        self._broadcast: Broadcast[dict[str, Packed]] = spark.sparkContext.broadcast({})
         if not self._usable:
             log.warning(
                 "event=anomaly.rules_only reason=no onnxruntime: scores stay null; "
                 "pip install 'fieldgate[anomaly]' here and on every worker, then start again"
             )
 
-    def of(self, gateways: Iterable[str]) -> Broadcast[dict[str, Packed]]:
+    def of(self, gateways: Iterable[str]) -> Mapping[str, Packed]:
         """The models of at least these gateways, where they have one."""
         if not self._usable:
-            return self._broadcast
+            return {}
         current = self._current()
-        before = dict(self._loaded)
         for gateway in sorted(gateways):
             if version := current.get(gateway):
                 self._without.discard(gateway)
@@ -119,10 +114,7 @@ class CurrentModels:
                 place = gateway, self._store.root
                 remedy = "rules only: fieldgate jobs train makes one"
                 log.warning("event=anomaly.no_model gateway=%s model_dir=%s %s", *place, remedy)
-        if self._loaded != before:
-            # The one before is left to the garbage collector: a batch under way may still read it.
-            self._broadcast = self._spark.sparkContext.broadcast(dict(self._loaded))
-        return self._broadcast
+        return self._loaded
 
     def _current(self) -> dict[str, str]:
         try:

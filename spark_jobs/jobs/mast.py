@@ -17,9 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from spark_jobs.schemas import CHANNELS, MAST, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.sinks.delta import ensure_table, table_changes
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sources.changes import table_changes
 from spark_jobs.sources.configured import with_periods_us
 from spark_jobs.sources.mast_intervals import MastInterval, intervals_within, statistics_in
 from spark_jobs.sources.statistics import has_readings

@@ -23,9 +23,8 @@ from spark_jobs.intervals import now_us
 from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, RUNS, SEEN, SET_ASIDE, STATUS, Table
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, rows_after, table_version, write
+from spark_jobs.sinks.delta import ensure_table, rows_after, table_changes, table_version, write
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sources.changes import table_changes
 from spark_jobs.state.presence import Arrival, Channel, Losses, Presence, Presences, Status
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.streaming.timer import Timer

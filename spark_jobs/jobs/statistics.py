@@ -24,9 +24,8 @@ from spark_jobs.jobs.missing_intervals import MissingIntervals
 from spark_jobs.schemas import READINGS, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.sinks.delta import ensure_table, table_changes
 from spark_jobs.sinks.statistics import delete_missing, merge_statistics
-from spark_jobs.sources.changes import table_changes
 from spark_jobs.sources.configured import ConfiguredChannels
 from spark_jobs.sources.readings import readings_in, timely_readings
 from spark_jobs.sources.statistics import StatisticsRows

@@ -1,18 +1,19 @@
 """A channel's values of a period computed again from raw, in ``readings`` itself, and the record of it.
 
-The statistics follow by the table's change feed. Dates are done one after the other; what is cut short is
+The statistics follow by the table's change feed. Months are done one after the other; what is cut short is
 finished by doing it again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import reduce
+from itertools import groupby
 from operator import or_
-from typing import Any, Final
+from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -42,10 +43,6 @@ log = logging.getLogger("fieldgate.jobs.recalibrate")
 
 Later = Certificate | ChannelRecord | None
 """What takes a calibration's place; None is the gateway's own again."""
-
-_AT_ONCE_BYTES: Final = 512 << 20
-_DATES_AT_ONCE: Final = 31
-"""What one commit rewrites at most: files hold other channels too."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +105,9 @@ def recalibrate(
     _record(spark, settings, wanted, new_row, records.get(new.cal), outcome)
     columns, differ = _changes(old, new)
     done = 0
-    for chunk in _chunks(dates):
+    # A commit a month: what conflicts with another commit is done again.
+    for _, month in groupby(dates, key=lambda part: str(part.date)[:7]):
+        chunk = list(month)
         rows = _chosen(wanted, chunk) & _computable(old) & F.col("raw").isNotNull() & differ
         _update(spark, location, rows, columns)
         done += len(chunk)
@@ -236,19 +235,6 @@ def _record(
     names = RECALIBRATIONS.schema.names
     frame = spark.createDataFrame([tuple(entry[name] for name in names)], RECALIBRATIONS.schema)
     write(frame, ensure_table(spark, settings, RECALIBRATIONS))
-
-
-def _chunks(dates: list[Part]) -> Iterator[list[Part]]:
-    """The dates in order, as many as one commit takes."""
-    chunk: list[Part] = []
-    for part in dates:
-        size = sum(each.bytes for each in (*chunk, part))
-        if chunk and (len(chunk) == _DATES_AT_ONCE or size > _AT_ONCE_BYTES):
-            yield chunk
-            chunk = []
-        chunk.append(part)
-    if chunk:
-        yield chunk
 
 
 def done_so_far(spark: SparkSession, settings: Settings) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Delta tables: creation, appends that happen once, versions, what changed."""
+"""Delta tables: creation, appends that happen once, versions, what changes."""
 
 from __future__ import annotations
 
@@ -78,6 +78,22 @@ def latest_version(spark: SparkSession, location: str) -> int:
     # Loading a table reads what is new in its log.
     spark.read.format("delta").load(location)
     return table_version(spark, location)
+
+
+def table_changes(spark: SparkSession, settings: Settings, table: Table) -> DataFrame:
+    """The rows of a table with a change feed, and then each change: ``_change_type``, ``_commit_version``.
+
+    The feed rather than the table itself: a plain stream ends with an error at the first correction. A
+    corrected row comes twice, as ``update_preimage`` and as ``update_postimage``. Compaction is no change.
+    Neither are rows that leave, with their day or taken back: what was derived from readings stays.
+    """
+    return (
+        spark.readStream.format("delta")
+        .option("readChangeFeed", "true")
+        .option("maxFilesPerTrigger", "2000")
+        .load(settings.table(table.name))
+        .where("_change_type != 'delete'")
+    )
 
 
 def rows_after(

@@ -15,7 +15,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.schemas import Table
+from spark_jobs.frames import rows_frame
+from spark_jobs.schemas import ALERTS, Table
 from spark_jobs.sinks.retry import retried
 
 _NOW = "current_timestamp()"
@@ -100,4 +101,25 @@ def merge_changed(spark: SparkSession, location: str, table: Table, rows: Any) -
         condition=differs(table, table.values),
         changed=values | ({"version": "t.version + 1"} if versioned else {}),
         added=values | ({"version": "1"} if versioned else {}),
+    )
+
+
+def merge_alerts(spark: SparkSession, location: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Merges rows (``merged_row``) by id.
+
+    Nothing is taken away: a null leaves the table's value, and an alert that was live once is not historical
+    because it was computed again from old data.
+    """
+    columns = ALERTS.without("updated_at")
+    values = {name: f"coalesce(s.{name}, t.{name})" for name in ALERTS.values}
+    values["historical"] = "s.historical and t.historical"
+    merge_rows(
+        spark,
+        location,
+        ALERTS,
+        rows_frame(spark, columns, ([row[name] for name in columns.names] for row in rows)).coalesce(1),
+        (),
+        condition=" or ".join(f"not (t.{name} <=> ({value}))" for name, value in values.items()),
+        changed=values,
+        added={name: f"s.{name}" for name in ALERTS.values},
     )

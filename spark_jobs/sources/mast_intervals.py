@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from datetime import timedelta
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.frames import rows_frame
-from spark_jobs.intervals import SECOND_US, day_of
+from spark_jobs.frames import one_of, rows_frame
+from spark_jobs.intervals import SECOND_US, day_of, moment_of
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sources.statistics import has_readings
@@ -18,25 +17,20 @@ from spark_jobs.sources.statistics import has_readings
 MastInterval = tuple[str, int]
 """Gateway and start, microseconds since the epoch."""
 
-_MAX_GATEWAYS: Final = 64
-"""With more of them files are pruned by date alone."""
-_MAX_STARTS: Final = 64
 
-
-def _of_length(spark: SparkSession, settings: Settings, gateways: Collection[str]) -> DataFrame:
+def _of_length(spark: SparkSession, settings: Settings, gateways: Iterable[str]) -> DataFrame:
     rows = spark.read.format("delta").load(settings.table(STATISTICS.name))
-    rows = rows.where(F.col("interval_s") == settings.interval_s)
-    return rows.where(F.col("gateway").isin(sorted(gateways))) if len(gateways) <= _MAX_GATEWAYS else rows
+    return rows.where((F.col("interval_s") == settings.interval_s) & one_of("gateway", gateways))
 
 
 def statistics_in(spark: SparkSession, settings: Settings, wanted: Collection[MastInterval]) -> DataFrame:
     """All rows of the wanted intervals of all channels of these gateways; reads the dates they lie in."""
     keys = rows_frame(spark, "gateway: string, interval_start: time", wanted)
-    starts_us = sorted({start_us for _, start_us in wanted})
-    rows = _of_length(spark, settings, {gateway for gateway, _ in wanted})
-    rows = rows.where(F.col("date").isin(sorted(set(map(day_of, starts_us)))))
-    if len(starts_us) <= _MAX_STARTS:
-        rows = rows.where(F.col("interval_start").isin([F.timestamp_micros(F.lit(us)) for us in starts_us]))
+    rows = _of_length(spark, settings, (gateway for gateway, _ in wanted))
+    rows = rows.where(
+        F.col("date").isin(sorted({day_of(start_us) for _, start_us in wanted}))
+        & one_of("interval_start", (moment_of(start_us) for _, start_us in wanted))
+    )
     return rows.join(F.broadcast(keys), ["gateway", "interval_start"], "left_semi")
 
 
@@ -56,7 +50,7 @@ def intervals_within(
         "gateway: string, begin_us end_us: long",
         [(gateway, begin - length_us, end) for gateway, (begin, end) in wanted],
     )
-    rows = _of_length(spark, settings, {gateway for gateway, _ in wanted})
+    rows = _of_length(spark, settings, (gateway for gateway, _ in wanted))
     first_us = min(begin for _, (begin, _) in wanted) - length_us
     if first_us > 0:
         rows = rows.where(F.col("date") >= day_of(first_us) - timedelta(days=1))

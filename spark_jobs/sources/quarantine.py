@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.errors import JobError
+from spark_jobs.intervals import moment_of
 from spark_jobs.schemas import QUARANTINE
 from spark_jobs.settings import Settings
 
@@ -24,15 +23,14 @@ def quarantined_records(
     location = settings.table(QUARANTINE.name)
     if not DeltaTable.isDeltaTable(spark, location):
         raise JobError(f"there is no table {location}: is --lake right?")
-    begin, end = (datetime.fromtimestamp(us / 1e6, UTC) for us in (begin_us, end_us))
     rejects = spark.read.format("delta").load(location)
     whole = (F.col("payload_bytes") == F.length("payload")) & (F.col("kafka_offset").isNotNull())
     chosen = rejects.where(
         whole
         & (F.col("kafka_topic") != settings.dead_letter_topic)
         & F.col("kafka_topic").rlike(f"^(?:{settings.topic_pattern})$")
-        & (F.col("kafka_time") >= begin)
-        & (F.col("kafka_time") < end)
+        & (F.col("kafka_time") >= moment_of(begin_us))
+        & (F.col("kafka_time") < moment_of(end_us))
     )
     if gateway is not None:
         chosen = chosen.where(F.startswith(F.col("key"), F.lit(f"{gateway}/")))

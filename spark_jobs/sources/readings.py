@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -12,19 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.number_set import NumberSet
-from spark_jobs.intervals import SECOND_US, Interval, day_of
+from spark_jobs.frames import one_of
+from spark_jobs.intervals import SECOND_US, Interval, day_of, moment_of
 from spark_jobs.schemas import READINGS
 from spark_jobs.settings import Settings
 from spark_jobs.transforms.statistics import interval_start, timely
 
 _MAX_SPANS: Final = 32
 """Above so many separate stretches of time the files are pruned by date alone."""
-_MAX_GATEWAYS: Final = 64
 _READING: Final = ("gateway", "channel", "quantity", "unit", "time", "period_ms", "value", "quality")
-
-
-def _moment(micros: int) -> datetime:
-    return datetime.fromtimestamp(micros // SECOND_US, UTC)
 
 
 def timely_readings(changes: DataFrame, most: int) -> Any:
@@ -55,13 +50,10 @@ def readings_in(
     readings = spark.read.format("delta").load(settings.table(READINGS.name))
     readings = readings.where(F.col("date").isin(sorted({day_of(start_us) for _, start_us in wanted})))
     if spans.gaps < _MAX_SPANS:
-        inside = ((time >= _moment(first)) & (time < _moment(last + 1)) for first, last in spans.spans())
+        inside = ((time >= moment_of(first)) & (time < moment_of(last + 1)) for first, last in spans.spans())
         readings = readings.where(reduce(or_, inside))
-    gateways = {channel[0] for channel, _ in wanted}
-    if len(gateways) <= _MAX_GATEWAYS:
-        readings = readings.where(F.col("gateway").isin(sorted(gateways)))
     return (
-        readings.where(timely())
+        readings.where(timely() & one_of("gateway", (channel[0] for channel, _ in wanted)))
         .withColumn("interval_start", interval_start(time, settings.interval_s))
         .join(F.broadcast(keys), ["gateway", "channel", "interval_start"], "left_semi")
     )

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date
-from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.frames import interval_frame, rows_frame
+from spark_jobs.frames import interval_frame, one_of, rows_frame
 from spark_jobs.intervals import Channel, Interval, day_of
 from spark_jobs.transforms.statistics import counted
-
-_MOST_LITERALS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +95,7 @@ class StatisticsRows:
         rows = (
             self._table()
             .where(F.col("date").isin(sorted({day_of(start_us) for _, start_us in intervals})))
-            .where(_one_of("gateway", {channel[0] for channel, _ in intervals}))
+            .where(one_of("gateway", {channel[0] for channel, _ in intervals}))
             .join(
                 F.broadcast(interval_frame(self._spark, intervals)),
                 ["gateway", "channel", "interval_start"],
@@ -145,7 +142,7 @@ class StatisticsRows:
         """Start of the first interval with readings of each channel of these gateways."""
         rows = (
             self._table()
-            .where(_one_of("gateway", gateways))
+            .where(one_of("gateway", gateways))
             .where(has_readings())
             .groupBy("gateway", "channel")
             .agg(F.unix_micros(F.min("interval_start")))
@@ -165,16 +162,10 @@ class StatisticsRows:
         if not channels:
             return table
         gateways, names = {channel[0] for channel in channels}, {channel[1] for channel in channels}
-        table = table.where(_one_of("gateway", gateways)).where(_one_of("channel", names))
+        table = table.where(one_of("gateway", gateways)).where(one_of("channel", names))
         wanted = rows_frame(self._spark, "gateway channel: string", channels)
         return table.join(F.broadcast(wanted), ["gateway", "channel"], "left_semi")
 
 
 def _literal(micros: int) -> Column:
     return F.timestamp_micros(F.lit(micros))
-
-
-def _one_of(name: str, values: Iterable[str]) -> Column:
-    """A filter that leaves out files; of very many values none is made."""
-    found = sorted(set(values))
-    return F.col(name).isin(found) if len(found) <= _MOST_LITERALS else F.lit(True)

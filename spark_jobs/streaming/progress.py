@@ -60,8 +60,6 @@ class ProgressMetrics:
         name, duration_s = self._name, progress["batchDuration"] / 1000
         began = datetime.fromisoformat(progress["timestamp"]).timestamp()
         metrics.PROGRESS_TIME.labels(name).set(began + duration_s)
-        metrics.INPUT_RATE.labels(name).set(_number(progress.get("inputRowsPerSecond")))
-        metrics.PROCESSED_RATE.labels(name).set(_number(progress.get("processedRowsPerSecond")))
         metrics.INPUT_ROWS.labels(name).inc(progress["numInputRows"])
         if progress["numInputRows"]:
             metrics.BATCH_SECONDS.labels(name).observe(duration_s)
@@ -99,8 +97,3 @@ class ProgressMetrics:
         written_ms = Files(self._spark).modified_ms(f"{location}/_delta_log/{first_unread:020d}.json")
         # A version whose log was cleaned up is of unknown age.
         return behind, 0.0 if written_ms is None else max(0.0, time.time() - written_ms / 1000)
-
-
-def _number(rate: object) -> float:
-    """Spark writes rates that are no number (a first batch) as such or not at all."""
-    return float(rate) if isinstance(rate, (int, float)) and rate == rate else 0.0

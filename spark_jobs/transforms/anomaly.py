@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -20,9 +20,7 @@ from spark_jobs.intervals import SECOND_US
 from spark_jobs.schemas import ANOMALIES
 
 Models = Mapping[str, Packed]
-"""The models in use by gateway."""
-ModelsSource = Callable[[], Models]
-"""Gives the models where a worker runs: a broadcast's ``value``, or in a test the thing itself."""
+"""The models in use by gateway. They travel to the workers with the plan."""
 
 _ENTRIES: Final = ("lag", "channel", *FIELDS)
 _JUDGED: Final = ("score", "threshold", "model_version", "channels", "rules", "missing")
@@ -112,15 +110,15 @@ def judge(packed: Packed | None, seen: Observations) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(_JUDGED))
 
 
-def _judge_frames(frames: Iterable[pd.DataFrame], models: ModelsSource) -> Iterator[pd.DataFrame]:
+def _judge_frames(frames: Iterable[pd.DataFrame], models: Models) -> Iterator[pd.DataFrame]:
     for frame in frames:
         for gateway, rows in frame.groupby("gateway", sort=False):
             seen = gather({name: rows[name].to_numpy() for name in _ENTRIES})
-            judged = judge(models().get(str(gateway)), seen).set_index(rows.index)
+            judged = judge(models.get(str(gateway)), seen).set_index(rows.index)
             yield rows[["gateway", "interval_start"]].join(judged)
 
 
-def anomaly_rows(rows: DataFrame, models: ModelsSource, interval_s: int) -> DataFrame:
+def anomaly_rows(rows: DataFrame, models: Models, interval_s: int) -> DataFrame:
     """Rows of ``windows`` to those of ``anomalies``, but for version and updated_at."""
     key = [rows.schema[name] for name in ("gateway", "interval_start")]
     judged = rows.mapInPandas(partial(_judge_frames, models=models), StructType([*key, *JUDGEMENT]))

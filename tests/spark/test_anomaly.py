@@ -233,29 +233,27 @@ def test_models_that_cannot_be_used_are_refused_and_the_one_before_stays(
         "current", "v1",
     ]  # fmt: skip
     models = CurrentModels(spark, settings)
-    first = models.of([GATEWAY])
-    assert first.value == {GATEWAY: packed}
-    assert models.of([GATEWAY]) is first
+    assert models.of([GATEWAY]) == {GATEWAY: packed}
 
     # Of another gateway alone: the others keep theirs.
     damaged = replace(packed, version="v2", network=packed.network[:100])
     store.publish("v2", [damaged], "# Card")
     assert store.current() == {GATEWAY: "v2", "mast-08": "v1"}
-    assert models.of([GATEWAY]).value == {GATEWAY: packed}
-    assert models.of([GATEWAY]).value == {GATEWAY: packed}
+    assert models.of([GATEWAY]) == {GATEWAY: packed}
+    assert models.of([GATEWAY]) == {GATEWAY: packed}
     assert len(logged(caplog, "anomaly.model_refused")) == 1
     store.activate({GATEWAY: "v3"})
-    assert models.of([GATEWAY]).value == {GATEWAY: packed}
+    assert models.of([GATEWAY]) == {GATEWAY: packed}
     assert "v3/mast-07.json is missing" in logged(caplog, "anomaly.model_refused")[1]
     (Path(settings.models) / "current").write_text("{")
-    assert models.of([GATEWAY]).value == {GATEWAY: packed}
+    assert models.of([GATEWAY]) == {GATEWAY: packed}
     assert "is no JSON object" in logged(caplog, "anomaly.models_unreadable")[0]
 
     # Trained for ten minutes, needed for one.
     store = ModelStore(Files(spark), settings.models)
     (Path(settings.models) / "current").write_text(json.dumps({GATEWAY: "v1"}))
     other = CurrentModels(spark, replace(settings, interval_s=60))
-    assert other.of([GATEWAY]).value == {}
+    assert other.of([GATEWAY]) == {}
     assert "is of 600-s intervals" in logged(caplog, "anomaly.model_refused")[-1]
 
 
@@ -266,7 +264,7 @@ def test_without_onnxruntime_the_rules_are_left(
         train_models(spark, settings, (START, START + STEP), [], [], Choices(), "test")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     models = CurrentModels(spark, replace(settings, interval_s=INTERVAL_S))
-    assert models.of([GATEWAY]).value == {}
+    assert models.of([GATEWAY]) == {}
     assert "pip install 'fieldgate[anomaly]'" in logged(caplog, "anomaly.rules_only")[0]
     with pytest.raises(JobError, match=r"training needs onnxruntime: pip install 'fieldgate\[anomaly\]'"):
         train_models(spark, settings, (START, START + STEP), [], [], Choices(), "test")

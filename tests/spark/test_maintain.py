@@ -26,11 +26,10 @@ from spark_jobs.maintenance.schedule import Maintenance, MaintenanceOptions, Rep
 from spark_jobs.maintenance.table_files import Part, parts
 from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS
 from spark_jobs.settings import Settings, parse_command
-from spark_jobs.sinks.delta import ensure_table, table_version
+from spark_jobs.sinks.delta import ensure_table, table_changes, table_version
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sinks.retry import retried
-from spark_jobs.sources.changes import table_changes
 from spark_jobs.streaming.query import Source
 from spark_jobs.streaming.supervisor import reason_of
 from spark_jobs.transforms.packing import packed
