@@ -193,9 +193,10 @@ class KafkaSink(Generic[T]):
 
     @property
     def delivery_timeout_s(self) -> float:
-        """After how long a record is given up, as configured; a day where it is never."""
-        given = [int(self._config[name]) for name in _TIMEOUTS if name in self._config]
-        return max(given) / 1000 if min(given) > 0 else 86400.0
+        """After how long a record is given up, as configured; a day where it is never, or isn't known."""
+        given = [self._config[name] for name in _TIMEOUTS if name in self._config]
+        known = all(map(str.isdecimal, given)) and min(map(int, given)) > 0
+        return max(map(int, given)) / 1000 if known else 86400.0
 
     def close(self) -> list[tuple[T, Undelivered | None]]:
         """Give up what is open and end; the last outcomes."""
@@ -223,6 +224,9 @@ class KafkaSink(Generic[T]):
             return Producer({**config, "error_cb": self._on_error}, logger=_librdkafka_log)
         except KafkaException as error:
             raise CloudError(f"kafka.properties: {error.args[0].str()}") from error
+        except (TypeError, AttributeError, ValueError) as error:
+            # Some names are the client's own, for callbacks.
+            raise CloudError(f"kafka.properties: {error}") from error
 
     def _on_error(self, error: KafkaError) -> None:
         kind = _CHANGING.sub("", f"{error.name()}: {error.str()}")

@@ -78,9 +78,20 @@ def _deepest(key: str, value: object) -> tuple[str, ...]:
 
 
 def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
+    """The properties by dotted name, as librdkafka takes them.
+
+    The daemon starts with any error here: sampling and the outbox don't depend on the uplink's settings. What
+    is wrong stays in, so that no producer is made with half of what was meant.
+    """
     flat: dict[str, str] = {}
-    before, absent, files = source.errors(), False, True
+    refused: list[KeyPath] = []
+    absent, files = False, True
     paths: dict[str, KeyPath] = {}
+
+    def refuse(path: KeyPath, message: str, suggestion: str | None = None) -> None:
+        source.error(path, message, suggestion, starts=True)
+        refused.append(path)
+
     for path, value in _leaves(properties, ("kafka", "properties")):
         name = ".".join(str(part) for part in path[2:])
         paths.setdefault(name, path)
@@ -91,28 +102,30 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
             absent = absent or secret is None
             problem = _property_problem(name, secret or "x")
             if problem is not None:
-                source.error(path, f"is no property of librdkafka that takes this: {quote(name)}")
+                refuse(path, f"is no property of librdkafka that takes this: {quote(name)}")
             continue
         if name in REFUSED:
-            source.error(path, REFUSED[name])
+            refuse(path, REFUSED[name])
         elif name in flat:
-            source.error(path, f"{name} is given twice, dotted and quoted")
+            refuse(path, f"{name} is given twice, dotted and quoted")
+            flat[name] += f" or {value}"
         elif isinstance(value, str | int | float):
             flat[name] = str(value).lower() if isinstance(value, bool) else str(value)
             problem = _property_problem(name, flat[name])
             if problem is not None and problem.startswith(_UNKNOWN):
-                source.error(path, f"is no property of librdkafka: {quote(name)}", nearest(name, _OFTEN_USED))
+                refuse(path, f"is no property of librdkafka: {quote(name)}", nearest(name, _OFTEN_USED))
             elif problem is not None:
                 shown = f"librdkafka doesn't take this value for {name}" if is_secret(name) else problem
-                source.error(path, shown)
+                refuse(path, shown)
             elif is_secret(name):
                 warn_of_readers(source, path, source.path)
             else:
                 files = _opens(source, path, name, flat[name]) and files
         else:
             given = "what stands there" if is_secret(name) else quote(value)
-            source.error(path, f"must be a string, a number, true or false, not {given}")
-    if flat and not absent and source.errors() == before:
+            refuse(path, f"must be a string, a number, true or false, not {given}")
+            flat[name] = str(value)
+    if flat and not absent and not refused:
         problem = _together_problem(source, flat, files=files)
         if problem is not None:
             # Likely a login that lacks its half, or a key of another certificate.

@@ -55,8 +55,10 @@ def test_a_mistake_is_reported_in_these_words(name: str, tmp_path: Path) -> None
         text + (GATEWAY if "[gateway]" not in text else "") + (FORWARD if "[[" not in text else "")
     )
     assert _reported(path) == expected
-    # Warnings leave a config, errors don't.
-    assert (check(path)[0] is None) == any(not reported.endswith(" [warning]") for reported in expected)
+    # Warnings leave a config, errors don't, but those of the uplink's properties.
+    config, problems = check(path)
+    assert (config is None) == any(each.severity == "error" and not each.starts for each in problems)
+    assert all(each.key.startswith("kafka.properties") for each in problems if each.starts)
     # A second check reports the same.
     assert _reported(path) == expected
 
