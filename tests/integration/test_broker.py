@@ -17,7 +17,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from cloud.local.kafka_broker import BrokerError, LocalBroker
 from cloud.local.process import Child, free_port, last_lines, listening
-from gateway.commands.demo.errors import DemoError
+from gateway.commands.arguments import CommandError
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.support.servers import eventually, unique_name
 
@@ -190,6 +190,6 @@ def test_a_killed_mosquitto_is_gone_and_may_be_started_at_once(mosquitto: LocalM
 
 def test_mosquitto_on_a_taken_port_reports_it(tmp_path: Path, mosquitto: LocalMosquitto) -> None:
     second = LocalMosquitto(tmp_path / "second", port=mosquitto.port)
-    with pytest.raises(DemoError, match=f"something else listens on 127.0.0.1:{mosquitto.port} already"):
+    with pytest.raises(CommandError, match=f"something else listens on 127.0.0.1:{mosquitto.port} already"):
         second.start()
     assert second.pid is None

@@ -14,7 +14,7 @@ import pytest
 
 from cloud.errors import CloudError
 from cloud.local.process import Child
-from gateway.commands.demo.errors import DemoError
+from gateway.commands.arguments import CommandError
 from gateway.commands.demo.program import Program
 from gateway.commands.demo.supervision import Part, Stack, State
 from tests.support.servers import eventually
@@ -121,7 +121,7 @@ def test_one_that_dies_again_and_again_waits_longer_and_is_given_up(part: MakePa
         all_up(stack)
     assert one.restarts == 5
     kill(one)
-    with pytest.raises(DemoError, match=r"^one ended with -9; the end of "):
+    with pytest.raises(CommandError, match=r"^one ended with -9; the end of "):
         stack.tick()
 
 
@@ -141,7 +141,7 @@ def test_a_long_life_counts_as_a_fresh_start(part: MakePart) -> None:
 
 def test_one_that_never_comes_up_fails_with_its_log(part: MakePart, tmp_path: Path) -> None:
     stack = Stack([part("gateway", CRASHES)], ["gateway"], 1.0)
-    with pytest.raises(DemoError) as failed:
+    with pytest.raises(CommandError) as failed:
         eventually(lambda: ticked(stack).all_up)
     assert str(failed.value) == (
         f"gateway ended with 3 while starting; the end of {tmp_path / 'gateway.log'}:\nbad wiring"
@@ -154,7 +154,7 @@ def test_one_that_hangs_while_starting_fails(part: MakePart) -> None:
     stack = Stack([one], ["one"], 1.0, lambda: now_s[0])
     stack.tick()
     now_s[0] += 20.1
-    with pytest.raises(DemoError, match=r"(?s)^one was not up after 20 s; .*"):
+    with pytest.raises(CommandError, match=r"(?s)^one was not up after 20 s; .*"):
         stack.tick()
     assert one.component.exit_code == -signal.SIGTERM
 
@@ -165,7 +165,7 @@ def test_one_that_cant_be_launched_fails(tmp_path: Path) -> None:
             raise CloudError("no jars")
 
     part = Part("kafka", NoJars(lambda: (), tmp_path / "kafka.log", lambda _: False))
-    with pytest.raises(DemoError, match=r"^kafka can't be started: no jars; the end of .*kafka\.log:\n$"):
+    with pytest.raises(CommandError, match=r"^kafka can't be started: no jars; the end of .*kafka\.log:\n$"):
         Stack([part], ["kafka"], 1.0).tick()
 
 

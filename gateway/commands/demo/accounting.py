@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from cloud.kafka.run_accounts import Books, RunAccount
 from cloud.lake.tables import LakeError, open_lake, table_locations
-from cloud.wire.reading_records import DEAD_LETTER_TOPIC, READING_TOPIC_PREFIX, claimed_identity
+from cloud.wire.reading_records import DEAD_LETTER_TOPIC, claimed_identity
 
 _COUNTS: Final = {
     "readings": (
@@ -30,7 +30,6 @@ _COUNTS: Final = {
     "alerts": "count(*) AS alerts",
     "quarantine": (
         "count(*) AS quarantined, "
-        f"count(*) FILTER (starts_with(kafka_topic, '{READING_TOPIC_PREFIX}')) AS quarantined_readings, "
         f"count(*) FILTER (kafka_topic = '{DEAD_LETTER_TOPIC}') AS quarantined_letters"
     ),
 }
@@ -54,7 +53,6 @@ class TableCounts:
     statistics_rows: int = 0
     alerts: int = 0
     quarantined: int = 0
-    quarantined_readings: int = 0
     quarantined_letters: int = 0
 
 

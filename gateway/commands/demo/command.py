@@ -27,7 +27,7 @@ _FORMAT: Final = "%(asctime)s level=%(levelname)s %(name)s %(message)s"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run a demo; the exit code. Raises ConfigError, DemoError, CloudError."""
+    """Run a demo; the exit code. Raises ConfigError, CommandError, CloudError."""
     options = Options.of(arguments)
     check_machine()
     workdir = open_workdir(

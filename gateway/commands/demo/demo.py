@@ -16,11 +16,11 @@ from cloud.kafka.end_offsets import EndOffsets
 from cloud.kafka.run_accounts import RunAccount
 from cloud.kafka.topic_scan import read_books
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
+from gateway.commands.arguments import CommandError
 from gateway.commands.demo.accounting import Lake, sampled
 from gateway.commands.demo.device import CabinetThermometer
-from gateway.commands.demo.errors import DemoError
 from gateway.commands.demo.layout import Layout, program
-from gateway.commands.demo.observer import Completeness, Observer, kafka_records
+from gateway.commands.demo.observer import Observer, kafka_records, missing
 from gateway.commands.demo.options import MAST, Options
 from gateway.commands.demo.view import Picture, View
 from gateway.config import Config
@@ -59,7 +59,7 @@ class Demo:
         self._phase = "starting"
 
     def run(self) -> dict[str, Any]:
-        """The final counts; ``missing`` names what wasn't where it belongs. Raises DemoError."""
+        """The final counts; ``missing`` names what wasn't where it belongs. Raises CommandError."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
         try:
@@ -67,14 +67,12 @@ class Demo:
             self._observer.start()
             if self._options.config == MAST:
                 self._device.start()
-            missing = self._main_loop()
-            return self._settle(missing)
+            return self._settle(self._main_loop())
         finally:
             self._shutdown()
 
     def _main_loop(self) -> list[str]:
         """Until all is where it belongs, the drain timeout or a signal; what is missing then."""
-        completeness = Completeness()
         drain_until_s: float | None = None
         while not self.interrupted.wait(_TICK_S):
             self._supervise()
@@ -88,9 +86,9 @@ class Demo:
                 self._device.stop()
                 self._observer.exact = True
                 drain_until_s = now_s + self._options.drain_timeout_s
-            missing = completeness.missing(self._observer.latest)
-            if not missing or now_s >= drain_until_s:
-                return missing
+            left = missing(self._observer.latest)
+            if not left or now_s >= drain_until_s:
+                return left
         return ["interrupted"]
 
     def _settle(self, missing: list[str]) -> dict[str, Any]:
@@ -207,13 +205,13 @@ class Demo:
 
 
 def open_workdir(workdir: Path, *, resume: bool) -> Path:
-    """Make the directory where there is none. Raises DemoError where it isn't empty and not to be resumed."""
+    """Make the directory. Raises CommandError where there is one, not empty and not to be resumed."""
     workdir = workdir.absolute()
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         occupied = any(workdir.iterdir())
     except OSError as error:
-        raise DemoError(f"{workdir}: {error.strerror}") from error
+        raise CommandError(f"{workdir}: {error.strerror}") from error
     if occupied and not resume:
-        raise DemoError(f"{workdir} is not empty: name another --workdir, or go on in it with --resume")
+        raise CommandError(f"{workdir} is not empty: name another --workdir, or go on in it with --resume")
     return workdir

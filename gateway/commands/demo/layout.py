@@ -15,7 +15,7 @@ from typing import Any, Final
 from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker, jar_directory
 from cloud.local.process import free_port, listening
-from gateway.commands.demo.errors import DemoError
+from gateway.commands.arguments import CommandError
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.commands.demo.options import Options
 from gateway.commands.demo.program import Program
@@ -129,10 +129,12 @@ class Layout:
 
 
 def check_machine() -> None:
-    """Raises DemoError, BrokerError where something isn't installed: better now than after a minute."""
+    """Raises CommandError, BrokerError where something isn't installed: better now than after a minute."""
     for module, extra in {"pyspark": "spark", "duckdb": "analyst", "deltalake": "analyst"}.items():
         if find_spec(module) is None:
-            raise DemoError(f"{module} is not installed: pip install 'fieldgate[{extra}]', or `make setup`")
+            raise CommandError(
+                f"{module} is not installed: pip install 'fieldgate[{extra}]', or `make setup`"
+            )
     jar_directory("kafka")
     jar_directory("spark")
 

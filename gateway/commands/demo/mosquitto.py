@@ -10,22 +10,16 @@ from typing import Final
 
 from cloud.local.process import Child
 from cloud.local.server import LocalServer
-from gateway.commands.demo.errors import DemoError
+from gateway.commands.arguments import CommandError
+from gateway.commands.provision.mosquitto_files import LIMITS
 
-_CONFIGURATION: Final = """\
-listener {port} 127.0.0.1
+_CONFIGURATION: Final = f"""\
+listener {{port}} 127.0.0.1
 allow_anonymous true
-# With persistence on, a damaged mosquitto.db keeps the broker from ever starting again, and kill -9 loses it
-# all the same.
-persistence false
-# A larger packet disconnects its publisher. Over 1 MiB becomes a dead letter, so let some more than that in.
-max_packet_size 8388608
-max_inflight_messages 1000
-max_queued_messages 100000
-max_queued_bytes 67108864
+{LIMITS}
 # Started by root it would change its user, and with that lose the signal that ends it with its parent.
 user root
-{settings}log_dest stderr
+{{settings}}log_dest stderr
 log_timestamp_format %Y-%m-%dT%H:%M:%S
 """
 
@@ -35,7 +29,7 @@ def _program() -> str:
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
     program = shutil.which("mosquitto", path=path)
     if program is None:
-        raise DemoError("mosquitto is not installed: run `make setup`")
+        raise CommandError("mosquitto is not installed: run `make setup`")
     return program
 
 
@@ -46,7 +40,7 @@ class LocalMosquitto(LocalServer):
     """
 
     name = "Mosquitto"
-    error = DemoError
+    error = CommandError
     start_timeout_s = 10.0
     stop_timeout_s = 5.0
     poll_s = 0.01

@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from cloud.errors import CloudError
 from cloud.kafka.end_offsets import EndOffsets, NoOffsetsError
 from cloud.kafka.run_accounts import RunAccount
-from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX
+from cloud.wire.reading_records import DEAD_LETTER_TOPIC, READING_TOPIC_PREFIX
 from gateway.commands.demo.accounting import Lake, TableCounts, sampled, stored
 from gateway.status.client import NoStatus, fetch
 
@@ -33,7 +33,6 @@ class Observation:
     With ``accounts`` the tables were counted; without, ``counts`` has the rows by their logs only.
     """
 
-    at_s: float = 0.0
     status: Mapping[str, Any] | None = None
     ends: Mapping[str, int] | None = None
     counts: TableCounts = field(default_factory=TableCounts)
@@ -96,7 +95,7 @@ class Observer(threading.Thread):
             # A table that is being created has no schema yet; Kafka may be restarting.
             log.debug("event=demo.tables_unreadable error=%s", error)
             accounts = None
-        return Observation(now_s, status, ends, counts, accounts, self._rate(now_s, status))
+        return Observation(status, ends, counts, accounts, self._rate(now_s, status))
 
     def _rate(self, now_s: float, status: Mapping[str, Any] | None) -> float:
         if status is None:
@@ -108,52 +107,26 @@ class Observer(threading.Thread):
         return max(count - before, 0) / (now_s - since_s) if now_s > since_s else 0.0
 
 
-class Completeness:
-    """Decides what is still on its way once the gateway has ended sampling.
+def missing(seen: Observation) -> list[str]:
+    """What is still on its way once the gateway has ended sampling, one sentence each; empty: nothing.
 
-    Kafka may hold a record twice (after a fault) while the tables take it once, so records that are in no
-    table are waited for only until the tables have stood still for ``patience_s``.
+    Kafka may hold a record twice after a fault: what counts is each reading that was issued.
     """
-
-    def __init__(self, patience_s: float = 8.0) -> None:
-        self._patience_s = patience_s
-        self._still_since_s: float | None = None
-        self._last: tuple[object, ...] = ()
-
-    def missing(self, seen: Observation) -> list[str]:
-        """One sentence for each thing that is missing; empty when all is where it belongs."""
-        counts, status, accounts = seen.counts, seen.status, seen.accounts
-        if status is None:
-            return ["the gateway does not answer"]
-        if seen.ends is None:
-            return ["Kafka does not answer"]
-        if accounts is None:
-            return ["the tables are not counted yet"]
-        # A run's record in Kafka may be a minute old while it is going on.
-        issued = status["sampled"] + sampled(each for each in accounts if each.run != status["run"])
-        found = [
-            f"{number} {what}"
-            for number, what in (
-                (status.get("in_flight", 0), "messages are in flight in the gateway"),
-                (status.get("outbox_records", 0), "records are in the outbox"),
-                (issued - stored(accounts), "sampled readings are in no table"),
-                (counts.synced - counts.covered, "readings are not in the statistics"),
-                (
-                    seen.ends.get(DEAD_LETTER_TOPIC, 0) - counts.quarantined_letters,
-                    "dead letters are not in quarantine",
-                ),
-            )
-            if number != 0
-        ]
-        behind = (
-            kafka_records(seen.ends) - seen.ends.get(RAW_TOPIC, 0) - counts.rows - counts.quarantined_readings
-        )
-        if behind and not self._stands_still(seen):
-            found.append(f"{behind} Kafka records are in no table")
-        return found
-
-    def _stands_still(self, seen: Observation) -> bool:
-        state = (seen.counts, tuple(sorted((seen.ends or {}).items())))
-        if state != self._last or self._still_since_s is None:
-            self._last, self._still_since_s = state, seen.at_s
-        return seen.at_s - self._still_since_s >= self._patience_s
+    counts, status, accounts = seen.counts, seen.status, seen.accounts
+    if status is None:
+        return ["the gateway does not answer"]
+    if seen.ends is None:
+        return ["Kafka does not answer"]
+    if accounts is None:
+        return ["the tables are not counted yet"]
+    # A run's record in Kafka may be a minute old while it is going on.
+    issued = status["sampled"] + sampled(each for each in accounts if each.run != status["run"])
+    letters = seen.ends.get(DEAD_LETTER_TOPIC, 0) - counts.quarantined_letters
+    numbers = {
+        "messages are in flight in the gateway": status.get("in_flight", 0),
+        "records are in the outbox": status.get("outbox_records", 0),
+        "sampled readings are in no table": issued - stored(accounts),
+        "readings are not in the statistics": counts.synced - counts.covered,
+        "dead letters are not in quarantine": letters,
+    }
+    return [f"{number} {what}" for what, number in numbers.items() if number]

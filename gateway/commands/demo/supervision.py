@@ -12,7 +12,7 @@ from typing import Final
 from cloud.errors import CloudError
 from cloud.local.process import last_lines
 from cloud.local.server import LocalProgram
-from gateway.commands.demo.errors import DemoError
+from gateway.commands.arguments import CommandError
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +58,12 @@ class Part:
         self.enter(State.UP, now_s)
 
     def died(self, why: str, now_s: float) -> None:
-        """It ended by itself. Raises DemoError where restarting is no use."""
+        """It ended by itself. Raises CommandError where restarting is no use."""
         # At the very start it is the setup that is wrong, and trying again only hides it.
         lived_s = now_s - self.changed_s if self.state is State.UP else 0.0
         self._short_lives = 0 if lived_s > _SHORT_LIFE_S else self._short_lives + 1
         if not self._prepared or self._short_lives > _MOST_SHORT_LIVES:
-            raise DemoError(
+            raise CommandError(
                 f"{self.name} {why}; the end of {self.component.log}:\n{last_lines(self.component.log)}"
             )
         log.warning("event=demo.component_died name=%s why=%s", self.name, why)
@@ -96,7 +96,7 @@ class Stack:
         return all(part.state is State.UP for part in self.parts.values())
 
     def tick(self) -> bool:
-        """Examine every part once; True when one changed. Raises DemoError where one can't be started."""
+        """Examine every part once; True when one changed. Raises CommandError where one can't be started."""
         before = [(part.state, part.component.pid) for part in self.parts.values()]
         for part in self.parts.values():
             self._supervise(part, self._monotonic())
@@ -127,7 +127,7 @@ class Stack:
     def _launch(self, part: Part) -> None:
         try:
             part.component.launch()
-        except (CloudError, DemoError) as error:
+        except (CloudError, CommandError) as error:
             part.died(f"can't be started: {error}", self._monotonic())
         else:
             part.enter(State.STARTING, self._monotonic())

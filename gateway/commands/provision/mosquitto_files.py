@@ -45,7 +45,7 @@ allow_anonymous false
 password_file /{PASSWORDS}
 acl_file /{ACCESS}
 """
-_LIMITS: Final = """
+LIMITS: Final = """
 # Nothing on the card. The gateway's own readings are in its memory and outbox; with persistence a kill saves
 # nothing either, and a truncated mosquitto.db would keep the broker from ever starting again.
 persistence false
@@ -118,7 +118,7 @@ def _check_filter(text: str) -> None:
 def configuration(port: int, listener: str | None) -> str:
     """The broker's configuration; ``listener`` is the LAN's ``PORT [ADDRESS]``, None without one."""
     lan = "" if listener is None else _LAN.format(listener=listener)
-    return _COMMON.format(port=port) + lan + _LIMITS
+    return _COMMON.format(port=port) + lan + LIMITS
 
 
 def access(devices: Iterable[Device]) -> str:
