@@ -80,7 +80,11 @@ def the_type_is_complete(subject: Subject) -> None:
     assert kind.min_interval_s > 0
     assert dataclasses.is_dataclass(kind.options)
     hints = get_type_hints(kind.options, include_extras=True)
-    undescribed = [name for name, hint in hints.items() if not _meant(hint)]
+    undescribed = [
+        name
+        for name, hint in hints.items()
+        if not any(isinstance(each, Meaning) for each in getattr(hint, "__metadata__", ()))
+    ]
     assert not undescribed, f"without Annotated[…, Meaning('…')]: {', '.join(undescribed)}"
     channels = kind.channels_of(subject.options)
     assert channels, "it measures nothing"
@@ -91,11 +95,6 @@ def the_type_is_complete(subject: Subject) -> None:
         assert math.isfinite(channel.upper), channel
         assert channel.lower < channel.upper, channel
         assert channel.accuracy is None or channel.accuracy > 0, channel
-
-
-def _meant(hint: Any) -> bool:
-    metadata = getattr(hint, "__metadata__", ())
-    return any(isinstance(each, Meaning) for each in metadata)
 
 
 def its_claims_clash_with_themselves(subject: Subject) -> None:

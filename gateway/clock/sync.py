@@ -93,7 +93,10 @@ class ClockSync:
 
     def check(self, reachable_s: float) -> BootTime | None:
         """The time of this boot, once, when it is decided. ``reachable_s``: how long Kafka has answered."""
-        self._save_again()
+        now_s = self._clock.monotonic()
+        if self._offsets.unsaved and now_s >= self._save_at_s:
+            self._save_at_s = now_s + _SAVE_AGAIN_S
+            self._offsets.save()
         if self._settled:
             return None
         gave_up = self._offsets.of(self._boot).gave_up
@@ -116,12 +119,6 @@ class ClockSync:
             log.warning("event=clock.hold_ended boot=%s reachable_s=%.0f", self._boot, reachable_s)
             return BootTime(self._boot, None)
         return None
-
-    def _save_again(self) -> None:
-        now_s = self._clock.monotonic()
-        if self._offsets.unsaved and now_s >= self._save_at_s:
-            self._save_at_s = now_s + _SAVE_AGAIN_S
-            self._offsets.save()
 
     def _offset_ms(self) -> int:
         return round(self._clock.offset_ns() / _NS_PER_MS)

@@ -67,7 +67,7 @@ def make_report(config: Config, fetch_status: Callable[[str], Mapping[str, Any]]
     try:
         status = fetch_status(config.status.listen)
     except NoStatus as error:
-        fields = unanswered(config, str(error))
+        fields = {"daemon": str(error), **_machine_fields(vitals(config.outbox.path))}
     else:
         totals = msgspec.convert(status, Totals)
         fields = report(status, read_state(path, partial(msgspec.convert, type=Totals), None))
@@ -108,18 +108,12 @@ def report(status: Mapping[str, Any], before: Totals | None = None) -> dict[str,
         "run_uptime_s": status["uptime_s"],
         "channels": channels,
         **{key: status[key] for key in as_they_are},
-        **{key: _more(getattr(now, key), getattr(before, key)) for key in _SUPPLY},
+        **{
+            key: None if (times := getattr(now, key)) is None else times - (getattr(before, key) or 0)
+            for key in _SUPPLY
+        },
         **_machine_fields(status["machine"]),
     }
-
-
-def _more(now: int | None, before: int | None) -> int | None:
-    return None if now is None else now - (before or 0)
-
-
-def unanswered(config: Config, why: str) -> dict[str, Any]:
-    """The fields of a report without a daemon."""
-    return {"daemon": why, **_machine_fields(vitals(config.outbox.path))}
 
 
 def line(report: Mapping[str, Any]) -> str:

@@ -32,15 +32,13 @@ def installed_version(package: str = "fieldgate") -> str | None:
 
 
 @cache
-def system(root: Path = Path("/")) -> str:
+def system() -> str:
     """Name of the Linux distribution, and the kernel's release (os-release(5))."""
     release = f"Linux {platform.release()}"
     try:
-        lines = (root / "etc/os-release").read_text().splitlines()
+        return f"{platform.freedesktop_os_release()['PRETTY_NAME']} · {release}"
     except OSError:
         return release
-    names = (line.partition("=")[2].strip("\"'") for line in lines if line.startswith("PRETTY_NAME="))
-    return " · ".join((*names, release))
 
 
 def vitals(outbox: Path, root: Path = Path("/")) -> dict[str, Any]:
@@ -52,7 +50,7 @@ def vitals(outbox: Path, root: Path = Path("/")) -> dict[str, Any]:
     return {
         "version": installed_version() or "unknown",
         "python": platform.python_version(),
-        "system": system(root),
+        "system": system(),
         "disk_free_bytes": _free(outbox.parent),
         "cpu_celsius": None if celsius is None else celsius / 1000,
         "load": _number(root / "proc/loadavg"),

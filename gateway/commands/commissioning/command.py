@@ -10,7 +10,6 @@ from contextlib import closing
 from datetime import date
 from typing import Final
 
-from buffer.errors import OutboxError
 from drivers.interface import DriverError
 from gateway.commands.arguments import (
     FAILED,
@@ -26,7 +25,7 @@ from gateway.commands.arguments import (
     without_logs,
 )
 from gateway.commands.commissioning.checks import GOOD, Result
-from gateway.commands.commissioning.gateway_checks import gateway_checks, not_in_force, outbox_days
+from gateway.commands.commissioning.gateway_checks import gateway_checks, not_in_force
 from gateway.commands.commissioning.report import (
     EVENT,
     Report,
@@ -138,13 +137,7 @@ def _day() -> date | None:
 def _gateway(config: Config, source: Source, terminal: Terminal) -> dict[str, Result]:
     terminal.show("\nThe gateway")
     status = daemon_status(config) if source.kind == "daemon" else None
-    days = None
-    if status is not None:
-        try:
-            days = outbox_days(config, status)
-        except (OutboxError, OSError) as error:
-            terminal.show(f"How many days the outbox holds can't be measured: {error}")
-    results = dict(gateway_checks(config, status, days, not_in_force(config)))
+    results = dict(gateway_checks(config, status, not_in_force(config)))
     for check, result in results.items():
         terminal.show(f"{check}: {'ok' if result.outcome in GOOD else 'FAULT'}: {result.words}")
     return results

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from buffer.reader import files_of
 from gateway.calibration.history import UnreadableHistory, channel_records, history_path, read_history
 from gateway.commands.calibrations import standing
 from gateway.commands.commissioning.checks import Result
 from gateway.config import Config
-from gateway.forwarding import capacity
 
 _LIVE_ACK_S: Final = 30.0
 """Live, something is confirmed each second; a metered uplink confirms a batch every ``batch_s``."""
@@ -23,12 +21,11 @@ _NOT_RUNNING: Final = "the daemon doesn't run: sudo systemctl enable --now field
 
 
 def gateway_checks(
-    config: Config, status: Mapping[str, Any] | None, days: float | None, stale: Sequence[str]
+    config: Config, status: Mapping[str, Any] | None, stale: Sequence[str]
 ) -> Iterator[tuple[str, Result]]:
     """Check and result, in order. Pure.
 
-    ``days`` the outbox holds without Kafka, None where that isn't known; ``stale`` are channels that the
-    daemon measures with other figures than the config's.
+    ``stale`` are channels that the daemon measures with other figures than the config's.
     """
     if status is None:
         yield "daemon", Result("fault", _NOT_RUNNING)
@@ -39,19 +36,10 @@ def gateway_checks(
     connected = bool(status.get("mqtt_connected"))
     yield "broker", _result(connected, "local broker connected", "no connection to the local broker")
     yield "uplink", _uplink(config, status)
-    yield "outbox", _outbox(status, days)
+    yield "outbox", _outbox(status)
     synced = status.get("clock") == "synced"
     yield "clock", _result(synced, "synchronised", "not synchronised: readings wait for it")
     yield "disk", _disk(config, status)
-
-
-def outbox_days(config: Config, status: Mapping[str, Any]) -> float | None:
-    """How many days of readings find room. Raises OutboxError."""
-    free = (status.get("machine") or {}).get("disk_free_bytes")
-    if free is None:
-        return None
-    room = capacity.room_bytes(config, files_of(config.outbox.path).total, free)
-    return capacity.days(room, config, capacity.bytes_per_reading(config))
 
 
 def not_in_force(config: Config) -> list[str]:
@@ -92,14 +80,15 @@ def _uplink(config: Config, status: Mapping[str, Any]) -> Result:
     return Result("passed" if ago_s <= limit_s else "fault", words, {"acknowledged_ago_s": float(ago_s)})
 
 
-def _outbox(status: Mapping[str, Any], days: float | None) -> Result:
+def _outbox(status: Mapping[str, Any]) -> Result:
     if problem := status.get("outbox_problem"):
         return Result("fault", f"can't be written: {problem}")
     waiting = f"{status.get('outbox_records', 0):,} records wait"
-    if days is None or days == float("inf"):
+    days = status.get("outbox_days_left")
+    if days is None:
         return Result("passed", waiting)
     words = f"{waiting}; room for {days:.1f} days without uplink"
-    return Result("passed" if days >= _FEW_DAYS else "fault", words, {"days": round(days, 1)})
+    return Result("passed" if days >= _FEW_DAYS else "fault", words, {"days": days})
 
 
 def _disk(config: Config, status: Mapping[str, Any]) -> Result:

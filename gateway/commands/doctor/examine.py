@@ -78,20 +78,15 @@ def hardware(
         return
     try:
         if wired.on_bus - explained:
-            found, silent = _scanned(board, wired)
+            try:
+                found, silent = i2c.findings(board.i2c(), wired)
+            except DriverError as error:
+                found, silent = [Finding("i2c", "error", str(error))], wired.on_bus
             yield from found
             explained |= silent
         yield from _from_board(config, board, explained)
     finally:
         board.close()
-
-
-def _scanned(board: Board, wired: devices.Needs) -> tuple[list[Finding], set[str]]:
-    try:
-        bus = board.i2c()
-    except DriverError as error:
-        return [Finding("i2c", "error", str(error))], wired.on_bus
-    return i2c.findings(bus, wired)
 
 
 def _from_daemon(config: Config, status: Mapping[str, Any]) -> Iterator[Finding]:

@@ -269,39 +269,38 @@ STATUS = {
     "config": {"error": None}, "mqtt_connected": True, "kafka_confirmed_ago_s": 2.0, "outbox_records": 0,
     "clock": "synced", "machine": {"disk_free_bytes": 8 << 30, "version": "0.1.0", "cpu_celsius": 48.0},
     "uptime_s": 60, "parked_topics": [], "sensors_hung": [], "outbox_problem": None,
+    "outbox_days_left": 41.0,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("change", "days", "check", "words"),
+    ("change", "check", "words"),
     [
-        ({}, 41.0, None, ""),
-        ({"config": {"error": "x.toml:3: no"}}, 41.0, "daemon", "refused the config file as it is now: x"),
-        ({"sensors_hung": ["dht"]}, 41.0, "daemon", "hangs: dht"),
-        ({"machine": {**STATUS["machine"], "cpu_celsius": 80.0}}, 41.0, "daemon", "80 °C"),  # type: ignore[dict-item]
-        ({"mqtt_connected": False}, 41.0, "broker", "no connection"),
-        ({"kafka_confirmed_ago_s": None}, 41.0, "uplink", "confirmed nothing so far"),
-        ({"kafka_confirmed_ago_s": 30.1}, 41.0, "uplink", "30 s ago"),
-        ({"parked_topics": ["mqtt.co2"]}, 41.0, "uplink", "takes nothing for mqtt.co2"),
-        ({"outbox_problem": "disk I/O error"}, 41.0, "outbox", "disk I/O error"),
-        ({}, 6.9, "outbox", "room for 6.9 days"),
-        ({"clock": "unsynced"}, 41.0, "clock", "not synchronised"),
-        ({"machine": {"disk_free_bytes": 512 << 20}}, 41.0, "disk", "512 MiB free, 512 are kept free"),
-        ({"machine": {"disk_free_bytes": None}}, None, "disk", "isn't known"),
+        ({}, None, ""),
+        ({"config": {"error": "x.toml:3: no"}}, "daemon", "refused the config file as it is now: x"),
+        ({"sensors_hung": ["dht"]}, "daemon", "hangs: dht"),
+        ({"machine": {**STATUS["machine"], "cpu_celsius": 80.0}}, "daemon", "80 °C"),  # type: ignore[dict-item]
+        ({"mqtt_connected": False}, "broker", "no connection"),
+        ({"kafka_confirmed_ago_s": None}, "uplink", "confirmed nothing so far"),
+        ({"kafka_confirmed_ago_s": 30.1}, "uplink", "30 s ago"),
+        ({"parked_topics": ["mqtt.co2"]}, "uplink", "takes nothing for mqtt.co2"),
+        ({"outbox_problem": "disk I/O error"}, "outbox", "disk I/O error"),
+        ({"outbox_days_left": 6.9}, "outbox", "room for 6.9 days"),
+        ({"clock": "unsynced"}, "clock", "not synchronised"),
+        ({"machine": {"disk_free_bytes": 512 << 20}}, "disk", "512 MiB free, 512 are kept free"),
+        ({"machine": {"disk_free_bytes": None}, "outbox_days_left": None}, "disk", "isn't known"),
     ],
 )  # fmt: skip
-def test_the_gateway_itself(
-    person: Person, change: dict[str, object], days: float | None, check: str | None, words: str
-) -> None:
-    results = dict(gateway_checks(person.config, {**STATUS, **change}, days, []))
+def test_the_gateway_itself(person: Person, change: dict[str, object], check: str | None, words: str) -> None:
+    results = dict(gateway_checks(person.config, {**STATUS, **change}, []))
     faults = {name: each.words for name, each in results.items() if each.outcome == "fault"}
     assert list(faults) == ([check] if check else [])
     assert words in faults.get(check or "", "")
 
 
 def test_a_daemon_that_is_not_there_or_behind(person: Person) -> None:
-    assert dict(gateway_checks(person.config, None, None, [])) == {
+    assert dict(gateway_checks(person.config, None, [])) == {
         "daemon": Result("fault", "the daemon doesn't run: sudo systemctl enable --now fieldgate")
     }
-    results = dict(gateway_checks(person.config, STATUS, 41.0, ["a.wind_speed"]))
+    results = dict(gateway_checks(person.config, STATUS, ["a.wind_speed"]))
     assert results["calibrations"].words.startswith("the daemon has other figures for a.wind_speed: ")
