@@ -203,14 +203,6 @@ class Gpio(Protocol):
         """Release the pin."""
 
 
-@runtime_checkable
-class CountsLosses(Protocol):
-    """A Gpio that notices where edges of a pin went missing."""
-
-    def losses(self, channel: int) -> int:
-        """How often edges of this pin have gone missing so far; only grows."""
-
-
 @dataclass(frozen=True, slots=True)
 class Edges:
     """The falling edges of a pin since the previous ``take``.

@@ -31,12 +31,10 @@ class EmulatedAds1115:
     """The chip with a voltage source at each wired input; an unwired one reads 0 V, as if it were grounded.
 
     Conversions end at once. A dead sensor's input answers no conversion request, so that a driver notices.
-    ``open_pins`` are those whose wire is broken: they float, whatever is wired to them. So do ``loose`` ones
-    while their function returns True.
+    A ``loose`` pin's wire is broken while its function returns True: it floats, whatever is wired to it.
     """
 
     def __init__(self, inputs: Mapping[int | str, Volts]) -> None:
-        self.open_pins: frozenset[int] = frozenset()
         self.loose: dict[int, Callable[[], bool]] = {}
         self.rewire(inputs)
         self.brown_out()
@@ -74,7 +72,7 @@ class EmulatedAds1115:
 
     def _floats(self, pin: int) -> bool:
         loose = self.loose.get(pin)
-        return pin in self.open_pins or (loose is not None and loose())
+        return loose is not None and loose()
 
     def _volts(self, setting: int) -> float:
         pins = _MUX_PINS[setting]

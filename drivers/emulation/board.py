@@ -86,7 +86,7 @@ class EmulatedBoard:
 
     def count_edges(self, pin: int) -> EdgeCounter:
         """Count a pin's falling edges, as RPi.GPIO's callbacks do."""
-        return CallbackCounter(self._gpio, pin)
+        return CallbackCounter(self._gpio, pin, losses=self._gpio.losses)
 
     def i2c(self) -> SharedI2c:
         """The bus."""
@@ -176,16 +176,15 @@ class EmulatedBoard:
         self, address: int, adc_input: int | str, volts: Volts, sensor: str | None = None
     ) -> Remove:
         """A voltage at an input of the ADS1115 at an address; the chip is there while an input is wired."""
-        loose = None
+        loose_pins: dict[int, Callable[[], bool]] = {}
         if sensor is not None:
             volts = self._faults.volts(sensor, volts, self.now_ns)
-            loose = self._faults.loose(sensor, self.now_ns)
+            loose_pins = dict.fromkeys(adc_pins(adc_input), self._faults.loose(sensor, self.now_ns))
         inputs = self._adc_inputs.setdefault(address, {})
         inputs[adc_input] = volts
         if address not in self._adcs:
             self._adcs[address] = EmulatedAds1115(inputs)
         self._rewire()
-        loose_pins = dict.fromkeys(adc_pins(adc_input), loose) if loose is not None else {}
         self._adcs[address].loose |= loose_pins
 
         def remove() -> None:

@@ -121,16 +121,12 @@ class Faults:
         )
         return max(0, sum(due))
 
-    def loose(self, sensor: str, now_ns: Callable[[], int]) -> Callable[[], bool] | None:
-        """Whether a sensor's wires to its converter are off; None where they never are."""
-        if not any((fault.sensor, fault.kind) == (sensor, "open-input") for fault in self._faults):
-            return None
+    def loose(self, sensor: str, now_ns: Callable[[], int]) -> Callable[[], bool]:
+        """Whether a sensor's wires to its converter are off."""
         return lambda: bool(self._of(sensor, ("open-input",), now_ns()))
 
     def volts(self, sensor: str, volts: Volts, now_ns: Callable[[], int]) -> Volts:
         """What a converter's input sees of a source."""
-        if not any(fault.sensor == sensor for fault in self._faults):
-            return volts
 
         def faulty() -> float | None:
             true_v, time_ns = volts(), now_ns()
@@ -154,8 +150,6 @@ class Faults:
         self, sensor: str, edges: Callable[[], array[int]], now_ns: Callable[[], int]
     ) -> Callable[[], array[int]]:
         """What arrives of a data line's durations: now and then one bit is another."""
-        if not any(fault.sensor == sensor for fault in self._faults):
-            return edges
 
         def faulty() -> array[int]:
             durations, time_ns = edges(), now_ns()

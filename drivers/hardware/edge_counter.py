@@ -6,21 +6,28 @@ rpi-lgpio's ``bouncetime`` suppresses whole trains of quick pulses.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
-from drivers.interface import BoardError, CountsLosses, Edges, Gpio, ReadError
+from drivers.interface import BoardError, Edges, Gpio, ReadError
 
 
 class CallbackCounter:
     """Counts one pin by callbacks. The count only grows; ``take`` returns the difference of two snapshots.
 
     Resetting the count after reading it would lose an edge between the two. ``errors`` are what the library
-    raises beside RuntimeError, ValueError and OSError.
+    raises beside RuntimeError, ValueError and OSError. ``losses`` is how often edges of a pin went missing.
     """
 
     method = "RPi.GPIO callbacks"
 
-    def __init__(self, gpio: Gpio, pin: int, errors: tuple[type[Exception], ...] = ()) -> None:
+    def __init__(
+        self,
+        gpio: Gpio,
+        pin: int,
+        errors: tuple[type[Exception], ...] = (),
+        losses: Callable[[int], int] = lambda _pin: 0,
+    ) -> None:
         """Claim the pin. Raises BoardError."""
         self._gpio: Gpio | None = None
         self._pin = pin
@@ -39,13 +46,14 @@ class CallbackCounter:
                 "program has the pin"
             ) from error
         self._gpio = gpio
-        self._taken_losses = self._losses(gpio)
+        self._losses = losses
+        self._taken_losses = losses(pin)
 
     def take(self) -> Edges:
         """The edges since the call before."""
         if self._gpio is None:
             return Edges(0)
-        count, losses = self._count, self._losses(self._gpio)
+        count, losses = self._count, self._losses(self._pin)
         edges = Edges(count - self._taken, lost=losses != self._taken_losses)
         self._taken, self._taken_losses = count, losses
         return edges
@@ -78,6 +86,3 @@ class CallbackCounter:
     def _count_edge(self, _pin: int) -> None:
         # Only the library's one callback thread writes this.
         self._count += 1
-
-    def _losses(self, gpio: Gpio) -> int:
-        return gpio.losses(self._pin) if isinstance(gpio, CountsLosses) else 0

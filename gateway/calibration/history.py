@@ -29,7 +29,6 @@ from cloud.wire.channel_records import (
     parse_channel,
 )
 from cloud.wire.reading_records import VERSION
-from drivers.registry import driver_type
 from gateway.calibration.record import configured
 from gateway.config import Config
 from gateway.ports import Clock, Record, Snapshot
@@ -57,9 +56,7 @@ def channel_records(config: Config) -> list[ChannelRecord]:
     return [
         record
         for sensor in config.sensors
-        for record in configured(
-            config.gateway.id, sensor, driver_type(sensor.driver).channels_of(sensor.options)
-        )
+        for record in configured(config.gateway.id, sensor, sensor.channels)
     ]
 
 

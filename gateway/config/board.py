@@ -65,7 +65,7 @@ def check_replay(source: Source, board: BoardConfig, sensors: Sequence[SensorCon
     unused = dict.fromkeys(options.columns)
     missing: list[str] = []
     for sensor in sensors:
-        channels = driver_type(sensor.driver).channels_of(sensor.options)
+        channels = sensor.channels
         names = [f"{sensor.name}.{channel.quantity}" for channel in channels]
         alone = len(names) == 1 and sensor.name in options.columns
         missing += [name for name in names if name not in options.columns and not alone]

@@ -145,7 +145,7 @@ def check_datasheet(source: Source, sensors: Sequence[tuple[KeyPath, SensorConfi
     for path, sensor in sensors:
         # A certificate is of this instrument, the datasheet of all.
         measured = sensor.certificate is not None or sensor.lab is not None
-        for channel in driver_type(sensor.driver).channels_of(sensor.options):
+        for channel in sensor.channels:
             accuracy, limits = accuracy_of(sensor, channel.quantity), range_of(sensor, channel.quantity)
             lower, upper, unit = channel.lower, channel.upper, channel.unit
             if accuracy is not None and channel.accuracy is not None and not measured:

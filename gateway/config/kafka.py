@@ -17,7 +17,6 @@ from cloud.wire.reading_records import (
     UNITS,
     reading_topic,
 )
-from drivers.registry import driver_type
 from gateway.config.file_watch import named_file
 from gateway.config.keys import field_names
 from gateway.config.model import Config, ForwardConfig, KafkaConfig
@@ -206,11 +205,7 @@ def topic_problem(template: str, readings: str, *, raw: bool) -> str | None:
 
 def wanted_topics(config: Config) -> set[str]:
     """Every topic this config sends to, as far as it determines them."""
-    quantities = {
-        channel.quantity
-        for sensor in config.sensors
-        for channel in driver_type(sensor.driver).channels_of(sensor.options)
-    }
+    quantities = {channel.quantity for sensor in config.sensors for channel in sensor.channels}
     topics = {RUNS_TOPIC, STATUS_TOPIC, EVENTS_TOPIC, CHANNELS_TOPIC, DEAD_LETTER_TOPIC}
     topics |= {reading_topic(config.kafka.topic, quantity) for quantity in quantities}
     for forward in config.forwards:

@@ -13,7 +13,9 @@ from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
 
+from drivers.interface import Channel
 from drivers.option_docs import Meaning
+from drivers.registry import driver_type
 from gateway.config import values
 from gateway.config.file_watch import NamedFile
 from gateway.config.problems import KeyPath, Problem
@@ -242,6 +244,11 @@ class SensorConfig(SensorCommon):
 
     options: Any = None
     quality: Mapping[str, QualityRules] = field(default_factory=dict)
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """What it measures."""
+        return driver_type(self.driver).channels_of(self.options)
 
 
 _IN_UNIT: Final = "the quantity's unit"

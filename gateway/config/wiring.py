@@ -72,8 +72,8 @@ def check_twins(source: Source, sensors: Fitted) -> None:
         twin = by_name.get(sensor.pair or "")
         if twin is None or twin is sensor:
             continue
-        own = [channel.quantity for channel in driver_type(sensor.driver).channels_of(sensor.options)]
-        if not any(channel.quantity in own for channel in driver_type(twin.driver).channels_of(twin.options)):
+        own = [channel.quantity for channel in sensor.channels]
+        if not any(channel.quantity in own for channel in twin.channels):
             source.error(
                 (*path, "pair"), f"{quote(twin.name)} ({twin.driver}) measures no {' or '.join(own)}: no twin"
             )
@@ -90,10 +90,7 @@ def check_twins(source: Source, sensors: Fitted) -> None:
 
 def check_needs(source: Source, sensors: Fitted, names: Collection[str]) -> None:
     """A sensor that is compensated by another's readings names one that measures them."""
-    measured = {
-        sensor.name: [channel.quantity for channel in driver_type(sensor.driver).channels_of(sensor.options)]
-        for _, sensor in sensors
-    }
+    measured = {sensor.name: [channel.quantity for channel in sensor.channels] for _, sensor in sensors}
     for path, sensor in sensors:
         for need in driver_type(sensor.driver).needs(sensor.options):
             key = (*path, *need.key)

@@ -39,7 +39,7 @@ def make_driver(sensor: SensorConfig, board: Board) -> Driver:
         with guarded(sensor.driver):
             return known.make(board, sensor.options)
     except DriverError as error:
-        return FailedDriver(known.channels_of(sensor.options), str(error))
+        return FailedDriver(sensor.channels, str(error))
 
 
 def make_sampler(sensor: SensorConfig, board: Board, context: RunContext) -> Sampler:
@@ -58,12 +58,6 @@ def open_fitted_board(config: Config) -> Board:
 def fitted_sensors(config: Config) -> list[FittedSensor]:
     """The config's sensors as the board sees them."""
     return [
-        FittedSensor(
-            sensor.name,
-            sensor.driver,
-            sensor.options,
-            driver_type(sensor.driver).channels_of(sensor.options),
-            sensor.height_m,
-        )
+        FittedSensor(sensor.name, sensor.driver, sensor.options, sensor.channels, sensor.height_m)
         for sensor in config.sensors
     ]

@@ -91,7 +91,7 @@ def steps_of(config: Config, sensor: SensorConfig) -> tuple[Step, ...]:
     if _counts(sensor):
         return (_cup(config, sensor),)
     breath, others, steps = [], [], []
-    for channel in _channels(sensor):
+    for channel in sensor.channels:
         name = f"{sensor.name}.{channel.quantity}"
         if channel.quantity in BREATH:
             breath.append(name)
@@ -120,10 +120,10 @@ def twin_steps(sensors: Iterable[SensorConfig]) -> tuple[Step, ...]:
         if twin is None or frozenset((sensor.name, twin.name)) in compared:
             continue
         compared.add(frozenset((sensor.name, twin.name)))
-        theirs = {channel.quantity: channel for channel in _channels(twin)}
+        theirs = {channel.quantity: channel for channel in twin.channels}
         steps += [
             _twins(sensor, twin, channel, theirs[channel.quantity])
-            for channel in _channels(sensor)
+            for channel in sensor.channels
             if channel.quantity in theirs
         ]
     return tuple(steps)
@@ -238,11 +238,7 @@ def _limit_s(sensor: SensorConfig) -> float:
 
 def _counts(sensor: SensorConfig) -> bool:
     """Whether it counts pulses, that a hand can make."""
-    return any(channel.raw_unit == "Hz" for channel in _channels(sensor))
-
-
-def _channels(sensor: SensorConfig) -> tuple[Channel, ...]:
-    return driver_type(sensor.driver).channels_of(sensor.options)
+    return any(channel.raw_unit == "Hz" for channel in sensor.channels)
 
 
 def _accuracy(sensor: SensorConfig, channel: Channel) -> float:

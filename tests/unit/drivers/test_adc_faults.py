@@ -140,7 +140,7 @@ def test_an_open_barometer_input_is_under_range_and_named() -> None:
     sensor = barometer(station)
     assert only(sensor.read()).reasons == ()
     assert sensor.diagnose() == ()
-    station.chip.open_pins = frozenset({0})
+    station.chip.loose = dict.fromkeys({0}, lambda: True)
     found = only(sensor.read())
     # The value is kept as it is.
     assert (round(found.value, 2), round(found.raw, 3), found.reasons) == (22.97, 0.57, ("UNDER_RANGE",))
@@ -149,7 +149,7 @@ def test_an_open_barometer_input_is_under_range_and_named() -> None:
         " input"
         " that nothing drives; check the wire, and fit 100 kΩ from the input to ground",
     )
-    station.chip.open_pins = frozenset()
+    station.chip.loose = {}
     assert only(sensor.read()).reasons == ()
     assert sensor.diagnose() == ()
 
@@ -260,7 +260,7 @@ def test_a_pyranometer_that_is_unplugged_doesnt_pass_for_night() -> None:
     station = Station()
     sensor = pyranometer(station)
     assert only(sensor.read()).reasons == ()
-    station.chip.open_pins = frozenset({2, 3})
+    station.chip.loose = dict.fromkeys({2, 3}, lambda: True)
     # It is looked for every ten seconds, and each time while it lasts.
     station.now_s = 9.9
     assert only(sensor.read()).reasons == ()
@@ -274,7 +274,7 @@ def test_a_pyranometer_that_is_unplugged_doesnt_pass_for_night() -> None:
         " pyranometer is"
         " not connected, or nothing ties it to ground; connect its negative wire to ground through 10 kΩ"
     )
-    station.chip.open_pins = frozenset()
+    station.chip.loose = {}
     assert only(sensor.read()).reasons == ()
     assert sensor.diagnose() == ()
 
@@ -297,7 +297,7 @@ def test_wires_shorted_to_the_supply_are_named() -> None:
 @pytest.mark.parametrize(("pin", "reason"), [(2, "OVER_RANGE"), (3, "UNDER_RANGE")])
 def test_one_broken_wire_is_the_end_of_the_range(pin: int, reason: str) -> None:
     station = Station()
-    station.chip.open_pins = frozenset({pin})
+    station.chip.loose = dict.fromkeys({pin}, lambda: True)
     sensor = pyranometer(station)
     assert only(sensor.read()).reasons == (reason,)
     assert "at the end of its range: one wire is broken" in sensor.diagnose()[0]
@@ -308,7 +308,7 @@ def test_one_broken_wire_is_the_end_of_the_range(pin: int, reason: str) -> None:
 )
 def test_without_the_check_the_inputs_arent_looked_at(options: dict[str, Any]) -> None:
     station = Station()
-    station.chip.open_pins = frozenset({2, 3})
+    station.chip.loose = dict.fromkeys({2, 3}, lambda: True)
     assert "NOISY" not in only(pyranometer(station, **options).read()).reasons
 
 
@@ -433,7 +433,7 @@ Opener = Callable[[Station], Bp20 | Pyranometer]
 @pytest.mark.parametrize("open_sensor", [barometer, pyranometer], ids=["bp20", "pyranometer"])
 def test_stop_forgets_what_was_complained_of(open_sensor: Opener) -> None:
     station = Station()
-    station.chip.open_pins = frozenset({0, 2, 3})
+    station.chip.loose = dict.fromkeys({0, 2, 3}, lambda: True)
     sensor = open_sensor(station)
     sensor.read()
     assert sensor.diagnose() != ()

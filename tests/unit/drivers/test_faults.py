@@ -99,4 +99,4 @@ def test_a_fault_leaves_other_sensors_alone_and_ends() -> None:
     assert [faults.turning("cup", round(ns)) for ns in at] == [0.9, 0.0, 0.0, 0.9, 1.0]
     assert faults.turning("twin", round(at[1])) == 1.0
     assert faults.turning("cup", 0) == 1.0
-    assert faults.loose("cup", lambda: 0) is None
+    assert not faults.loose("cup", lambda: 0)()

@@ -74,7 +74,7 @@ class Bench:
         self.cup = HallAnemometer(self, options)  # type: ignore[arg-type] # the part of a board a cup uses
 
     def count_edges(self, pin: int) -> CallbackCounter:
-        return CallbackCounter(self.pins, pin)
+        return CallbackCounter(self.pins, pin, losses=self.pins.losses)
 
     def monotonic(self) -> float:
         return self.seconds
