@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import resource
 import shutil
@@ -148,12 +149,15 @@ def loss(ours: Servers, kinds: Sequence[str], scenario: str, count: int) -> Iter
     try:
         for bridge in bridges:
             bridge.flow()
-        begin_s = time.monotonic()
+        base = bridges[0].count()
         publisher = ours.publisher(prefix, count, _SIZE, rate=_LOSS_RATE)
+        eventually(bridges[0].count, until=lambda records: records > base, poll_s=_POLL_S)
+        begin_s = time.monotonic()
         for share, happens in _SCENARIOS[scenario]:
             time.sleep(max(0.0, begin_s + share * count / _LOSS_RATE - time.monotonic()))
             happens(ours, bridges)
-        publisher.communicate()
+        acked = json.loads(publisher.communicate()[0])["acked"]
+        assert acked == count, f"Mosquitto has acknowledged {acked} of {count} messages"
         before, quiet_s = [0], time.monotonic()
         while time.monotonic() < quiet_s + _QUIET_S and min(before) <= count:
             time.sleep(0.5)

@@ -12,7 +12,7 @@ from tests.bench import grid, peers
 from tests.bench.page import RESULTS
 
 SMALL = {
-    "peers": (peers.main, ("--rounds", "1", "--count", "500", "--seconds", "0.2", "--loss", "500")),
+    "peers": (peers.main, ("--rounds", "1", "--count", "500", "--seconds", "0.2", "--loss", "1500")),
     "grid": (grid.main, ("--seconds", "0.2", "--topics", "2", "--sizes", "100", "5000")),
 }
 
@@ -34,7 +34,8 @@ def test_a_bench_in_small(name: str, tmp_path: Path, full: bool) -> None:
     if name == "grid":
         assert [row["missing"] for row in rows] == [0] * 6
     else:
-        lost = {(row["what"], row["name"]): row.get("missing", 0) for row in rows}
-        assert {place for place, missing in lost.items() if missing} <= {("Mosquitto killed", "telegraf")}
+        # A Mosquitto without a disk loses what it acknowledged before a bridge is back.
+        lost = [row for row in rows if row.get("missing") and row["what"] != "Mosquitto killed"]
+        assert lost == []
     page = (tmp_path / "performance.md").read_text()
     assert f"<!-- results: {name} -->\n\nNot measured" not in page
