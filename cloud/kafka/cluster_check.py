@@ -30,11 +30,15 @@ class NoAnswer(CloudError):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a cluster answers: how many brokers, the topics there are, and how long the answer took (s)."""
+    """What a cluster answers: how many brokers, the topics there are, and how long the answer took (s).
+
+    ``round_trip_s`` is a request's on a connection that stands.
+    """
 
     brokers: int
     topics: frozenset[str]
     took_s: float
+    round_trip_s: float
 
 
 def property_problem(name: str, value: str) -> str | None:
@@ -73,8 +77,14 @@ def together_problem(properties: Mapping[str, str], *, files: bool = False) -> s
 def describe_cluster(bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float) -> Cluster:
     """Request brokers and topics. Raises NoAnswer, CloudError where the properties don't go together."""
     begin_s = time.monotonic()
-    _, found = open_admin(bootstrap_servers, properties, timeout_s)
-    return Cluster(len(found.brokers), frozenset(found.topics), time.monotonic() - begin_s)
+    admin, _ = open_admin(bootstrap_servers, properties, timeout_s)
+    connected_s = time.monotonic()
+    try:
+        found = metadata(admin, timeout_s)
+    except KafkaException as error:
+        raise NoAnswer(str(error.args[0].str())) from error
+    took_s, again_s = connected_s - begin_s, time.monotonic() - connected_s
+    return Cluster(len(found.brokers), frozenset(found.topics), took_s, again_s)
 
 
 def open_admin(

@@ -20,6 +20,7 @@ from gateway.commands.arguments import (
     add_properties,
     add_timeout,
 )
+from gateway.commands.doctor.findings import SLOW_UPLINK
 from gateway.commands.reading_rows import channel_table, channels_of
 from gateway.config.problems import unreadable
 from gateway.status.client import NoStatus, fetch, listen_address
@@ -73,6 +74,8 @@ def _summary(status: Mapping[str, Any]) -> str:
         problem += str(status["outbox_problem"])
     if status.get("kafka_problem"):
         problem += f"\nKafka: {status['kafka_problem']}"
+    if status.get("kafka_late_s"):
+        problem += f"\nKafka confirms after {status['kafka_late_s']:g} s: {SLOW_UPLINK}"
     for topic, parked in (status.get("parked") or {}).items():
         problem += (
             f"\nKafka takes nothing for {topic}, for {duration_text(parked['for_s'])}: {parked['problem']}"

@@ -72,6 +72,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
     stopping = gateway.life.stop.is_set()
     forwarder, counters = gateway.forwarder, gateway.forwarder.counters
     now_s, confirmed_ago_s = time.monotonic(), forwarder.confirmed_ago_s
+    late_s = forwarder.kafka.late_s
     return {
         "gateway": config.gateway.id,
         "run": gateway.run,
@@ -106,6 +107,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
             for topic, each in forwarder.kafka.parked().items()
         },
         "kafka_problem": gateway.kafka.problem,
+        "kafka_late_s": None if late_s is None else round(late_s, 2),
         "outbox_bytes": forwarder.outbox.size_bytes,
         "outbox_max_bytes": config.outbox.max_bytes,
         "outbox_days_left": gateway.forecast.days_left(

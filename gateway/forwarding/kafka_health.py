@@ -94,6 +94,8 @@ class KafkaHealth:
         """How long Kafka has answered, by its delivery reports."""
         self.confirmed_s: float | None = None
         """When Kafka last confirmed anything."""
+        self.late_s: float | None = None
+        """How long the last confirmation took, where readings that go out live are stored before it comes."""
         self.freed = 0
         """How many topics have taken records again."""
 
@@ -134,6 +136,7 @@ class KafkaHealth:
             self.freed += 1
             log.warning("event=topic.delivers topic=%s", topic)
         prompt = now_s - sent_s <= self._pace.silent_after_s
+        self.late_s = None if prompt or self._pace.metered else now_s - sent_s
         if prompt:
             self._prompt_s = now_s
         return prompt

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 State = Literal["ok", "warning", "error"]
+
+SLOW_UPLINK: Final = (
+    "over half of outbox.commit_interval_s, so each reading is written to the card first; "
+    "a longer one spares it"
+)
+"""What follows from Kafka's latency."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, describe_cluster
 from cloud.kafka.provision import TOPICS
-from gateway.commands.doctor.findings import Finding
+from gateway.commands.doctor.findings import SLOW_UPLINK, Finding
 from gateway.config import Config
 from gateway.config.kafka import open_templates, wanted_topics
 
@@ -71,6 +71,12 @@ def kafka(config: Config, timeout_s: float) -> Iterator[Finding]:
         return
     found = f"{servers} answers in {cluster.took_s * 1000:.0f} ms, {cluster.brokers} brokers"
     yield Finding("kafka", "ok", found)
+    if config.uplink.mode == "live" and cluster.round_trip_s > config.outbox.commit_interval_s / 2:
+        found = f"a request takes {cluster.round_trip_s * 1000:.0f} ms: {SLOW_UPLINK}"
+        remedy = (
+            f"outbox.commit_interval_s above {cluster.round_trip_s * 2:.1f}, as far as a power cut may cost"
+        )
+        yield Finding("kafka", "warning", found, remedy)
     yield from topic_findings(config, cluster.topics)
 
 

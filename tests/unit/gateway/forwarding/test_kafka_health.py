@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gateway.forwarding.kafka_health import KafkaHealth, Pace
 
 
@@ -55,6 +57,17 @@ def test_since_when_a_topic_is_parked_and_its_latest_reason() -> None:
     assert kafka.may_send("mqtt.co2", 101.0)
     kafka.park("mqtt.co2", 101.5, "TOPIC_AUTHORIZATION_FAILED")
     assert kafka.parked() == {"mqtt.co2": (100.0, "TOPIC_AUTHORIZATION_FAILED")}
+
+
+def test_a_confirmation_that_comes_too_late_to_wait_for_is_known_by_its_latency() -> None:
+    kafka, metered = KafkaHealth(Pace(1.0)), KafkaHealth(Pace(1.0, 60.0))
+    assert not kafka.confirmed("mqtt.co2", 100.0, 100.8)
+    assert kafka.late_s == pytest.approx(0.8)
+    assert kafka.confirmed("mqtt.co2", 101.0, 101.4)
+    assert kafka.late_s is None
+    # There each reading is stored in any case.
+    assert not metered.confirmed("mqtt.co2", 100.0, 140.0)
+    assert metered.late_s is None
 
 
 def test_live_waits_for_kafka_half_the_interval_and_in_an_outage_nearly_all_of_it() -> None:

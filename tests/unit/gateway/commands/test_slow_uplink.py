@@ -1,0 +1,46 @@
+"""Over an uplink slower than half the commit interval each reading is written to the card: who says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloud.kafka.cluster_check import Cluster
+from gateway import cli
+from gateway.commands.doctor import network
+from gateway.config import load
+from gateway.config.kafka import wanted_topics
+from tests.support.config import baro, config_text, write_config
+
+
+@pytest.mark.parametrize(
+    ("round_trip_s", "mode", "states"),
+    [(0.4, "live", ["ok", "ok"]), (0.8, "live", ["ok", "warning", "ok"]), (0.8, "metered", ["ok", "ok"])],
+)
+def test_doctor_names_the_cost_and_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_trip_s: float, mode: str, states: list[str]
+) -> None:
+    config = load(write_config(tmp_path, config_text(baro(), uplink={"mode": mode})))
+    cluster = Cluster(3, frozenset(wanted_topics(config)), 2.5, round_trip_s)
+    monkeypatch.setattr(network, "describe_cluster", lambda *_: cluster)
+    findings = list(network.kafka(config, 1.0))
+    assert [each.state for each in findings] == states
+    for each in findings:
+        if each.state == "warning":
+            assert "written to the card" in each.found
+            assert each.remedy is not None
+            assert each.remedy.startswith("outbox.commit_interval_s above 1.6")
+
+
+def test_status_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parked = {"mqtt.co2": {"for_s": 7200, "problem": "TOPIC_AUTHORIZATION_FAILED"}}
+    status = {"kafka_late_s": 0.82, "parked": parked, "channels": {}}
+    monkeypatch.setattr("gateway.commands.status.fetch", lambda address: status)
+    monkeypatch.setenv("COLUMNS", "300")
+    assert cli.main(["status", "-c", str(write_config(tmp_path, config_text(baro())))]) == 0
+    printed = capsys.readouterr().out
+    assert "Kafka confirms after 0.82 s: over half of outbox.commit_interval_s" in printed
+    assert "Kafka takes nothing for mqtt.co2, for 2 h: TOPIC_AUTHORIZATION_FAILED" in printed
