@@ -155,7 +155,7 @@ class Backlog:
                 self._skipped.other()
             else:
                 self._take_row(number, stored, now_s)
-        for batch in () if self._state.stopping else self._parked.take_batch():
+        for batch in self._parked.take_batch():
             self._outbox.refile(batch)
 
     def refiled(self, topic: str, before: Sequence[int], numbers: Sequence[int]) -> None:
@@ -176,12 +176,20 @@ class Backlog:
         self._skipped.other()
         if state.compacted.is_stale(record):
             self._drain.delivered((number,), now_s)
-        elif not self._parked.overtakes(record) and state.kafka.may_send(record.topic, now_s):
+        elif (self._parked.overtakes(record) and not state.stopping) or not state.kafka.may_send(
+            record.topic, now_s
+        ):
+            self._parked.found(number, record, refile=self._may_refile(number, record))
+        else:
             record = state.hold.release(record)
             self._parked.sent(number)
             self._send(number, replayed(record) if number in self._late else record, now_s)
-        elif record.topic in state.kafka.parked_topics:
-            self._parked.found(number, record, late=number in self._late)
+
+    def _may_refile(self, number: int, record: Record) -> bool:
+        """Whether a row is to be stored again: not while what stands beside it in its block stays as well."""
+        kafka = self._state.kafka
+        wanted = number in self._late and record.topic in kafka.parked_topics
+        return wanted and kafka.answering and not self._state.stopping
 
     def not_fetched(self, problem: str, now_s: float) -> None:
         """The rows could not be read: try again soon."""

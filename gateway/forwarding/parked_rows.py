@@ -45,11 +45,11 @@ class ParkedRows:
         """Whether older rows of a row's topic stand behind it: they go first."""
         return record.topic in self._refiled and REPLAYED not in record.headers
 
-    def found(self, number: int, record: Record, *, late: bool) -> None:
-        """A row was read whose topic takes nothing. One that isn't late may still leave as news."""
+    def found(self, number: int, record: Record, *, refile: bool) -> None:
+        """A row was read that can't be sent. One that isn't late stays where it is: it may leave as news."""
         if REPLAYED in record.headers:
             self._refiled[record.topic].add(number)
-        elif late:
+        elif refile:
             self._found[number] = replayed(record)
             self._found_bytes += len(record.value)
 

@@ -127,7 +127,7 @@ class Mast:
         return refiled, self.backlog._skipped._numbers.gaps
 
 
-@pytest.mark.parametrize("batch_s", [60.0, None], ids=["metered", "live, Kafka silent"])
+@pytest.mark.parametrize("batch_s", [60.0, None], ids=["metered", "live"])
 def test_one_forbidden_topic_among_seven_costs_no_memory_by_the_block(
     tmp_path: Path, batch_s: float | None
 ) -> None:
@@ -216,6 +216,19 @@ def test_rows_that_are_not_late_stay_where_they_are_and_leave_as_news(tmp_path: 
     assert len(mast.outbox) == 0
     assert not any(REPLAYED in record.headers for record in cloud.taken)
     mast.outbox.close()
+
+
+def test_while_kafka_is_silent_nothing_is_stored_twice_beside_what_waits_for_it() -> None:
+    cloud = Cloud()
+    cloud.refused.update(TOPICS)
+    mast = Mast(MemoryOutbox(), cloud)
+    mast.state.kafka.answering = False
+    for _ in range(600):
+        mast.commit()
+    mast.pass_time(200)
+    rows = mast.outbox.peek(0, 1 << 30, 1 << 30)
+    assert [number for number, _ in rows] == list(range(1, 4201))
+    assert not mast.backlog._parked._found
 
 
 def test_where_the_outbox_refuses_to_store_them_again_they_leave_from_where_they_are() -> None:
