@@ -64,7 +64,7 @@ class Subject:
 
 @contextmanager
 def simulated(sensors: list[FittedSensor]) -> Iterator[Board]:
-    """A simulated board with these sensors. Raises BoardError where one can't be emulated."""
+    """A simulated board with these sensors."""
     options = board_options("simulated")(seed=1, speed=_AS_FAST_AS_POSSIBLE, start=_START)
     board = open_board("simulated", options, sensors, Path())
     try:

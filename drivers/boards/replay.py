@@ -113,25 +113,21 @@ class RecordedEnvironment:
 
 
 def channel_columns(options: ReplayOptions, sensors: Sequence[FittedSensor]) -> dict[str, ReplayColumn]:
-    """The column of each channel. Raises BoardError naming every channel that has none."""
-    found: dict[str, ReplayColumn] = {}
-    missing = []
-    for sensor in sensors:
-        for channel in sensor.channels:
-            name = f"{sensor.name}.{channel.quantity}"
-            column = options.columns.get(name)
-            if column is None and len(sensor.channels) == 1:
-                column = options.columns.get(sensor.name)
-            if column is None:
-                missing.append(name)
-            else:
-                found[name] = ReplayColumn(column) if isinstance(column, str) else column
-    if missing:
-        raise BoardError(
-            f"no column of {options.file} is mapped to {', '.join(missing)}: add it to [board] columns"
-            f" (mapped are {', '.join(options.columns) or 'none'})"
-        )
-    return found
+    """The column of each channel, its own or its sensor's: the config's check has seen that there is one."""
+    columns = columns_of(options)
+    return {
+        name: columns.get(name) or columns[sensor.name]
+        for sensor in sensors
+        for name in (f"{sensor.name}.{channel.quantity}" for channel in sensor.channels)
+    }
+
+
+def columns_of(options: ReplayOptions) -> dict[str, ReplayColumn]:
+    """The columns as they are given, by sensor or channel."""
+    return {
+        name: ReplayColumn(column) if isinstance(column, str) else column
+        for name, column in options.columns.items()
+    }
 
 
 def check_header(path: Path, options: ReplayOptions, columns: Mapping[str, ReplayColumn]) -> None:

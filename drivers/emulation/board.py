@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drivers.ads1115 import adc_pins
-from drivers.driver_type import Claim, I2cDevice, Remove
+from drivers.driver_type import I2cDevice, Remove
 from drivers.emulation.ads1115 import EmulatedAds1115, Volts
 from drivers.emulation.dht import Air, EmulatedDht11
 from drivers.emulation.environment import Environment
@@ -20,7 +20,7 @@ from drivers.emulation.iio import Attribute, EmulatedIio
 from drivers.emulation.stepped_clock import SteppedClock
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.edge_counter import CallbackCounter
-from drivers.interface import BoardError, EdgeCounter, FittedSensor, ReadError
+from drivers.interface import EdgeCounter, FittedSensor, ReadError
 from drivers.registry import BrokenDriverError, driver_type, guarded
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class EmulatedBoard:
         now_ns: Callable[[], int] | None = None,
         anchor_s: float | None = None,
     ) -> None:
-        """Add the sensors. Raises BoardError where two of them share a pin, an input or an address.
+        """Add the sensors; that no two share a pin, an input or an address, the config's check has seen.
 
         ``speed``, ``now_ns`` and ``anchor_s`` are the clock's (``SteppedClock``).
         """
@@ -72,7 +72,6 @@ class EmulatedBoard:
         self._fitted: dict[str, tuple[FittedSensor, Remove]] = {}
         start_ns, end_ns = environment.start_ns, environment.end_ns
         self._clock = SteppedClock(start_ns, end_ns, speed, self._cross, now_ns, anchor_s)
-        _check_claims(sensors)
         self._change(sensors)
 
     @property
@@ -112,7 +111,6 @@ class EmulatedBoard:
 
         Sensors that stay keep their chips and pulse trains.
         """
-        _check_claims(sensors)
         change_environment = self._environment.refit(sensors)
 
         def change() -> None:
@@ -239,18 +237,3 @@ class EmulatedBoard:
                 # This sensor's driver finds no hardware then; the others have theirs.
                 log.error("event=emulation.broken sensor=%s error=%s", name, error)
         self._fitted = fitted
-
-
-def _check_claims(sensors: Sequence[FittedSensor]) -> None:
-    """Raise BoardError where two sensors share a part of the board, or one can't be emulated."""
-    taken: list[tuple[Claim, str]] = []
-    for sensor in sensors:
-        kind = driver_type(sensor.driver)
-        if kind.emulate is None:
-            raise BoardError(f"sensor {sensor.name!r}: driver {sensor.driver!r} can't be emulated")
-        claims = tuple(kind.claims(sensor.options))
-        for claim in claims:
-            for other, owner in taken:
-                if claim.clashes(other):
-                    raise BoardError(f"sensors {owner!r} and {sensor.name!r} are both wired to {claim.part}")
-        taken += ((claim, sensor.name) for claim in claims)

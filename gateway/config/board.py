@@ -9,7 +9,7 @@ from typing import Any
 
 from drivers.boards.pi import PiOptions
 from drivers.boards.registry import BOARDS, board_options
-from drivers.boards.replay import ReplayColumn, ReplayOptions, check_header
+from drivers.boards.replay import ReplayOptions, check_header, columns_of
 from drivers.boards.simulated import SimulatedOptions
 from drivers.emulation.faults import FITS, amount_problem
 from drivers.interface import BoardError
@@ -84,11 +84,7 @@ def check_replay(source: Source, board: BoardConfig, sensors: Sequence[SensorCon
 
 def _check_columns(source: Source, file: Path, options: ReplayOptions, unused: Collection[str]) -> None:
     """The columns that channels are mapped to are in the file."""
-    columns = {
-        name: ReplayColumn(column) if isinstance(column, str) else column
-        for name, column in options.columns.items()
-        if name not in unused
-    }
+    columns = {name: column for name, column in columns_of(options).items() if name not in unused}
     try:
         check_header(file, options, columns)
     except BoardError as error:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-import socket
-import struct
+import json
+import subprocess
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
 
-# linux/sockios.h and linux/if.h
-_SIOCGIFFLAGS: Final = 0x8913
-_SIOCGIFADDR: Final = 0x8915
-_IFF_UP: Final = 0x1
-_IFF_POINTOPOINT: Final = 0x10
-_IFREQ: Final = struct.Struct("16s24s")
+_LIST: Final = ("ip", "-json", "-4", "address", "show", "up")
 # The usual ones in the field: the Pi's Wi-Fi, a cable, a cable over USB. Then any other.
 _PREFERRED: Final = ("wl", "en", "eth", "usb")
 _VIRTUAL: Final = ("docker", "veth", "br-", "virbr", "tun", "tap", "wg", "zt", "tailscale", "vnet")
@@ -30,19 +24,16 @@ class Interface:
 
 
 def interfaces() -> list[Interface]:
-    """Those of this machine that are up and have an address, as the kernel lists them (netdevice(7))."""
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        for _, name in socket.if_nameindex():
-            try:
-                flags = struct.unpack("h", _ioctl(control, _SIOCGIFFLAGS, name)[:2])[0]
-                address = str(IPv4Address(_ioctl(control, _SIOCGIFADDR, name)[4:8]))
-            except OSError:
-                # It has no IPv4 address.
-                continue
-            if flags & _IFF_UP:
-                found.append(Interface(name, address, bool(flags & _IFF_POINTOPOINT)))
-    return found
+    """Those of this machine that are up and have an address, as ip(8) lists them; none where it can't."""
+    try:
+        listed = json.loads(subprocess.run(_LIST, capture_output=True, check=True, timeout=10).stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return []
+    return [
+        Interface(each["ifname"], each["addr_info"][0]["local"], "POINTOPOINT" in each["flags"])
+        for each in listed
+        if each.get("addr_info")
+    ]
 
 
 def reachable(among: list[Interface]) -> list[Interface]:
@@ -62,9 +53,3 @@ def reachable(among: list[Interface]) -> list[Interface]:
 
 def _rank(name: str) -> int:
     return next((at for at, start in enumerate(_PREFERRED) if name.startswith(start)), len(_PREFERRED))
-
-
-def _ioctl(control: socket.socket, request: int, name: str) -> bytes:
-    answer = fcntl.ioctl(control, request, _IFREQ.pack(name.encode(), b""))
-    content: bytes = _IFREQ.unpack(answer)[1]
-    return content

@@ -39,7 +39,6 @@ def gateway_checks(
     yield "outbox", _outbox(status)
     synced = status.get("clock") == "synced"
     yield "clock", _result(synced, "synchronised", "not synchronised: readings wait for it")
-    yield "disk", _disk(config, status)
 
 
 def not_in_force(config: Config) -> list[str]:
@@ -89,11 +88,3 @@ def _outbox(status: Mapping[str, Any]) -> Result:
         return Result("passed", waiting)
     words = f"{waiting}; room for {days:.1f} days without uplink"
     return Result("passed" if days >= _FEW_DAYS else "fault", words, {"days": days})
-
-
-def _disk(config: Config, status: Mapping[str, Any]) -> Result:
-    free = (status.get("machine") or {}).get("disk_free_bytes")
-    if free is None:
-        return Result("fault", "what is free on the disk isn't known")
-    words = f"{free / (1 << 20):,.0f} MiB free, {config.outbox.min_free_disk / (1 << 20):,.0f} are kept free"
-    return _result(free > config.outbox.min_free_disk, words)

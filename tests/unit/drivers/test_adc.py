@@ -156,26 +156,6 @@ def test_barometer_and_pyranometer_share_a_chip_by_default() -> None:
     simulated([fitted("baro", "bp20"), fitted("sun", "pyranometer")])
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "shared"),
-    [
-        ((0x48, 2), (0x48, "2-3"), "input 2"),
-        ((0x48, 3), (0x48, "1-3"), "input 3"),
-        ((0x4A, 0), (0x4A, 0), "input 0"),
-    ],
-)
-def test_a_shared_input_is_refused_by_name(
-    first: tuple[int, AdcPins], second: tuple[int, AdcPins], shared: str
-) -> None:
-    sensors = [
-        fitted(name, "bp20", adc=AdcOptions(*where)) for name, where in (("one", first), ("two", second))
-    ]
-    with pytest.raises(
-        BoardError, match=f"'one' and 'two' are both wired to {shared} of converter 0x{first[0]:02x}"
-    ):
-        simulated(sensors)
-
-
 def test_other_chips_inputs_are_free() -> None:
     simulated(
         [

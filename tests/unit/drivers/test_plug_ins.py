@@ -35,13 +35,6 @@ def test_a_package_brings_a_driver(packages: Packages) -> None:
     assert [one.value for one in sensor.read()] == [3.5]
 
 
-def test_without_an_emulation_it_is_refused_by_a_board_that_is_none(packages: Packages) -> None:
-    packages.install("acme-drivers", "acme-thermometer = acme", acme=DRIVER)
-    assert driver_type("acme-thermometer").emulate is None
-    with pytest.raises(Exception, match="'acme-thermometer' can't be emulated"):
-        simulated([fitted("shed", "acme-thermometer")])
-
-
 @pytest.mark.parametrize(
     ("module", "problem"),
     [

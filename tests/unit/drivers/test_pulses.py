@@ -12,7 +12,7 @@ from drivers.emulation.gpio import EmulatedGpio, PulseTrain, pulse_frequency_hz
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions
 from drivers.hardware.edge_counter import CallbackCounter
 from drivers.interface import BoardError, ReadError
-from tests.support.masts import SECOND_NS, fitted, simulated
+from tests.support.masts import SECOND_NS
 
 TRANSFER_FUNCTIONS = st.sampled_from([(0.765, 0.35), (0.0935, 0.139), (0.0462, 0.21)])
 
@@ -142,12 +142,3 @@ def test_emulated_pins_insist_on_the_order_of_rpi_gpio() -> None:
     pins.add_event_detect(17, pins.FALLING, callback=lambda _pin: None)
     with pytest.raises(BoardError, match="already"):
         pins.add_event_detect(17, pins.FALLING, callback=lambda _pin: None)
-
-
-def test_two_sensors_on_one_pin_are_refused_by_name() -> None:
-    sensors = [
-        fitted("cup-a", "hall-anemometer", pin=17, slope=0.765),
-        fitted("cup-b", "hall-anemometer", pin=17, slope=0.765),
-    ]
-    with pytest.raises(BoardError, match="'cup-a' and 'cup-b' are both wired to BCM pin 17"):
-        simulated(sensors)

@@ -223,16 +223,5 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         replayed(tmp_path / "nowhere.csv", [BARO], {"baro": "p"})
 
 
-def test_every_unmapped_channel_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path, CUP_ROWS)
-    with pytest.raises(
-        BoardError, match=r"mapped to dht.humidity, baro.pressure: .*mapped are dht.temperature"
-    ):
-        replayed(path, [DHT, BARO], {"dht.temperature": "v"})
-    # A sensor with two quantities can't be one column.
-    with pytest.raises(BoardError, match=r"mapped to dht.temperature, dht.humidity"):
-        replayed(path, [DHT], {"dht": "v"})
-
-
 def test_columns_of_sensors_that_arent_fitted_do_no_harm(tmp_path: Path) -> None:
     replayed(write(tmp_path, CUP_ROWS), [CUP], {"cup": "v", "other": "w"})
