@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
@@ -19,7 +20,7 @@ from typing import Final
 from buffer import blocks, drops, tables
 from buffer.blocks import Block, DamagedBlockError, Dictionary
 from buffer.drops import Drop, OnDrop
-from buffer.errors import OutboxCorrupt, OutboxDiskFull
+from buffer.errors import OutboxCorrupt, OutboxDiskFull, OutboxUnusable
 from buffer.numbering import Numbering, NumberRanges
 from buffer.outbox_file import OutboxFile
 from buffer.space_limits import pages_for
@@ -53,6 +54,7 @@ class DiskBlocks:
             for head in tables.heads_within(connection, first, last):
                 self._removed.setdefault(head.first, set()).update(_within(first, last, head))
         self.numbering = Numbering(connection, self._file.path)
+        self._others_bytes = tables.bytes_of_others(connection)
 
     def __len__(self) -> int:
         """Records that are stored and not removed."""
@@ -60,14 +62,16 @@ class DiskBlocks:
 
     # Storing.
 
-    def append(self, first: int, records: Sequence[bytes], summary: bytes, *, drop_oldest: bool) -> list[int]:
+    def append(
+        self, first: int, records: Sequence[bytes], summary: bytes, *, others: bool, drop_oldest: bool
+    ) -> list[int]:
         """Store records, numbered from ``first``, as one block; their numbers.
 
-        Without room the oldest are dropped, on a full disk only with ``drop_oldest``. Raises
+        Without room other blocks are dropped, on a full disk only with ``drop_oldest``. Raises
         OutboxDiskFull, OutboxUnusable: nothing is stored then.
         """
         dictionary = self._dictionaries.for_append(self._file.connection, records)
-        block = blocks.make(first, records, summary, dictionary)
+        block = blocks.make(first, records, summary, dictionary, others=others)
         self.store([block], [] if dictionary is None else [dictionary], {}, drop_oldest=drop_oldest)
         return list(range(block.first, block.last + 1))
 
@@ -87,27 +91,27 @@ class DiskBlocks:
         sizes = [block.size_bytes for block in made]
         missing, reason = self._file.missing_pages(sizes, drop_oldest=drop_oldest)
         try:
-            dropped = self._insert(made, new, missing, reason)
+            dropped = self._insert(made, new, removed, missing, reason)
         except OutboxDiskFull:
             if self._file.damaged.delete_oldest():
                 self.store(made, dictionaries, removed, drop_oldest=drop_oldest)
                 return
             if not drop_oldest or not self.numbering.stored:
                 raise
-            # Dropping the oldest makes room in the file; the ballast is for the log of that.
-            pages = pages_for(sizes, tables.PAGE_BYTES)
-            dropped = self._file.with_ballast(lambda: self._insert(made, new, pages, drops.DISK_LOW))
+            # Dropping makes room in the file; the ballast is for the log of that.
+            missing, reason = pages_for(sizes, tables.PAGE_BYTES), drops.DISK_LOW
+            dropped = self._file.with_ballast(lambda: self._insert(made, new, removed, missing, reason))
         for dictionary in new:
             self._dictionaries.stored(dictionary)
+        for block in made:
+            if numbers := set(removed.get(block.first, ())):
+                self._removed[block.first] = numbers
+            self.numbering.issue(block)
         for drop in dropped:
             self._removed.pop(drop.first, None)
             self._on_drop(drop)
         if dropped:
             self._file.restore_ballast()
-        for block in made:
-            if numbers := set(removed.get(block.first, ())):
-                self._removed[block.first] = numbers
-            self.numbering.issue(block)
 
     def probe(self) -> None:
         """Write a little, to check whether the file could grow. Raises as ``append``."""
@@ -126,33 +130,51 @@ class DiskBlocks:
         self.numbering.committed(after, self.numbering.stored)
 
     def _insert(
-        self, fresh: Sequence[Block], new: Sequence[Dictionary], missing_pages: int, reason: str
+        self,
+        made: Sequence[Block],
+        new: Sequence[Dictionary],
+        removed: Mapping[int, Iterable[int]],
+        missing_pages: int,
+        reason: str,
     ) -> list[Drop]:
-        """Store blocks in place of the oldest ones, in one transaction; returns what was dropped."""
+        """Store blocks in one transaction, in place of others where pages are missing; what was dropped."""
         dropped: list[Drop] = []
-        gone = added = 0
+        fresh = list(made)
+        stored = self.numbering.stored
+        others_bytes = self._others_bytes + sum(block.size_bytes for block in fresh if block.others)
         with self._file.transaction() as connection:
+            share = self._file.share_of_others() if missing_pages else 0
             while (
                 missing_pages
+                and fresh
                 and len(dropped) < _DROPS_PER_COMMIT
                 and connection.execute("PRAGMA freelist_count").fetchone()[0] < missing_pages
-                and (oldest := tables.oldest_head(connection)) is not None
             ):
-                if oldest.first > fresh[0].first:
-                    # A salvaged block, older than all others: it is dropped itself.
-                    dropped += [Drop(reason, old.first, old.last, old.count, old.summary) for old in fresh]
+                over = others_bytes > share
+                why = drops.OTHERS_SHARE if over else reason
+                oldest, coming = _next_to_go(connection, fresh, of_others=over)
+                if coming is not None and (oldest is None or coming.first < oldest.first):
+                    count = coming.count - len(set(removed.get(coming.first, ())))
+                    dropped.append(Drop(why, coming.first, coming.last, count, coming.summary))
+                    fresh.remove(coming)
+                    others_bytes -= coming.size_bytes if coming.others else 0
+                elif oldest is not None:
+                    dropped.append(self._drop_of(oldest, why))
+                    others_bytes -= _delete(connection, oldest)
+                    stored -= oldest.count
+                else:
                     break
-                dropped.append(self._drop_of(oldest, reason))
-                tables.delete(connection, oldest.first)
-                gone += oldest.count
-            else:
-                added = sum(block.count * tables.insert(connection, block) for block in fresh)
-            stored = self.numbering.stored - gone + added
+            for block in fresh:
+                if tables.insert(connection, block):
+                    stored += block.count
+                elif block.others:
+                    others_bytes -= block.size_bytes
             for dictionary in new:
                 tables.add_dictionary(connection, dictionary)
             dropped_ever = self.numbering.dropped + sum(drop.count or 0 for drop in dropped)
-            after = self.numbering.write(connection, fresh[-1].last, stored, dropped_ever)
+            after = self.numbering.write(connection, made[-1].last, stored, dropped_ever)
         self.numbering.committed(after, stored, dropped)
+        self._others_bytes = others_bytes
         return dropped
 
     def _drop_of(self, block: Block, reason: str) -> Drop:
@@ -223,10 +245,11 @@ class DiskBlocks:
         """Delete a block with a damaged payload, and report it."""
         drop = self._drop_of(block, drops.CORRUPT)
         with self._file.transaction() as connection:
-            tables.delete(connection, block.first)
+            freed = _delete(connection, block)
             stored = self.numbering.stored - block.count
             after = self.numbering.write(connection, self.numbering.issued, stored)
         self.numbering.committed(after, stored, [block])
+        self._others_bytes -= freed
         self._removed.pop(block.first, None)
         self._on_drop(drop)
 
@@ -239,9 +262,12 @@ class DiskBlocks:
     def refile(self, numbers: Sequence[int], first: int, records: Sequence[bytes], summary: bytes) -> None:
         """Store records, numbered from ``first``, in place of those with ascending numbers: one transaction.
 
-        Raises OutboxDiskFull where they need more room than the others leave: nothing is dropped for them.
+        Raises OutboxDiskFull where they need more room than those leave: nothing is dropped for them;
+        OutboxUnusable where some of them are not here any more.
         """
-        block = blocks.make(first, records, summary, None)
+        connection = self._file.connection
+        heads = [head for span in NumberRanges(numbers) for head in tables.heads_within(connection, *span)]
+        block = blocks.make(first, records, summary, None, others=all(head.others for head in heads))
         self._remove(numbers, [block])
         self.numbering.issue(block)
 
@@ -260,16 +286,22 @@ class DiskBlocks:
     def _remove(self, numbers: Sequence[int], fresh: Sequence[Block] = ()) -> None:
         partial: dict[int, set[int]] = {}
         finished: list[Block] = []
+        others_bytes = self._others_bytes + sum(block.size_bytes for block in fresh if block.others)
+        found = 0
         with self._file.transaction() as connection:
             for first, last in NumberRanges(numbers):
                 for head in tables.heads_within(connection, first, last):
                     gone = partial.setdefault(head.first, set(self._removed.get(head.first, ())))
                     if len(gone) == head.count:
                         continue
+                    found -= len(gone)
                     gone.update(_within(first, last, head))
+                    found += len(gone)
                     if len(gone) == head.count:
-                        tables.delete(connection, head.first)
+                        others_bytes -= _delete(connection, head)
                         finished.append(head)
+            if fresh and found < len(numbers):
+                raise OutboxUnusable(f"{self._file.path}: some of the records were dropped")
             if fresh and self._file.missing_pages([each.size_bytes for each in fresh], drop_oldest=False)[0]:
                 raise OutboxDiskFull("there is no room to store records again")
             added = sum(block.count * tables.insert(connection, block) for block in fresh)
@@ -284,6 +316,26 @@ class DiskBlocks:
             self._removed.pop(head.first, None)
         if finished or fresh:
             self.numbering.committed(after, stored, finished)
+        self._others_bytes = others_bytes
+
+
+def _next_to_go(
+    connection: sqlite3.Connection, fresh: Sequence[Block], *, of_others: bool
+) -> tuple[Block | None, Block | None]:
+    """The oldest block stored, and the oldest of ``fresh`` ones that may go in its place."""
+    if of_others:
+        coming = next((block for block in fresh if block.others), None)
+        return tables.oldest_head_of_others(connection), coming
+    oldest = tables.oldest_head(connection)
+    # The last resort is to store it with too few pages.
+    return oldest, None if oldest is None else fresh[0]
+
+
+def _delete(connection: sqlite3.Connection, block: Block) -> int:
+    """Delete a block; how many bytes of others' records went with it."""
+    size = tables.bytes_of_others(connection, block.first) if block.others else 0
+    tables.delete(connection, block.first)
+    return size
 
 
 def _within(first: int, last: int, head: Block) -> range:

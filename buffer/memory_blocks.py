@@ -50,6 +50,10 @@ class MemoryBlocks:
         self._firsts: list[int] = []
         self._dictionaries: dict[int, Dictionary] = {}
         self._current: Dictionary | None = None
+        # In order; no values.
+        self._others: dict[int, None] = {}
+        self.others_bytes = 0
+        """What of the size is others' records."""
         self.damaged: list[Block] = []
         self.records = 0
         self._bytes = 0
@@ -66,13 +70,13 @@ class MemoryBlocks:
         """Memory of the blocks, without their dictionary's, which has a fixed size."""
         return self._bytes
 
-    def append(self, first: int, records: Sequence[bytes], summary: bytes) -> Block:
+    def append(self, first: int, records: Sequence[bytes], summary: bytes, *, others: bool) -> Block:
         """Add records numbered from ``first``, which is above all numbers here."""
         if self._current is None:
             self._current = blocks.learn(records)
             if self._current is not None:
                 self._dictionaries[self._current.number] = self._current
-        made = blocks.make(first, records, summary, self._current)
+        made = blocks.make(first, records, summary, self._current, others=others)
         # A copy: zstd's buffer has room for the uncompressed bytes (measured: ten times as much).
         block = replace(made, payload=bytes(memoryview(made.payload)))
         kept = _Kept(block)
@@ -80,6 +84,9 @@ class MemoryBlocks:
         self._firsts.append(first)
         self.records += block.count
         self._bytes += kept.size_bytes()
+        if others:
+            self._others[first] = None
+            self.others_bytes += kept.size_bytes()
         return block
 
     def peek(self, after: int, limit: int, max_bytes: int, *, always_one: bool) -> list[tuple[int, bytes]]:
@@ -122,6 +129,10 @@ class MemoryBlocks:
         """The block that begins with a number."""
         return self._kept[first].block
 
+    def oldest_of_others(self) -> Block:
+        """The oldest block of others' records, where there is one."""
+        return self.block(next(iter(self._others)))
+
     def oldest_blocks(self, count: int, max_bytes: int) -> list[Block]:
         """The oldest blocks: at most ``count`` and ``max_bytes``, at least one where there is one."""
         taken: list[Block] = []
@@ -161,6 +172,9 @@ class MemoryBlocks:
         del self._firsts[bisect_right(self._firsts, block.first) - 1]
         self.records -= kept.left
         self._bytes -= kept.size_bytes()
+        if block.others:
+            del self._others[block.first]
+            self.others_bytes -= kept.size_bytes()
         if not self._kept:
             # Readings may differ by the next outage.
             self._current = None

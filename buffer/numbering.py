@@ -5,12 +5,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from buffer import tables
 from buffer.blocks import Block
 from buffer.drops import Drop
 from buffer.errors import OutboxCorrupt
 from buffer.tables import NumberingRow
+
+_MOST_GONE: Final = 10_000
+"""So many ranges of dropped numbers are remembered, where others' blocks go from between the owner's for
+weeks. Should the file be damaged, forgotten ones are announced once more."""
 
 
 class NumberRanges:
@@ -36,6 +41,10 @@ class NumberRanges:
             self._ranges[-1] = (first, end)
         else:
             self._ranges.append((first, last))
+
+    def keep_newest(self, count: int) -> None:
+        """Forget all but the ranges added last."""
+        del self._ranges[:-count]
 
     def missing(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """The ranges within ``first`` to ``last`` that are not here, in ascending order."""
@@ -118,6 +127,7 @@ class Numbering:
         self.oldest = row.floor if stored else None
         for block in gone:
             self.gone.add(block.first, block.last)
+        self.gone.keep_newest(_MOST_GONE)
         if not row.holes:
             # From the oldest block on there is no number that isn't stored.
             self.whole_from, self.gone = row.floor, NumberRanges()

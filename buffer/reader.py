@@ -107,7 +107,8 @@ class OutboxReader:
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
         if application != tables.APPLICATION_ID:
             raise OutboxUnusable(f"{self._path} is not an outbox")
-        if version != tables.SCHEMA_VERSION:
+        self._version = version
+        if version not in (tables.SCHEMA_VERSION, tables.VERSION_BEFORE):
             raise OutboxVersionError(
                 f"{self._path} has version {version}, this program reads {tables.SCHEMA_VERSION}; "
                 "use the fieldgate that wrote it"
@@ -125,7 +126,7 @@ class OutboxReader:
         """Records dropped for want of room since the file was made; None where that is damaged."""
         with translated(self._path):
             try:
-                return tables.read_numbering(self._connection).dropped
+                return tables.read_numbering(self._connection, self._version).dropped
             except OutboxCorrupt:
                 return None
 

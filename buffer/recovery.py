@@ -20,7 +20,7 @@ from buffer.blocks import Block, DamagedBlockError, Dictionary
 from buffer.drops import CORRUPT, Drop
 from buffer.files import move_database
 from buffer.numbering import NumberRanges
-from buffer.sqlite_errors import is_damage
+from buffer.sqlite_errors import FAULTS, is_damage
 
 _SALVAGE: Final = ".salvage-"
 _DAMAGED: Final = ".damaged-"
@@ -127,7 +127,7 @@ def _readable_blocks(connection: sqlite3.Connection) -> Iterator[Block]:
             yield block
             if block.head_is_sound():
                 reached = block.first
-    except sqlite3.Error as error:
+    except FAULTS as error:
         if not is_damage(error):
             raise
         with _damage_suppressed():
@@ -138,6 +138,6 @@ def _readable_blocks(connection: sqlite3.Connection) -> Iterator[Block]:
 def _damage_suppressed() -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except FAULTS as error:
         if not is_damage(error):
             raise

@@ -16,6 +16,8 @@ from buffer.files import free_bytes, permission_problem
 _CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _LOCKED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _MAYBE_FULL: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+FAULTS: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What SQLite's module raises: the second where a message quotes a damaged name."""
 _FULL_BELOW_BYTES: Final = 64 << 10
 
 
@@ -24,7 +26,7 @@ def translated(path: Path) -> Iterator[None]:
     """Raise an OutboxError for what SQLite raises."""
     try:
         yield
-    except sqlite3.Error as error:
+    except FAULTS as error:
         raise _outbox_error(path, error) from error
     except OSError as error:
         if wants_room(error):
@@ -33,8 +35,10 @@ def translated(path: Path) -> Iterator[None]:
         raise OutboxUnusable(f"cannot use {path} ({reason})") from error
 
 
-def is_damage(error: sqlite3.Error) -> bool:
+def is_damage(error: Exception) -> bool:
     """Whether content is damaged, and not only the disk failing."""
+    if isinstance(error, UnicodeDecodeError):
+        return True
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         # Python's own: invalid UTF-8 where a damaged record has the type text.
@@ -43,8 +47,8 @@ def is_damage(error: sqlite3.Error) -> bool:
     return code & 0xFF in _CORRUPT or code == sqlite3.SQLITE_ERROR
 
 
-def _outbox_error(path: Path, error: sqlite3.Error) -> OutboxError:
-    if is_damage(error):
+def _outbox_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> OutboxError:
+    if isinstance(error, UnicodeDecodeError) or is_damage(error):
         return OutboxCorrupt(f"{path} is damaged ({error})")
     code = error.sqlite_errorcode & 0xFF
     # The log and its index have errors of their own for want of room.

@@ -3,7 +3,9 @@
 Invariants:
 
 - What ``append`` returned numbers for is on the disk: WAL with ``synchronous=FULL``, one transaction a call,
-  one block a transaction.
+  one block a transaction. A block is of the owner's records or of others'.
+- Where room is needed, others' blocks go first, the oldest of them, while they hold more than a quarter of
+  the file; then the oldest of all.
 - No record is returned whose checksum is wrong.
 - Numbers grow by one and are never used again: the newest block or the numbering has the last one, and the
   lock file's reservation where both are destroyed. After damage they may skip.
@@ -32,7 +34,7 @@ from buffer import drops, recovery
 from buffer.blocks import Block, Dictionary
 from buffer.disk_blocks import DiskBlocks
 from buffer.drops import Drop, OnDrop
-from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxError, OutboxUnusable
+from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxError
 from buffer.files import file_size, make_directory
 from buffer.lock import Lock
 from buffer.outbox_file import OutboxFile
@@ -79,13 +81,20 @@ class SqliteOutbox:
         return self._blocks.numbering.issued
 
     def append(
-        self, records: Sequence[bytes], summary: bytes = b"", *, not_below: int = 0, drop_oldest: bool = True
+        self,
+        records: Sequence[bytes],
+        summary: bytes = b"",
+        *,
+        others: bool = False,
+        not_below: int = 0,
+        drop_oldest: bool = True,
     ) -> list[int]:
         """Store all records or none, durably when it returns; their numbers, growing, never used again.
 
         ``summary`` is reported in the Drop if the block is ever dropped, even where its payload is damaged.
-        Numbers below ``not_below`` were issued to records kept elsewhere. The oldest records are dropped
-        where the cap would be exceeded, and on a disk without room unless ``drop_oldest`` is False.
+        Numbers below ``not_below`` were issued to records kept elsewhere. Where the cap would be exceeded,
+        and on a disk without room unless ``drop_oldest`` is False, blocks are dropped: of ``others``' records
+        while they hold more than their share, else the oldest.
         Raises OutboxDiskFull, OutboxUnusable (try again later).
         """
         self._ready()
@@ -95,7 +104,7 @@ class SqliteOutbox:
         def append() -> list[int]:
             first = max(self._blocks.numbering.issued + 1, not_below)
             self._held.reserve(first + len(records) - 1)
-            return self._blocks.append(first, records, summary, drop_oldest=drop_oldest)
+            return self._blocks.append(first, records, summary, others=others, drop_oldest=drop_oldest)
 
         numbers = self._repaired(append)
         self._write_issued()
@@ -168,9 +177,7 @@ class SqliteOutbox:
         self._ready()
 
         def refile() -> range:
-            oldest, first = self._blocks.numbering.oldest, max(self._blocks.numbering.issued + 1, not_below)
-            if oldest is None or numbers[0] < oldest:
-                raise OutboxUnusable(f"{self._path}: some of the records were dropped")
+            first = max(self._blocks.numbering.issued + 1, not_below)
             self._held.reserve(first + len(records) - 1)
             self._blocks.refile(numbers, first, records, summary)
             return range(first, first + len(records))

@@ -1,6 +1,7 @@
-"""The tables of an outbox file, version 2.
+"""The tables of an outbox file, version 3.
 
-    blocks        one row per append (see buffer.blocks); the key is the number of its first record
+    blocks        one row per append (see buffer.blocks); the key is the number of its first record.
+                  Index ``others``: the blocks of others' records
     dictionaries  what payloads were compressed with
     numbering     one row, with a checksum: what can't be derived from the blocks
     removed       one row, with a checksum: records of stored blocks that were removed before a clean close
@@ -9,6 +10,8 @@
 ``floor`` is the number of the oldest block (of the next one while there are none), ``holes`` how many numbers
 between the oldest and the newest block are stored no more: an append changes neither, so it writes blocks
 only.
+
+A file of version 2 has no index, and its blocks are all the owner's; it is taken over where it is.
 """
 
 # ruff: noqa: S608 - column lists and directions are constants of this package, values are bound.
@@ -22,17 +25,21 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Final
 
-from buffer.blocks import Block, Dictionary, number_of
+from buffer.blocks import OTHERS, ROW_BYTES, Block, Dictionary, number_of
 from buffer.errors import OutboxCorrupt
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """``PRAGMA user_version`` of the files this program writes."""
+VERSION_BEFORE: Final = 2
+"""Of files that it takes over."""
 APPLICATION_ID: Final = 0x6664_676F
 """``PRAGMA application_id`` ("fdgo"): distinguishes an outbox from other SQLite files."""
 PAGE_BYTES: Final = 512
 """A commit writes whole pages. Measured with blocks of 480 bytes, one a second: 527 bytes a reading reach the
 disk with pages of 512, 833 with pages of 4,096."""
 
+_INDEX: Final = f"CREATE INDEX others ON blocks (first) WHERE codec >= {OTHERS}"
+_OTHERS: Final = f"FROM blocks INDEXED BY others WHERE codec >= {OTHERS}"
 _COLUMNS: Final = "first, count, codec, dictionary, summary, head_checksum, payload_checksum, payload"
 _HEADS: Final = "first, count, codec, dictionary, summary, head_checksum, payload_checksum, x''"
 _cells: Final = attrgetter(*_COLUMNS.split(", "))
@@ -48,9 +55,9 @@ class NumberingRow:
     holes: int
     dropped: int
 
-    def checksum(self) -> bytes:
+    def checksum(self, version: int = SCHEMA_VERSION) -> bytes:
         """Over all of it and the version."""
-        text = f"{SCHEMA_VERSION} {self.issued} {self.floor} {self.holes} {self.dropped}"
+        text = f"{version} {self.issued} {self.floor} {self.holes} {self.dropped}"
         return blake2b(text.encode(), digest_size=8).digest()
 
 
@@ -63,6 +70,7 @@ def create(connection: sqlite3.Connection, issued: int) -> None:
     connection.execute("BEGIN IMMEDIATE")
     database = Database(connection, execute_plugins=False)
     database.create_table("blocks", dict(zip(_COLUMNS.split(", "), _TYPES, strict=True)), pk="first")
+    connection.execute(_INDEX)
     database.create_table("dictionaries", {"copy": int, "number": int, "content": bytes}, pk="copy")
     database.create_table(
         "numbering",
@@ -72,6 +80,15 @@ def create(connection: sqlite3.Connection, issued: int) -> None:
     database.create_table("removed", {"id": int, "numbers": bytes, "checksum": bytes}, pk="id")
     write_numbering(connection, NumberingRow(issued, issued + 1, 0, 0))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def take_over(connection: sqlite3.Connection) -> None:
+    """Make a file of version 2 one of this version: all or nothing. Raises OutboxCorrupt."""
+    connection.execute("BEGIN IMMEDIATE")
+    write_numbering(connection, read_numbering(connection, VERSION_BEFORE))
+    connection.execute(_INDEX)
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
 
@@ -95,13 +112,13 @@ def write_numbering(connection: sqlite3.Connection, row: NumberingRow) -> None:
     )
 
 
-def read_numbering(connection: sqlite3.Connection) -> NumberingRow:
+def read_numbering(connection: sqlite3.Connection, version: int = SCHEMA_VERSION) -> NumberingRow:
     """The row. Raises OutboxCorrupt where it fails its checksum."""
     found = connection.execute("SELECT issued, floor, holes, dropped, checksum FROM numbering").fetchone()
     if found is None or not all(isinstance(number, int) for number in found[:4]):
         raise OutboxCorrupt("the numbering is lost")
     row = NumberingRow(*found[:4])
-    if row.checksum() != found[4]:
+    if row.checksum(version) != found[4]:
         raise OutboxCorrupt("the numbering fails its checksum")
     return row
 
@@ -175,6 +192,22 @@ def heads_within(connection: sqlite3.Connection, first: int, last: int) -> list[
 def oldest_head(connection: sqlite3.Connection) -> Block | None:
     """The oldest block without its payload. Raises OutboxCorrupt."""
     return _head(connection, "ASC")
+
+
+def oldest_head_of_others(connection: sqlite3.Connection) -> Block | None:
+    """The oldest block of others' records without its payload. Raises OutboxCorrupt."""
+    heads = _sound(connection, f"SELECT {_HEADS} {_OTHERS} ORDER BY first LIMIT 1", ())
+    return heads[0] if heads else None
+
+
+def bytes_of_others(connection: sqlite3.Connection, first: int | None = None) -> int:
+    """What the blocks of others' records take, or the one of them that begins with a number."""
+    which = _OTHERS if first is None else f"{_OTHERS} AND first = ?"
+    (size,) = connection.execute(
+        f"SELECT coalesce(sum(length(summary) + length(payload) + {ROW_BYTES}), 0) {which}",
+        () if first is None else (first,),
+    ).fetchone()
+    return int(size)
 
 
 def newest_head(connection: sqlite3.Connection) -> Block | None:

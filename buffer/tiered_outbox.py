@@ -6,9 +6,10 @@ Invariants:
   are below all in memory, so the older are read first.
 - While there are records in memory, new ones are added there, too; the oldest move to the disk first, several
   blocks a commit, as soon as it accepts them.
-- Memory is bounded in bytes. Only when it is full, records are dropped because of the disk: the oldest of all
-  where a full disk can use their pages again, else the oldest in memory.
-- At the operator's cap, ``max_bytes``, the oldest rows are dropped at once.
+- Memory is bounded in bytes. Only when it is full, records are dropped because of the disk: others' where
+  they fill more than a quarter of it; else the oldest of all where a full disk can use their pages again, and
+  where not, the oldest in memory.
+- At the operator's cap, ``max_bytes``, rows are dropped at once.
 - A file that can't be opened is tried again, without blocking. Refused at once and for good: a file in use by
   another outbox, of another program, of another version.
 
@@ -49,6 +50,8 @@ _STEP_S: Final = 0.2
 _BLOCKS_PER_COMMIT: Final = 100
 _BYTES_PER_COMMIT: Final = 256 << 10
 _UNKNOWN: Final = 1 << 50
+_SHARE: Final = 4
+"""Others' records may fill this part of memory before they make room for the owner's."""
 
 
 class TieredOutbox:
@@ -91,8 +94,8 @@ class TieredOutbox:
             # Without the file's numbers: one by the clock, above any that an earlier start derived.
             self._issued = reserved if reserved is not None else _UNKNOWN + (time.time_ns() >> 10)
 
-    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
-        """Store all records or none; their numbers, growing, never issued again.
+    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
+        """Store all records or none; their numbers, growing, never issued again. ``others``' make room first.
 
         They are on the disk when it returns, unless ``in_memory().oldest`` is at or below their first number.
         Raises OutboxTooLarge.
@@ -103,7 +106,7 @@ class TieredOutbox:
         if not self._memory and self._may_try():
             try:
                 numbers = self._opened().append(
-                    records, summary, not_below=self._issued + 1, drop_oldest=False
+                    records, summary, others=others, not_below=self._issued + 1, drop_oldest=False
                 )
             except OutboxTooLarge:
                 raise
@@ -113,7 +116,7 @@ class TieredOutbox:
                 self._issued = numbers[-1]
                 self._works()
                 return numbers
-        block = self._memory.append(self._issued + 1, records, summary)
+        block = self._memory.append(self._issued + 1, records, summary, others=others)
         self._issued = block.last
         self._move()
         while self._memory.size_bytes() > self._memory_bytes:
@@ -301,7 +304,10 @@ class TieredOutbox:
     # Memory.
 
     def _make_room(self) -> None:
-        """Drop the oldest block of all, or of memory."""
+        """Drop the oldest block of others where they exceed their share; else of all, or of memory."""
+        if self._memory.others_bytes > self._memory_bytes // _SHARE:
+            self._drop(self._memory.oldest_of_others(), drops.OTHERS_SHARE)
+            return
         now_s = self._monotonic()
         if self._is_full and self._disk is not None and len(self._disk) and now_s >= self._room_at_s:
             try:

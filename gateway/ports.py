@@ -52,11 +52,12 @@ class Message(NamedTuple):
 class Outbox(Protocol):
     """A durable queue of opaque records, oldest first. One thread uses it."""
 
-    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
+    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
         """Take all of them or none; their numbers, growing, never used again.
 
-        They are durable when it returns, except those ``in_memory``. Without room the oldest go first;
-        their drop is announced by the summary they came with.
+        They are durable when it returns, except those ``in_memory``. Without room ``others``' records go
+        first where they hold more than their share, else the oldest; their drop is announced by the summary
+        they came with.
         """
 
     def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:

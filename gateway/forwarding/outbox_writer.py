@@ -12,7 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, groupby
 from queue import Empty, PriorityQueue
 from typing import Final
 
@@ -20,6 +20,8 @@ from buffer.drops import OnDrop
 from buffer.errors import OutboxError
 from buffer.space_limits import BALLAST_BYTES, Limits
 from buffer.tiered_outbox import TieredOutbox
+from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.reading_records import DEAD_LETTER_TOPIC, EVENTS_TOPIC, RUNS_TOPIC, STATUS_TOPIC
 from gateway.config import Config
 from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
 from gateway.forwarding.ledger import Entry
@@ -103,6 +105,15 @@ class Refiled:
 
 
 Answer = Stored | Durable | NotStored | Fetched | NotFetched | NotRemoved | Refiled
+
+
+_STATE_TOPICS: Final = frozenset({RUNS_TOPIC, EVENTS_TOPIC, STATUS_TOPIC, CHANNELS_TOPIC})
+
+
+def _is_others(entry: Entry) -> bool:
+    """Whether it is neither a reading nor a state record of this gateway: it makes room for those."""
+    topic = entry.record.topic
+    return topic == DEAD_LETTER_TOPIC or not (entry.own or topic in _STATE_TOPICS)
 
 
 def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
@@ -223,18 +234,22 @@ class OutboxWriter:
             self._report(Durable(oldest))
 
     def _store(self, entries: Sequence[Entry]) -> None:
-        """One commit for each part; what is stored before the disk refuses stays stored."""
-        stored = 0
-        for part in _parts(entries):
-            records = [entry.record for entry in part]
-            try:
-                numbers = self._outbox.append(list(map(to_bytes, records)), summarise(records))
-            except _FAILURES as error:
-                self._answer(NotStored(entries[stored:], str(error)))
-                return
-            stored += len(part)
-            oldest = self._outbox.in_memory().oldest
-            self._answer(Stored(part, numbers, durable=oldest is None or numbers[-1] < oldest))
+        """A commit for each part, none of two classes; what is stored before the disk refuses stays so."""
+        waiting, stored = sorted(entries, key=_is_others), 0
+        for others, of_class in groupby(waiting, _is_others):
+            for part in _parts(tuple(of_class)):
+                records = [entry.record for entry in part]
+                try:
+                    numbers = self._outbox.append(
+                        list(map(to_bytes, records)), summarise(records), others=others
+                    )
+                except _FAILURES as error:
+                    left = sorted(waiting[stored:], key=lambda entry: entry.entered_s)
+                    self._answer(NotStored(left, str(error)))
+                    return
+                stored += len(part)
+                oldest = self._outbox.in_memory().oldest
+                self._answer(Stored(part, numbers, durable=oldest is None or numbers[-1] < oldest))
 
     def _fetch(self, after: int) -> None:
         try:

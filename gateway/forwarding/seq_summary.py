@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from buffer.drops import Drop, OnDrop
+from buffer.drops import DISK_LOW, MEMORY_FULL, OTHERS_SHARE, OUTBOX_FULL, Drop, OnDrop
 from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import InvalidReading, parse_reading
 from gateway.forwarding.record_codec import from_bytes
@@ -21,6 +21,7 @@ from gateway.ports import Record
 
 # None is larger; a damaged length must not fill the memory.
 _MAX_BYTES = 1 << 20
+_FOR_WANT_OF_ROOM = frozenset({OUTBOX_FULL, DISK_LOW, MEMORY_FULL, OTHERS_SHARE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +66,21 @@ def _records(stored: Iterable[bytes]) -> Iterator[Record]:
 
 
 def joined(drops: Iterable[Drop]) -> Iterator[Drop]:
-    """Drops of one reason whose numbers adjoin as one, with one summary."""
-    waiting: list[Drop] = []
+    """Drops of one reason as one, with one summary: for want of room all, others where their numbers adjoin.
+
+    Where blocks of two classes take turns, what goes of one never adjoins, and an event for each would fill
+    the outbox with announcements.
+    """
+    groups: list[list[Drop]] = []
+    of_reason: dict[str, list[Drop]] = {}
     for drop in drops:
-        if waiting and (waiting[-1].reason, waiting[-1].last + 1) != (drop.reason, drop.first):
-            yield _join(waiting)
-            waiting = []
-        waiting.append(drop)
-    if waiting:
-        yield _join(waiting)
+        group = of_reason.get(drop.reason)
+        if group is not None and (drop.reason in _FOR_WANT_OF_ROOM or group[-1].last + 1 == drop.first):
+            group.append(drop)
+        else:
+            of_reason[drop.reason] = [drop]
+            groups.append(of_reason[drop.reason])
+    return map(_join, groups)
 
 
 def _join(drops: list[Drop]) -> Drop:
@@ -84,7 +91,8 @@ def _join(drops: list[Drop]) -> Drop:
     for lost in chain.from_iterable(ranges(drop.summary) for drop in drops):
         seqs[lost.gateway, lost.run, lost.channel].add(lost.first, lost.last)
     count = sum(counts) if len(counts) == len(drops) else None
-    return Drop(drops[0].reason, drops[0].first, drops[-1].last, count, _packed(seqs))
+    first, last = min(drop.first for drop in drops), max(drop.last for drop in drops)
+    return Drop(drops[0].reason, first, last, count, _packed(seqs))
 
 
 def _packed(seqs: Mapping[tuple[str, str, str], NumberSet]) -> bytes:

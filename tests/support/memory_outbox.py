@@ -50,7 +50,7 @@ class MemoryOutbox:
         self._bytes = 0
         self._closed = False
 
-    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
+    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
         """Store all records or none; their numbers, growing, never used again.
 
         Raises OutboxDiskFull where they would not fit in an empty outbox.

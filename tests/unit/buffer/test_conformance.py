@@ -69,7 +69,7 @@ class _FillsUp(TieredOutbox):
         self.__dict__.update(other.__dict__)
         self._appends = 0
 
-    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
+    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
         self._appends += 1
         if self._appends == 2:
             self._trouble.fill()

@@ -188,6 +188,18 @@ def _readable(path: Path) -> int:
     return int(count)
 
 
+def test_a_message_that_quotes_a_damaged_name_is_damage(site: Site, tmp_path: Path) -> None:
+    work = Path(shutil.copytree(site.closed, tmp_path / "work"))
+    content = (work / NAME).read_bytes()
+    broken = content.replace(b"indexothersblocks", b"indexoth\xf2rsblocks")
+    broken = broken.replace(b"CREATE INDEX others", b"CREATE XNDEX others")
+    assert broken != content
+    (work / NAME).write_bytes(broken)
+    with pytest.raises(UnicodeDecodeError):
+        _readable(work / NAME)
+    assert site.check(work) == [Drop(CORRUPT, 97, 720, 624, b"")]
+
+
 def test_vanished_file_is_announced(site: Site, tmp_path: Path) -> None:
     work = Path(shutil.copytree(site.closed, tmp_path / "work"))
     (work / NAME).unlink()

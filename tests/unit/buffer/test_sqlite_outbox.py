@@ -215,7 +215,7 @@ def test_file_of_version_1_is_refused(path: Path) -> None:
     connection.execute("PRAGMA user_version = 1")
     connection.close()
     content = path.read_bytes()
-    with pytest.raises(OutboxVersionError, match="version 1, this program uses 2: drain it with"):
+    with pytest.raises(OutboxVersionError, match="version 1, this program uses 3: drain it with"):
         SqliteOutbox(path)
     assert path.read_bytes() == content
 

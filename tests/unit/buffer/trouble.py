@@ -71,11 +71,12 @@ class FailingOutbox(SqliteOutbox):
         records: Sequence[bytes],
         summary: bytes = b"",
         *,
+        others: bool = False,
         not_below: int = 0,
         drop_oldest: bool = True,
     ) -> list[int]:
         self._check(drop_oldest)
-        return super().append(records, summary, not_below=not_below, drop_oldest=drop_oldest)
+        return super().append(records, summary, others=others, not_below=not_below, drop_oldest=drop_oldest)
 
     def store(
         self,

@@ -70,7 +70,7 @@ class BarredOutbox(MemoryOutbox):
         super().__init__()
         self.allowed = allowed
 
-    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
+    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
         if not self.allowed.is_set():
             raise OutboxDiskFull("not now")
         return super().append(records, summary)
@@ -85,7 +85,7 @@ class SlowOutbox(MemoryOutbox):
         self.begun = threading.Event()
         self.commits: list[int] = []
 
-    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
+    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
         self.begun.set()
         assert self.let_through.wait(60)
         self.commits.append(len(records))

@@ -21,6 +21,7 @@ from gateway.forwarding.outbox_writer import (
     Stored,
     open_outbox,
 )
+from gateway.forwarding.record_codec import from_bytes
 from gateway.forwarding.seq_summary import exactly, ranges
 from gateway.ports import Record
 from tests.support.memory_outbox import MemoryOutbox
@@ -55,6 +56,46 @@ def test_a_commit_holds_at_most_500_records() -> None:
 def test_a_commit_holds_at_most_256_kib_but_always_one_record() -> None:
     reported = stored_in_parts([*entries(3, 100_000), *entries(1, 300_000), *entries(1, 1)], MemoryOutbox())
     assert [len(answer.entries) for answer in reported if isinstance(answer, Stored)] == [2, 1, 1, 1]
+
+
+class ClassesOutbox(MemoryOutbox):
+    """Notes what it is given, by class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[tuple[bool, list[bytes]]] = []
+
+    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
+        self.given.append((others, [from_bytes(record).value for record in records]))
+        return super().append(records, summary)
+
+
+def test_a_commit_is_split_into_this_gateways_own_and_what_makes_room_for_it() -> None:
+    def entry(topic: str, value: bytes, *, own: bool) -> Entry:
+        return Entry(Record(topic, b"k", value, ()), 0.0, own=own)
+
+    given = [
+        entry("mqtt.raw", b"device", own=False),
+        entry("mqtt.wind_speed", b"reading", own=True),
+        entry("gateway.dead-letter", b"refused by Kafka", own=True),
+        *(entry(f"gateway.{of}", of.encode(), own=False) for of in ("runs", "status", "channels", "events")),
+        entry("gateway.dead-letter", b"malformed", own=False),
+    ]
+    outbox = ClassesOutbox()
+    reported = stored_in_parts(given, outbox)
+    assert outbox.given == [
+        (False, [b"reading", b"runs", b"status", b"channels", b"events"]),
+        (True, [b"device", b"refused by Kafka", b"malformed"]),
+    ]
+    assert [
+        [entry.record.value for entry in answer.entries] for answer in reported if isinstance(answer, Stored)
+    ] == [values for _, values in outbox.given]
+
+
+def test_own_readings_alone_are_one_commit() -> None:
+    outbox = ClassesOutbox()
+    stored_in_parts(_readings(range(12)), outbox)
+    assert [others for others, _ in outbox.given] == [False]
 
 
 def test_what_the_outbox_refuses_is_kept_apart_from_what_it_took() -> None:
@@ -160,7 +201,7 @@ class RecordingOutbox(MemoryOutbox):
         super().__init__()
         self.calls: list[str] = []
 
-    def append(self, records: Sequence[bytes], summary: bytes = b"") -> list[int]:
+    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
         self.calls.append("append")
         return super().append(records, summary)
 

@@ -60,5 +60,14 @@ def test_neighbouring_drops_of_one_reason_are_announced_as_one() -> None:
     assert (first.reason, first.first, first.last, first.count) == ("DISK_LOW", 10, 39, 6)
     assert ranges(first.summary) == (Range("mast-07", "9f3c21ab04de", "a.wind_speed", 2, 7),)
     assert rest == [other, apart]
+    full = [Drop("OUTBOX_FULL", at, at, 1, summarise([record("a.wind_speed", at)])) for at in (1, 5, 9)]
+    theirs = [Drop("OTHERS_SHARE", at, at + 2, 3, b"") for at in (2, 6, 10)]
+    # Blocks of two classes that take turns: an event for each would be as many as there are blocks.
+    turns = list(joined(drop for pair in zip(full, theirs, strict=True) for drop in pair))
+    assert [(drop.reason, drop.first, drop.last, drop.count) for drop in turns] == [
+        ("OUTBOX_FULL", 1, 9, 3),
+        ("OTHERS_SHARE", 2, 12, 9),
+    ]
+    assert [(span.first, span.last) for span in ranges(turns[0].summary)] == [(1, 1), (5, 5), (9, 9)]
     (unknown,) = joined([other, replace(apart, first=50)])
     assert (unknown.first, unknown.last, unknown.count) == (40, 69, None)
