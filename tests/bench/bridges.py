@@ -136,6 +136,7 @@ class Bridge(LocalProgram):
         self._servers = servers
         self._directory = servers.directory / self.id
         self._directory.mkdir()
+        self.outbox = self._directory / "outbox.db"
         super().__init__(self._directory / "log")
         servers.create(*self.topics, partitions=partitions)
         self._places = [TopicPartition(topic, n) for topic in self.topics for n in range(partitions)]
@@ -214,7 +215,8 @@ class Bridge(LocalProgram):
             arguments = (str(port), kafka, self.id, self.id, topic_filter)
             return Child((sys.executable, "-m", "tests.bench.handmade", *arguments), self.log)
         # A new outbox loads a library that loads pandas, where that is installed: on no mast.
-        SqliteOutbox(self._directory / "outbox.db").close()
+        if not self.outbox.exists():
+            SqliteOutbox(self.outbox).close()
         topic = self.id if self.topics == [self.id] else f"{self.id}.{{1}}"
         text = config_text(
             baro(interval_s=10),
