@@ -11,15 +11,15 @@ from typing import Final
 from cloud.local.process import Child
 from cloud.local.server import LocalServer
 from gateway.commands.arguments import CommandError
-from gateway.commands.provision.mosquitto_files import LIMITS
+from gateway.commands.provision.mosquitto_files import limits
 
-_CONFIGURATION: Final = f"""\
-listener {{port}} 127.0.0.1
+_CONFIGURATION: Final = """\
+listener {port} 127.0.0.1
 allow_anonymous true
-{LIMITS}
+{limits}
 # Started by root it would change its user, and with that lose the signal that ends it with its parent.
 user root
-{{settings}}log_dest stderr
+{settings}log_dest stderr
 log_timestamp_format %Y-%m-%dT%H:%M:%S
 """
 
@@ -53,5 +53,7 @@ class LocalMosquitto(LocalServer):
         program = _program()
         self.directory.mkdir(parents=True, exist_ok=True)
         configuration = self.directory / "mosquitto.conf"
-        configuration.write_text(_CONFIGURATION.format(port=self.port, settings=self._settings))
+        configuration.write_text(
+            _CONFIGURATION.format(port=self.port, limits=limits(), settings=self._settings)
+        )
         return Child((program, "-c", str(configuration)), self.log, parent_death_signal=signal.SIGKILL)

@@ -101,7 +101,7 @@ def _wanted(
         # An override that was not written here stays.
         wanted.append(Wanted(files.UNIT, unit))
     packaged = [root / at / "mosquitto.service.d" / files.DROP_IN.name for at in _DEBIANS_UNITS]
-    wanted.append(Wanted(files.DROP_IN, None if any(map(Path.is_file, packaged)) else files.DROP_IN_TEXT))
+    wanted.append(Wanted(files.DROP_IN, None if any(map(Path.is_file, packaged)) else files.drop_in()))
     return wanted
 
 

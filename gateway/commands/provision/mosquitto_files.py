@@ -1,4 +1,4 @@
-"""The files that make Debian's Mosquitto the mast's broker: what is in them, as text. Pure.
+"""The files that make Debian's Mosquitto the mast's broker, made of the ``.conf`` files beside this one.
 
 Tried with Mosquitto 2.0.11 (Debian 12) and 2.0.21 (Debian 13).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gateway.commands.arguments import CommandError
@@ -26,56 +26,6 @@ NETWORK_ONLINE: Final = "network-online.target"
 
 _DEVICE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WAITS: Final = re.compile(rf"^(?:After|Wants|Requires)=.*\b{re.escape(NETWORK_ONLINE)}\b", re.MULTILINE)
-
-_COMMON: Final = f"""\
-{MARK}, which overwrites it. Put lines of your own into another file here.
-
-# Each listener has its own users.
-per_listener_settings true
-
-# Programs of this machine, without a password: whoever can connect here is on the machine already.
-listener {{port}} 127.0.0.1
-allow_anonymous true
-"""
-_LAN: Final = f"""
-# Devices of the mast's network: name and password, and each its own topics only. Not encrypted: for a
-# network of the mast's own.
-listener {{listener}}
-allow_anonymous false
-password_file /{PASSWORDS}
-acl_file /{ACCESS}
-"""
-LIMITS: Final = """
-# Nothing on the card. The gateway's own readings are in its memory and outbox; with persistence a kill saves
-# nothing either, and a truncated mosquitto.db would keep the broker from ever starting again.
-persistence false
-
-# A larger packet disconnects its publisher. The gateway makes a dead letter of what is over 1 MiB.
-max_packet_size 8388608
-# By default 20 may be in flight, and of more than 1,000 queued the newest are dropped while their publisher
-# still gets Success. The bytes are per client: a subscriber that is away costs 64 MiB at most.
-max_inflight_messages 1000
-max_queued_messages 100000
-max_queued_bytes 67108864
-# A gateway that is gone for good leaves no queue for ever.
-persistent_client_expiration 7d
-
-# A phone that comes and goes is no news for a card.
-connection_messages false
-"""
-
-DROP_IN_TEXT: Final = f"""\
-{MARK}, or installed with fieldgate.
-# Debian's unit is restarted after a failure only, and given up after five quick ones: a broker that is
-# needed for a year comes back always.
-[Unit]
-StartLimitIntervalSec=0
-[Service]
-Restart=always
-RestartSec=1s
-# Memory runs out somewhere else first.
-OOMScoreAdjust=-500
-"""
 
 _UNIT_HEAD: Final = f"""\
 {MARK}: Debian's unit without {NETWORK_ONLINE}, which
@@ -117,8 +67,22 @@ def _check_filter(text: str) -> None:
 
 def configuration(port: int, listener: str | None) -> str:
     """The broker's configuration; ``listener`` is the LAN's ``PORT [ADDRESS]``, None without one."""
-    lan = "" if listener is None else _LAN.format(listener=listener)
-    return _COMMON.format(port=port) + lan + LIMITS
+    lan = "" if listener is None else _text("mosquitto-lan.conf").format(listener=listener)
+    return _text("mosquitto.conf").format(port=port) + lan + limits()
+
+
+def limits() -> str:
+    """What the broker keeps, and how much: that part of its configuration."""
+    return _text("mosquitto-limits.conf")
+
+
+def drop_in() -> str:
+    """The unit's drop-in; the package installs the same file."""
+    return _text("mosquitto.service.conf")
+
+
+def _text(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def access(devices: Iterable[Device]) -> str:

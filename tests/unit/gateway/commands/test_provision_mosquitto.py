@@ -11,10 +11,10 @@ import pytest
 from gateway.cli import main
 from gateway.commands.arguments import CommandError
 from gateway.commands.provision.mosquitto_files import (
-    DROP_IN_TEXT,
     Device,
     configuration,
     conflicts,
+    drop_in,
     users,
     without_network_online,
 )
@@ -137,13 +137,13 @@ def test_a_unit_that_waits_for_no_network_needs_no_override(root: Path) -> None:
 def test_with_the_package_the_drop_in_is_there_already(root: Path) -> None:
     packaged = root / "usr/lib/systemd/system/mosquitto.service.d"
     packaged.mkdir()
-    (packaged / "fieldgate.conf").write_text(DROP_IN_TEXT)
+    (packaged / "fieldgate.conf").write_text(drop_in())
     assert provision(root) == 0
     assert not (root / "etc/systemd/system/mosquitto.service.d/fieldgate.conf").exists()
 
 
 def test_the_drop_in_is_the_installed_one() -> None:
-    assert (_ROOT / "systemd/mosquitto.service.d/fieldgate.conf").read_text() == DROP_IN_TEXT
+    assert (_ROOT / "systemd/mosquitto.service.d/fieldgate.conf").read_text() == drop_in()
 
 
 def test_only_network_online_goes() -> None:
