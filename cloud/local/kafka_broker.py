@@ -102,12 +102,10 @@ class LocalBroker(LocalServer):
         *,
         port: int | None = None,
         controller_port: int | None = None,
-        heap_mb: int = 512,
         java_options: Sequence[str] | None = None,
     ) -> None:
         super().__init__(directory, port, "kafka.log")
         self.controller_port = controller_port or free_port()
-        self._heap_mb = heap_mb
         self._java_options = java_options
 
     @property
@@ -125,7 +123,7 @@ class LocalBroker(LocalServer):
         if not (self.directory / "data" / "meta.properties").exists():
             self._format(jars, archive, properties)
         options = archive if self._java_options is None else self._java_options
-        command = self._java(jars, f"-Xmx{self._heap_mb}m", *options, "kafka.Kafka", str(properties))
+        command = self._java(jars, "-Xmx512m", *options, "kafka.Kafka", str(properties))
         return Child(command, self.log, parent_death_signal=signal.SIGKILL)
 
     def answers(self) -> bool:

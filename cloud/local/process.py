@@ -114,10 +114,6 @@ class Child:
         """None while it runs; the negative signal number when a signal ended it."""
         return self._process.poll()
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal; nothing happens when the program has ended."""
-        self._process.send_signal(number)
-
     def stop(self, timeout_s: float) -> int:
         """SIGTERM to the program, SIGKILL past the timeout; then whatever it started is ended too.
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, Self
 
 import msgspec
 from msgspec import Meta
 
-from cloud.wire.fields import Decoder, InvalidFields, time_of
-from cloud.wire.reading_records import MAX_INT64, MAX_PAYLOAD_BYTES, VERSION, GatewayId, RunId
+from cloud.wire.fields import InvalidFields, convert, split_object, time_of
+from cloud.wire.reading_records import MAX_INT64, MAX_PAYLOAD_BYTES, GatewayId, RunId
 
 _RANGE: Final = re.compile(
     r"(?:(?P<gateway>[a-z0-9-]{1,63})/)?(?P<run>[A-Za-z0-9-]{1,64}) (?P<channel>[^ ]{1,200}) "
@@ -63,20 +63,20 @@ class RunRecord:
     those of its readings that don't begin like all readings'.
     """
 
-    gateway: str
-    run: str
-    state: str
-    last_seq: Mapping[str, int]
-    in_flight: int = 0
-    outbox_records: int = 0
-    previous_run: str | None = None
+    gateway: GatewayId
+    run: RunId
+    state: _Name
+    last_seq: Mapping[_Name, _Count]
+    in_flight: _Count = 0
+    outbox_records: _Count = 0
+    previous_run: _Name | None = None
     dropped: tuple[DroppedRange, ...] = ()
     dropped_records: Mapping[str, int] = field(default_factory=dict)
     drops_unknown: bool = False
     unfinished: tuple[Unfinished, ...] = ()
-    boot: str | None = None
+    boot: _Name | None = None
     started_us: int | None = None
-    revision: int = 0
+    revision: _Count = 0
     reading_topics: tuple[str, ...] = ()
 
     @property
@@ -87,25 +87,19 @@ class RunRecord:
     @classmethod
     def from_json(cls, payload: bytes) -> Self:
         """The record in a message; unknown fields are ignored. Raises InvalidFields."""
-        found, _ = _DECODER.decode(payload)
-        return cls(
-            gateway=found.gateway,
-            run=found.run,
-            state=found.state,
-            last_seq=found.last_seq,
-            in_flight=found.in_flight,
-            outbox_records=found.outbox_records,
-            previous_run=found.previous_run,
+        fields, _ = split_object(payload, MAX_PAYLOAD_BYTES, _NAMES)
+        given = {name: value for name, value in fields.items() if value is not None}
+        written = convert(given, _Written)
+        return replace(
+            convert({**given, "dropped": ()}, cls),
+            started_us=None if written.started is None else time_of("started", written.started),
             dropped=tuple(
-                _range(found.gateway, drop.reason, text) for drop in found.dropped for text in drop.ranges
+                _range(fields["gateway"], drop.reason, text)
+                for drop in written.dropped
+                for text in drop.ranges
             ),
-            dropped_records={drop.reason: drop.count or 0 for drop in found.dropped},
-            drops_unknown=any(drop.more_unknown for drop in found.dropped),
-            unfinished=found.unfinished,
-            boot=found.boot,
-            started_us=None if found.started is None else time_of("started", found.started),
-            revision=found.revision or 0,
-            reading_topics=found.reading_topics,
+            dropped_records={drop.reason: drop.count or 0 for drop in written.dropped},
+            drops_unknown=any(drop.more_unknown for drop in written.dropped),
         )
 
 
@@ -122,26 +116,17 @@ class DroppedFields(msgspec.Struct):
     more_unknown: bool = False
 
 
-class RunFields(msgspec.Struct, kw_only=True):
-    """A run record's fields by type, as far as they are read."""
+class _Written(msgspec.Struct):
+    """What is written of a record in another form."""
 
-    v: int = VERSION
-    gateway: GatewayId
-    run: RunId
-    previous_run: _Name | None = None
-    unfinished: tuple[Unfinished, ...] = ()
-    boot: _Name | None = None
     started: str | None = None
-    state: _Name
-    revision: _Count | None = None
-    last_seq: dict[_Name, _Count]
-    in_flight: _Count
-    outbox_records: _Count
     dropped: list[DroppedFields] = []
-    reading_topics: tuple[str, ...] = ()
 
 
-_DECODER: Final = Decoder(RunFields, MAX_PAYLOAD_BYTES)
+_NAMES: Final = (
+    *("gateway", "run", "previous_run", "unfinished", "boot", "started", "state", "revision", "last_seq"),
+    *("in_flight", "outbox_records", "dropped", "reading_topics"),
+)
 
 
 def reach(state: str, seqs: Iterable[int]) -> tuple[int, int]:

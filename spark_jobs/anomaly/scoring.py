@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -126,13 +126,6 @@ def score(model: Model, network: Network, seen: Observations) -> Scores:
     return Scores(np.where(highest < 0, np.nan, highest), by_channel, ~seen.valid[:, 0])
 
 
-class Scorer(NamedTuple):
-    """A model ready for use."""
-
-    model: Model
-    network: Network
-
-
 def onnx_network(content: bytes, features: int) -> Network:
     """The network in ONNX bytes. Raises ModelError when they are none."""
     import onnxruntime
@@ -155,7 +148,7 @@ def onnx_network(content: bytes, features: int) -> Network:
 
 
 @lru_cache(maxsize=256)
-def scorer(packed: Packed) -> Scorer:
-    """The scorer of a model, made once in each Python worker."""
+def ready(packed: Packed) -> tuple[Model, Network]:
+    """A model ready for use, made once in each Python worker."""
     model = unpack(packed)
-    return Scorer(model, onnx_network(packed.network, len(model.layout.features)))
+    return model, onnx_network(packed.network, len(model.layout.features))

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.anomaly.model import ModelError, Packed
-from spark_jobs.anomaly.scoring import scorer
+from spark_jobs.anomaly.scoring import ready
 from spark_jobs.anomaly.store import ModelStore
 from spark_jobs.files import Files
 from spark_jobs.schemas import ANOMALIES, STATISTICS
@@ -129,7 +129,7 @@ class CurrentModels:
             return
         try:
             packed = self._store.load(gateway, version)
-            interval_s = scorer(packed).model.interval_s
+            interval_s = ready(packed)[0].interval_s
             if interval_s != self._interval_s:
                 raise ModelError(
                     f"model {version} of {gateway} is of {interval_s}-s intervals: train for these"

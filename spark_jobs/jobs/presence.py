@@ -28,7 +28,8 @@ from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.state.presence import Arrival, Channel, Losses, Presence, Presences, Status
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.streaming.timer import Timer
-from spark_jobs.transforms.presence import arrivals, claimed, seq_ranges
+from spark_jobs.transforms.packing import identity_ranges
+from spark_jobs.transforms.presence import arrivals, claimed
 
 log = logging.getLogger("fieldgate.jobs.presence")
 
@@ -82,7 +83,7 @@ class PresenceJob(Job):
         """Notes new readings, and writes the rows they change."""
         changes = rows.where(F.col("_change_type").isin("insert", "update_postimage")).persist()
         try:
-            found, ranges = arrivals(changes).collect(), seq_ranges(changes).toArrow()
+            found, ranges = arrivals(changes).collect(), identity_ranges(changes).toArrow()
         finally:
             changes.unpersist()
         with self._lock:
@@ -131,7 +132,7 @@ class PresenceJob(Job):
         newest = rejects.agg(F.max("ingested_at")).collect()[0][0]
         if newest is None:
             return
-        ranges = [tuple(row.values()) for row in seq_ranges(claimed(rejects)).toArrow().to_pylist()]
+        ranges = [tuple(row.values()) for row in identity_ranges(claimed(rejects)).toArrow().to_pylist()]
         found = [each for each in ranges if self._presences.set_aside(*each)]
         if found:
             frame = rows_frame(self._spark, SET_ASIDE.without("ingested_at"), found)
@@ -153,7 +154,7 @@ class PresenceJob(Job):
             self._presences.stored(row.gateway, row.channel, row.run, row.first_seq, row.last_seq)
             covered = max(covered, row.readings_version)
         location = self._settings.table(READINGS.name)
-        self._take_ranges(rows_after(self._spark, location, covered, seq_ranges)[0])
+        self._take_ranges(rows_after(self._spark, location, covered, identity_ranges)[0])
 
 
 def _run_record(row: Mapping[str, Any]) -> RunRecord:

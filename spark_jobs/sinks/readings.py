@@ -206,6 +206,6 @@ class IngestSink:
         """Takes up what ``readings`` got after the version covered."""
         rows, self._covered = rows_after(self._spark, self._readings, self._covered, identity_ranges)
         for row in rows:
-            gateway, channel, run, first, last, _ = row.values()
+            gateway, channel, run, first, last = row.values()
             self._seen[gateway, channel, run].add(first, last)
             self._unstored.append(((gateway, channel, run), (first, last)))

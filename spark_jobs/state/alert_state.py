@@ -28,8 +28,7 @@ class StateFiles:
     def __init__(self, spark: SparkSession, location: str) -> None:
         self._files = Files(spark)
         self._location = location.rstrip("/")
-        there = (entry.name for entry in self._files.entries(self._location))
-        self._numbers = sorted(int(name) for name in there if name.isdigit())
+        self._numbers = self._files.numbers(self._location)
 
     def load(self) -> dict[str, Any] | None:
         """The newest state that is whole; None where there is none. Raises JobError for one of the future."""

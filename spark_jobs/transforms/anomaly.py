@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from spark_jobs.anomaly.model import Packed
 from spark_jobs.anomaly.observations import FIELDS, WINDOW, Observations, gather
 from spark_jobs.anomaly.rules import broken_rules
-from spark_jobs.anomaly.scoring import score, scorer
+from spark_jobs.anomaly.scoring import ready, score
 from spark_jobs.intervals import SECOND_US
 from spark_jobs.schemas import ANOMALIES
 
@@ -93,7 +93,7 @@ def judge(packed: Packed | None, seen: Observations) -> pd.DataFrame:
     rows["channels"] = [[] for _ in range(len(seen))]
     rows["missing"] = [[] for _ in range(len(seen))]
     if packed is not None:
-        model, network = (ready := scorer(packed)).model, ready.network
+        model, network = ready(packed)
         names = np.array((*model.layout.channels, *model.layout.context))
         scores = score(model, network, seen)
         rows["score"] = [None if np.isnan(value) else float(value) for value in scores.score]

@@ -172,7 +172,8 @@ def rejects_of(frame: DataFrame) -> DataFrame:
 
 
 def identity_ranges(readings: DataFrame) -> DataFrame:
-    """The identities of readings as ranges, of each partition: gateway, channel, run, first, last, rows."""
-    return readings.select(*_KEY, "seq").mapInArrow(
+    """Ranges that together hold exactly the readings given: gateway, channel, run, first, last."""
+    ranges = readings.select(*_KEY, "seq").mapInArrow(
         lambda batches: ranges_of(map(identities_of, batches)).to_batches(), from_arrow_schema(_IDENTITIES)
     )
+    return ranges.drop("rows")

@@ -11,7 +11,6 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from cloud.wire.reading_records import claimed_identity
-from spark_jobs.transforms.packing import identity_ranges
 from spark_jobs.transforms.statistics import timely
 
 _IDENTITY: Final = ("gateway", "channel", "run")
@@ -37,11 +36,6 @@ def arrivals(readings: DataFrame) -> DataFrame:
             "newest.period_ms",
         )
     )
-
-
-def seq_ranges(identities: DataFrame) -> DataFrame:
-    """Ranges that together hold exactly the identities given: gateway, channel, run, first, last."""
-    return identity_ranges(identities).drop("rows")
 
 
 _CLAIMED: Final = StructType(

@@ -21,7 +21,8 @@ from spark_jobs.schemas import QUARANTINE, READINGS, Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write
 from spark_jobs.sinks.records import LedgerSink
-from spark_jobs.transforms.presence import arrivals, claimed, seq_ranges
+from spark_jobs.transforms.packing import identity_ranges
+from spark_jobs.transforms.presence import arrivals, claimed
 from spark_jobs.transforms.records import RUN_LEDGER, STATUS_LEDGER, record_rows
 from tests.spark.records import KAFKA_US, START_US, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end
@@ -145,7 +146,7 @@ def test_frames_of_what_arrived_and_what_rejects_claim(spark: SparkSession) -> N
     found = spark.createDataFrame(pa.table({**columns, **moments, **periods}))
     assert [tuple(row) for row in arrivals(found).collect()] == [("mast-07", "cup", 600, 700, 7.0, 1000)]
     numbers: defaultdict[str, NumberSet] = defaultdict(NumberSet)
-    for row in seq_ranges(found.union(found)).collect():
+    for row in identity_ranges(found.union(found)).collect():
         numbers[row.run].add(row.first, row.last)
     assert {run: list(there.spans()) for run, there in numbers.items()} == {
         "run-1": [(1, 4), (9, 9)],

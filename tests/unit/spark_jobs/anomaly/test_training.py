@@ -10,7 +10,7 @@ import pytest
 
 from spark_jobs.anomaly.model import ModelError, Packed, unpack
 from spark_jobs.anomaly.observations import FIELDS, Flags, Observations
-from spark_jobs.anomaly.scoring import Scores, deviations, persistent, score, scorer
+from spark_jobs.anomaly.scoring import Scores, deviations, persistent, ready, score
 from spark_jobs.anomaly.training import (
     Choices,
     TooLittleDataError,
@@ -53,7 +53,7 @@ def packed(trained: Trained) -> Packed:
 
 
 def scores_of(packed: Packed, seen: Observations) -> Scores:
-    return score(scorer(packed).model, scorer(packed).network, seen)
+    return score(*ready(packed), seen)
 
 
 def test_dead_and_iced_cups_are_found_and_clean_days_are_quiet(packed: Packed) -> None:
@@ -62,7 +62,7 @@ def test_dead_and_iced_cups_are_found_and_clean_days_are_quiet(packed: Packed) -
     dead_cup(mast, CUPS[2], DEATH)
     seen, starts = days_of(mast, LEARNT, DAYS)
     scores = scores_of(packed, seen)
-    model = scorer(packed).model
+    model = ready(packed)[0]
     alarms = scores.score > model.threshold
     since_death = starts - int(DEATH.timestamp())
     first = int(np.flatnonzero(alarms & (since_death >= 0))[0])
@@ -88,7 +88,7 @@ def test_a_missing_cup_is_found_and_the_others_are_still_judged(packed: Packed) 
     mast.avg[:, 1] = NAN
     seen, starts = days_of(mast, LEARNT, DAYS)
     scores = scores_of(packed, seen)
-    model = scorer(packed).model
+    model = ready(packed)[0]
     assert scores.missing[:, :4].tolist() == [[False, True, False, False]] * len(seen)
     assert np.isnan(scores.by_channel[:, 1]).all()
     alarms = scores.score > model.threshold
@@ -105,9 +105,9 @@ def test_a_missing_cup_is_found_and_the_others_are_still_judged(packed: Packed) 
 
 def test_onnx_gives_what_scikit_learn_does(trained: Trained, packed: Packed) -> None:
     inputs = np.random.default_rng(0).normal(size=(500, len(trained.model.layout.inputs)))
-    assert np.abs(scorer(packed).network(inputs) - trained.regressor.predict(inputs)).max() < 1e-5
+    assert np.abs(ready(packed)[1](inputs) - trained.regressor.predict(inputs)).max() < 1e-5
     # The same object in one process, however often a task needs it.
-    assert scorer(Packed("mast-07", "v1", packed.document, packed.network)) is scorer(packed)
+    assert ready(Packed("mast-07", "v1", packed.document, packed.network)) is ready(packed)
 
 
 def test_rows_score_the_same_alone_and_among_others(packed: Packed) -> None:
@@ -216,5 +216,5 @@ def test_damaged_models_are_refused(packed: Packed) -> None:
         (damaged(network=b"\x00" * 100), "network is damaged"),
     ):
         with pytest.raises(ModelError, match=words):
-            scorer(bad)
+            ready(bad)
     assert set(FIELDS) == {"avg", "sd", "max", "recovery", "doubted"}
