@@ -1,8 +1,8 @@
 """Child processes that never outlive the program that started them.
 
 The kernel signals a child when the *thread* that started it ends (prctl(2), PR_SET_PDEATHSIG), so start them
-from a thread that lives as long as they should: usually the main one. The signal is armed by a small launcher
-that then becomes the program, so ``pid`` is the program's own and no Python code runs between fork and exec.
+from a thread that lives as long as they should: usually the main one. setpriv(1) arms the signal and
+becomes the program, so ``pid`` is the program's own and no Python code runs between fork and exec.
 """
 
 from __future__ import annotations
@@ -13,23 +13,9 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
-
-_LAUNCHER: Final = """
-import ctypes, os, sys
-if ctypes.CDLL(None, use_errno=True).prctl(1, int(sys.argv[1]), 0, 0, 0):
-    sys.exit("prctl: " + os.strerror(ctypes.get_errno()))
-if os.getppid() != int(sys.argv[2]):
-    sys.exit("the parent ended first")
-try:
-    os.execvp(sys.argv[3], sys.argv[3:])
-except OSError as error:
-    sys.exit(f"{sys.argv[3]}: {error.strerror}")
-"""
 
 _LOWEST_PORT, _HIGHEST_PORT = 20_000, 32_000
 """Below Linux' ephemeral range (from 32768): a client that retries a closed ephemeral port on loopback can
@@ -85,15 +71,7 @@ class Child:
     ) -> None:
         self.command = tuple(command)
         self.log = log
-        launcher = (
-            sys.executable,
-            "-I",
-            "-S",
-            "-c",
-            _LAUNCHER,
-            str(int(parent_death_signal)),
-            str(os.getpid()),
-        )
+        launcher = ("setpriv", "--pdeathsig", parent_death_signal.name, "--")
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 (*launcher, *command),

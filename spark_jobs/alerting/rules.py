@@ -75,18 +75,6 @@ def _duration_us(value: object) -> int:
     return round(float(found[1]) * _UNIT_US[found[2]])
 
 
-def _span_us(value: object) -> int:
-    if not (length_us := _duration_us(value)):
-        raise ValueError("must be longer than 0")
-    return length_us
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or value < 1:
-        raise ValueError("must be a whole number of at least 1")
-    return value
-
-
 def _patterns(value: object) -> tuple[str, ...]:
     words = [value] if isinstance(value, str) else value
     if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
@@ -156,8 +144,8 @@ Name = Annotated[
 ]
 Word = Annotated[str, BeforeValidator(_matching(NAME, "a word of letters, digits, '.', '_' and '-'"))]
 Duration = Annotated[int, BeforeValidator(_duration_us)]
-Span = Annotated[int, BeforeValidator(_span_us)]
-Count = Annotated[int, BeforeValidator(_count)]
+Span = Annotated[int, BeforeValidator(_duration_us), Field(gt=0)]
+Count = Annotated[int, Field(strict=True, ge=1)]
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_patterns)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Ending = WrapValidator(_ending)

@@ -23,6 +23,7 @@ _TABLE: Final = {"rule": "must be a table: [[rule]]", "command": "must be a tabl
 _TEXTS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "missing": lambda _: "is missing",
     "float_type": lambda _: "must be a number, without quotes",
+    "int_type": lambda _: "must be a whole number, without quotes",
     "finite_number": lambda _: "must be a finite number",
     "greater_than": lambda context: f"must be above {context['gt']:g}",
     "greater_than_equal": lambda context: f"must be at least {context['ge']:g}",

@@ -142,7 +142,7 @@ gateway = []
         '(did you mean "value"?)',
         "r.toml:13: rule[2].command.target: is missing",
         "r.toml:14: rule[2].command.action: must be a word of letters, digits, '.', '_' and '-'",
-        "r.toml:15: rule[2].command.per_hour: must be a whole number of at least 1",
+        "r.toml:15: rule[2].command.per_hour: must be at least 1",
         'r.toml:20: rule["x"].clear: must be at most the difference, 0.5: the alert ends there',
         'r.toml:21: rule["x"].pairs: must be pairs of channels, e.g. '
         '[["cup-a.wind_speed", "cup-b.wind_speed"]]',
@@ -174,11 +174,15 @@ gateway = []
         ),
         (
             '[[rule]]\nname = "a"\nkind = "stuck"\nfor = "0s"\n',
-            'r.toml:4: rule["a"].for: must be longer than 0',
+            'r.toml:4: rule["a"].for: must be above 0',
         ),
         (
             '[[rule]]\nname = "a"\nkind = "anomaly"\ncommand = 1\n',
             'r.toml:4: rule["a"].command: must be a table: [rule.command]',
+        ),
+        (
+            '[[rule]]\nname = "a"\nkind = "anomaly"\n[rule.command]\naction="a"\ntarget="b"\nper_hour=1.0\n',
+            'r.toml:7: rule["a"].command.per_hour: must be a whole number, without quotes',
         ),
         (
             '[[rule]]\nname = "a"\nkind = "anomaly"\nfactor = inf\n',
