@@ -33,10 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cal", metavar="CAL", help="only readings made with this calibration")
     parser.add_argument("--slope", type=float, help="of the later certificate, unit per raw unit")
     parser.add_argument("--offset", type=float, help="of the later certificate, in the unit")
-    for name in _TEXTS:
+    for name in (*_TEXTS, *_DAYS):
         parser.add_argument(f"--{name}", help="as on the certificate")
-    for name in _DAYS:
-        parser.add_argument(f"--{name}", type=_day, metavar="DATE", help="as on the certificate")
     parser.add_argument("--record", metavar="FILE", help="instead: the gateway's own record (JSON)")
     parser.add_argument("--original", action="store_true", help="instead: back to what the gateway sent")
     parser.add_argument("--dry-run", action="store_true", help="report how much would change")
@@ -64,7 +62,9 @@ def _later(options: argparse.Namespace) -> Later:
         return _record(Path(options.record), options.channel)
     if options.slope is None or options.offset is None:
         raise SettingsError("--slope and --offset belong together: both stand on the certificate")
-    return Certificate(**{name: getattr(options, name) for name in ("slope", "offset", *_TEXTS, *_DAYS)})
+    given: dict[str, Any] = {name: getattr(options, name) for name in ("slope", "offset", *_TEXTS)}
+    given |= {name: _day(name, getattr(options, name)) for name in _DAYS}
+    return Certificate(**given)
 
 
 def _record(file: Path, channel: str) -> Later:
@@ -79,11 +79,11 @@ def _record(file: Path, channel: str) -> Later:
         raise SettingsError(f"{file}: no calibration record: {error}") from error
 
 
-def _day(text: str) -> date:
+def _day(name: str, text: str | None) -> date | None:
     try:
-        return date.fromisoformat(text)
+        return None if text is None else date.fromisoformat(text)
     except ValueError as error:
-        raise SettingsError(f"{text!r} is no date such as 2026-11-02") from error
+        raise SettingsError(f"--{name} {text!r} is no date such as 2026-11-02") from error
 
 
 def main(options: argparse.Namespace, settings: Settings) -> None:
