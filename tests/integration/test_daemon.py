@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from cloud.wire.reading_records import parse_reading
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.support.config import config_text, cup, dht
@@ -134,25 +132,32 @@ def test_without_mosquitto_readings_reach_kafka_all_the_same(
     assert len(identities(provisioned, mast.id)) > 100
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('[gateway]\nid = "Mast 7"\n', "{config}:2: gateway.id"),
-        ('[gateway]\nid = "mast-07"\n[kafka.properties]\n"linger.mss" = 5\n', "linger.mss"),
-        (
-            '[gateway]\nid = "mast-07"\n[kafka.properties]\n"socket.timeout.ms" = "soon"\n',
-            "socket.timeout.ms",
-        ),
-    ],
-    ids=["key", "property of librdkafka", "its value"],
-)
-def test_a_broken_config_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+def test_a_broken_config_is_refused_with_its_place(tmp_path: Path) -> None:
     config = tmp_path / "gateway.toml"
-    config.write_text(text + '[board]\nkind = "simulated"\n[outbox]\npath = "outbox.db"\n')
+    config.write_text('[gateway]\nid = "Mast 7"\n[board]\nkind = "simulated"\n[outbox]\npath = "outbox.db"\n')
     done = fieldgate("run", "-c", config)
     assert done.returncode == 1
-    assert message.format(config=config) in done.stderr
+    assert f"{config}:2: gateway.id" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_with_wrong_properties_of_librdkafka_it_samples_stores_and_says_why_nothing_is_sent(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    name = unique_name("mast")
+    config = daemon_config(name) + '[kafka.properties]\n"linger.mss" = 5\n"socket.timeout.ms" = "soon"\n'
+    with run_gateway(tmp_path, config, name, provisioned, mosquitto) as mast:
+        eventually(lambda: mast.status()["outbox_records"], until=lambda records: records > 20)
+        status = mast.status()
+        assert mast.stop() == 0
+    assert [text.split(": ")[1] for text in status["config"]["problems"]] == [
+        'kafka.properties."linger.mss"', 'kafka.properties."socket.timeout.ms"',
+    ]  # fmt: skip
+    assert status["kafka_problem"].startswith("kafka.properties: ")
+    assert status["uplink"] == "spilling"
+    log = mast.log.read_text()
+    assert log.count("event=config.incomplete") == 2
+    assert "Traceback" not in log
 
 
 def test_a_second_daemon_on_the_same_outbox_refuses(

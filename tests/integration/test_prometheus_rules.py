@@ -46,8 +46,13 @@ def test_every_metric_of_the_masts_rules_is_there(
             exported = set(_SAMPLE.findall(answer.read().decode()))
         status = gateway.status()
         assert gateway.stop() == 0
-    # What this machine or this broker may not report is left out of /metrics.
-    known = {**status, "broker_dropped": 0, "machine": {**status["machine"], "cpu_celsius": 50.0}}
+    # What this machine or this broker may not report is left out of /metrics, and what there is none of.
+    known = {
+        **status,
+        "broker_dropped": 0,
+        "machine": {**status["machine"], "cpu_celsius": 50.0},
+        "parked": {"mqtt.co2": {"for_s": 60, "problem": "missing"}},
+    }
     exported |= set(_SAMPLE.findall(metrics.render(known).decode()))
     named = _named("fieldgate-mast")
     assert len(named) > 10
