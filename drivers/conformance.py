@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
-from drivers.boards.registry import board_options, open_board
+from drivers.boards.registry import BOARDS, open_board
 from drivers.driver_type import Claim, Concern, DriverType, Nameplate
 from drivers.interface import Board, BoardError, DriverError, FittedSensor, ReadError
 from drivers.option_docs import Meaning
@@ -65,8 +65,8 @@ class Subject:
 @contextmanager
 def simulated(sensors: list[FittedSensor]) -> Iterator[Board]:
     """A simulated board with these sensors."""
-    options = board_options("simulated")(seed=1, speed=_AS_FAST_AS_POSSIBLE, start=_START)
-    board = open_board("simulated", options, sensors, Path())
+    options = BOARDS["simulated"](seed=1, speed=_AS_FAST_AS_POSSIBLE, start=_START)
+    board = open_board(options, sensors, Path())
     try:
         yield board
     finally:

@@ -10,7 +10,7 @@ from drivers.boards.pi import PiBoard, PiOptions
 from drivers.boards.replay import ReplayOptions, open_replay
 from drivers.boards.simulated import SimulatedOptions, open_simulated
 from drivers.emulation.environment import Site
-from drivers.interface import Board, BoardError, FittedSensor, Located
+from drivers.interface import Board, FittedSensor, Located
 
 BOARDS: Final[dict[str, type[Any]]] = {
     "raspberry-pi": PiOptions,
@@ -20,24 +20,17 @@ BOARDS: Final[dict[str, type[Any]]] = {
 """The options of each kind: frozen dataclasses whose annotations carry the bounds."""
 
 
-def board_options(kind: str) -> type[Any]:
-    """A kind's options. Raises BoardError on an unknown kind."""
-    if kind not in BOARDS:
-        raise BoardError(f"no board {kind!r}; there are {', '.join(BOARDS)}")
-    return BOARDS[kind]
-
-
 def open_board(
-    kind: str, options: Any, sensors: Sequence[FittedSensor], base_dir: Path, site: Located | None = None
+    options: PiOptions | SimulatedOptions | ReplayOptions,
+    sensors: Sequence[FittedSensor],
+    base_dir: Path,
+    site: Located | None = None,
 ) -> Board:
-    """Open a board for its sensors. Raises BoardError.
+    """Open the board of these options for its sensors. Raises BoardError.
 
     A replayed file's path is relative to ``base_dir`` (the configuration's directory). ``site`` places the
     simulated weather.
     """
-    expected = board_options(kind)
-    if not isinstance(options, expected):
-        raise BoardError(f"a {kind} board takes {expected.__name__}, not {type(options).__name__}")
     match options:
         case ReplayOptions():
             return open_replay(options, sensors, base_dir)

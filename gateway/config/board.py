@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from drivers.boards.pi import PiOptions
-from drivers.boards.registry import BOARDS, board_options
+from drivers.boards.registry import BOARDS
 from drivers.boards.replay import ReplayOptions, check_header, columns_of
 from drivers.boards.simulated import SimulatedOptions
 from drivers.emulation.faults import FITS, amount_problem
@@ -34,9 +33,8 @@ def read_board(source: Source) -> BoardConfig | None:
         words = ", ".join(quote(word) for word in BOARDS)
         source.error(("board", "kind"), f"must be one of {words}, not {quote(kind)}", guess)
         return None
-    options_type: type[Any] = board_options(kind)
     given = {key: value for key, value in raw.items() if key != "kind"}
-    options = validate(options_type, given, ("board",), source.error)
+    options = validate(BOARDS[kind], given, ("board",), source.error)
     start = options.start if isinstance(options, SimulatedOptions) else None
     if start is not None and (problem := _start_problem(start)) is not None:
         source.error(("board", "start"), problem)

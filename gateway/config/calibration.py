@@ -22,9 +22,10 @@ _CLOCK_WAS_SET: Final = date(2025, 1, 1)
 _TALL_MAST_M: Final = 180.0
 
 
-def today() -> date:
-    """The day in UTC, by this machine's clock."""
-    return datetime.now(UTC).date()
+def today() -> date | None:
+    """The day in UTC, by this machine's clock; None while that was never set."""
+    day = datetime.now(UTC).date()
+    return day if day >= _CLOCK_WAS_SET else None
 
 
 def accuracy_of(sensor: SensorCommon, quantity: str) -> Accuracy | None:
@@ -75,7 +76,10 @@ def check_calibration(
 
 
 def warn_of_calibration(
-    source: Source, sensors: Iterable[tuple[KeyPath, SensorConfig]], board: BoardConfig | None, day: date
+    source: Source,
+    sensors: Iterable[tuple[KeyPath, SensorConfig]],
+    board: BoardConfig | None,
+    day: date | None,
 ) -> None:
     """Likely mistakes. Dates are judged on a real board only: an emulated one has its own time."""
     sensors = tuple(sensors)
@@ -107,8 +111,8 @@ def _warn_of_swap(source: Source, path: KeyPath, sensor: SensorConfig, twin: Sen
         )
 
 
-def _warn_of_dates(source: Source, path: KeyPath, sensor: SensorConfig, day: date) -> None:
-    if day < _CLOCK_WAS_SET:
+def _warn_of_dates(source: Source, path: KeyPath, sensor: SensorConfig, day: date | None) -> None:
+    if day is None:
         return
     if sensor.calibrated is not None and sensor.calibrated > day:
         source.warn((*path, "calibrated"), f"{sensor.calibrated} lies in the future")
@@ -124,13 +128,13 @@ def _warn_of_dates(source: Source, path: KeyPath, sensor: SensorConfig, day: dat
 
 
 def _warn_of_individual(
-    source: Source, path: KeyPath, sensor: SensorConfig, individual: IndividualCalibration, day: date
+    source: Source, path: KeyPath, sensor: SensorConfig, individual: IndividualCalibration, day: date | None
 ) -> None:
     absent = [key for key in ("serial", "calibrated") if getattr(sensor, key) is None]
     if absent:
         source.warn((*path, "name"), f"has no {' and no '.join(absent)}: {individual.why}")
         return
-    if sensor.calibrated is None or expiry_date(sensor) is not None or day < _CLOCK_WAS_SET:
+    if sensor.calibrated is None or expiry_date(sensor) is not None or day is None:
         return
     if _months_later(sensor.calibrated, individual.months) < day:
         source.warn(

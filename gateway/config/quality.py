@@ -16,6 +16,7 @@ from gateway.config.quality_rules import DEFAULTS, OPTIONAL_KEYS, QualityRules
 from gateway.config.source import Source
 from gateway.config.validate import validate
 
+SEA_LEVEL_KPA: Final = 101.325
 _LOWEST_PRESSURE: Final = 0.92
 _HIGHEST_PRESSURE: Final = 1.05
 
@@ -23,9 +24,14 @@ Sections = Mapping[str, QualityRules]
 """``[quality.QUANTITY]`` by quantity."""
 
 
+def standard_pressure_kpa(elevation_m: float) -> float:
+    """Pressure of the standard atmosphere in kPa, up to 11 km. Source: ISO 2533, ICAO Doc 7488."""
+    return float(SEA_LEVEL_KPA * (1 - 0.0065 * elevation_m / 288.15) ** 5.25588)
+
+
 def site_pressure_kpa(elevation_m: float) -> tuple[float, float]:
-    """What pressure may be at a height: the standard atmosphere (ISO 2533) less 8 %, plus 5 %, in kPa."""
-    standard = 101.325 * (1 - 2.25577e-5 * elevation_m) ** 5.25588
+    """What pressure may be at a height: the standard atmosphere less 8 %, plus 5 %, in kPa."""
+    standard = standard_pressure_kpa(elevation_m)
     return round(standard * _LOWEST_PRESSURE, 2), round(standard * _HIGHEST_PRESSURE, 2)
 
 

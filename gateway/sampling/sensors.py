@@ -50,9 +50,7 @@ def make_sampler(sensor: SensorConfig, board: Board, context: RunContext) -> Sam
 
 def open_fitted_board(config: Config) -> Board:
     """The board with its sensors. Raises BoardError."""
-    return open_board(
-        config.board.kind, config.board.options, fitted_sensors(config), config.base_dir, config.gateway
-    )
+    return open_board(config.board.options, fitted_sensors(config), config.base_dir, config.gateway)
 
 
 def fitted_sensors(config: Config) -> list[FittedSensor]:

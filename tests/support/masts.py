@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drivers.boards.registry import board_options, open_board
+from drivers.boards.registry import BOARDS, open_board
 from drivers.boards.replay import ReplayColumn
 from drivers.emulation.board import EmulatedBoard
 from drivers.iio import IioChannel
@@ -62,8 +62,8 @@ NRG_COLUMNS: Mapping[str, str | ReplayColumn] = {
 def simulated(
     sensors: Sequence[FittedSensor], start: str = "2026-03-01T04:00:00Z", seed: int = 1
 ) -> EmulatedBoard:
-    options = board_options("simulated")(seed=seed, speed=AS_FAST_AS_POSSIBLE, start=start)
-    board = open_board("simulated", options, sensors, Path())
+    options = BOARDS["simulated"](seed=seed, speed=AS_FAST_AS_POSSIBLE, start=start)
+    board = open_board(options, sensors, Path())
     assert isinstance(board, EmulatedBoard)
     return board
 
@@ -75,8 +75,8 @@ def replayed(
     speed: float = AS_FAST_AS_POSSIBLE,
     **options: Any,
 ) -> EmulatedBoard:
-    chosen = board_options("replay")(file=path.name, columns=columns, speed=speed, **options)
-    board = open_board("replay", chosen, sensors, path.parent)
+    chosen = BOARDS["replay"](file=path.name, columns=columns, speed=speed, **options)
+    board = open_board(chosen, sensors, path.parent)
     assert isinstance(board, EmulatedBoard)
     return board
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from gateway.commands.reading_rows import Row
+from gateway.config.quality import SEA_LEVEL_KPA, standard_pressure_kpa
 
 Outcome = Literal["passed", "confirmed", "fault", "skipped", "open"]
 """``open``: nothing is against it, and only a person can decide; ``confirmed``: the installer has."""
@@ -153,23 +154,17 @@ def check_cover(channel: str, before: Window, during: Window) -> Result:
 
 # Against what is known of the place -------------------------------------------------------------------------
 
-_SEA_LEVEL_KPA: Final = 101.325
 _WEATHER_KPA: Final = 3.5
 """Highs and lows of ordinary weather about the standard, at sea level."""
 _COLUMN: Final = 0.07
 """Air 20 K warmer or colder than the standard's changes what the air beneath weighs by this share."""
 
 
-def standard_pressure_kpa(elevation_m: float) -> float:
-    """Pressure of the standard atmosphere in kPa, up to 11 km. Source: ISO 2533, ICAO Doc 7488."""
-    return float(_SEA_LEVEL_KPA * (1 - 0.0065 * elevation_m / 288.15) ** 5.25588)
-
-
 def pressure_band_kpa(elevation_m: float, accuracy_kpa: float) -> float:
     """± about the standard within which a good barometer reads: weather, warm or cold air, the sensor."""
     standard = standard_pressure_kpa(elevation_m)
-    weather = _WEATHER_KPA * standard / _SEA_LEVEL_KPA
-    return weather + _COLUMN * abs(_SEA_LEVEL_KPA - standard) + accuracy_kpa
+    weather = _WEATHER_KPA * standard / SEA_LEVEL_KPA
+    return weather + _COLUMN * abs(SEA_LEVEL_KPA - standard) + accuracy_kpa
 
 
 def check_pressure(channel: str, window: Window, elevation_m: float | None, accuracy_kpa: float) -> Result:

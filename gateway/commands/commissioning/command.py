@@ -7,8 +7,6 @@ import hashlib
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import date
-from typing import Final
 
 from drivers.interface import DriverError
 from gateway.commands.arguments import (
@@ -45,9 +43,6 @@ from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, daemon_status
 from gateway.system.host import installed_version
 from gateway.system.times import now_text
-
-# Before that the machine's clock was never set, and no date can be compared with it.
-_CLOCK_WAS_SET: Final = date(2025, 1, 1)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +103,7 @@ def _walk(
         question = f"A session of {earlier[0]} was broken off after {earlier[1]} checks. Go on with it? y/n"
         if terminal.prompt(question, ("y", "n")) == "y":
             session.resume()
-    Walk(config, session, source, terminal, _day()).go(sensors)
+    Walk(config, session, source, terminal, today()).go(sensors)
     gateway = _gateway(config, source, terminal)
     found = [(sensor.name, session.of(sensor.name)) for sensor in sensors]
     faults = len(faults_of([*found, ("gateway", gateway)]))
@@ -127,11 +122,6 @@ def _walk(
     report = make_report(config, found, gateway, signed)
     _store(config, session, report, terminal)
     return report
-
-
-def _day() -> date | None:
-    day = today()
-    return day if day >= _CLOCK_WAS_SET else None
 
 
 def _gateway(config: Config, source: Source, terminal: Terminal) -> dict[str, Result]:

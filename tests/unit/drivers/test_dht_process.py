@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drivers.boards.registry import board_options, open_board
+from drivers.boards.registry import BOARDS, open_board
 from drivers.dht11 import Dht11, Dht11Options
 from drivers.emulation.dht import dht11_frame, frame_edges
 from drivers.hardware.dht_line import DhtLine, environment
@@ -75,7 +75,7 @@ def test_a_sensor_is_read_through_its_process_again_and_again(lines: list[DhtLin
 
 
 def test_the_driver_on_real_pins_reads_through_it(pins: Path) -> None:
-    board = open_board("raspberry-pi", board_options("raspberry-pi")(), [], Path())
+    board = open_board(BOARDS["raspberry-pi"](), [], Path())
     sensor = Dht11(board, Dht11Options(4))
     sensor.start()
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drivers.boards.registry import board_options, open_board
+from drivers.boards.registry import BOARDS, open_board
 from drivers.emulation.board import EmulatedBoard
 from drivers.emulation.faults import Fault, Faults
 from drivers.interface import ChecksumError, FittedSensor, ReadError
@@ -24,10 +24,10 @@ SUN = fitted("sun", "pyranometer")
 def run(
     sensors: Sequence[FittedSensor], faults: Sequence[Fault], seconds: int, **periods_s: float
 ) -> dict[str, list[Sample]]:
-    options: Any = board_options("simulated")(
+    options: Any = BOARDS["simulated"](
         speed=AS_FAST_AS_POSSIBLE, start="2026-03-01T06:00:00Z", faults=tuple(faults)
     )
-    board = open_board("simulated", options, sensors, Path())
+    board = open_board(options, sensors, Path())
     assert isinstance(board, EmulatedBoard)
     return sample(board, sensors, periods_s, board.clock.now_ns() + seconds * SECOND_NS)
 

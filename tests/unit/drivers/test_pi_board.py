@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drivers.boards.registry import board_options, open_board
+from drivers.boards.registry import BOARDS, open_board
 from drivers.interface import BoardError, FittedSensor
 from drivers.registry import driver_type
 from tests.support.masts import ALL_KINDS
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize("sensor", [s for s in ALL_KINDS if s.driver != "gpsd"], ids=lambda s: s.driver)
 def test_start_names_the_remedy(sensor: FittedSensor, capfd: pytest.CaptureFixture[str]) -> None:
-    board = open_board("raspberry-pi", board_options("raspberry-pi")(), [sensor], Path())
+    board = open_board(BOARDS["raspberry-pi"](), [sensor], Path())
     assert board.clock is None
     driver = driver_type(sensor.driver).make(board, sensor.options)
     with pytest.raises(BoardError, match="Raspberry Pi"):
@@ -26,8 +26,3 @@ def test_start_names_the_remedy(sensor: FittedSensor, capfd: pytest.CaptureFixtu
     driver.stop()
     board.close()
     assert capfd.readouterr().out == ""
-
-
-def test_options_of_another_board_are_refused() -> None:
-    with pytest.raises(BoardError, match="a replay board takes ReplayOptions, not SimulatedOptions"):
-        open_board("replay", board_options("simulated")(), [], Path())

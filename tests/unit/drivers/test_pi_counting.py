@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drivers.boards.pi import PiBoard, PiOptions
-from drivers.boards.registry import board_options
+from drivers.boards.registry import BOARDS
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions, fastest_hz
 from drivers.interface import BoardError, Diagnoses, ReadError
 from drivers.registry import driver_type
@@ -299,7 +299,7 @@ def test_a_pin_that_another_program_has_is_a_board_error_with_a_remedy(lgpio: Pa
 
 
 def test_auto_takes_the_kernel_where_it_numbers_edges(caplog: pytest.LogCaptureFixture) -> None:
-    board = PiBoard(board_options("raspberry-pi")(), EmulatedKernel())
+    board = PiBoard(BOARDS["raspberry-pi"](), EmulatedKernel())
     cup = HallAnemometer(board, HallAnemometerOptions(17, 0.765))
     assert cup.description() == {}
     cup.start()
@@ -353,7 +353,7 @@ print(json.dumps([os.getcwd(), os.listdir("."), os.environ["LG_WD"]]))
 
 def test_a_pi_board_takes_its_options_from_the_configuration() -> None:
     assert driver_type("hall-anemometer").make(PiBoard(), HallAnemometerOptions(17, 0.765)).accumulates
-    assert board_options("raspberry-pi")() == PiOptions(counting="auto")
+    assert BOARDS["raspberry-pi"]() == PiOptions(counting="auto")
 
 
 def test_pulses_are_divided_by_a_time_that_no_time_server_slews(monkeypatch: pytest.MonkeyPatch) -> None:

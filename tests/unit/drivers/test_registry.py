@@ -6,8 +6,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from drivers.boards.registry import BOARDS, board_options
-from drivers.interface import BoardError
+from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, UnknownDriverError, driver_type
 
 
@@ -42,11 +41,6 @@ def test_sensor_ranges() -> None:
 def test_an_unknown_driver_lists_the_known_ones() -> None:
     with pytest.raises(UnknownDriverError, match=r"no driver 'bp2'; there are bp20, dht11"):
         driver_type("bp2")
-
-
-def test_an_unknown_board_lists_the_known_ones() -> None:
-    with pytest.raises(BoardError, match=r"no board 'pi'; there are raspberry-pi, simulated, replay"):
-        board_options("pi")
 
 
 def validated(options: type[Any], given: dict[str, object]) -> Any:

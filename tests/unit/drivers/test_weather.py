@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers.boards.registry import board_options, open_board
+from drivers.boards.registry import BOARDS, open_board
 from drivers.emulation.environment import Site
 from drivers.emulation.weather import SimulatedEnvironment, Weather, cos_zenith, noise
 from drivers.interface import ReadError
@@ -116,7 +116,7 @@ def test_an_hour_of_a_cup_is_the_weathers_run_of_wind() -> None:
 
 
 def test_without_a_start_event_time_is_now_and_never_ahead_of_it() -> None:
-    board = open_board("simulated", board_options("simulated")(speed=1000.0), [], Path())
+    board = open_board(BOARDS["simulated"](speed=1000.0), [], Path())
     clock = board.clock
     assert clock is not None
     assert clock.synced

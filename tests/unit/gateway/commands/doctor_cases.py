@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from drivers.boards.registry import board_options, open_board
+from drivers.boards.registry import BOARDS, open_board
 from drivers.emulation.board import EmulatedBoard
 from drivers.interface import Board, EdgeCounter, Edges, ReadError
 from gateway.commands.doctor.command import print_findings
@@ -179,8 +179,8 @@ class BrokenBus:
 
 def opened(config: Config, kind: type[Wired] = Wired) -> Wired:
     """The simulated board with the config's sensors, under a class with wrong wires."""
-    options = board_options("simulated")(seed=1, speed=1_000_000.0, start=START)
-    board = open_board("simulated", options, fitted_sensors(config), Path(), config.gateway)
+    options = BOARDS["simulated"](seed=1, speed=1_000_000.0, start=START)
+    board = open_board(options, fitted_sensors(config), Path(), config.gateway)
     board.__class__ = kind
     assert isinstance(board, Wired)
     return board

@@ -19,9 +19,9 @@ from gateway.commands.commissioning.checks import (
     check_twins,
     check_values,
     pressure_band_kpa,
-    standard_pressure_kpa,
 )
 from gateway.commands.reading_rows import Row
+from gateway.config.quality import standard_pressure_kpa
 
 
 def row(
