@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -168,29 +168,7 @@ def _check_depth(fields: dict[str, Any]) -> None:
     raise InvalidFields("NOT_JSON", f"an unknown field is nested over {MAX_DEPTH} deep")
 
 
-S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
-
-
-class Decoder(Generic[S]):
-    """Reads records of one kind: the fields of a struct, which forbids others, and what else there is."""
-
-    def __init__(self, kind: type[S], max_bytes: int) -> None:
-        self._kind = kind
-        self._max_bytes = max_bytes
-        self.decode_known = msgspec.json.Decoder(kind).decode
-        """Bytes with no field but the struct's; raises what msgspec raises, whatever the bytes."""
-
-    def decode(self, payload: bytes) -> tuple[S, dict[str, Any] | None]:
-        """The struct, and the fields this version doesn't have. Raises InvalidFields."""
-        if len(payload) <= self._max_bytes:
-            try:
-                return self.decode_known(payload), None
-            except UNDECODABLE:
-                # It has other fields too, or is none.
-                pass
-        known, extra = split_object(payload, self._max_bytes, self._kind.__struct_encode_fields__)
-        return convert(known, self._kind), extra
 
 
 def convert(fields: dict[str, Any], kind: type[T]) -> T:

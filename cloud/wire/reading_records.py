@@ -18,11 +18,11 @@ from msgspec import Meta
 from cloud.wire.fields import (
     MAX_INT53,
     UNDECODABLE,
-    Decoder,
     InvalidFields,
     check_label,
     check_name,
     convert,
+    split_object,
     time_of,
     to_json,
 )
@@ -131,7 +131,8 @@ class _Claimed(msgspec.Struct):
     seq: Seq
 
 
-READING_DECODER: Final = Decoder(ReadingFields, MAX_READING_BYTES)
+decode_known: Final = msgspec.json.Decoder(ReadingFields).decode
+"""The fields of a reading that has no others; raises what msgspec raises, whatever the bytes."""
 _CLAIMED_DECODER: Final = msgspec.json.Decoder(_Claimed)
 
 
@@ -243,6 +244,18 @@ def _since_boot(unknown: dict[str, Any]) -> tuple[str | None, int | None]:
     return boot, None if fields.mono_ms is msgspec.UNSET else fields.mono_ms
 
 
+def decode_fields(payload: bytes) -> tuple[ReadingFields, dict[str, Any] | None]:
+    """A reading's fields, and those that this version doesn't have. Raises InvalidReading."""
+    if len(payload) <= MAX_READING_BYTES:
+        try:
+            return decode_known(payload), None
+        except UNDECODABLE:
+            # It has other fields too, or is none.
+            pass
+    known, extra = split_object(payload, MAX_READING_BYTES, ReadingFields.__struct_fields__)
+    return convert(known, ReadingFields), extra
+
+
 def _check_time(time_us: int, received_us: int | None) -> None:
     if time_us < OLDEST_TIME_US:
         raise InvalidReading("TIME_TOO_OLD", f"{format_time(time_us)} is before 2000")
@@ -259,7 +272,7 @@ def parse_reading(payload: bytes, received_us: int | None = None, *, unrepaired:
     without it the future isn't checked. With ``unrepaired`` a reading that has ``boot`` and ``mono_ms`` may
     be of any time, for it will be another. Raises InvalidReading with the first problem found.
     """
-    fields, extra = READING_DECODER.decode(payload)
+    fields, extra = decode_fields(payload)
     check_constants(fields)
     if (fields.value is None) != (fields.quality == MISSING):
         raise InvalidReading("INCONSISTENT", "value is null exactly when quality is 9 (missing)")

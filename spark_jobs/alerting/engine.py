@@ -56,7 +56,6 @@ class Engine:
         self._gateways: dict[str, GatewayState] = {}
         self._pairs: dict[tuple[tuple[str, str], str, str, str], PairEvaluator] = {}
         self._intervals: dict[tuple[tuple[str, str], str, str | None], Alarm] = {}
-        self._late: dict[int, tuple[ChannelState, Evaluator]] = {}
         self._twins: dict[tuple[str, str], str] = {}
         self.caught_up = False
 
@@ -89,8 +88,6 @@ class Engine:
             if not good and isinstance(evaluator.rule, Threshold):
                 continue
             change = evaluator.take(sample.time_us, sample.period_us, value, live=live, now_us=now_us)
-            if evaluator.late is not None:
-                self._late[id(evaluator)] = (channel, evaluator)
             if change is not None:
                 yield AlertEvent(evaluator.rule, channel.gateway, channel.name, *change)
         for pair, side in channel.pairs if good else ():
@@ -200,12 +197,11 @@ class Engine:
     def end_late_passes(self, now_us: int, after_us: int = _LATE_PASS_US) -> list[AlertEvent]:
         """Ends late passes that nothing came to for so long."""
         events: list[AlertEvent] = []
-        for mark, (channel, evaluator) in list(self._late.items()):
-            if now_us - evaluator.late_touched_us < after_us:
-                continue
-            del self._late[mark]
-            if (change := evaluator.end_late()) is not None:
-                events.append(AlertEvent(evaluator.rule, channel.gateway, channel.name, *change))
+        for channel in self._channels.values():
+            for evaluator in channel.evaluators:
+                over = evaluator.late is not None and now_us - evaluator.late_touched_us >= after_us
+                if over and (change := evaluator.end_late()) is not None:
+                    events.append(AlertEvent(evaluator.rule, channel.gateway, channel.name, *change))
         return events
 
     def forget_readings(self) -> None:
@@ -213,7 +209,6 @@ class Engine:
         self._channels.clear()
         self._gateways.clear()
         self._pairs.clear()
-        self._late.clear()
 
     # Storing -----------------------------------------------------------------------------------------------
 
@@ -260,7 +255,6 @@ class Engine:
                 found.main = tracks[0]
                 if late:
                     found.late, found.late_touched_us = tracks[1], late[1]
-                    self._late[id(found)] = (channel, found)
             left += restore_silences(channel.silences, silent, gateway, name, last_us)
         for gateway, horizon_us, received_since_us, arrived_us, silent in state["gateways"]:
             of = self._gateways[gateway]

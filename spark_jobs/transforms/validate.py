@@ -32,11 +32,12 @@ from cloud.wire.reading_records import (
     MAX_READING_BYTES,
     MISSING,
     OLDEST_TIME_US,
-    READING_DECODER,
     UNSYNCED,
     InvalidReading,
     ReadingFields,
     check_constants,
+    decode_fields,
+    decode_known,
     parse_dead_letter,
     parse_reading,
 )
@@ -191,12 +192,12 @@ def _decoded(payloads: list[bytes]) -> _Decoded:
     """Decodes all payloads of a batch."""
     with suppress(*UNDECODABLE):
         # Nearly always all of them are.
-        found = list(map(READING_DECODER.decode_known, payloads))
+        found = list(map(decode_known, payloads))
         return _Decoded(np.arange(len(found)), found, {}, {})
     found, rows, unknown, refused = [], [], {}, {}
     for row, payload in enumerate(payloads):
         try:
-            fields, more = READING_DECODER.decode(payload)
+            fields, more = decode_fields(payload)
         except InvalidReading as error:
             refused[row] = error.reason
             continue
