@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,28 +31,6 @@ _TEXTS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "tuple_type": lambda _: "must be tables: [[rule]], with two brackets",
 }
 """What is printed for pydantic's types of errors."""
-
-
-@dataclass(frozen=True, slots=True)
-class RuleProblem:
-    """One thing that is wrong with a rules file."""
-
-    file: str
-    line: int
-    key: str
-    message: str
-
-    def __str__(self) -> str:
-        key = f" {self.key}:" if self.key else ""
-        return f"{self.file}:{self.line}:{key} {self.message}"
-
-
-class RulesError(SettingsError):
-    """A rules file that can't be used; ``problems`` are all of them, in the order of their lines."""
-
-    def __init__(self, problems: Iterable[RuleProblem]) -> None:
-        self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.key)))
-        super().__init__("\n".join(map(str, self.problems)))
 
 
 def _model_at(path: KeyPath, kind: str) -> type[BaseModel]:
@@ -96,14 +73,14 @@ def _repeated_names(given: Mapping[str, Any], lines: Lines) -> Iterable[tuple[Ke
 
 
 def parse_rules(text: str, file: str) -> Rules:
-    """The rules in a file's text. Raises RulesError with all its problems."""
+    """The rules in a file's text. Raises SettingsError with all its problems, each on a line of its own."""
     try:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         place = _SYNTAX_LINE.search(str(error))
         line = int(place[1]) if place else text.count("\n") + 1
         message = _SYNTAX_LINE.sub("", str(error))
-        raise RulesError([RuleProblem(file, line, "", f"is not TOML: {message}")]) from error
+        raise SettingsError(f"{file}:{line}: is not TOML: {message}") from error
     lines = Lines(text)
     found = list(_repeated_names(given, lines))
     try:
@@ -116,14 +93,13 @@ def parse_rules(text: str, file: str) -> Rules:
                 path, kind = (*path[:2], *path[3:]), str(path[2])
             found.append((path, _text(each, path, kind)))
     if found:
-        raise RulesError(
-            RuleProblem(file, lines.of(path)[0], _key(path, given), message) for path, message in found
-        )
+        problems = sorted((lines.of(path)[0], _key(path, given), message) for path, message in found)
+        raise SettingsError("\n".join(f"{file}:{line}: {key}: {message}" for line, key, message in problems))
     return rules
 
 
 def load_rules(path: Path) -> Rules:
-    """The rules in a file. Raises RulesError, SettingsError where it can't be read."""
+    """The rules in a file. Raises SettingsError where it can't be read, or has problems."""
     try:
         text = path.read_bytes().decode()
     except OSError as error:
