@@ -21,10 +21,6 @@ PATIENCE_S: Final = 15.0
 """How long batches under way may take to end once the jobs are to stop; then they are interrupted."""
 
 
-class StoppingError(JobError):
-    """Raised by a batch that comes after the gate was shut: it must not count as done."""
-
-
 class BatchGate:
     """Open while a query may run batches. ``failure`` is what the last one raised, as it was raised."""
 
@@ -39,7 +35,8 @@ class BatchGate:
         def guarded(rows: DataFrame, number: int) -> None:
             with self._busy:
                 if self._shut:
-                    raise StoppingError("stopping")
+                    # Or it would count as done.
+                    raise JobError("stopping")
                 try:
                     batch(rows, number)
                 except Exception as error:
