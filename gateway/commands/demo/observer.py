@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ from gateway.status.client import NoStatus, fetch
 log = logging.getLogger(__name__)
 
 _PERIOD_S: Final = 1.0
-_RATE_OVER_ROUNDS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,6 @@ class Observation:
     ends: Mapping[str, int] | None = None
     counts: TableCounts = field(default_factory=TableCounts)
     accounts: Sequence[RunAccount] | None = None
-    readings_per_s: float = 0.0
 
 
 def kafka_records(ends: Mapping[str, int]) -> int:
@@ -60,7 +57,6 @@ class Observer(threading.Thread):
         self._lake = lake
         self._accounts = accounts
         self._ending = threading.Event()
-        self._sampled: deque[tuple[float, int]] = deque(maxlen=_RATE_OVER_ROUNDS)
         self.latest = Observation()
         self.exact = False
 
@@ -74,11 +70,11 @@ class Observer(threading.Thread):
         """Observe about once a second."""
         while not self._ending.is_set():
             started_s = time.monotonic()
-            self.latest = self._observe(started_s)
+            self.latest = self._observe()
             # At most half the time: counting a large table must not starve the jobs that fill it.
             self._ending.wait(max(_PERIOD_S, time.monotonic() - started_s))
 
-    def _observe(self, now_s: float) -> Observation:
+    def _observe(self) -> Observation:
         status = ends = accounts = None
         counts = self.latest.counts
         with suppress(NoStatus):
@@ -95,16 +91,7 @@ class Observer(threading.Thread):
             # A table that is being created has no schema yet; Kafka may be restarting.
             log.debug("event=demo.tables_unreadable error=%s", error)
             accounts = None
-        return Observation(status, ends, counts, accounts, self._rate(now_s, status))
-
-    def _rate(self, now_s: float, status: Mapping[str, Any] | None) -> float:
-        if status is None:
-            self._sampled.clear()
-            return 0.0
-        self._sampled.append((now_s, int(status["sampled"])))
-        (since_s, before), (_, count) = self._sampled[0], self._sampled[-1]
-        # A restarted gateway counts from 0.
-        return max(count - before, 0) / (now_s - since_s) if now_s > since_s else 0.0
+        return Observation(status, ends, counts, accounts)
 
 
 def missing(seen: Observation) -> list[str]:

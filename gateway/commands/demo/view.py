@@ -19,7 +19,6 @@ from gateway.commands.demo.supervision import State
 from gateway.commands.reading_rows import channel_table, channels_of
 
 _LINE_EVERY_S: Final = 5.0
-_FRAME_S: Final = 0.5
 _LINES_AROUND_CHANNELS: Final = 10
 _STYLE: Final = {
     State.WAITING: "dim",
@@ -49,17 +48,12 @@ class LiveView:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()
-        self._live = Live(console=self._console, auto_refresh=False, screen=False, vertical_overflow="crop")
+        self._live = Live(console=self._console, refresh_per_second=2, vertical_overflow="crop")
         self.screen: AbstractContextManager[object] = self._live
-        self._drawn_s = -_FRAME_S
-        self._phase = ""
 
     def show(self, picture: Picture) -> None:
-        """Redraw, unless it was done a moment ago and the phase is the same."""
-        if picture.phase != self._phase or picture.elapsed_s - self._drawn_s >= _FRAME_S:
-            self._phase = picture.phase
-            self._drawn_s = picture.elapsed_s
-            self._live.update(render(picture, self._console.height, datetime.now(UTC)), refresh=True)
+        """What is drawn next."""
+        self._live.update(render(picture, self._console.height, datetime.now(UTC)))
 
 
 class LineView:
@@ -139,7 +133,7 @@ def _flow(picture: Picture) -> str:
     if status is None:
         return "The gateway does not answer." if picture.states["gateway"] is State.UP else "No gateway yet."
     return (
-        f"{picture.seen.readings_per_s:.1f} readings/s, sampled {status.get('sampled', 0)}, "
+        f"{status['sampled'] / max(status['uptime_s'], 1):.1f} readings/s, sampled {status['sampled']}, "
         f"in flight {status.get('in_flight', 0)}, uplink {status.get('uplink')}, "
         f"outbox {status.get('outbox_records', 0)}"
     )
