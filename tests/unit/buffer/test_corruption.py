@@ -23,7 +23,7 @@ NAME = "outbox.db"
 
 
 class Site:
-    """An outbox with 60 blocks of 12 records, the first eight gone and the ninth in part, to be damaged."""
+    """60 blocks of 12 records of both classes, the first eight gone and the ninth in part, to be damaged."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -32,7 +32,8 @@ class Site:
         outbox = SqliteOutbox(source / NAME)
         for at in range(60):
             records = [b"reading %d %d %s" % (at, n, os.urandom(30).hex().encode()) for n in range(12)]
-            self.appended.update(zip(outbox.append(records, b"block %d" % at), records, strict=True))
+            numbers = outbox.append(records, b"block %d" % at, others=at % 3 == 2)
+            self.appended.update(zip(numbers, records, strict=True))
         outbox.remove(range(1, 100))
         self.removed = set(range(1, 100))
         self.crashed = directory / "crashed"
