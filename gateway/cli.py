@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The daemon's log needs the traceback of what it doesn't handle.
         if given[0] == "run" or not isinstance(error, _expected()):
             raise
-        return fail(error, getattr(error, "code", FAILED))
+        return fail(error)
 
 
 def _run(name: str, arguments: list[str]) -> int:

@@ -21,9 +21,6 @@ CONFIG_PATH: Final = Path("/etc/fieldgate/gateway.toml")
 class CommandError(Exception):
     """A command can't do what it is for; the message gives the reason and the remedy."""
 
-    code = FAILED
-    """The exit code."""
-
 
 def fail(why: Exception | str, code: int = FAILED) -> int:
     """Print on standard error why it can't be done; the exit code."""

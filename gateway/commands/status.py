@@ -22,7 +22,6 @@ from gateway.commands.arguments import (
 )
 from gateway.commands.doctor.findings import SLOW_UPLINK
 from gateway.commands.reading_rows import channel_table, channels_of
-from gateway.config.problems import unreadable
 from gateway.status.client import NoStatus, fetch, listen_address
 from gateway.system.times import duration_text
 
@@ -49,10 +48,14 @@ def run(arguments: argparse.Namespace) -> int:
         return accounts.run(arguments)
     if arguments.gateway or arguments.topics or arguments.properties:
         raise CommandError("--gateway, --topic and --property need --bootstrap-servers")
+    why_default = ""
     try:
-        status = fetch(listen_address(arguments.config or CONFIG_PATH, chosen=arguments.config is not None))
+        listen, why_default = listen_address(
+            arguments.config or CONFIG_PATH, chosen=arguments.config is not None
+        )
+        status = fetch(listen)
     except NoStatus as error:
-        raise CommandError(f"{error}{_default_was_taken(arguments.config)}") from error
+        raise CommandError(f"{error}{why_default}") from error
     if arguments.json:
         print(json.dumps(status, indent=2))
         return OK
@@ -90,14 +93,3 @@ def _summary(status: Mapping[str, Any]) -> str:
         f"{status.get('outbox_bytes')} bytes  dead letters {status.get('dead_letters')}  "
         f"dropped by the local broker {'unknown' if dropped is None else dropped}{problem}"
     )
-
-
-def _default_was_taken(chosen: Path | None) -> str:
-    """That the daemon may listen elsewhere, where the config that names the address can't be read."""
-    if chosen is not None:
-        return ""
-    try:
-        CONFIG_PATH.open("rb").close()
-    except OSError as error:
-        return f"\n{CONFIG_PATH}: {unreadable(CONFIG_PATH, error)}; so this is the default address"
-    return ""

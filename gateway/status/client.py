@@ -48,8 +48,8 @@ def fetch(listen: str) -> dict[str, Any]:
     return status
 
 
-def listen_address(config: Path, *, chosen: bool) -> str:
-    """``[status] listen`` of a config file, else the default. Raises NoStatus.
+def listen_address(config: Path, *, chosen: bool) -> tuple[str, str]:
+    """``[status] listen`` of a config file, else the default; and why that was taken. Raises NoStatus.
 
     ``chosen``: the user has named the file, so it must be readable.
     """
@@ -58,13 +58,13 @@ def listen_address(config: Path, *, chosen: bool) -> str:
     except OSError as error:
         if chosen:
             raise NoStatus(f"{config}: {unreadable(config, error)}") from error
-        return DEFAULT_LISTEN
+        return DEFAULT_LISTEN, f"\n{config}: {unreadable(config, error)}; so this is the default address"
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise NoStatus(f"{config}: {error}") from error
     listen = section.get("listen", DEFAULT_LISTEN) if isinstance(section, dict) else DEFAULT_LISTEN
     if not isinstance(listen, str):
         raise NoStatus(f"{config}: status.listen must be a string")
-    return listen
+    return listen, ""
 
 
 def daemon_of(config: Config) -> int | None:
