@@ -127,18 +127,8 @@ def test_lost_edges_are_a_read_error_once() -> None:
     assert bench.cup.read()[0].raw == 2.0
 
 
-def test_emulated_pins_insist_on_the_order_of_rpi_gpio() -> None:
+def test_an_emulated_pin_is_taken_once() -> None:
     pins = EmulatedGpio()
-    with pytest.raises(BoardError, match="setmode"):
-        pins.setup(17, pins.IN, pull_up_down=pins.PUD_UP)
-    with pytest.raises(BoardError, match="BCM"):
-        pins.setmode(10)
-    pins.setmode(pins.BCM)
-    with pytest.raises(BoardError, match="isn't set up"):
-        pins.add_event_detect(17, pins.FALLING, callback=lambda _pin: None)
-    with pytest.raises(BoardError, match="pull-up"):
-        pins.setup(17, pins.IN)
-    pins.setup(17, pins.IN, pull_up_down=pins.PUD_UP)
     pins.add_event_detect(17, pins.FALLING, callback=lambda _pin: None)
     with pytest.raises(BoardError, match="already"):
         pins.add_event_detect(17, pins.FALLING, callback=lambda _pin: None)
