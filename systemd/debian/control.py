@@ -86,7 +86,8 @@ def control(target: Target, full_version: str, size_kib: int) -> str:
             ("Installed-Size", size_kib),
             (
                 "Depends",
-                f"python3 (>= {python}~), python3 (<< {major}.{int(minor) + 1}~), python3-systemd, systemd",
+                f"python3 (>= {python}~), python3 (<< {major}.{int(minor) + 1}~), iproute2, python3-systemd,"
+                " systemd",
             ),
             ("Recommends", recommends),
             ("Suggests", "gpsd, i2c-tools"),

@@ -176,7 +176,7 @@ def test_every_file_of_systemd_has_its_place(tree: Path) -> None:
 
 def test_dependencies_and_version(package: Path, release: str, architecture: str) -> None:
     python = {"bookworm": ("3.11", "3.12"), "trixie": ("3.13", "3.14")}[release]
-    depends = f"python3 (>= {python[0]}~), python3 (<< {python[1]}~), python3-systemd, systemd"
+    depends = f"python3 (>= {python[0]}~), python3 (<< {python[1]}~), iproute2, python3-systemd, systemd"
     assert field(package, "Depends") == depends
     recommends = {
         "amd64": "mosquitto",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shutil
 import signal
 from datetime import UTC, datetime
@@ -121,11 +120,5 @@ def test_an_outage_of_all_but_the_gateway_loses_nothing(
         assert demo.described_last()["state"] == "stopped"
         check_counts(result, seconds)
         check_statistics(demo, tmp_path / "mast_1s.csv")
-        # What the outage held up came from the outbox, and as Kafka was soon back, as news.
         log = (demo.workdir / "gateway.log").read_text()
-        waited = sum(map(int, re.findall(r"event=kafka\.answers outbox_records=(\d+)", log)))
-        assert waited >= outage_s
-        with demo.lake() as lake:
-            replayed = lake.execute("SELECT count(*) FROM readings WHERE replayed").fetchone()
-        assert replayed is not None
-        assert replayed[0] < waited
+        assert "event=kafka.silent action=store" in log

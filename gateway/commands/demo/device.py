@@ -10,7 +10,7 @@ import time
 from typing import Final
 
 from paho.mqtt.client import Client
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.enums import CallbackAPIVersion
 
 TOPIC: Final = "devices/cabinet/temperature"
 _PERIOD_S: Final = 1.0
@@ -22,7 +22,7 @@ class CabinetThermometer:
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
-        self._client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+        self._client = Client(CallbackAPIVersion.VERSION2)
         self._client.reconnect_delay_set(1, 1)
         self._next_s = 0.0
 

@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from paho.mqtt.client import Client
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.enums import CallbackAPIVersion
 
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, describe_cluster
@@ -28,7 +28,7 @@ def broker(config: Config) -> Finding:
     def connected(_client: object, _data: object, _flags: object, reason: object, _more: object) -> None:
         reasons.put(str(reason))
 
-    client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+    client = Client(CallbackAPIVersion.VERSION2)
     client.connect_timeout = _MQTT_TIMEOUT_S
     if config.mqtt.login is not None:
         client.username_pw_set(*config.mqtt.login)
@@ -43,7 +43,7 @@ def broker(config: Config) -> Finding:
     try:
         reason = reasons.get(timeout=_MQTT_TIMEOUT_S)
     except Empty:
-        found = f"{address} accepts the connection, and is no broker for MQTT 5"
+        found = f"{address} accepts the connection, and is no MQTT broker"
         return Finding("mqtt", "error", found, "see mqtt.host and mqtt.port")
     finally:
         took_s = time.monotonic() - begin_s
