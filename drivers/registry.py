@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
@@ -20,16 +20,8 @@ from drivers.interface import DriverError
 PLUG_INS: Final = "fieldgate.drivers"
 """The entry point group."""
 
-DRIVERS: Final[Mapping[str, str]] = {
-    "bp20": "drivers.bp20",
-    "dht11": "drivers.dht11",
-    "gpsd": "drivers.gpsd",
-    "hall-anemometer": "drivers.hall_anemometer",
-    "iio": "drivers.iio",
-    "pyranometer": "drivers.pyranometer",
-    "scd4x": "drivers.scd4x",
-}
-"""The built-in drivers' modules; each describes its driver in ``TYPE``."""
+DRIVERS: Final = ("bp20", "dht11", "gpsd", "hall-anemometer", "iio", "pyranometer", "scd4x")
+"""The built-in drivers; each is described in ``TYPE`` of its module."""
 
 _loaded: dict[str, DriverType] = {}
 
@@ -53,7 +45,8 @@ def driver_type(name: str) -> DriverType:
     Raises UnknownDriverError, which lists the names, and BrokenDriverError.
     """
     if name not in _loaded:
-        _loaded[name] = importlib.import_module(DRIVERS[name]).TYPE if name in DRIVERS else _plug_in(name)
+        module = f"drivers.{name.replace('-', '_')}"
+        _loaded[name] = importlib.import_module(module).TYPE if name in DRIVERS else _plug_in(name)
     return _loaded[name]
 
 

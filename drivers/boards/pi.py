@@ -52,7 +52,9 @@ def raw_monotonic() -> float:
 
 
 class PiBoard:
-    """The real hardware; time is the machine's."""
+    """The real hardware; time is the machine's, ``monotonic`` as its oscillator counts."""
+
+    clock: Clock | None = None
 
     def __init__(
         self,
@@ -60,21 +62,12 @@ class PiBoard:
         kernel: Kernel | None = None,
         monotonic: Callable[[], float] = raw_monotonic,
     ) -> None:
-        self._monotonic = monotonic
+        self.monotonic = monotonic
         self._counting = (options or PiOptions()).counting
         self._kernel = kernel or Kernel()
         self._lock = threading.Lock()
         self._i2c: Any = None
         self._shared: SharedI2c | None = None
-
-    @property
-    def clock(self) -> Clock | None:
-        """None: the machine's own."""
-        return None
-
-    def monotonic(self) -> float:
-        """The machine's seconds, as its oscillator counts them."""
-        return self._monotonic()
 
     def count_edges(self, pin: int) -> EdgeCounter:
         """Count a pin's falling edges by the board's option ``counting``. Raises BoardError."""

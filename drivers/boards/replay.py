@@ -64,16 +64,8 @@ class RecordedEnvironment:
         self._values = values
         steps_ns = sorted(later - earlier for earlier, later in pairwise(times_ns))
         self._period_ns = steps_ns[len(steps_ns) // 2] if steps_ns else SECOND_NS
-
-    @property
-    def start_ns(self) -> int:
-        """The first row's timestamp."""
-        return self._times_ns[0]
-
-    @property
-    def end_ns(self) -> int:
-        """One usual period after the last row's timestamp."""
-        return self._times_ns[-1] + self._period_ns
+        self.start_ns = times_ns[0]
+        self.end_ns = times_ns[-1] + self._period_ns
 
     def piece(self, time_ns: int) -> tuple[int, int]:
         """The row's time, or the gap after it."""

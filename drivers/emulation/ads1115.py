@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from drivers.ads1115 import adc_pins
+
 _CONVERSION, _CONFIG = 0, 1
 _START: Final = 0x8000
 _READY: Final = 0x8000
 _POWER_UP_CONFIG: Final = 0x8583
 
-_MUX_SETTINGS: Final[Mapping[int | str, int]] = {
-    "0-1": 0, "0-3": 1, "1-3": 2, "2-3": 3, 0: 4, 1: 5, 2: 6, 3: 7,
-}  # fmt: skip
-_MUX_PINS: Final = ((0, 1), (0, 3), (1, 3), (2, 3), (0,), (1,), (2,), (3,))
+_MUX_INPUTS: Final[tuple[int | str, ...]] = ("0-1", "0-3", "1-3", "2-3", 0, 1, 2, 3)
 FLOATING_V: Final = 0.57
 """The voltage of a pin that nothing drives, as users of the chip report."""
 _FULL_SCALE_V: Final = (6.144, 4.096, 2.048, 1.024, 0.512, 0.256, 0.256, 0.256)
@@ -46,7 +45,7 @@ class EmulatedAds1115:
 
     def rewire(self, inputs: Mapping[int | str, Volts]) -> None:
         """Let these be the voltage sources from now on; the registers keep what they hold."""
-        self._inputs = {_MUX_SETTINGS[name]: volts for name, volts in inputs.items()}
+        self._inputs = dict(inputs)
 
     def write(self, sent: bytes) -> None:
         """Set the register pointer and, with two more bytes, the register."""
@@ -67,15 +66,15 @@ class EmulatedAds1115:
         return self._registers[self._pointer].to_bytes(2, "big")[:count]
 
     def _convert(self, config: int) -> None:
-        code = code_for(self._volts(config >> 12 & 0x07), _FULL_SCALE_V[config >> 9 & 0x07])
+        code = code_for(self._volts(_MUX_INPUTS[config >> 12 & 0x07]), _FULL_SCALE_V[config >> 9 & 0x07])
         self._registers[_CONVERSION] = code & 0xFFFF
 
     def _floats(self, pin: int) -> bool:
         loose = self.loose.get(pin)
         return loose is not None and loose()
 
-    def _volts(self, setting: int) -> float:
-        pins = _MUX_PINS[setting]
+    def _volts(self, adc_input: int | str) -> float:
+        pins = adc_pins(adc_input)
         positive, negative = self._floats(pins[0]), self._floats(pins[-1])
         if len(pins) == 1 and positive:
             return FLOATING_V
@@ -83,7 +82,7 @@ class EmulatedAds1115:
             return FLOATING_V if positive else -FLOATING_V
         if positive:
             return 0.0
-        source = self._inputs.get(setting)
+        source = self._inputs.get(adc_input)
         volts = source() if source is not None else 0.0
         if volts is None:
             raise OSError(121, "the sensor at this input is dead")

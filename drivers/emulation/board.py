@@ -71,17 +71,10 @@ class EmulatedBoard:
         self._adcs: dict[int, EmulatedAds1115] = {}
         self._fitted: dict[str, tuple[FittedSensor, Remove]] = {}
         start_ns, end_ns = environment.start_ns, environment.end_ns
-        self._clock = SteppedClock(start_ns, end_ns, speed, self._cross, now_ns, anchor_s)
+        self.clock = SteppedClock(start_ns, end_ns, speed, self._cross, now_ns, anchor_s)
+        self.now_ns = self.clock.now_ns
+        self.monotonic = self.clock.monotonic
         self._change(sensors)
-
-    @property
-    def clock(self) -> SteppedClock:
-        """Event time."""
-        return self._clock
-
-    def monotonic(self) -> float:
-        """Event seconds since the environment's start."""
-        return self._clock.monotonic()
 
     def count_edges(self, pin: int) -> EdgeCounter:
         """Count a pin's falling edges, as RPi.GPIO's callbacks do."""
@@ -121,13 +114,9 @@ class EmulatedBoard:
 
     def close(self) -> None:
         """Stop the clock."""
-        self._clock.stop()
+        self.clock.stop()
 
     # What drivers' emulations use.
-
-    def now_ns(self) -> int:
-        """Event time, nanoseconds since 1970-01-01T00:00Z."""
-        return self._clock.now_ns()
 
     def value(self, channel: str, time_ns: int | None = None) -> float | None:
         """The environment's value of ``sensor.quantity``, now or at an instant; None where it has none."""

@@ -114,12 +114,7 @@ class Faults:
 
     def stray_pulses(self, sensor: str, start_ns: int, end_ns: int) -> int:
         """Pulses in [start, end) that no turn made."""
-        due = (
-            round(fault.amount if fault.amount is not None else _SPIKE_PULSES)
-            for position, fault in enumerate(self._faults)
-            if (fault.sensor, fault.kind) == (sensor, "spike") and self._spikes(position, fault, end_ns - 1)
-        )
-        return max(0, sum(due))
+        return max(0, sum(map(round, self._spikes(sensor, end_ns - 1, _SPIKE_PULSES))))
 
     def loose(self, sensor: str, now_ns: Callable[[], int]) -> Callable[[], bool]:
         """Whether a sensor's wires to its converter are off."""
@@ -134,10 +129,7 @@ class Faults:
                 return None
             for fault in self._of(sensor, ("drift",), time_ns):
                 true_v *= fault.strength()
-            for position, fault in enumerate(self._faults):
-                if (fault.sensor, fault.kind) == (sensor, "spike") and self._spikes(position, fault, time_ns):
-                    true_v += fault.amount if fault.amount is not None else _SPIKE_V
-            return true_v
+            return true_v + sum(self._spikes(sensor, time_ns, _SPIKE_V))
 
         return faulty
 
@@ -173,7 +165,15 @@ class Faults:
     def _into_s(self, fault: Fault, time_ns: int) -> float:
         return (time_ns - self._start_ns) / SECOND_NS - fault.after_s
 
-    def _spikes(self, position: int, fault: Fault, time_ns: int) -> bool:
+    def _spikes(self, sensor: str, time_ns: int, usual: float) -> list[float]:
+        """The amounts of a sensor's spikes that have become due since the last call."""
+        return [
+            usual if fault.amount is None else fault.amount
+            for position, fault in enumerate(self._faults)
+            if (fault.sensor, fault.kind) == (sensor, "spike") and self._is_due(position, fault, time_ns)
+        ]
+
+    def _is_due(self, position: int, fault: Fault, time_ns: int) -> bool:
         """Whether a spike has become due since the last call; one thread calls this for a sensor."""
         into_s = self._into_s(fault, time_ns)
         if into_s < 0 or not fault.present:

@@ -25,6 +25,8 @@ class SteppedClock:
     sampled in the future.
     """
 
+    synced = True
+
     def __init__(
         self,
         start_ns: int,
@@ -46,11 +48,6 @@ class SteppedClock:
         self._waiting: dict[object, int] = {}
         self._pacing = False
         self._stopped = False
-
-    @property
-    def synced(self) -> bool:
-        """Always: the board owns this time."""
-        return True
 
     def now_ns(self) -> int:
         """Event time."""

@@ -162,7 +162,7 @@ class SimulatedEnvironment:
     end_ns: int | None = None
 
     def __init__(self, weather: Weather, start_ns: int, heights_m: Mapping[str, float | None]) -> None:
-        self._start_ns = start_ns
+        self.start_ns = start_ns
         self._heights_m = heights_m
         self._weather = weather
         self._quantities: dict[str, Callable[[float], float]] = {
@@ -173,11 +173,6 @@ class SimulatedEnvironment:
             "co2": weather.co2_ppm,
             "location": weather.location_m,
         }
-
-    @property
-    def start_ns(self) -> int:
-        """Where event time begins."""
-        return self._start_ns
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
         """There is weather for any sensor."""

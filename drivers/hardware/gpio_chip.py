@@ -125,11 +125,8 @@ class ChipCounter:
                 self._first = self._before = kernel.interrupts(self._interrupt)
             except (OSError, ValueError):
                 self._interrupt = None
-
-    @property
-    def method(self) -> str:
-        """Which of the two counts is there."""
-        return "the kernel's edge numbers" if self._interrupt is None else "the kernel's interrupt count"
+        counted = "edge numbers" if self._interrupt is None else "interrupt count"
+        self.method = f"the kernel's {counted}"
 
     def take(self) -> Edges:
         """The edges since the call before, also those that became no event of their own. Raises ReadError."""

@@ -22,7 +22,7 @@ from gateway.mqtt.payload import AbsentValue, measure, parse, unwanted
 from gateway.mqtt.routes import RAW_QUANTITY, Route, Routes
 from gateway.mqtt.steps import apply, transform
 from gateway.ports import Clock, Record
-from gateway.quality.flags import range_reasons, worst_flag
+from gateway.quality.reasons import range_reasons, worst_flag
 from gateway.sequences import Sequences
 
 log = logging.getLogger(__name__)

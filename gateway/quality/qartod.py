@@ -14,10 +14,10 @@ from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, SUSPECT
 from drivers.interface import Channel
 from gateway.config import QualityRules, SensorConfig
 from gateway.config.quality_rules import OPTIONAL_KEYS
-from gateway.quality.flags import range_reasons, worst_flag
 from gateway.quality.flat_line import FlatLineTest
 from gateway.quality.minute_means import MinuteMeans
 from gateway.quality.pair import PairTest
+from gateway.quality.reasons import range_reasons, worst_flag
 from gateway.quality.spike import SpikeTest
 
 _UNTESTED: Final = QualityRules()

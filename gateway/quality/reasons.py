@@ -1,11 +1,15 @@
-"""Quality flags and reasons: which flag a reason leads to, and both in words for the installer."""
+"""Quality flags and reasons: which flag a reason leads to, and both in words for the installer. Pure.
+
+Source: US IOOS QARTOD manuals (flags 1, 2, 3, 4, 9; roll-up: the worst flag wins, missing stands alone).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from cloud.wire.reading_records import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT
+from drivers.interface import Channel
 
 QUALITIES: Final[Mapping[int, str]] = {
     GOOD: "good",
@@ -38,3 +42,21 @@ REASONS: Final[Mapping[str, Reason]] = {
     "CLOCK_UNSYNCED": Reason(SUSPECT, "the time is not known"),
 }
 """Those of the wire contract. Ranges are the sensor's own here; beyond the site's a value is suspect."""
+
+
+def worst_flag(reasons: Iterable[str]) -> int:
+    """The flag of a value that is there, by its reasons: at most fail, good without any.
+
+    A reason that isn't of the wire contract (a driver's own) makes it suspect.
+    """
+    flags = (REASONS[reason].flag if reason in REASONS else SUSPECT for reason in reasons)
+    return max((min(each, FAIL) for each in flags), default=GOOD)
+
+
+def range_reasons(value: float, channel: Channel) -> tuple[str, ...]:
+    """Gross range test against the sensor's range, in the channel's unit."""
+    if value < channel.lower:
+        return ("UNDER_RANGE",)
+    if value > channel.upper:
+        return ("OVER_RANGE",)
+    return ()

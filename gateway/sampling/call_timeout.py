@@ -16,45 +16,38 @@ class CallAbandoned(Exception):
     """The call returned after it was abandoned; its result is discarded and its thread ends."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """One call of a driver, and the seconds after which it counts as hung."""
 
-    number: int
     timeout_s: float
 
 
 class TimedCall:
     """The calls of one driver by one thread, watched by another.
 
-    ``returning`` is set when an abandoned call returns, before the driver is stopped; ``released`` after
-    that. Until then the hardware may still be the old driver's.
+    ``current`` is the call that has not returned yet. ``returning`` is set when an abandoned call returns,
+    before the driver is stopped; ``released`` after that. Until then the hardware may still be the old
+    driver's.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._number = 0
-        self._current: Call | None = None
+        self.current: Call | None = None
         self.abandoned = False
         self.returning = threading.Event()
         self.released = threading.Event()
-
-    @property
-    def current(self) -> Call | None:
-        """The call that has not returned yet."""
-        return self._current
 
     @contextmanager
     def call(self, timeout_s: float) -> Iterator[None]:
         """Call the driver in the body. Raises CallAbandoned, whatever the driver raised, once abandoned."""
         with self._lock:
-            self._number += 1
-            self._current = Call(self._number, timeout_s)
+            self.current = Call(timeout_s)
         try:
             yield
         finally:
             with self._lock:
-                self._current = None
+                self.current = None
                 abandoned = self.abandoned
             if abandoned:
                 self.returning.set()
@@ -63,7 +56,7 @@ class TimedCall:
     def abandon(self, call: Call) -> bool:
         """Abandon a call; False where it has returned."""
         with self._lock:
-            if self._current != call:
+            if self.current is not call:
                 return False
             self.abandoned = True
             return True

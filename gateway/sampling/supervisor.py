@@ -84,6 +84,7 @@ class _Supervised:
 
     def __init__(self, sampler: Sampler, clock: Clock, restarts: int = 0) -> None:
         self.sampler = sampler
+        self.name = sampler.sensor.name
         self.running = False
         self.abandoned_for_s = 0.0
         self.restarts = restarts
@@ -97,11 +98,6 @@ class _Supervised:
         self._left = True
         self._watched: Call | None = None
         self._watched_s = 0.0
-
-    @property
-    def name(self) -> str:
-        """The sensor's name."""
-        return self.sampler.sensor.name
 
     @property
     def ended(self) -> bool:
@@ -134,7 +130,7 @@ class _Supervised:
     def hung_for_s(self, passed_s: float) -> float | None:
         """How long the driver's call has lasted, where that is too long; called every ``passed_s``."""
         call = self.sampler.calls.current
-        if call is None or call != self._watched:
+        if call is None or call is not self._watched:
             self._watched, self._watched_s = call, 0.0
             return None
         self._watched_s += passed_s
