@@ -36,6 +36,7 @@ _WAIT_S: Final = 2.5
 """Receivers report each second; two reports missing is a fault."""
 _KEEP_OPEN_S: Final = 10.0
 """Read less often than this, the connection is closed between reads: gpsd would fill the socket meanwhile."""
+_FROM: Final = Meaning("what distances count from; the gateway's unless given", "degrees (WGS 84)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +45,8 @@ class GpsdOptions:
 
     host: Annotated[str, Meaning("where gpsd listens: name or address")] = "127.0.0.1"
     port: Annotated[int, Ge(1), Le(65535), Meaning("gpsd's port")] = 2947
-    latitude: Annotated[
-        Annotated[float, Ge(-90), Le(90)] | None,
-        Meaning("what distances count from; the gateway's unless given", "degrees (WGS 84)"),
-    ] = None
-    longitude: Annotated[
-        Annotated[float, Ge(-180), Le(180)] | None,
-        Meaning("what distances count from; the gateway's unless given", "degrees (WGS 84)"),
-    ] = None
+    latitude: Annotated[Annotated[float, Ge(-90), Le(90)] | None, _FROM] = None
+    longitude: Annotated[Annotated[float, Ge(-180), Le(180)] | None, _FROM] = None
 
 
 def distance_m(latitude: float, longitude: float, other_latitude: float, other_longitude: float) -> float:

@@ -75,6 +75,7 @@ _DHT_KEEPS_S: Final = 2.0
 """The kernel's dht11 repeats a conversion for this long (DHT11_DATA_VALID_TIME)."""
 
 Limit = Annotated[float, Ge(-1e9), Le(1e9)]
+_RANGE: Final = Meaning("the sensor's range; what occurs on Earth unless given", "the quantity's unit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +85,12 @@ class IioChannel:
     quantity: Annotated[Quantity, Meaning("what is measured")]
     attribute: Annotated[str, Meaning("the device's attribute, as in_temp or in_voltage0")]
     slope: Annotated[
-        Annotated[float, Ge(-1e9), Le(1e9)] | None,
+        Limit | None,
         Meaning("value = slope · reading + offset; required where their units differ", "per V, Cel, …"),
     ] = None
     offset: Annotated[Limit, Meaning("of the transfer function", "the quantity's unit")] = 0.0
-    min: Annotated[
-        Limit | None, Meaning("the sensor's range; what occurs on Earth unless given", "the quantity's unit")
-    ] = None
-    max: Annotated[
-        Limit | None, Meaning("the sensor's range; what occurs on Earth unless given", "the quantity's unit")
-    ] = None
+    min: Annotated[Limit | None, _RANGE] = None
+    max: Annotated[Limit | None, _RANGE] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from drivers.emulation.environment import SECOND_NS, Site
@@ -81,11 +81,8 @@ class Weather:
     """The weather at a site, for one seed. Time is in seconds since 1970-01-01T00:00Z."""
 
     def __init__(self, seed: int, site: Site) -> None:
-        self._seed = seed
+        self._noise = partial(noise, seed)
         self._site = site
-
-    def _noise(self, stream: str, time_s: float, period_s: float) -> float:
-        return noise(self._seed, stream, time_s, period_s)
 
     def wind_mps(self, time_s: float, height_m: float | None, cup: str) -> float:
         """Speed in m/s at a height (10 m unless known): gusts, shear by a power law that is steeper at night.

@@ -85,23 +85,11 @@ def calibration_id(determining: dict[str, object]) -> str:
 
 def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelRecord:
     kind = driver_type(sensor.driver)
-    slope: float | None = None
-    offset: float | None = None
-    settings: dict[str, Setting] = {}
-    chosen: dict[str, Setting] = {}
-    shaping = kind.shaping(sensor.options, channel.quantity)
-    for name, value, is_default in chain.from_iterable(map(_options, shaping)):
-        if name in kind.wiring or value is None:
-            continue
-        if name == "slope":
-            slope = float(value)
-            continue
-        if name == "offset":
-            offset = float(value)
-            continue
-        settings[name] = _setting(value)
-        if not is_default:
-            chosen[name] = settings[name]
+    shaping = chain.from_iterable(map(_options, kind.shaping(sensor.options, channel.quantity)))
+    options = [each for each in shaping if each[0] not in kind.wiring and each[1] is not None]
+    function = {name: float(value) for name, value, _ in options if name in ("slope", "offset")}
+    settings = {name: _setting(value) for name, value, _ in options if name not in function}
+    chosen = {name: settings[name] for name, _, is_default in options if name in settings and not is_default}
     accuracy, limits = accuracy_of(sensor, channel.quantity), range_of(sensor, channel.quantity)
     record = ChannelRecord(
         gateway=gateway,
@@ -116,8 +104,8 @@ def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelReco
         interval_s=float(sensor.interval_s),
         range=limits if limits is not None else (float(channel.lower), float(channel.upper)),
         raw_unit=channel.raw_unit,
-        slope=slope,
-        offset=offset,
+        slope=function.get("slope"),
+        offset=function.get("offset"),
         settings=settings,
         accuracy=_float(channel.accuracy) if accuracy is None else accuracy.absolute,
         accuracy_percent=None if accuracy is None else accuracy.percent,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
+from contextlib import closing
 from datetime import datetime
 from typing import Any, Final
 
@@ -63,11 +64,8 @@ class GpsTime:
         """Offer the first receiver's time that is plausible; whether it was taken."""
         for host, port in self._receivers:
             try:
-                stream = self._connect(host, port)
-                try:
+                with closing(self._connect(host, port)) as stream:
                     offset_ms = self._offset_ms(stream)
-                finally:
-                    stream.close()
                 if offset_ms is not None:
                     self._offers.offer(offset_ms, UNCERTAIN_MS, "gps")
                     return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Final
 
 SLOWEST_MS: Final = 2_000
@@ -63,8 +63,5 @@ class ManualTime:
 
     def take(self) -> Iterator[TimeOffer]:
         """The offers that wait; each must be answered."""
-        while True:
-            try:
-                yield self._waiting.get_nowait()
-            except Empty:
-                return
+        while not self._waiting.empty():
+            yield self._waiting.get()

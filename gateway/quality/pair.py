@@ -74,20 +74,14 @@ class PairTest:
 
     def _evaluate(self, index: int, rules: QualityRules) -> None:
         last = index - SETTLED_AFTER
-        self._stopped = rules.stopped_s is not None and self._is_stopped(last, rules.stopped_s, rules)
-        self._disagrees = (
-            rules.pair_absolute is not None
-            and rules.pair_window_s is not None
-            and self._apart(last, rules.pair_window_s, rules.pair_absolute, rules.pair_relative, rules)
-        ) or (
-            rules.drift_absolute is not None
-            and rules.drift_window_s is not None
-            and self._drifted(last, rules.drift_window_s, rules.drift_absolute, rules.drift_relative, rules)
-        )
+        self._stopped = self._is_stopped(last, rules)
+        self._disagrees = self._apart(last, rules) or self._drifted(last, rules)
 
-    def _is_stopped(self, last: int, window_s: float, rules: QualityRules) -> bool:
+    def _is_stopped(self, last: int, rules: QualityRules) -> bool:
         """At rest for the whole window, while the twin, or any other of the mast, turned in each bin."""
-        window = self._window(last, window_s)
+        if rules.stopped_s is None:
+            return False
+        window = self._window(last, rules.stopped_s)
         mine = self._bins(self._sensor, window)
         if not all(one is not None and one.at_rest for one in mine):
             return False
@@ -97,24 +91,25 @@ class PairTest:
             if (limit := rules.twin_above if other == self._twin else rules.mast_above) is not None
         )
 
-    def _apart(
-        self, last: int, window_s: float, absolute: float, relative: float | None, rules: QualityRules
-    ) -> bool:
+    def _apart(self, last: int, rules: QualityRules) -> bool:
         """By the median of the window's bins."""
-        excesses = self._excesses(self._window(last, window_s, _FEWEST), 1, absolute, relative, rules)
+        if rules.pair_absolute is None or rules.pair_window_s is None:
+            return False
+        window = self._window(last, rules.pair_window_s, _FEWEST)
+        excesses = self._excesses(window, 1, rules.pair_absolute, rules.pair_relative, rules)
         return excesses is not None and abs(median(excesses)) > 1
 
-    def _drifted(
-        self, last: int, window_s: float, absolute: float, relative: float | None, rules: QualityRules
-    ) -> bool:
+    def _drifted(self, last: int, rules: QualityRules) -> bool:
         """By the median of longer means over a longer window, and only where they agree with one another.
 
         The deficit in the tower's wake changes with every degree of the wind's direction; a drift stays: the
         middle half of the means lies within one tolerance.
         """
-        block = max(1, round(_BLOCK_S * 1e9 / self._bin_ns))
-        window = self._window(last, window_s, _FEWEST * block)
-        excesses = self._excesses(window, block, absolute, relative, rules)
+        if rules.drift_absolute is None or rules.drift_window_s is None:
+            return False
+        block = self._bins_of(_BLOCK_S)
+        window = self._window(last, rules.drift_window_s, _FEWEST * block)
+        excesses = self._excesses(window, block, rules.drift_absolute, rules.drift_relative, rules)
         if excesses is None:
             return False
         lower, middle, upper = quantiles(excesses, n=4, method="inclusive")

@@ -7,6 +7,7 @@ level: one close to the suspect value confirms a new level, which is flagged no 
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from gateway.config import QualityRules
@@ -47,7 +48,7 @@ class SpikeTest:
             self._reset(value)
             return ()
         reasons: tuple[str, ...] = ()
-        limit = None
+        limit = math.inf
         if rules.max_step is not None:
             limit = rules.max_step * self._scale
             if abs(value - self._level) > limit + _ROUNDING:
@@ -55,16 +56,12 @@ class SpikeTest:
         if rules.spike is not None and self._count >= _WARM_UP:
             factor = rules.spike_factor or 0.0
             deviation = max(rules.spike * self._scale, factor * _SIGMA * self._scatter)
-            limit = deviation if limit is None else min(limit, deviation)
+            limit = min(limit, deviation)
             if abs(value - self._mean) > deviation:
                 reasons = (*reasons, "SPIKE")
         if not reasons:
             self._take(value)
-        elif (
-            self._suspect is not None
-            and limit is not None
-            and abs(value - self._suspect) <= _CONFIRMS * limit
-        ):
+        elif self._suspect is not None and abs(value - self._suspect) <= _CONFIRMS * limit:
             self._reset(value)
             return ()
         else:

@@ -136,20 +136,19 @@ class Schedule:
         end_boot_ns = period.since_boot_ns + self.length_ns
         while True:
             offset_ns = clock.offset_ns()
-            if not self._wait(end_boot_ns + offset_ns, offset_ns, self._interrupted):
+            if not self.wait(end_boot_ns + offset_ns, offset_ns, self._interrupted):
                 return False
             if clock.now_ns() - clock.offset_ns() >= end_boot_ns:
                 return True
 
-    def wait(self, until_ns: int, offset_ns: int) -> bool:
-        """Wait for an instant by the clock with that offset; False where it is retired meanwhile."""
-        return self._wait(until_ns, offset_ns, self._retired)
+    def wait(self, until_ns: int, offset_ns: int, unless: threading.Event | None = None) -> bool:
+        """Wait for an instant by the clock with that offset; False once ``unless``, or else retired, is set.
 
-    def _wait(self, until_ns: int, offset_ns: int, unless: threading.Event) -> bool:
-        """Wait by the clock; ``steps`` is None until then."""
+        ``steps`` is None until then.
+        """
         self._waits_until_ns = until_ns
         try:
-            return self._clock.wait_until(until_ns, offset_ns, unless)
+            return self._clock.wait_until(until_ns, offset_ns, unless or self._retired)
         finally:
             self._steps += 1
             self._waits_until_ns = None
