@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,9 +23,8 @@ DEFAULT_KIND = "raspberry-pi"
 
 def read_board(source: Source) -> BoardConfig | None:
     """The board and its options. None on errors."""
-    raw = source.raw.get("board", {})
-    if not isinstance(raw, dict):
-        source.error(("board",), "must be a table: [board]")
+    raw = source.table("board")
+    if raw is None:
         return None
     kind = raw.get("kind", DEFAULT_KIND)
     if not isinstance(kind, str) or kind not in BOARDS:
@@ -63,8 +62,7 @@ def check_replay(source: Source, board: BoardConfig, sensors: Sequence[SensorCon
     unused = dict.fromkeys(options.columns)
     missing: list[str] = []
     for sensor in sensors:
-        channels = sensor.channels
-        names = [f"{sensor.name}.{channel.quantity}" for channel in channels]
+        names = [f"{sensor.name}.{channel.quantity}" for channel in sensor.channels]
         alone = len(names) == 1 and sensor.name in options.columns
         missing += [name for name in names if name not in options.columns and not alone]
         for name in [*names, sensor.name] if alone else names:
@@ -74,19 +72,14 @@ def check_replay(source: Source, board: BoardConfig, sensors: Sequence[SensorCon
         hint = f"; {quote(guess)} is no channel" if guess is not None else ""
         source.error(("board", "columns"), f"no column is mapped to {name}{hint}")
     if not missing:
-        if file.is_file():
-            _check_columns(source, file, options, unused)
         for name in unused:
             source.warn(("board", "columns", name), "no sensor has this channel; the column isn't used")
-
-
-def _check_columns(source: Source, file: Path, options: ReplayOptions, unused: Collection[str]) -> None:
-    """The columns that channels are mapped to are in the file."""
-    columns = {name: column for name, column in columns_of(options).items() if name not in unused}
-    try:
-        check_header(file, options, columns)
-    except BoardError as error:
-        source.error(("board", "columns"), str(error))
+    if not missing and file.is_file():
+        used = {name: column for name, column in columns_of(options).items() if name not in unused}
+        try:
+            check_header(file, options, used)
+        except BoardError as error:
+            source.error(("board", "columns"), str(error))
 
 
 def check_faults(source: Source, board: BoardConfig, sensors: Sequence[SensorConfig]) -> None:

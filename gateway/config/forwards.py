@@ -20,7 +20,7 @@ from gateway.config.model import (
 from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
 from gateway.config.steps import ALLOWED, STEPS, own_field
-from gateway.config.suggestions import TWO_BRACKETS, misplaced
+from gateway.config.suggestions import misplaced
 from gateway.config.validate import validate
 from gateway.config.values import BRACES, PLACEHOLDER, WrongValue, overlap, topic_filter, wildcards
 
@@ -42,30 +42,21 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{0,64}", re.ASCII)
 
 def read_forwards(
     source: Source, mqtt: MqttConfig | None, gateway: GatewayConfig | None, kafka: KafkaConfig | None
-) -> tuple[ForwardConfig, ...] | None:
-    """The forwards, or None where one has an error. Overlapping filters would deliver twice."""
-    tables = source.raw.get("forward", [])
-    if not isinstance(tables, list):
-        source.error(("forward",), TWO_BRACKETS.format("forward"))
-        return None
-    before = source.errors()
+) -> tuple[ForwardConfig, ...]:
+    """The forwards that could be read. Overlapping filters, which would deliver twice, are errors."""
     forwards: list[ForwardConfig] = []
     # (where it stands, filter); the gateway's own topics come first.
     taken: list[tuple[str, str]] = []
     if mqtt is not None and gateway is not None:
         taken.append(("the gateway's own topics", f"{mqtt.topic_root}/{gateway.id}/#"))
-    for position, raw in enumerate(tables):
-        path: KeyPath = ("forward", position)
-        if not isinstance(raw, dict):
-            source.error(path, "must be a table: [[forward]]")
-            continue
+    for path, raw in source.tables("forward"):
         _check_overlap(source, (*path, "filter"), raw.get("filter"), taken)
         forward = _read(source, path, raw)
         if forward is not None:
             _check(source, path, forward)
             _check_way(source, path, forward, (kafka or KafkaConfig()).topic)
             forwards.append(forward)
-    return tuple(forwards) if source.errors() == before else None
+    return tuple(forwards)
 
 
 def _check_overlap(source: Source, path: KeyPath, given: object, taken: list[tuple[str, str]]) -> None:

@@ -26,7 +26,7 @@ from gateway.config.problems import ConfigError, KeyPath, Problem
 from gateway.config.quality import read_sections
 from gateway.config.secrets import resolve
 from gateway.config.source import Source
-from gateway.config.suggestions import ONE_BRACKET, unknown_section
+from gateway.config.suggestions import unknown_section
 from gateway.config.validate import validate
 from gateway.config.values import host_and_port
 from gateway.config.wiring import check_header
@@ -115,7 +115,7 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
 
     if not (gateway and mqtt and kafka_config and uplink and outbox and status and board and clock):
         return None
-    if fitted is None or forwards is None or quality is None:
+    if fitted is None or quality is None:
         return None
     if not fitted and not forwards and all(problem.severity == "warning" for problem in source.problems):
         source.warn(("sensor",), "there is no [[sensor]] and no [[forward]]: nothing will be sent")
@@ -128,10 +128,8 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
 
 def _section(source: Source, name: str, kind: type[_T], prepare: _Prepare | None = None) -> _T | None:
     """One ``[section]``; ``prepare`` compares keys, and reads secrets that the file only names."""
-    raw = source.raw.get(name, {})
-    if not isinstance(raw, dict):
-        tables = isinstance(raw, list) and raw and isinstance(raw[0], dict)
-        source.error((name,), ONE_BRACKET.format(name) if tables else f"must be a table: [{name}]")
+    raw = source.table(name)
+    if raw is None:
         return None
     given = dict(raw)
     before = source.errors()

@@ -37,9 +37,8 @@ def site_pressure_kpa(elevation_m: float) -> tuple[float, float]:
 
 def read_sections(source: Source) -> Sections | None:
     """The ``[quality]`` section; None on errors."""
-    raw = source.raw.get("quality", {})
-    if not isinstance(raw, dict):
-        source.error(("quality",), "must be a table of tables: [quality.wind_speed]")
+    raw = source.table("quality", "quality.wind_speed")
+    if raw is None:
         return None
     before = len(source.problems)
     sections: dict[str, QualityRules] = {}
@@ -70,17 +69,12 @@ def read_channels(
     The table has the tests' keys, or (it must for a sensor of several quantities) a table for each quantity.
     """
     before = len(source.problems)
-    own: dict[str, QualityRules] = {}
-    if raw is not None and not isinstance(raw, dict):
-        source.error(path, "must be a table, as in { max_step = 10 }")
-    elif isinstance(raw, dict):
-        for quantity, place, table in _by_quantity(source, path, raw, quantities):
-            options = _read_table(source, place, table)
-            if options is not None:
-                own[quantity] = options
-    found = {quantity: rules(sections, quantity, own.get(quantity), elevation_m) for quantity in quantities}
-    for quantity, options in own.items():
-        place = path if quantity not in (raw if isinstance(raw, dict) else {}) else (*path, quantity)
+    found = {quantity: rules(sections, quantity, None, elevation_m) for quantity in quantities}
+    for quantity, place, table in _by_quantity(source, path, raw, quantities):
+        options = _read_table(source, place, table)
+        if options is None:
+            continue
+        found[quantity] = rules(sections, quantity, options, elevation_m)
         _check(source, place, options, quantity, found[quantity])
         for key in () if paired else (*OPTIONAL_KEYS["pair"], *OPTIONAL_KEYS["drift"]):
             if getattr(options, key) is not None:
@@ -106,8 +100,10 @@ def rules(
 
 
 def _by_quantity(
-    source: Source, path: KeyPath, raw: Mapping[str, Any], quantities: tuple[str, ...]
+    source: Source, path: KeyPath, raw: object, quantities: tuple[str, ...]
 ) -> list[tuple[str, KeyPath, object]]:
+    if not isinstance(raw, dict):
+        return [(quantities[0], path, raw)]
     named = [key for key in raw if key in UNITS]
     for key in named:
         if key not in quantities:

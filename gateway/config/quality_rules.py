@@ -23,6 +23,7 @@ _IN_UNIT: Final = "the quantity's unit"
 _Positive = Annotated[float | None, Gt(0), Le(1e9)]
 _NotNegative = Annotated[float | None, Ge(0), Le(1e9)]
 _Share = Annotated[float | None, Gt(0), Le(2)]
+_Level = Annotated[float | None, Ge(-1e9), Le(1e9)]
 _Duration = Annotated[float | None, Ge(1), Le(30 * 86400)]
 
 OPTIONAL_KEYS: Final[Mapping[Test, tuple[str, ...]]] = {
@@ -58,9 +59,7 @@ class QualityRules:
     flat_s: Annotated[_Duration, Meaning("how long a value may stay the same", "s")] = None
     flat_within: Annotated[_NotNegative, Meaning("what counts as the same", _IN_UNIT)] = None
     rest_below: Annotated[
-        float | None,
-        Ge(-1e9),
-        Le(1e9),
+        _Level,
         Meaning("at or below it the sensor is at rest (calm, night), where a constant is normal", _IN_UNIT),
     ] = None
     rest_s: Annotated[_Duration, Meaning("how long it may be at rest", "s")] = None
@@ -77,21 +76,18 @@ class QualityRules:
     ] = None
     pair_relative: Annotated[_Share, Meaning("or what share of their mean, whichever is more", "1")] = None
     pair_window_s: Annotated[
-        Annotated[float, Ge(120), Le(7 * 86400)] | None, Meaning("the window of this comparison", "s")
+        float | None, Ge(120), Le(7 * 86400), Meaning("the window of this comparison", "s")
     ] = None
-    pair_above: Annotated[
-        float | None,
-        Ge(-1e9),
-        Le(1e9),
-        Meaning("twins are compared where their mean is above this", _IN_UNIT),
-    ] = None
+    pair_above: Annotated[_Level, Meaning("twins are compared where their mean is above this", _IN_UNIT)] = (
+        None
+    )
     drift_absolute: Annotated[
         _NotNegative, Meaning("as pair_absolute, over the longer window of the drift test", _IN_UNIT)
     ] = None
     drift_relative: Annotated[_Share, Meaning("as pair_relative, over the longer window", "1")] = None
-    drift_window_s: Annotated[
-        Annotated[float, Ge(3600), Le(30 * 86400)] | None, Meaning("the longer window", "s")
-    ] = None
+    drift_window_s: Annotated[float | None, Ge(3600), Le(30 * 86400), Meaning("the longer window", "s")] = (
+        None
+    )
     off: Annotated[tuple[Test, ...] | None, Meaning("tests that are not made")] = None
 
 

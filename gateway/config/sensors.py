@@ -23,7 +23,7 @@ from gateway.config.problems import KeyPath, nearest, quote
 from gateway.config.quality import Sections, read_channels
 from gateway.config.quality_rules import QualityRules
 from gateway.config.source import Source
-from gateway.config.suggestions import TWO_BRACKETS, misplaced
+from gateway.config.suggestions import misplaced
 from gateway.config.validate import validate
 from gateway.config.wiring import check_needs, check_pairs, check_pins, check_twins, check_wiring
 
@@ -37,20 +37,13 @@ def read_sensors(
     source: Source, gateway: GatewayConfig | None, quality: Sections, board: BoardConfig | None = None
 ) -> tuple[SensorConfig, ...] | None:
     """The sensors in the file's order, or None where one has an error."""
-    tables = source.raw.get("sensor", [])
-    if not isinstance(tables, list):
-        source.error(("sensor",), TWO_BRACKETS.format("sensor"))
-        return None
     before = source.errors()
+    tables = source.tables("sensor")
     sensors: list[tuple[KeyPath, SensorConfig]] = []
     first_line: dict[str, int | None] = {}
     # Looking through the installed packages takes milliseconds: once for the whole file.
     names = functools.cache(driver_names)
-    for position, raw in enumerate(tables):
-        path: KeyPath = ("sensor", position)
-        if not isinstance(raw, dict):
-            source.error(path, "must be a table: [[sensor]]")
-            continue
+    for path, raw in tables:
         _check_name(source, path, raw.get("name"), first_line)
         sensor = _read_sensor(source, path, raw, gateway, quality, names)
         if sensor is not None:
@@ -116,7 +109,7 @@ def _read_sensor(
     if quantities is None:
         return None
     site = gateway.elevation_m if gateway is not None else None
-    place, given = (*path, "quality"), raw.get("quality")
+    place, given = (*path, "quality"), raw.get("quality", {})
     tests = read_channels(source, place, given, quantities, quality, site, paired="pair" in raw)
     if base is None or options is None or tests is None or source.errors() != before:
         return None

@@ -7,15 +7,14 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import date, time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from cloud.toml_lines import Lines, split_key
 from gateway.config.file_watch import NamedFile
 from gateway.config.problems import OVERRIDES, KeyPath, Problem, key_text, nearest, quote, unreadable
-from gateway.config.suggestions import syntax_hint
+from gateway.config.suggestions import ONE_BRACKET, TWO_BRACKETS, syntax_hint
 
 MAX_BYTES: Final = 1 << 20
 """A config is a few kilobytes; a larger file is not one."""
@@ -54,12 +53,11 @@ class Source:
         """Note an error at a key; ``starts`` where the daemon starts all the same."""
         if path in self._placeholders:
             return
-        problem = self._problem(path, message, suggestion, warning=False)
-        self.problems.append(replace(problem, starts=starts))
+        self._note(path, message, suggestion, starts=starts)
 
     def warn(self, path: KeyPath, message: str) -> None:
         """Note what is allowed and likely a mistake."""
-        self.problems.append(self._problem(path, message, None, warning=True))
+        self._note(path, message, None, warning=True)
 
     def absent(self, path: KeyPath, message: str, remedy: str) -> None:
         """Note what can't be read here: an error where the config is used, else a warning."""
@@ -84,6 +82,27 @@ class Source:
         if any(path[: len(over)] == over for over in self._overridden):
             return None
         return self._lines.of(path)[0]
+
+    def table(self, name: str, example: str = "") -> dict[str, Any] | None:
+        """A ``[section]``, empty where the file has none; None after its problem was noted."""
+        given = self.raw.get(name, {})
+        if isinstance(given, dict):
+            return given
+        several = isinstance(given, list) and given and isinstance(given[0], dict)
+        self.error((name,), ONE_BRACKET.format(name) if several else f"must be a table: [{example or name}]")
+        return None
+
+    def tables(self, name: str) -> list[tuple[KeyPath, dict[str, Any]]]:
+        """The ``[[name]]`` tables, each with its path; what isn't one is noted and left out."""
+        given = self.raw.get(name, [])
+        if not isinstance(given, list):
+            self.error((name,), TWO_BRACKETS.format(name))
+            return []
+        found: list[tuple[KeyPath, Any]] = [((name, position), each) for position, each in enumerate(given)]
+        for path, table in found:
+            if not isinstance(table, dict):
+                self.error(path, f"must be a table: [[{name}]]")
+        return [each for each in found if isinstance(each[1], dict)]
 
     def sensor_names(self) -> tuple[str | None, ...]:
         """Each sensor's name where it is one and no other sensor has it."""
@@ -139,17 +158,13 @@ class Source:
         key = key if key.isprintable() else quote(key)
         self.problems.append(Problem(OVERRIDES, None, key, message, suggestion))
 
-    def _problem(self, path: KeyPath, message: str, suggestion: str | None, *, warning: bool) -> Problem:
-        line = self.line(path)
-        return Problem(
-            OVERRIDES if line is None else self._file,
-            line,
-            key_text(path, self.sensor_names()),
-            message,
-            suggestion,
-            "warning" if warning else "error",
-            None if line is None else self._lines.of(path)[1],
-        )
+    def _note(
+        self, path: KeyPath, message: str, guess: str | None, *, warning: bool = False, starts: bool = False
+    ) -> None:
+        line, key = self.line(path), key_text(path, self.sensor_names())
+        file, column = (OVERRIDES, None) if line is None else (self._file, self._lines.of(path)[1])
+        severity: Literal["error", "warning"] = "warning" if warning else "error"
+        self.problems.append(Problem(file, line, key, message, guess, severity, column, starts))
 
     def _fail(self, message: str, line: int = 1, column: int | None = None) -> None:
         """The file can't be understood at all."""

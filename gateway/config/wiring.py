@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from drivers.boards.pi import PiOptions
 from drivers.boards.pi_header import I2C_PINS, RESERVED
@@ -119,16 +120,15 @@ def check_wiring(source: Source, sensors: Fitted) -> None:
             taken.setdefault(part, []).append((claim, owner))
 
 
-def check_pins(source: Source, tables: Sequence[object]) -> None:
+def check_pins(source: Source, tables: Iterable[tuple[KeyPath, Mapping[str, Any]]]) -> None:
     """No pin twice, also where the rest of a sensor is wrong or not written yet."""
     owners: dict[int, str] = {}
-    for position, table in enumerate(tables):
-        pin = table.get("pin") if isinstance(table, dict) else None
-        if isinstance(table, dict) and type(pin) is int:
-            key = ("sensor", position, "pin")
+    for position, (path, table) in enumerate(tables, 1):
+        pin, key = table.get("pin"), (*path, "pin")
+        if type(pin) is int:
             if pin in owners:
                 source.error(key, f"BCM pin {pin} is {owners[pin]} already: each needs its own")
-            owners.setdefault(pin, _owner(source, key, str(table.get("name", position + 1))))
+            owners.setdefault(pin, _owner(source, key, str(table.get("name", position))))
 
 
 def _owner(source: Source, key: KeyPath, name: str) -> str:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from drivers.interface import Channel
-from drivers.registry import driver_type
 from gateway.config import Config, SensorConfig
 from gateway.ports import Snapshot
 from gateway.system.atomic_file import read_state, write_state
@@ -60,7 +59,7 @@ def messages(config: Config, version: str | None) -> dict[str, bytes]:
     """By topic, the retained messages of a config; none without ``[mqtt] home_assistant``."""
     retained: dict[str, bytes] = {}
     for sensor in config.sensors if config.mqtt.home_assistant else ():
-        for channel in driver_type(sensor.driver).channels_of(sensor.options):
+        for channel in sensor.channels:
             name = _NOT_IN_AN_ID.sub("_", f"{sensor.name}-{channel.quantity}")
             topic = f"{config.mqtt.home_assistant_prefix}/sensor/{config.gateway.id}/{name}/config"
             entity = _entity(config, sensor, channel, name, version)
@@ -120,11 +119,7 @@ class Discovery:
     when the topics change. Owned by the main thread; ``retain`` publishes now and at each connect.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        retain: Callable[[Mapping[str, bytes]], None],
-    ) -> None:
+    def __init__(self, path: Path, retain: Callable[[Mapping[str, bytes]], None]) -> None:
         self._path = path
         self._retain = retain
         self._wanted: Mapping[str, bytes] = {}

@@ -35,7 +35,6 @@ log = logging.getLogger(__name__)
 _LOCAL_RETRY_S: Final = 0.05
 _FIRST_RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 2.0
-STOP_TIMEOUT_S: Final = 5.0
 _LAST_MESSAGES_S: Final = 2.0
 _CONNECT_TIMEOUT_S: Final = 3.0
 _PROVEN_S: Final = 30.0
@@ -68,7 +67,7 @@ class MqttSession:
         own: OwnTopics,
         will: tuple[str, bytes],
         wake: Callable[[], None],
-        drops: BrokerDrops | None = None,
+        drops: BrokerDrops,
     ) -> None:
         self._address = (config.host, config.port)
         self._local = is_local(config.host)
@@ -260,8 +259,7 @@ class MqttSession:
             self._short_lived = 0
             self._session += 1
             self._subscriptions.session_lost()
-        if self._drops is not None:
-            self._drops.connected(session_present=flags.session_present)
+        self._drops.connected(session_present=flags.session_present)
         client.subscribe([(each, 1) for each in self._own.names])
         self._subscribe(self._subscriptions.wanted)
 
@@ -278,9 +276,7 @@ class MqttSession:
         # Apart, because it may be forbidden, and at QoS 0, so that the session keeps no room for it. Where it
         # is forwarded it comes anyway: a second subscription would replace that one or double it.
         self._drops_request = None
-        if self._drops is not None and not any(
-            topic_matches_sub(each, DROPS_TOPIC) for each in self._subscriptions.wanted
-        ):
+        if not any(topic_matches_sub(each, DROPS_TOPIC) for each in self._subscriptions.wanted):
             _, self._drops_request = self._client.subscribe(DROPS_TOPIC, 0)
 
     def _on_subscribe(
@@ -360,7 +356,7 @@ class MqttSession:
             if ack is not None:
                 self.acknowledge(ack)
             return
-        if topic == DROPS_TOPIC and self._drops is not None:
+        if topic == DROPS_TOPIC:
             self._drops.update(payload)
             if self._drops_request is not None:
                 return

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import partial, reduce
+from operator import delitem
 from typing import Any, Final
 
 import msgspec
@@ -70,9 +71,9 @@ def _compile(step: Step, fill: Callable[[str], str]) -> Change:
         return lambda document: not _holds(excluded, document)
     if step.keep is not None:
         return partial(_keep, _tree(step.keep))
-    for paths, act in ((step.drop, _drop), (step.mask, _mask)):
+    for paths, act in ((step.drop, delitem), (step.mask, _mask)):
         if paths is not None:
-            return partial(act, [path.split(".") for path in paths])
+            return partial(_at_each, act, [path.split(".") for path in paths])
     if step.rename is not None:
         return partial(_rename, [(old.split("."), new.split(".")) for old, new in step.rename.items()])
     values = {
@@ -142,17 +143,14 @@ def _holders(found: Any, path: list[str]) -> Iterator[Fields]:
             yield from _holders(found[path[0]], path[1:])
 
 
-def _drop(paths: Iterable[list[str]], fields: Fields) -> bool:
-    for path in paths:
-        for holder in _holders(fields, path):
-            del holder[path[-1]]
-    return True
+def _mask(holder: Fields, name: str) -> None:
+    holder[name] = MASK
 
 
-def _mask(paths: Iterable[list[str]], fields: Fields) -> bool:
+def _at_each(act: Callable[[Fields, str], None], paths: Iterable[list[str]], fields: Fields) -> bool:
     for path in paths:
         for holder in _holders(fields, path):
-            holder[path[-1]] = MASK
+            act(holder, path[-1])
     return True
 
 

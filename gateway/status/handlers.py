@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
@@ -134,9 +134,11 @@ class Request(BaseHTTPRequestHandler):
         elif address.path == "/api/status":
             self._send("application/json", json.dumps(self._status()).encode())
         elif address.path == "/api/events":
-            self._stream(self._status_events)
+            self._stream("status", self._status, _EVENT_EVERY_S)
         elif address.path == "/api/pulses":
-            self._stream(lambda: self._pulse_events(query.get("sensor", [""])[-1]))
+            # A cup's pulses since its driver's start; null for a sensor without pulses.
+            sensor, pulses = query.get("sensor", [""])[-1], self.server.source.pulses
+            self._stream("pulses", lambda: pulses().get(sensor), _PULSES_EVERY_S)
         elif address.path == "/api/clock" and self.server.source.clock is not None:
             boot = {"boot_ms": self.server.source.clock.boot_ms()}
             self._send("application/json", json.dumps(boot).encode())
@@ -252,7 +254,7 @@ class Request(BaseHTTPRequestHandler):
         status, left_s = self.server.source.status(), self.server.gate.left_s
         return status if left_s is None else {**status, "closes_in_s": round(left_s)}
 
-    def _stream(self, events: Any) -> None:
+    def _stream(self, name: str, content: Callable[[], object], every_s: float) -> None:
         """Server-sent events until the server stops, access ends or the client disconnects."""
         if not self.server.streams.acquire(blocking=False):
             self._send_text("too many pages are open on this mast", HTTPStatus.SERVICE_UNAVAILABLE)
@@ -262,28 +264,16 @@ class Request(BaseHTTPRequestHandler):
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Cache-Control", "no-store")
             self.end_headers()
-            events()
+            if name == "status":
+                self._event("recent", self.server.source.recent())
+            self._event(name, content())
+            while not self.server.stopping.wait(every_s) and self.server.gate.left_s != 0.0:
+                self._event(name, content())
         except OSError:
             log.debug("event=status.page_gone")
         finally:
             self.server.streams.release()
             self.close_connection = True
-
-    def _wait(self, after_s: float) -> bool:
-        return not self.server.stopping.wait(after_s) and self.server.gate.left_s != 0.0
-
-    def _status_events(self) -> None:
-        """The recent readings once, then the status each second."""
-        self._event("recent", self.server.source.recent())
-        self._event("status", self._status())
-        while self._wait(_EVENT_EVERY_S):
-            self._event("status", self._status())
-
-    def _pulse_events(self, sensor: str) -> None:
-        """A cup's pulses since its driver's start, four times a second; null for a sensor without pulses."""
-        self._event("pulses", self.server.source.pulses().get(sensor))
-        while self._wait(_PULSES_EVERY_S):
-            self._event("pulses", self.server.source.pulses().get(sensor))
 
     def _event(self, name: str, content: object) -> None:
         self.wfile.write(f"event: {name}\ndata: {json.dumps(content)}\n\n".encode())

@@ -94,15 +94,11 @@ class Gate:
             return Access.WRONG
 
     def _must_wait(self, peer: str) -> bool:
-        times = self._wrong.get(peer)
-        if times is None:
-            return False
-        while times and times[0] <= self._monotonic() - WINDOW_S:
-            times.popleft()
-        return len(times) >= MOST_WRONG
+        times = self._wrong.get(peer, deque())
+        return len(times) == MOST_WRONG and times[0] > self._monotonic() - WINDOW_S
 
     def _count_wrong(self, peer: str) -> None:
-        self._wrong.setdefault(peer, deque()).append(self._monotonic())
+        self._wrong.setdefault(peer, deque(maxlen=MOST_WRONG)).append(self._monotonic())
         self._wrong.move_to_end(peer)
         while len(self._wrong) > _MOST_PEERS:
             self._wrong.popitem(last=False)

@@ -23,10 +23,10 @@ def boot_id() -> str:
 
 
 @cache
-def installed_version(package: str = "fieldgate") -> str | None:
-    """A package's installed version; None where it isn't installed, or only copied."""
+def installed_version() -> str | None:
+    """Of this package; None where it isn't installed, or only copied."""
     try:
-        return version(package)
+        return version("fieldgate")
     except PackageNotFoundError:
         return None
 
@@ -58,10 +58,10 @@ def vitals(outbox: Path, root: Path = Path("/")) -> dict[str, Any]:
     }
 
 
-def _number(path: Path) -> float | None:
-    """The first number of a kernel file, None where it has none."""
+def _number(path: Path, position: int = 0) -> float | None:
+    """One of the numbers of a kernel file, None where it has none."""
     try:
-        return float(path.read_text().split(maxsplit=1)[0])
+        return float(path.read_text().split()[position])
     except (OSError, ValueError, IndexError):
         return None
 
@@ -75,8 +75,5 @@ def _free(directory: Path) -> int | None:
 
 def resident_bytes(root: Path = Path("/")) -> int | None:
     """Memory this process has resident, as the kernel counts it."""
-    try:
-        pages = int((root / "proc/self/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    pages = _number(root / "proc/self/statm", 1)
+    return None if pages is None else int(pages) * os.sysconf("SC_PAGE_SIZE")

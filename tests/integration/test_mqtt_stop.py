@@ -9,9 +9,10 @@ from contextlib import closing
 
 import pytest
 
-from gateway.mqtt.session import STOP_TIMEOUT_S
 from tests.support.forwarding import Link
 from tests.support.servers import eventually
+
+STOP_TIMEOUT_S = 5.0
 
 
 @pytest.fixture

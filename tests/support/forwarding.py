@@ -205,8 +205,9 @@ class Link:
         self._inbox = Inbox()
         subscriptions = Subscriptions(file or Path(tempfile.gettempdir()) / "no-such-file", filters)
         self.subscriptions = subscriptions
+        will, counted = ("own/status", b""), drops or BrokerDrops("link")
         self.session = MqttSession(
-            config, "link", subscriptions, _OwnTopic(), ("own/status", b""), self._inbox.wake, drops
+            config, "link", subscriptions, _OwnTopic(), will, self._inbox.wake, counted
         )
         self.ready = self.session.ready
         self.take = True
