@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
@@ -40,14 +40,9 @@ class Subject:
     interval_s: float = 0.0
     """Between two reads; the driver's shortest where it is less, and 10 s on a simulated board."""
 
-    @contextmanager
-    def fitted_board(self) -> Iterator[Board]:
+    def fitted_board(self) -> AbstractContextManager[Board]:
         """A board with the sensor."""
-        if self.board is not None:
-            yield self.board
-            return
-        with simulated([self.fitted()]) as board:
-            yield board
+        return simulated([self.fitted()]) if self.board is None else nullcontext(self.board)
 
     def fitted(self) -> FittedSensor:
         """The sensor as a board sees it."""
@@ -62,15 +57,10 @@ class Subject:
             raise AssertionError("the board's time has ended")
 
 
-@contextmanager
-def simulated(sensors: list[FittedSensor]) -> Iterator[Board]:
+def simulated(sensors: list[FittedSensor]) -> AbstractContextManager[Board]:
     """A simulated board with these sensors."""
     options = BOARDS["simulated"](seed=1, speed=_AS_FAST_AS_POSSIBLE, start=_START)
-    board = open_board(options, sensors, Path())
-    try:
-        yield board
-    finally:
-        board.close()
+    return closing(open_board(options, sensors, Path()))
 
 
 def the_type_is_complete(subject: Subject) -> None:

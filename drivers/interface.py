@@ -229,9 +229,8 @@ class CountsPulses(Protocol):
 class EdgeCounter(Protocol):
     """Counts the falling edges of one pin from its construction on. One thread calls ``take``."""
 
-    @property
-    def method(self) -> str:
-        """How it counts, in words."""
+    method: str
+    """How it counts, in words."""
 
     def take(self) -> Edges:
         """The edges since the previous call. Raises ReadError."""

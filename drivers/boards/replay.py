@@ -65,7 +65,7 @@ class RecordedEnvironment:
         steps_ns = sorted(later - earlier for earlier, later in pairwise(times_ns))
         self._period_ns = steps_ns[len(steps_ns) // 2] if steps_ns else SECOND_NS
         self.start_ns = times_ns[0]
-        self.end_ns = times_ns[-1] + self._period_ns
+        self.end_ns: int | None = times_ns[-1] + self._period_ns
 
     def piece(self, time_ns: int) -> tuple[int, int]:
         """The row's time, or the gap after it."""
@@ -96,7 +96,8 @@ class RecordedEnvironment:
         return lambda: None
 
     def _next_ns(self, row: int) -> int:
-        return self._times_ns[row + 1] if row + 1 < len(self._times_ns) else self.end_ns
+        following = row + 1 < len(self._times_ns)
+        return self._times_ns[row + 1] if following else self._times_ns[row] + self._period_ns
 
     def _held_until_ns(self, row: int) -> int:
         next_ns = self._next_ns(row)

@@ -35,17 +35,13 @@ class EmulatedAds1115:
 
     def __init__(self, inputs: Mapping[int | str, Volts]) -> None:
         self.loose: dict[int, Callable[[], bool]] = {}
-        self.rewire(inputs)
+        self.inputs = dict(inputs)
         self.brown_out()
 
     def brown_out(self) -> None:
         """Reset every register, as after a moment without supply."""
         self._registers = [0, _POWER_UP_CONFIG, 0x8000, 0x7FFF]
         self._pointer = _CONVERSION
-
-    def rewire(self, inputs: Mapping[int | str, Volts]) -> None:
-        """Let these be the voltage sources from now on; the registers keep what they hold."""
-        self._inputs = dict(inputs)
 
     def write(self, sent: bytes) -> None:
         """Set the register pointer and, with two more bytes, the register."""
@@ -82,7 +78,7 @@ class EmulatedAds1115:
             return FLOATING_V if positive else -FLOATING_V
         if positive:
             return 0.0
-        source = self._inputs.get(adc_input)
+        source = self.inputs.get(adc_input)
         volts = source() if source is not None else 0.0
         if volts is None:
             raise OSError(121, "the sensor at this input is dead")

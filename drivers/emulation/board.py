@@ -66,8 +66,6 @@ class EmulatedBoard:
         self._rotors: list[_Rotor] = []
         self._dhts: dict[int, Callable[[], array[int]]] = {}
         self._receivers: dict[tuple[str, int], Locate] = {}
-        self._chips: dict[int, I2cDevice] = {}
-        self._adc_inputs: dict[int, dict[int | str, Volts]] = {}
         self._adcs: dict[int, EmulatedAds1115] = {}
         self._fitted: dict[str, tuple[FittedSensor, Remove]] = {}
         start_ns, end_ns = environment.start_ns, environment.end_ns
@@ -150,14 +148,8 @@ class EmulatedBoard:
 
     def add_chip(self, address: int, chip: I2cDevice) -> Remove:
         """A chip on the I2C bus."""
-        self._chips[address] = chip
-        self._rewire()
-
-        def remove() -> None:
-            del self._chips[address]
-            self._rewire()
-
-        return remove
+        self._i2c.devices[address] = chip
+        return lambda: self._i2c.devices.__delitem__(address)
 
     def add_voltage(
         self, address: int, adc_input: int | str, volts: Volts, sensor: str | None = None
@@ -167,26 +159,19 @@ class EmulatedBoard:
         if sensor is not None:
             volts = self._faults.volts(sensor, volts, self.now_ns)
             loose_pins = dict.fromkeys(adc_pins(adc_input), self._faults.loose(sensor, self.now_ns))
-        inputs = self._adc_inputs.setdefault(address, {})
-        inputs[adc_input] = volts
-        if address not in self._adcs:
-            self._adcs[address] = EmulatedAds1115(inputs)
-        self._rewire()
-        self._adcs[address].loose |= loose_pins
+        # A chip whose last sensor goes and comes back has the registers it had.
+        adc = self._i2c.devices[address] = self._adcs.setdefault(address, EmulatedAds1115({}))
+        adc.inputs[adc_input] = volts
+        adc.loose |= loose_pins
 
         def remove() -> None:
-            del inputs[adc_input]
+            del adc.inputs[adc_input]
             for pin in loose_pins:
-                del self._adcs[address].loose[pin]
-            self._rewire()
+                del adc.loose[pin]
+            if not adc.inputs:
+                del self._i2c.devices[address]
 
         return remove
-
-    def _rewire(self) -> None:
-        adcs = {address: adc for address, adc in self._adcs.items() if self._adc_inputs[address]}
-        for address, adc in adcs.items():
-            adc.rewire(self._adc_inputs[address])
-        self._i2c.rewire({**adcs, **self._chips})
 
     def _cross(self, start_ns: int, end_ns: int) -> None:
         """Make the pulses of [start, end), piece by piece; called by the clock before it moves."""

@@ -17,13 +17,10 @@ class Environment(Protocol):
     Values are constant within a piece; None where there is none: the sensor then doesn't answer.
     """
 
-    @property
-    def start_ns(self) -> int:
-        """Where event time begins."""
-
-    @property
-    def end_ns(self) -> int | None:
-        """Where the last piece ends; None without an end."""
+    start_ns: int
+    """Where event time begins."""
+    end_ns: int | None
+    """Where the last piece ends; None without an end."""
 
     def piece(self, time_ns: int) -> tuple[int, int]:
         """Begin and end of the piece that holds this instant."""

@@ -13,12 +13,8 @@ class EmulatedI2c:
     """A bus over devices by address; an address without a device raises OSError like Linux does."""
 
     def __init__(self, devices: Mapping[int, I2cDevice]) -> None:
-        self._devices = dict(devices)
+        self.devices = dict(devices)
         self._lock = threading.Lock()
-
-    def rewire(self, devices: Mapping[int, I2cDevice]) -> None:
-        """Let these be the devices from now on."""
-        self._devices = dict(devices)
 
     def try_lock(self) -> bool:
         """Lock the bus, if it is free."""
@@ -53,7 +49,7 @@ class EmulatedI2c:
         self.readfrom_into(address, in_buffer, start=in_start, end=in_end)
 
     def _device(self, address: int) -> I2cDevice:
-        device = self._devices.get(address)
+        device = self.devices.get(address)
         if device is None:
             raise OSError(121, f"no device answers at 0x{address:02x}")
         return device

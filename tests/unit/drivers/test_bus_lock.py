@@ -85,7 +85,7 @@ def frozen_mast() -> Iterator[tuple[EmulatedBoard, Frozen]]:
         ]
     )
     chip = Frozen()
-    board._i2c._devices[0x49] = chip
+    board._i2c.devices[0x49] = chip
     yield board, chip
     chip.thawed.set()
 

@@ -271,13 +271,13 @@ def test_a_sensor_that_lost_its_supply_for_a_moment_is_started_again(room: Room)
 
 def test_one_that_has_gone_is_looked_for_now_and_then(room: Room) -> None:
     room.read()
-    room.bus.rewire({})
+    room.bus.devices.clear()
     for _ in range(12):
         room.seconds += 5
         with pytest.raises(ReadError):
             room.sensor.read()
     room.chip.lose_power()
-    room.bus.rewire({0x62: room.chip})
+    room.bus.devices[0x62] = room.chip
     for _ in range(5):
         room.seconds += 5
         try:

@@ -109,7 +109,7 @@ def test_on_a_mast_the_barometers_pressure_reaches_the_chip(tmp_path: Path) -> N
     supervisor.start()
     eventually(lambda: len(readings["air"]), until=lambda count: count >= 5)
     supervisor.stop()
-    chip = board._i2c._devices[0x62]
+    chip = board._i2c.devices[0x62]
     assert isinstance(chip, EmulatedScd4x)
     # Threads of one instant come in any order: it may be the reading of the second before.
     hpa = [round((one.value or 0) * 10) for one in readings["baro"]]
