@@ -57,23 +57,14 @@ _LOGIN: Final = ("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.pas
 def prepare(source: Source, raw: dict[str, Any]) -> None:
     """Flatten ``properties``, so that dotted and quoted keys are equal; properties elsewhere are errors."""
     for key in [key for key in raw if key not in field_names(KafkaConfig)]:
-        path = _deepest(key, raw[key])
-        name = ".".join(path)
+        path, _ = next(_leaves({key: raw[key]}, ("kafka",)))
+        name = ".".join(map(str, path[1:]))
         if name in REFUSED or not (_property_problem(name, "") or "").startswith(_UNKNOWN):
-            source.error(("kafka", *path), REFUSED.get(name, "belongs in [kafka.properties]"))
+            source.error(path, REFUSED.get(name, "belongs in [kafka.properties]"))
             del raw[key]
     properties = raw.get("properties")
     if isinstance(properties, dict):
         raw["properties"] = _flatten(source, properties)
-
-
-def _deepest(key: str, value: object) -> tuple[str, ...]:
-    """A key with those within it, first to first: dotted keys are tables."""
-    path: tuple[str, ...] = (key,)
-    while isinstance(value, Mapping) and value:
-        part, value = next(iter(value.items()))
-        path += (part,)
-    return path
 
 
 def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:

@@ -29,11 +29,6 @@ class Key:
         """True where there is no default."""
         return self.default is REQUIRED
 
-    @property
-    def unit(self) -> str:
-        """The unit of its value; empty where it has none."""
-        return self.meaning.unit
-
 
 _NO_MEANING: Final = Meaning("")
 _keys: dict[type[Any], tuple[Key, ...]] = {}

@@ -38,15 +38,10 @@ _AT_ZERO: Final = "0, 0 is a place in the sea off Ghana: is it still to be fille
 _EMPTIED: Final = ("/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108
 """Directories that are emptied at boot, or from time to time."""
 _ALL: Final = (*SECTIONS, "board", "quality", "sensor", "forward")
-_NO_OVERRIDES: Final[Mapping[str, object]] = {}
 
 
 def load(
-    path: Path,
-    overrides: Mapping[str, object] = _NO_OVERRIDES,
-    *,
-    at_work: bool = True,
-    starting: bool = False,
+    path: Path, overrides: Mapping[str, object] = {}, *, at_work: bool = True, starting: bool = False
 ) -> Config:
     """The config of a file, with ``overrides`` (dotted keys) put over it. Raises ConfigError.
 
@@ -59,7 +54,7 @@ def load(
 
 
 def check(
-    path: Path, overrides: Mapping[str, object] = _NO_OVERRIDES, *, at_work: bool = False
+    path: Path, overrides: Mapping[str, object] = {}, *, at_work: bool = False
 ) -> tuple[Config | None, tuple[Problem, ...]]:
     """The config of a file, None where it has errors; and its problems, warnings included. Never raises.
 

@@ -11,12 +11,7 @@ from cloud.wire.reading_records import UNITS
 from drivers.driver_type import DriverType, Nameplate, OptionError
 from drivers.interface import DriverError
 from drivers.registry import DRIVERS, driver_names, driver_type, guarded
-from gateway.config.calibration import (
-    check_calibration,
-    check_datasheet,
-    today,
-    warn_of_calibration,
-)
+from gateway.config.calibration import check_calibration, check_datasheet, today, warn_of_calibration
 from gateway.config.keys import field_names
 from gateway.config.model import BoardConfig, GatewayConfig, SensorCommon, SensorConfig
 from gateway.config.problems import KeyPath, nearest, quote

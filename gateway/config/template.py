@@ -85,7 +85,7 @@ def render(answers: Answers) -> str:
 
 def comment(key: Key) -> str:
     """What a key means, its unit and bounds, and its default where it has one."""
-    facts = "; ".join(filter(None, (key.unit, bounds(key))))
+    facts = "; ".join(filter(None, (key.meaning.unit, bounds(key))))
     return (key.meaning.text or key.name) + (f" [{facts}]" if facts else "")
 
 
@@ -152,7 +152,7 @@ def _lines(keys: Sequence[Key], given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _default(key: Key) -> str:
-    if key.unit == "bytes" and isinstance(key.default, int):
+    if key.meaning.unit == "bytes" and isinstance(key.default, int):
         return toml(f"{key.default >> 30}GiB" if key.default % GIB == 0 else f"{key.default >> 20}MiB")
     return _address(key.name, key.default)
 

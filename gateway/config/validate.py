@@ -158,11 +158,12 @@ def _out_of_bounds(error: str, context: Mapping[str, Any], key: Key, given: Any)
     words, bound = _BOUNDS[error], next(iter(context.values()))
     if key.name == "address":
         return f"must be {words} {bound:#x}, not {given:#x}"
-    if key.unit == "bytes" and bound >= _MIB:
+    if key.meaning.unit == "bytes" and bound >= _MIB:
         return f'must be {words} "{bound >> 20}MiB", not {quote(given)}'
     # "the quantity's unit" is none to be shown.
-    unit = f" {key.unit}" if key.unit and not key.unit.startswith("the ") else ""
-    return f"must be {words} {show(bound)}{unit}, not {quote(given)}"
+    unit = key.meaning.unit
+    shown = f" {unit}" if unit and not unit.startswith("the ") else ""
+    return f"must be {words} {show(bound)}{shown}, not {quote(given)}"
 
 
 def _otherwise(key: Key, given: Any) -> str:
@@ -172,7 +173,7 @@ def _otherwise(key: Key, given: Any) -> str:
         return f": BCM numbers count, and place {given} on the header is {place}"
     if key.name == "address" and given == 48:
         return " (decimal 48): write 0x48"
-    if key.unit == "s" and given >= 1000:
+    if key.meaning.unit == "s" and given >= 1000:
         return ": seconds count, not milliseconds"
     if key.name == "latitude" and 90 < abs(given) <= 180:
         return ": are latitude and longitude swapped?"
@@ -187,7 +188,7 @@ def _instead(error: str, key: Key, given: Any) -> str:
             whole = re.fullmatch(r"[+-]?\d+", number, re.ASCII) and key.name != "address"
             if whole or (error == "float_type" and re.fullmatch(r"[+-]?\d+\.\d+", number, re.ASCII)):
                 return f": write {number}, without quotes"
-            unit = f", in {key.unit}" if key.unit else ""
+            unit = f", in {key.meaning.unit}" if key.meaning.unit else ""
             return f": write the number alone{unit}" if re.search(r"\d", given) else ""
         case float() if error in _NUMBERS and given == int(given):
             return f": write {int(given)}"

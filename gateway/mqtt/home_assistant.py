@@ -18,7 +18,9 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from drivers.interface import Channel
 from gateway.config import Config, SensorConfig
@@ -53,6 +55,8 @@ _NOT_IN_AN_ID: Final = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
 
 _SETTLED_S: Final = 10.0
 """Connected for so long, the broker has what was published."""
+
+_Topics = set[Annotated[str, msgspec.Meta(min_length=1)]]
 
 
 def messages(config: Config, version: str | None) -> dict[str, bytes]:
@@ -123,7 +127,9 @@ class Discovery:
         self._path = path
         self._retain = retain
         self._wanted: Mapping[str, bytes] = {}
-        self._standing = read_state(path, _topics, set[str]())
+        self._standing = read_state(
+            path, lambda stored: msgspec.convert(stored["topics"], _Topics), set[str]()
+        )
         self._since_s: float | None = None
 
     def apply(self, wanted: Mapping[str, bytes]) -> None:
@@ -154,10 +160,3 @@ class Discovery:
                 self._path.unlink(missing_ok=True)
             except OSError as error:
                 log.warning("event=state.not_written path=%s error=%s", self._path, error)
-
-
-def _topics(fields: Any) -> set[str]:
-    topics = fields["topics"]
-    if not all(isinstance(topic, str) and topic for topic in topics):
-        raise ValueError("topics must be a list of topics")
-    return set(topics)

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+import msgspec
 from paho.mqtt.client import topic_matches_sub
 
 from gateway.ports import Snapshot
 from gateway.system.atomic_file import read_state, write_state
+
+_Filters = dict[Annotated[str, msgspec.Meta(min_length=1)], bool]
 
 
 class Subscriptions:
@@ -25,7 +28,9 @@ class Subscriptions:
         self._path = path
         self.wanted = tuple(wanted)
         # By filter of the session, whether it is settled.
-        self._held: Mapping[str, bool] = read_state(path, _filters, {})
+        self._held: Mapping[str, bool] = read_state(
+            path, lambda stored: msgspec.convert(stored["filters"], _Filters), {}
+        )
         self._stored = self._held
         self._news: tuple[str, ...] = ()
 
@@ -56,10 +61,3 @@ class Subscriptions:
         held = self._held
         if held != self._stored and write_state(self._path, {"filters": held}):
             self._stored = held
-
-
-def _filters(fields: Any) -> Mapping[str, bool]:
-    filters: dict[str, bool] = fields["filters"]
-    if not all(each and type(settled) is bool for each, settled in filters.items()):
-        raise ValueError("filters must be MQTT filters, with true or false each")
-    return filters

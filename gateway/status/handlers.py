@@ -19,6 +19,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
+import msgspec
+
 from gateway.clock.manual_time import ManualTime
 from gateway.quality.reasons import QUALITIES, REASONS
 from gateway.status.tokens import WINDOW_S, Access
@@ -93,6 +95,11 @@ def problems(status: Mapping[str, Any]) -> list[str]:
 def is_local(peer: str, own: str) -> bool:
     """Whether a connection comes from this machine: over the loopback, or from the address it came to."""
     return peer == own or ip_address(peer.partition("%")[0]).is_loopback
+
+
+class _PhoneTime(msgspec.Struct):
+    time_ms: int
+    asked_boot_ms: int
 
 
 class Request(BaseHTTPRequestHandler):
@@ -178,13 +185,8 @@ class Request(BaseHTTPRequestHandler):
                 raise ValueError("this must be JSON")
             if not (length.isascii() and length.isdigit() and int(length) <= _LONGEST_BODY):
                 raise ValueError("this is no time")
-            given = json.loads(self.rfile.read(int(length)))
-            if not isinstance(given, dict):
-                raise ValueError("this is no time")
-            time_ms, asked_boot_ms = given.get("time_ms"), given.get("asked_boot_ms")
-            if type(time_ms) is not int or type(asked_boot_ms) is not int:
-                raise ValueError("time_ms and asked_boot_ms must be whole numbers")
-            manual_time.give(time_ms, asked_boot_ms)
+            given = msgspec.json.decode(self.rfile.read(int(length)), type=_PhoneTime)
+            manual_time.give(given.time_ms, given.asked_boot_ms)
         except (ValueError, RecursionError) as error:
             self._send_text(str(error), HTTPStatus.CONFLICT)
         else:
@@ -280,21 +282,17 @@ class Request(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _send_text(
-        self, text: str, code: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+        self, text: str, code: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] = {}
     ) -> None:
         self._send("text/plain; charset=utf-8", f"{text}\n".encode(), code, headers)
 
     def _send(
-        self,
-        kind: str,
-        body: bytes,
-        code: HTTPStatus = HTTPStatus.OK,
-        headers: Mapping[str, str] | None = None,
+        self, kind: str, body: bytes, code: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] = {}
     ) -> None:
         self.send_response(code)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
-        for name, value in {**_GUARDS, **(headers or {})}.items():
+        for name, value in {**_GUARDS, **headers}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
