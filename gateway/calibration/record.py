@@ -107,7 +107,7 @@ def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelReco
         slope=function.get("slope"),
         offset=function.get("offset"),
         settings=settings,
-        accuracy=_float(channel.accuracy) if accuracy is None else accuracy.absolute,
+        accuracy=channel.accuracy if accuracy is None else accuracy.absolute,
         accuracy_percent=None if accuracy is None else accuracy.percent,
         model=sensor.model,
         serial=sensor.serial,
@@ -115,8 +115,8 @@ def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelReco
         lab=sensor.lab,
         calibrated=sensor.calibrated,
         expires=expiry_date(sensor),
-        height_m=_float(sensor.height_m),
-        boom_deg=_float(sensor.boom_deg),
+        height_m=sensor.height_m,
+        boom_deg=sensor.boom_deg,
         pair=sensor.pair,
     )
     determining = {
@@ -128,10 +128,6 @@ def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelReco
     # Configured keys only: a key of a later version changes no name.
     configured = {name: value for name, value in determining.items() if value not in (None, {})}
     return replace(record, cal=calibration_id(configured))
-
-
-def _float(number: float | None) -> float | None:
-    return None if number is None else float(number)
 
 
 def _options(options: Any) -> Iterator[tuple[str, Any, bool]]:

@@ -97,11 +97,6 @@ class Sampler:
         """
         return None if self.calls.current is not None else self._schedule.steps
 
-    @property
-    def missed(self) -> int:
-        """Periods that passed while a slow read was running; they have no reading."""
-        return self._schedule.missed
-
     def pulses(self) -> int | None:
         """The pulse count since the driver was started; None where it counts none. Any thread."""
         if not isinstance(self._driver, CountsPulses):
@@ -174,7 +169,7 @@ class Sampler:
             period = self._next(period)
 
     def _next(self, period: Period) -> Period | None:
-        """The next period; those that passed while a slow read was running are counted, without readings."""
+        """The next period; those that passed while a slow read was running have no readings."""
         following, boundary = None, self._schedule.after(period)
         if self._schedule.covers(boundary.begin_ns):
             self._prime(boundary)

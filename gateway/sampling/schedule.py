@@ -52,14 +52,12 @@ class Period:
 class Schedule:
     """The periods of ``length_ns`` of one sensor, owned by its sampler's thread.
 
-    ``at_end``: its reading is made when a period is over, not when it begins. ``missed`` counts the periods
-    that passed while a reading was made. ``moved`` is set when the clock was set, so that the grid is
-    another; the caller resets it.
+    ``at_end``: its reading is made when a period is over, not when it begins. ``moved`` is set when the
+    clock was set, so that the grid is another; the caller resets it.
     """
 
     def __init__(self, sensor: str, clock: Clock, length_ns: int, *, at_end: bool) -> None:
         self.length_ns = length_ns
-        self.missed = 0
         self.moved = False
         self._sensor = sensor
         self._clock = clock
@@ -90,12 +88,11 @@ class Schedule:
         return Boundary(self._next_ns(), offset_ns)
 
     def after(self, period: Period) -> Boundary:
-        """The next boundary; periods that passed while a slow reading was made are counted as missed."""
+        """The next boundary; periods that passed while a slow reading was made are skipped."""
         offset_ns = self._clock.offset_ns()
         passed_ns = self._passed_ns(period, offset_ns)
         late = passed_ns // self.length_ns - (1 if self._at_end else 0)
         if late > 0:
-            self.missed += late
             log.warning("event=sampler.late sensor=%s missed=%d", self._sensor, late)
         begin_ns = period.begin_ns + (1 + max(late, 0)) * self.length_ns
         return self._on_new_grid(Boundary(begin_ns, offset_ns), period, passed_ns)

@@ -165,7 +165,9 @@ def test_without_a_clock_nothing_is_better_than_suspect(value: float, quality: i
     assert (reading.clock, reading.quality, reading.reasons[-1]) == ("unsynced", quality, "CLOCK_UNSYNCED")
 
 
-def test_periods_missed_by_a_slow_read_are_counted_and_not_caught_up() -> None:
+def test_periods_missed_by_a_slow_read_are_counted_and_not_caught_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     clock = SteppingClock(T0_NS, T0_NS + 6 * SECOND_NS)
 
     def slow() -> float:
@@ -176,7 +178,7 @@ def test_periods_missed_by_a_slow_read_are_counted_and_not_caught_up() -> None:
     station = sampler(ScriptedDriver(clock, [answer(1.0), slow, answer(3.0), answer(4.0)]), readings)
     station.run()
     assert [(reading.time_us * 1000 - T0_NS) // SECOND_NS for reading in readings] == [0, 1, 4, 5]
-    assert station.missed == 2
+    assert caplog.messages.count("event=sampler.late sensor=cup missed=2") == 1
     assert [reading.seq for reading in readings] == [1, 2, 3, 4]
 
 
@@ -196,7 +198,9 @@ HOUR_NS = 3600 * SECOND_NS
 
 @pytest.mark.parametrize("accumulates", [False, True])
 @pytest.mark.parametrize("by_ns", [-3 * HOUR_NS, -700_000_000, 700_000_000, 3 * HOUR_NS + 250_000_000])
-def test_a_clock_that_is_set_loses_and_doubles_nothing(by_ns: int, *, accumulates: bool) -> None:
+def test_a_clock_that_is_set_loses_and_doubles_nothing(
+    by_ns: int, caplog: pytest.LogCaptureFixture, *, accumulates: bool
+) -> None:
     """Set in the middle of the third period: that one keeps its length, the next is on the new grid."""
     clock = SteppingClock(
         T0_NS, T0_NS + 8 * SECOND_NS, synced=False, sets=[(12 * SECOND_NS + SECOND_NS // 2, by_ns, True)]
@@ -205,7 +209,7 @@ def test_a_clock_that_is_set_loses_and_doubles_nothing(by_ns: int, *, accumulate
     readings: list[Reading] = []
     station = sampler(driver, readings)
     station.run()
-    assert station.missed == 0
+    assert "event=sampler.late" not in caplog.text
     assert [reading.seq for reading in readings] == list(range(1, len(readings) + 1))
     before, after = readings[:3], readings[3:]
     assert [
@@ -238,7 +242,7 @@ def test_an_hourly_sensor_goes_on_with_the_new_clocks_next_hour() -> None:
     ]
 
 
-def test_a_set_clock_hides_no_lateness() -> None:
+def test_a_set_clock_hides_no_lateness(caplog: pytest.LogCaptureFixture) -> None:
     clock = SteppingClock(T0_NS, T0_NS + 6 * SECOND_NS)
 
     def slow() -> float:
@@ -250,7 +254,7 @@ def test_a_set_clock_hides_no_lateness() -> None:
     station = sampler(ScriptedDriver(clock, [answer(1.0), slow, answer(3.0), answer(4.0)]), readings)
     station.run()
     assert [(reading.time_us * 1000 - T0_NS) / 1e9 for reading in readings] == [0, 1, -3596, -3595]
-    assert station.missed == 2
+    assert caplog.messages.count("event=sampler.late sensor=cup missed=2") == 1
 
 
 def test_the_calibration_id_changes_with_the_serial_number() -> None:
