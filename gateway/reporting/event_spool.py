@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from cloud.wire.fields import load_object
 from gateway.ports import Record, Snapshot
 from gateway.system.as_owner import as_owner_of
 from gateway.system.atomic_file import Ownership, write_atomic
@@ -114,12 +115,9 @@ class EventSpool:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise ValueError(f"more than {MAX_BYTES} bytes")
-        try:
-            fields = json.loads(content)
-        except RecursionError as error:
-            raise ValueError("nested too deeply") from error
-        if not isinstance(fields, dict) or not isinstance(event := fields.pop("event", None), str):
-            raise ValueError("no object with an event's name")
+        fields = load_object(content)
+        if not isinstance(event := fields.pop("event", None), str):
+            raise ValueError("no event's name")
         if taken := _RESERVED & fields.keys():
             raise ValueError(f"fields that the gateway sets itself: {', '.join(sorted(taken))}")
         return self._event(event, **fields)

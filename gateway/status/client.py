@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import http.client
-import json
 import tomllib
 from pathlib import Path
 from typing import Any, Final
 
 from buffer.reader import user_of
+from cloud.wire.fields import load_object
 from gateway.config import Config
 from gateway.config.problems import unreadable
 
@@ -36,16 +36,13 @@ def fetch(listen: str) -> dict[str, Any]:
         body = response.read(_MAX_RESPONSE_BYTES)
         if response.status != http.client.OK:
             raise NoStatus(f"http://{listen}/api/status answers {response.status} {response.reason}")
-        status = json.loads(body)
+        return load_object(body)
     except (OSError, http.client.HTTPException) as error:
         raise NoStatus(f"no daemon answers at http://{listen}/api/status: {error}") from error
     except ValueError as error:
-        raise NoStatus(f"http://{listen}/api/status does not answer JSON: {error}") from error
+        raise NoStatus(f"http://{listen}/api/status does not answer a JSON object: {error}") from error
     finally:
         connection.close()
-    if not isinstance(status, dict):
-        raise NoStatus(f"http://{listen}/api/status does not answer an object")
-    return status
 
 
 def listen_address(config: Path, *, chosen: bool) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from buffer.reader import user_of
+from cloud.wire.fields import load_object
 
 log = logging.getLogger(__name__)
 
@@ -93,10 +94,7 @@ class ControlSocket:
             log.warning("event=control.refused uid=%d", uid)
             return {"error": "only root and the daemon's own user may request that: try sudo"}
         try:
-            request = json.loads(_line(client))
-            if not isinstance(request, dict):
-                return {"error": "a request is a JSON object"}
-            return self._respond(request)
+            return self._respond(load_object(_line(client)))
         except (ValueError, OSError) as error:
             return {"error": str(error)}
 
@@ -118,11 +116,11 @@ def send_request(
             # A refusal may come before the request is read: the reason can be received nevertheless.
             with contextlib.suppress(BrokenPipeError):
                 connection.sendall(json.dumps(request).encode() + b"\n")
-            response = json.loads(_line(connection))
+            response = load_object(_line(connection))
         except (OSError, ValueError) as error:
             raise ControlError(f"the daemon (process {daemon}) can't be reached: {error}") from error
-    if not isinstance(response, dict) or "error" in response:
-        raise ControlError(str(response["error"] if isinstance(response, dict) else response))
+    if "error" in response:
+        raise ControlError(str(response["error"]))
     return response
 
 
