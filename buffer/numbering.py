@@ -24,8 +24,8 @@ class NumberRanges:
     Memory grows with the gaps, not with the numbers.
     """
 
-    def __init__(self, numbers: Iterable[int] = ()) -> None:
-        self._ranges: list[tuple[int, int]] = []
+    def __init__(self, numbers: Iterable[int] = (), *, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._ranges: list[tuple[int, int]] = list(ranges)
         for number in numbers:
             self.add(number, number)
 
@@ -41,6 +41,10 @@ class NumberRanges:
             self._ranges[-1] = (first, end)
         else:
             self._ranges.append((first, last))
+
+    def above(self, last: int) -> NumberRanges:
+        """Those of them that are above ``last``."""
+        return NumberRanges(ranges=[(max(begin, last + 1), end) for begin, end in self if end > last])
 
     def keep_newest(self, count: int) -> None:
         """Forget all but the ranges added last."""
@@ -129,5 +133,7 @@ class Numbering:
             self.gone.add(block.first, block.last)
         self.gone.keep_newest(_MOST_GONE)
         if not row.holes:
-            # From the oldest block on there is no number that isn't stored.
-            self.whole_from, self.gone = row.floor, NumberRanges()
+            # From the oldest block to the newest there is no number that isn't stored.
+            self.whole_from, self.gone = row.floor, self.gone.above(row.floor + stored - 1)
+        # Blocks of a damaged file come in below.
+        self.whole_from = min(self.whole_from, row.floor)

@@ -38,6 +38,12 @@ def set_aside(path: Path, floor: int, last: int, *, last_is_known: bool) -> Path
     return target
 
 
+def complete(path: Path, target: Path) -> None:
+    """Rename the log of a file that was set aside as ``target``, where a crash came before that."""
+    if not path.exists() and not Path(f"{target}-wal").exists():
+        move_database(path, target)
+
+
 def pending(path: Path) -> list[Path]:
     """Files set aside and not yet salvaged, oldest first."""
     found = path.parent.glob(f"{path.name}{_SALVAGE}*")
@@ -50,18 +56,31 @@ def last_of(source: Path) -> int:
 
 
 class Salvage:
-    """One damaged file being copied from; ``gone`` are ranges of records removed or dropped before."""
+    """One damaged file being copied from.
 
-    def __init__(self, source: Path, gone: Iterable[tuple[int, int]]) -> None:
+    ``gone`` are ranges of records removed or dropped before, ``elsewhere`` those that older damaged files
+    give back, or report.
+    """
+
+    def __init__(
+        self, source: Path, gone: Iterable[tuple[int, int]], elsewhere: Iterable[tuple[int, int]]
+    ) -> None:
         self.source = source
-        self._gone = tuple(gone)
-        self._begin()
+        self._gone, self._elsewhere = tuple(gone), tuple(elsewhere)
+        self.begin()
 
-    def _begin(self) -> None:
+    def own(self) -> Iterator[tuple[int, int]]:
+        """The ranges of records that this file gives back, or reports."""
+        return NumberRanges(ranges=self._elsewhere).missing(self._floor, last_of(self.source))
+
+    @property
+    def _floor(self) -> int:
+        return int(self.source.name.split("-")[-3])
+
+    def begin(self) -> None:
+        """Copy from the start: what was copied until now is lost again, or can't be read further."""
         # Not to be reported as lost.
-        self._accounted = NumberRanges()
-        for first, last in self._gone:
-            self._accounted.add(first, last)
+        self._accounted = NumberRanges(ranges=self._gone + self._elsewhere)
         self._dictionaries: dict[int, Dictionary | None] = {0: None}
         self._drops: list[Drop] = []
         self._blocks = self._sound_blocks()
@@ -76,7 +95,7 @@ class Salvage:
         try:
             self._next = self._next or next(self._blocks, None)
         except sqlite3.Error:
-            self._begin()
+            self.begin()
             raise
         if self._next is None:
             return False
@@ -84,15 +103,17 @@ class Salvage:
         self._next = None
         return True
 
-    def finish(self, on_drop: Callable[[Drop], None]) -> None:
-        """Report what is missing and give the file its final name."""
-        *_, floor, last, certainty = self.source.name.split("-")
-        for drop in self._drops:
+    def finish(self, on_drop: Callable[[Drop], None]) -> list[tuple[int, int]]:
+        """Report what is missing and give the file its final name; the ranges that were not copied."""
+        last, is_known = last_of(self.source), self.source.name.endswith(_KNOWN)
+        drops = list(self._drops)
+        for begin, end in self._accounted.missing(self._floor, last):
+            count = end - begin + 1 if is_known or end < last else None
+            drops.append(Drop(CORRUPT, begin, end, count, b""))
+        for drop in drops:
             on_drop(drop)
-        for begin, end in self._accounted.missing(int(floor), int(last)):
-            known = certainty == _KNOWN or end < int(last)
-            on_drop(Drop(CORRUPT, begin, end, end - begin + 1 if known else None, b""))
         move_database(self.source, Path(str(self.source).replace(_SALVAGE, _DAMAGED)))
+        return [*self._gone, *((drop.first, drop.last) for drop in drops)]
 
     def _sound_blocks(self) -> Iterator[Block]:
         # Read-only: closing it as the last reader must not move the log into the damaged file.

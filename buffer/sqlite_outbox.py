@@ -222,11 +222,15 @@ class SqliteOutbox:
     # Opening.
 
     def _open(self) -> None:
-        lock, aside = self._held, recovery.pending(self._path)
+        lock = self._held
         with translated(self._path):
+            aside = recovery.pending(self._path)
+            for source in aside:
+                self._begin_salvage(source)
             try:
                 if aside and not file_size(self._path) and lock.issued <= recovery.last_of(aside[-1]):
                     # A crash came between setting that one aside and its replacement.
+                    recovery.complete(self._path, aside[-1])
                     self._connect(recovery.last_of(aside[-1]))
                 else:
                     self._connect(0)
@@ -236,9 +240,7 @@ class SqliteOutbox:
                 lost = self._lost_after_the_newest()
                 if lost is not None:
                     self._on_drop(lost)
-            for source in aside:
-                self._begin_salvage(source)
-        self._file.restore_ballast()
+            self._file.restore_ballast()
 
     def _connect(self, issued: int) -> None:
         """Open the file, or make it, numbering after ``issued``. Raises OutboxCorrupt."""
@@ -276,21 +278,25 @@ class SqliteOutbox:
                 return work()
         except OutboxCorrupt:
             self._file.close()
+        with translated(self._path):
             numbering = self._blocks.numbering
             self._set_aside(numbering.whole_from, numbering.issued, numbering.gone)
-        with translated(self._path):
             return work()
 
     def _set_aside(self, floor: int, last: int | None, gone: Iterable[tuple[int, int]] = ()) -> None:
         """Replace a damaged file with a new one; ``last`` is the last number issued, where known."""
         ceiling = (self._held.reserved or _UNKNOWN) if last is None else last
         source = recovery.set_aside(self._path, floor, ceiling, last_is_known=last is not None)
+        for salvage in self._salvages:
+            # What it copied was in the file damaged now.
+            salvage.begin()
         self._begin_salvage(source, gone)
         self._connect(ceiling)
 
     def _begin_salvage(self, source: Path, gone: Iterable[tuple[int, int]] = ()) -> None:
         if all(salvage.source != source for salvage in self._salvages):
-            self._salvages.append(recovery.Salvage(source, gone))
+            elsewhere = [each for salvage in self._salvages for each in salvage.own()]
+            self._salvages.append(recovery.Salvage(source, gone, elsewhere))
 
     def _salvage_some(self) -> None:
         """Copy from damaged files for a moment; on a full disk they wait, and nothing is dropped for them."""
@@ -298,12 +304,15 @@ class SqliteOutbox:
         with contextlib.suppress(OutboxDiskFull), translated(self._path):
             while self._salvages and time.monotonic() < until_s:
                 if not self._salvages[0].step(self._store_salvaged):
-                    self._salvages.pop(0).finish(self._on_drop)
+                    for first, last in self._salvages.pop(0).finish(self._on_drop):
+                        self._blocks.numbering.gone.add(first, last)
                     self._file.damaged.refresh()
 
     def _store_salvaged(self, block: Block, dictionary: Dictionary | None) -> None:
-        self._blocks.store([block], [] if dictionary is None else [dictionary], {}, drop_oldest=False)
+        dictionaries = [] if dictionary is None else [dictionary]
+        self._repaired(lambda: self._blocks.store([block], dictionaries, {}, drop_oldest=False))
         self._backfilled += 1
+        self._write_issued()
 
     # The lock.
 

@@ -229,15 +229,11 @@ def test_crash_between_setting_aside_and_the_new_file_announces_nothing(
     work = Path(shutil.copytree(site.closed if log_moved else site.crashed, tmp_path / "work"))
     log = (work / f"{NAME}-wal").read_bytes() if not log_moved else b""
     recovery.set_aside(work / NAME, 97, 720, last_is_known=True)
-    if log_moved:
-        assert site.check(work) == []
-        return
-    # The database had its new name, the log not yet: what only the log has is announced.
-    (aside,) = recovery.pending(work / NAME)
-    Path(f"{aside}-wal").unlink()
-    (work / f"{NAME}-wal").write_bytes(log)
-    drops = site.check(work)
-    assert [(drop.first, drop.last) for drop in drops] == [(97, 720)]
+    if not log_moved:
+        (aside,) = recovery.pending(work / NAME)
+        Path(f"{aside}-wal").unlink()
+        (work / f"{NAME}-wal").write_bytes(log)
+    assert site.check(work) == []
 
 
 def test_a_damaged_file_that_cannot_be_read_now_is_read_later(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from buffer import recovery
 from buffer.drops import CORRUPT, DISK_LOW, MEMORY_FULL, NOT_STORED, OUTBOX_FULL, Drop
 from buffer.errors import OutboxForeign, OutboxLocked, OutboxUnusable, OutboxVersionError
+from buffer.outbox_file import OutboxFile
 from buffer.space_limits import BALLAST_BYTES, Limits
 from buffer.sqlite_outbox import SqliteOutbox
 from buffer.tiered_outbox import MEMORY_BYTES, TieredOutbox
@@ -363,3 +366,21 @@ def test_start_on_a_full_disk(small_disk: Path) -> None:
     assert outbox.in_memory().problem is None
     outbox.close()
     assert drops == []
+
+
+@pytest.mark.parametrize(("where", "name"), [(recovery, "pending"), (OutboxFile, "restore_ballast")])
+def test_an_io_error_at_the_start_is_waited_for_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: object, name: str
+) -> None:
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(where, name, failing)
+        outbox = TieredOutbox(tmp_path / "outbox.db")
+        assert "Input/output error" in (outbox.in_memory().problem or "")
+        outbox.append([b"kept"])
+    outbox.tend(at_once=True)
+    assert outbox.in_memory().problem is None
+    assert [record for _, record in outbox.peek(0, 10, UNBOUND)] == [b"kept"]
+    outbox.close()
