@@ -16,7 +16,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 import zstandard
 
@@ -90,6 +90,14 @@ class Block:
             raise DamagedBlockError(head_is_sound=True)
         decompressor = zstandard.ZstdDecompressor() if dictionary is None else dictionary.decompressor
         return _unpack(decompressor.decompress(self.payload), self.count)
+
+
+class Group(NamedTuple):
+    """Records that are to be stored again, as a block of their own; ``numbers``, ascending, are theirs."""
+
+    numbers: Sequence[int]
+    records: Sequence[bytes]
+    summary: bytes
 
 
 class Dictionary:

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Final
 
 from buffer import blocks, drops, tables
-from buffer.blocks import Block, DamagedBlockError, Dictionary
+from buffer.blocks import Block, DamagedBlockError, Dictionary, Group
 from buffer.drops import Drop, OnDrop
 from buffer.errors import OutboxCorrupt, OutboxDiskFull, OutboxUnusable
 from buffer.numbering import Numbering, NumberRanges
@@ -259,17 +259,23 @@ class DiskBlocks:
         """Remove the records with these ascending numbers. Raises OutboxDiskFull, OutboxUnusable."""
         self._file.with_room(lambda: self._remove(numbers))
 
-    def refile(self, numbers: Sequence[int], first: int, records: Sequence[bytes], summary: bytes) -> None:
-        """Store records, numbered from ``first``, in place of those with ascending numbers: one transaction.
+    def refile(self, groups: Sequence[Group], first: int) -> list[range]:
+        """Store groups of records, numbered from ``first``, a block each, in place of those they came from.
 
-        Raises OutboxDiskFull where they need more room than those leave: nothing is dropped for them;
-        OutboxUnusable where some of them are not here any more.
+        One transaction, since it may take all of them to empty an old block. Raises OutboxDiskFull where they
+        need more room than those leave: nothing is dropped for them; OutboxUnusable where some are gone.
         """
         connection = self._file.connection
-        heads = [head for span in NumberRanges(numbers) for head in tables.heads_within(connection, *span)]
-        block = blocks.make(first, records, summary, None, others=all(head.others for head in heads))
-        self._remove(numbers, [block])
-        self.numbering.issue(block)
+        made: list[Block] = []
+        for group in groups:
+            spans = NumberRanges(group.numbers)
+            others = all(head.others for span in spans for head in tables.heads_within(connection, *span))
+            made.append(blocks.make(first, group.records, group.summary, None, others=others))
+            first = made[-1].last + 1
+        self._remove(sorted(number for group in groups for number in group.numbers), made)
+        for block in made:
+            self.numbering.issue(block)
+        return [range(block.first, block.last + 1) for block in made]
 
     def write_removed(self) -> None:
         """Write which records were removed from blocks that have others left."""
@@ -289,6 +295,7 @@ class DiskBlocks:
         others_bytes = self._others_bytes + sum(block.size_bytes for block in fresh if block.others)
         found = 0
         with self._file.transaction() as connection:
+            pages = tables.pages_in_use(connection) if fresh else 0
             for first, last in NumberRanges(numbers):
                 for head in tables.heads_within(connection, first, last):
                     gone = partial.setdefault(head.first, set(self._removed.get(head.first, ())))
@@ -302,9 +309,13 @@ class DiskBlocks:
                         finished.append(head)
             if fresh and found < len(numbers):
                 raise OutboxUnusable(f"{self._file.path}: some of the records were dropped")
-            if fresh and self._file.missing_pages([each.size_bytes for each in fresh], drop_oldest=False)[0]:
-                raise OutboxDiskFull("there is no room to store records again")
             added = sum(block.count * tables.insert(connection, block) for block in fresh)
+            if (
+                fresh
+                and tables.pages_in_use(connection) > pages
+                and self._file.missing_pages([block.size_bytes for block in fresh], drop_oldest=False)[0]
+            ):
+                raise OutboxDiskFull("there is no room to store records again")
             stored = self.numbering.stored - sum(head.count for head in finished) + added
             after = (
                 self.numbering.write(connection, fresh[-1].last if fresh else None, stored)

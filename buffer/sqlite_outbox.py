@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from buffer import drops, recovery
-from buffer.blocks import Block, Dictionary
+from buffer.blocks import Block, Dictionary, Group
 from buffer.disk_blocks import DiskBlocks
 from buffer.drops import Drop, OnDrop
 from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxError
@@ -166,25 +166,23 @@ class SqliteOutbox:
             if not self._blocks.numbering.stored and not self._salvages:
                 self._blocks.give_space_back()
 
-    def refile(
-        self, numbers: Sequence[int], records: Sequence[bytes], summary: bytes, *, not_below: int = 0
-    ) -> list[int]:
-        """Store records as the newest in place of those with these ascending numbers; their new numbers.
+    def refile(self, groups: Sequence[Group], *, not_below: int = 0) -> list[range]:
+        """Store groups of records as the newest in place of those they were read from; each one's numbers.
 
-        One transaction: neither is lost or there twice. Raises OutboxDiskFull where there is no room without
-        dropping others, OutboxUnusable, also where some of them have been dropped: nothing is changed then.
+        One transaction: none is lost. The old ones are removed as by ``remove``, so after a crash those whose
+        block had others left are there as well. Raises OutboxDiskFull where there is no room without dropping
+        others, OutboxUnusable, also where some of them have been dropped: nothing is changed then.
         """
         self._ready()
 
-        def refile() -> range:
+        def refile() -> list[range]:
             first = max(self._blocks.numbering.issued + 1, not_below)
-            self._held.reserve(first + len(records) - 1)
-            self._blocks.refile(numbers, first, records, summary)
-            return range(first, first + len(records))
+            self._held.reserve(first + sum(len(group.records) for group in groups) - 1)
+            return self._blocks.refile(groups, first)
 
         stored = self._repaired(refile)
         self._write_issued()
-        return list(stored)
+        return stored
 
     def __len__(self) -> int:
         # Pending salvage counts as one record: it proceeds only with ``peek``.

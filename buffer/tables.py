@@ -179,6 +179,14 @@ def blocks_down_to(connection: sqlite3.Connection, number: int) -> Iterator[Bloc
     return _rows(connection, f"SELECT {_COLUMNS} FROM blocks WHERE first > ? ORDER BY first DESC", (number,))
 
 
+def pages_in_use(connection: sqlite3.Connection) -> int:
+    """Pages of the file that hold anything."""
+    (pages,), (free,) = (
+        connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "freelist_count")
+    )
+    return int(pages) - int(free)
+
+
 def heads_within(connection: sqlite3.Connection, first: int, last: int) -> list[Block]:
     """The blocks, without their payloads, that may hold any of these records. Raises OutboxCorrupt."""
     return _sound(

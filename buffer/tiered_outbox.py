@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from buffer import drops
-from buffer.blocks import Block
+from buffer.blocks import Block, Group
 from buffer.drops import InMemory, OnDrop
 from buffer.errors import (
     OutboxClosed,
@@ -165,8 +165,8 @@ class TieredOutbox:
         if numbers and self._disk is not None:
             self._disk.remove(numbers)
 
-    def refile(self, numbers: Sequence[int], records: Sequence[bytes], summary: bytes) -> list[int]:
-        """Store records as the newest in place of those with these ascending numbers; their new numbers.
+    def refile(self, groups: Sequence[Group]) -> list[range]:
+        """Store groups of records as the newest in place of those they were read from; each one's numbers.
 
         One transaction on the disk. Raises OutboxError where it has no room without dropping others, while
         it fails, or where memory has records: nothing is changed then.
@@ -174,8 +174,8 @@ class TieredOutbox:
         self._check_open()
         if self._memory or self._problem is not None or self._disk is None:
             raise OutboxUnusable(f"{self._path} is not to be written now")
-        stored = self._disk.refile(numbers, records, summary, not_below=self._issued + 1)
-        self._issued = stored[-1]
+        stored = self._disk.refile(groups, not_below=self._issued + 1)
+        self._issued = stored[-1][-1]
         return stored
 
     def tend(self, *, at_once: bool = False) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
+from buffer.blocks import Group
 from buffer.drops import InMemory
 from drivers.interface import Clock as Clock
 from drivers.interface import Driver as Driver
@@ -69,10 +70,11 @@ class Outbox(Protocol):
     def remove(self, numbers: Iterable[int]) -> None:
         """Forget records; unknown numbers are ignored. After a crash some may come again."""
 
-    def refile(self, numbers: Sequence[int], records: Sequence[bytes], summary: bytes) -> list[int]:
-        """Take records as the newest in place of those with these ascending numbers; their new numbers.
+    def refile(self, groups: Sequence[Group]) -> Sequence[Sequence[int]]:
+        """Take groups of records as the newest in place of those they were read from; each one's new numbers.
 
-        All or nothing, also in a crash; raises where it can't be done now without dropping others.
+        All or nothing; after a crash some of the old ones may come again. Raises where it can't be done now
+        without dropping others.
         """
 
     def __len__(self) -> int:

@@ -10,7 +10,7 @@ Owned by the forwarder's thread, which takes from ``wake_s`` when to call ``turn
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gateway.forwarding.drain_cursor import Batches, Drain, LateRows, SkippedRows
@@ -53,7 +53,7 @@ class Backlog:
         self._skipped = SkippedRows()
         self._parked = ParkedRows(state.kafka)
         self._drain = Drain()
-        self._not_before_s = float("-inf")
+        self._not_before_s = self._pass_began_s = float("-inf")
         self._freed = 0
         self._remove_backoff = Backoff(_REMOVE_AGAIN_S, _LONGEST_REMOVE_PAUSE_S)
         self._remove_again_s = float("-inf")
@@ -93,7 +93,7 @@ class Backlog:
             # pass under way has left the topic's oldest rows.
             self._freed, self._not_before_s = state.kafka.freed, float("-inf")
             self._drain.restart()
-            self._parked.forget_found()
+            self._parked.freed()
         if now_s >= self._drain.remove_at_s() or state.stopping:
             self.remove(self._drain.take_delivered(_NEVER if state.stopping else now_s))
         if not self._wanted() or now_s < self._not_before_s:
@@ -106,6 +106,8 @@ class Backlog:
         elif now_s < self._batches.wake_s():
             return
         self.moves += 1
+        if self._drain.at_start:
+            self._pass_began_s = now_s
         self._outbox.fetch(self._begin(after, now_s))
 
     def _begin(self, after: int, now_s: float) -> int:
@@ -147,7 +149,7 @@ class Backlog:
             self._skipped.release()
         if not rows:
             self._batches.end()
-            self._parked.end()
+            self._parked.forget_found()
         if not self._drain.fetched(rows[-1][0] if rows else None):
             self._not_before_s = now_s + self._pause_s(now_s)
         for number, stored in rows:
@@ -155,14 +157,15 @@ class Backlog:
                 self._skipped.other()
             else:
                 self._take_row(number, stored, now_s)
-        for batch in self._parked.take_batch():
+        if batch := self._parked.take_batch():
             self._outbox.refile(batch)
 
-    def refiled(self, topic: str, before: Sequence[int], numbers: Sequence[int]) -> None:
-        """Late rows of a parked topic are in the outbox under other numbers."""
+    def refiled(self, before: Sequence[int], numbers: Mapping[str, Sequence[int]]) -> None:
+        """Late rows of parked topics are in the outbox under other numbers."""
         self.moves += 1
         self._skipped.gone(before)
-        self._parked.refiled(topic, numbers)
+        for topic, those in numbers.items():
+            self._parked.refiled(topic, those)
 
     def _take_row(self, number: int, stored: bytes, now_s: float) -> None:
         state = self._state
@@ -176,9 +179,7 @@ class Backlog:
         self._skipped.other()
         if state.compacted.is_stale(record):
             self._drain.delivered((number,), now_s)
-        elif (self._parked.overtakes(record) and not state.stopping) or not state.kafka.may_send(
-            record.topic, now_s
-        ):
+        elif not state.kafka.may_send(record.topic, now_s):
             self._parked.found(number, record, refile=self._may_refile(number, record))
         else:
             record = state.hold.release(record)
@@ -254,7 +255,9 @@ class Backlog:
         if not kafka.parked_topics:
             # There are rows, and they are not to be seen yet: a damaged file is being copied from.
             return _RETRY_S
-        return min(max(kafka.next_probe_s() - now_s, _RETRY_S), _FRUITLESS_PAUSE_S)
+        # A topic that could be tried during the whole pass has no row here.
+        probe_s = kafka.next_probe_s(self._pass_began_s)
+        return min(max(probe_s - now_s, _RETRY_S), _FRUITLESS_PAUSE_S)
 
     def _wanted(self) -> bool:
         waiting = len(self._state.ledger.held) + self._drain.under_way

@@ -49,6 +49,11 @@ class Drain:
         return self._fetching or len(self._open) >= MOST_OPEN
 
     @property
+    def at_start(self) -> bool:
+        """Whether the next fetch begins a pass."""
+        return not self._after
+
+    @property
     def idle(self) -> bool:
         """True when no row is under way."""
         return not self._fetching and not self.under_way

@@ -294,8 +294,8 @@ class Forwarder:
                 self._backlog.fetched(rows, now_s, backfilled=backfilled)
             case NotRemoved(numbers, problem):
                 self._backlog.not_removed(numbers, problem, now_s)
-            case Refiled(topic, before, numbers):
-                self._backlog.refiled(topic, before, numbers)
+            case Refiled(before, numbers):
+                self._backlog.refiled(before, numbers)
             case NotFetched(problem):
                 self._backlog.not_fetched(problem, now_s)
             case Call(function):

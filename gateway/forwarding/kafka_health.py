@@ -150,9 +150,10 @@ class KafkaHealth:
         """The topics parked now, since when and why. Any thread may call it."""
         return {topic: each.topic for topic, each in self._parked.copy().items()}
 
-    def next_probe_s(self) -> float:
-        """When the next parked topic may be tried, infinity without one."""
-        return min((parked.again_s for parked in self._parked.values()), default=float("inf"))
+    def next_probe_s(self, after_s: float = _NEVER) -> float:
+        """When the next parked topic may be tried that couldn't at ``after_s``, infinity without one."""
+        pauses = (parked.again_s for parked in self._parked.values())
+        return min((again_s for again_s in pauses if again_s > after_s), default=float("inf"))
 
     def due(self, topic: str, now_s: float) -> bool:
         """Whether a topic takes records, or a record may be tried to see whether it does."""

@@ -16,6 +16,7 @@ from itertools import count, groupby
 from queue import Empty, PriorityQueue
 from typing import Final
 
+from buffer.blocks import Group
 from buffer.drops import OnDrop
 from buffer.errors import OutboxError
 from buffer.space_limits import BALLAST_BYTES, Limits
@@ -97,11 +98,10 @@ class NotRemoved:
 
 @dataclass(frozen=True, slots=True)
 class Refiled:
-    """Rows of a topic were stored again, under other numbers in the same order."""
+    """Rows were stored again; each topic's new numbers follow one another."""
 
-    topic: str
     before: Sequence[int]
-    numbers: Sequence[int]
+    numbers: Mapping[str, Sequence[int]]
 
 
 Answer = Stored | Durable | NotStored | Fetched | NotFetched | NotRemoved | Refiled
@@ -180,9 +180,9 @@ class OutboxWriter:
         doomed = tuple(numbers)
         self._put(_IN_TURN, lambda: self._remove(doomed))
 
-    def refile(self, rows: Mapping[int, Record]) -> None:
-        """Store rows of one topic again, in place of those read; answered by Refiled where that was done."""
-        self._put(_IN_TURN, lambda: self._refile(rows))
+    def refile(self, topics: Mapping[str, Mapping[int, Record]]) -> None:
+        """Store rows again by topic, in place of those read; answered by Refiled where that was done."""
+        self._put(_IN_TURN, lambda: self._refile(topics))
 
     def stop(self) -> None:
         """Finish the tasks given so far, close the outbox (it announces what it can't keep) and end."""
@@ -260,15 +260,19 @@ class OutboxWriter:
         else:
             self._answer(Fetched(rows, backfilled=before != self._backfilled))
 
-    def _refile(self, rows: Mapping[int, Record]) -> None:
-        before, records = list(rows), list(rows.values())
+    def _refile(self, topics: Mapping[str, Mapping[int, Record]]) -> None:
+        groups = [
+            Group(tuple(rows), tuple(map(to_bytes, rows.values())), summarise(rows.values()))
+            for rows in topics.values()
+        ]
         try:
-            numbers = self._outbox.refile(before, list(map(to_bytes, records)), summarise(records))
+            numbers = self._outbox.refile(groups)
         except _FAILURES as error:
             # They are read again, and tried again with a later pass.
-            log.debug("event=outbox.not_refiled rows=%d error=%s", len(rows), error)
+            log.debug("event=outbox.not_refiled topics=%d error=%s", len(topics), error)
         else:
-            self._answer(Refiled(records[0].topic, before, numbers))
+            before = sorted(number for group in groups for number in group.numbers)
+            self._answer(Refiled(before, dict(zip(topics, numbers, strict=True))))
 
     def _remove(self, numbers: tuple[int, ...]) -> None:
         in_memory_from = self._outbox.in_memory().oldest

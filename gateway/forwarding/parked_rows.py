@@ -5,8 +5,9 @@ would keep each block that it has a row in. So its late rows are stored again as
 of late ones, each topic's in blocks of their own, in place of those that were read.
 
 Invariants: a row is stored again once, for its header shows it; one that was is read while its topic takes
-nothing only where a probe is due; the rows of a topic leave in the order they came, but that a start may find
-newer ones first; memory has a batch at most, and a range for each block stored again.
+nothing only where a probe is due; memory has a batch at most, and a range for each block stored again. Any
+row of a topic may be its probe, and once it takes records they leave as they stand in the outbox: those
+stored again come behind newer ones.
 
 Pure bookkeeping, owned by the forwarder's thread; times are monotonic.
 """
@@ -31,19 +32,13 @@ class ParkedRows:
         self._found: dict[int, Record] = {}
         self._found_bytes = 0
         self._refiled: defaultdict[str, NumberSet] = defaultdict(NumberSet)
-        self._passed_over: set[str] = set()
 
     def begin(self, after: int, now_s: float) -> int:
         """Where a fetch that is to bring the rows after a number may begin: so many later."""
         for topic, numbers in self._refiled.items():
             if not self._kafka.due(topic, now_s):
-                self._passed_over.add(topic)
                 after = numbers.end_of(after + 1)
         return after
-
-    def overtakes(self, record: Record) -> bool:
-        """Whether older rows of a row's topic stand behind it: they go first."""
-        return record.topic in self._refiled and REPLAYED not in record.headers
 
     def found(self, number: int, record: Record, *, refile: bool) -> None:
         """A row was read that can't be sent. One that isn't late stays where it is: it may leave as news."""
@@ -57,31 +52,30 @@ class ParkedRows:
         """A row is at the sink after all."""
         self._found.pop(number, None)
 
-    def take_batch(self) -> Sequence[Mapping[int, Record]]:
-        """The rows to store again now, each topic's by their growing numbers; none before a batch is full.
+    def take_batch(self) -> Mapping[str, Mapping[int, Record]]:
+        """The rows to store again now, by topic and growing number; none before a batch is full.
 
         A batch of a few rows would cost a commit and a range in memory as well.
         """
         if len(self._found) < BATCH_RECORDS and self._found_bytes < BATCH_BYTES:
-            return ()
+            return {}
         by_topic: defaultdict[str, dict[int, Record]] = defaultdict(dict)
         for number in sorted(self._found):
             record = self._found[number]
             by_topic[record.topic][number] = record
         self.forget_found()
-        return tuple(by_topic.values())
+        return by_topic
 
     def refiled(self, topic: str, numbers: Sequence[int]) -> None:
         """Rows of a topic were stored again, under these numbers that follow one another."""
         self._refiled[topic].add(numbers[0], numbers[-1])
 
-    def end(self) -> None:
-        """A pass has come to the newest row: the next one finds again what was too little for a batch."""
+    def freed(self) -> None:
+        """Topics take records again: all of their rows are read."""
         self.forget_found()
-        for topic in self._refiled.keys() - self._passed_over - set(self._kafka.parked_topics):
+        for topic in self._refiled.keys() - set(self._kafka.parked_topics):
             del self._refiled[topic]
-        self._passed_over.clear()
 
     def forget_found(self) -> None:
-        """The rows found are read again."""
+        """A pass begins: it finds again what was too little for a batch."""
         self._found, self._found_bytes = {}, 0

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from buffer import drops
+from buffer.blocks import Group
 from buffer.drops import Drop, InMemory, OnDrop
 from buffer.errors import OutboxClosed, OutboxDiskFull
 
@@ -105,10 +106,11 @@ class MemoryOutbox:
                 self._bytes -= len(block.summary)
                 del self._blocks[block.first]
 
-    def refile(self, numbers: Sequence[int], records: Sequence[bytes], summary: bytes) -> list[int]:
-        """Store records as the newest in place of these."""
-        self.remove(numbers)
-        return self.append(records, summary)
+    def refile(self, groups: Sequence[Group]) -> list[list[int]]:
+        """Store groups of records as the newest in place of those they were read from."""
+        for group in groups:
+            self.remove(group.numbers)
+        return [self.append(group.records, group.summary) for group in groups]
 
     def __len__(self) -> int:
         return self._count

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from buffer import tables
-from buffer.blocks import ROW_BYTES
+from buffer.blocks import ROW_BYTES, Group
 from buffer.drops import DISK_LOW, MEMORY_FULL, OTHERS_SHARE, OUTBOX_FULL, Drop
 from buffer.errors import OutboxDiskFull, OutboxUnusable
 from buffer.reader import OutboxReader
@@ -126,7 +126,7 @@ def test_a_block_stored_again_stays_of_its_class(tmp_path: Path) -> None:
     outbox.append([os.urandom(1000)] * 2, others=True)
     outbox.append([os.urandom(1000)] * 2)
     for numbers in ([1, 2], [3, 4], [6, 8]):
-        outbox.refile(numbers, [os.urandom(1000), os.urandom(1000)], b"")
+        outbox.refile([Group(numbers, [os.urandom(1000), os.urandom(1000)], b"")])
     with OutboxReader(tmp_path / NAME) as reader:
         classes = {block.first: block.others for block in reader.blocks()}
     # What was of both classes is the owner's: it is not to go early.
@@ -142,7 +142,7 @@ def test_records_that_made_room_meanwhile_are_not_stored_again(tmp_path: Path) -
     outbox.append([b"own"])
     outbox.remove([2])
     with pytest.raises(OutboxUnusable, match="were dropped"):
-        outbox.refile([2, 3], [b"a", b"b"], b"")
+        outbox.refile([Group([2, 3], [b"a", b"b"], b"")])
     assert [number for number, _ in outbox.peek(0, 10, UNBOUND)] == [1, 3, 4]
     outbox.close()
 

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from buffer.blocks import Group
 from buffer.drops import Drop
 from buffer.sqlite_outbox import SqliteOutbox
 
@@ -49,13 +50,17 @@ class OutboxMachine(RuleBasedStateMachine):
         numbers = [held[place] for place in sorted(places) if place < len(held)]
         if not numbers:
             return
-        records = [self.stored.pop(number) for number in numbers]
-        expected = list(range(self.issued + 1, self.issued + len(records) + 1))
-        assert self.outbox.refile(numbers, records, b"") == expected
-        self.issued += len(records)
-        self.ever.update(zip(expected, records, strict=True))
-        self.blocks.append((expected[0], expected[-1]))
-        self.stored.update(zip(expected, records, strict=True))
+        parts = [part for part in (numbers[::2], numbers[1::2]) if part]
+        groups = [Group(part, [self.stored.pop(number) for number in part], b"") for part in parts]
+        stored = self.outbox.refile(groups)
+        assert [number for part in stored for number in part] == [
+            self.issued + at for at in range(1, len(numbers) + 1)
+        ]
+        self.issued += len(numbers)
+        for group, expected in zip(groups, stored, strict=True):
+            self.ever.update(zip(expected, group.records, strict=True))
+            self.blocks.append((expected[0], expected[-1]))
+            self.stored.update(zip(expected, group.records, strict=True))
 
     @rule()
     def remove_everything(self) -> None:

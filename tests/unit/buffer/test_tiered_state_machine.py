@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from buffer.blocks import Group
 from buffer.drops import NOT_STORED, Drop
 from buffer.errors import OutboxError
 from buffer.tiered_outbox import TieredOutbox
@@ -66,22 +67,22 @@ class TieredMachine(RuleBasedStateMachine):
     def refile(self, places: set[int]) -> None:
         held = sorted(self.stored)
         numbers = [held[place] for place in sorted(places) if place < len(held)]
-        records = [self.stored[number] for number in numbers]
         if not numbers:
             return
+        parts = [part for part in (numbers[::2], numbers[1::2]) if part]
+        groups = [Group(part, [self.stored[number] for number in part], b"") for part in parts]
         works = self.disk.writing is None and self.outbox.in_memory().problem is None
         if not works or self.in_memory:
             with pytest.raises(OutboxError):
-                self.outbox.refile(numbers, records, b"")
+                self.outbox.refile(groups)
             return
-        stored = self.outbox.refile(numbers, records, b"")
-        assert stored == list(range(stored[0], stored[0] + len(records)))
-        assert stored[0] > self.issued
-        self.issued = stored[-1]
         for number in numbers:
             del self.stored[number]
-        self.stored.update(zip(stored, records, strict=True))
-        self.blocks.update(dict.fromkeys(stored, range(stored[0], stored[-1] + 1)))
+        for group, stored in zip(groups, self.outbox.refile(groups), strict=True):
+            assert stored[0] > self.issued
+            self.issued = stored[-1]
+            self.stored.update(zip(stored, group.records, strict=True))
+            self.blocks.update(dict.fromkeys(stored, stored))
 
     @rule(after=st.integers(-1, 40), limit=st.integers(1, 6), max_bytes=st.integers(0, 700))
     def peek(self, after: int, limit: int, max_bytes: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from buffer.blocks import Block, Dictionary
+from buffer.blocks import Block, Dictionary, Group
 from buffer.drops import OnDrop
 from buffer.errors import OutboxDiskFull, OutboxError, OutboxUnusable
 from buffer.space_limits import Limits
@@ -107,11 +107,9 @@ class FailingOutbox(SqliteOutbox):
             raise self.disk.writing
         super().remove(numbers)
 
-    def refile(
-        self, numbers: Sequence[int], records: Sequence[bytes], summary: bytes, *, not_below: int = 0
-    ) -> list[int]:
+    def refile(self, groups: Sequence[Group], *, not_below: int = 0) -> list[range]:
         self._check(drop_oldest=False)
-        return super().refile(numbers, records, summary, not_below=not_below)
+        return super().refile(groups, not_below=not_below)
 
     def _check(self, drop_oldest: bool) -> None:
         self.disk.tried += 1
