@@ -234,7 +234,9 @@ class Link:
         self._inbox.wake()
         self._thread.join(30)
         assert not self._thread.is_alive()
-        self.session.stop(last or {})
+        # The daemon, too, publishes last: the broker answers once it has read all PUBACKs. One that is still
+        # writing to a closed connection doesn't read what is left there.
+        self.session.stop({"own/last": b""} if last is None else last)
 
     def _run(self) -> None:
         session = self.session
