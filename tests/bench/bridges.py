@@ -61,6 +61,8 @@ agent = {{ flush_interval = "100ms", metric_batch_size = 500, omit_hostname = tr
   version = "2.6.0"
   compression_codec = 4
   idempotent_writes = true
+  # Or it ends where Kafka is down when it starts.
+  startup_error_behavior = "retry"
   data_format = "template"
   template = '{{{{ .Field "value" }}}}'
 """
