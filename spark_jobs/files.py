@@ -22,7 +22,6 @@ class Files:
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark._jvm
-        self._gateway: Any = spark.sparkContext._gateway
         self._conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
 
     def _path(self, uri: str) -> Any:
@@ -110,14 +109,3 @@ class Files:
                 stream.hsync()
         finally:
             stream.close()
-
-    def replace(self, source: str, target: str) -> None:
-        """Renames a file or a folder at once, over an older one: readers see either."""
-        contexts = self._jvm.org.apache.hadoop.fs.FileContext
-        path = self._path(target)
-        path = self._system(path).makeQualified(path)
-        context = contexts.getFileContext(path.toUri(), self._conf)
-        kinds = getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename")
-        options = self._gateway.new_array(kinds, 1)
-        options[0] = kinds.OVERWRITE
-        context.rename(self._path(source), path, options)

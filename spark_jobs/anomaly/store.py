@@ -1,14 +1,16 @@
 """Models on a disk or in an object store: one directory per version, never changed; ``current`` names them.
 
-``MODEL_DIR/VERSION/`` holds ``GATEWAY.json`` and ``GATEWAY.onnx`` and ``card.md``. It is written under
-another name and renamed when it is complete. ``MODEL_DIR/current`` is JSON, ``{"GATEWAY": "VERSION"}``, and
-is replaced as a whole: who reads sees the old or the new. Going back is editing that file. Works on every
-file system that Spark can write (Hadoop's FileContext); one training at a time.
+``MODEL_DIR/VERSION/`` holds ``GATEWAY.json`` and ``GATEWAY.onnx`` and ``card.md``; until it is complete nothing
+names it. ``MODEL_DIR/current-N.json`` is ``{"GATEWAY": "VERSION"}``: each change is a new file with the next
+number, and the highest counts. So nothing is renamed or replaced, which object stores can't do at once. One
+that was cut short is no JSON object and is passed over. Going back is one more file. One training at a time.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -17,7 +19,10 @@ from py4j.protocol import Py4JJavaError
 from spark_jobs.anomaly.model import ModelError, Packed
 from spark_jobs.files import Files
 
-_CURRENT: Final = "current"
+log = logging.getLogger("fieldgate.jobs.models")
+
+_CURRENT: Final = re.compile(r"current(?:-(\d+)\.json)?")
+"""Without a number it is of an older version of this program."""
 
 
 class ModelStore:
@@ -26,17 +31,24 @@ class ModelStore:
     def __init__(self, files: Files, root: str) -> None:
         self.root = root.rstrip("/")
         self._files = files
+        self._passed_over: set[str] = set()
 
     def current(self) -> dict[str, str]:
         """The version in use by gateway; nothing where nothing was trained. Raises ModelError."""
-        content = self._read(_CURRENT)
-        try:
-            fields = {} if content is None else json.loads(content)
-        except ValueError as error:
-            raise ModelError(f"{self.root}/{_CURRENT} is no JSON object: {error}") from error
-        if not isinstance(fields, dict) or not all(isinstance(value, str) for value in fields.values()):
-            raise ModelError(f"{self.root}/{_CURRENT} is no JSON object of gateways and versions")
-        return fields
+        names = [name for _, name in sorted(self._pointers(), reverse=True)]
+        for name in names:
+            try:
+                fields = json.loads(self._read(name) or b"")
+            except ValueError:
+                fields = None
+            if isinstance(fields, dict) and all(isinstance(value, str) for value in fields.values()):
+                return fields
+            if name not in self._passed_over:
+                self._passed_over.add(name)
+                log.warning("event=models.passed_over file=%s/%s is no JSON object", self.root, name)
+        if names:
+            raise ModelError(f"{self.root}/{names[0]} is no JSON object of gateways and versions")
+        return {}
 
     def load(self, gateway: str, version: str) -> Packed:
         """The bytes of a model. Raises ModelError when they aren't there."""
@@ -45,28 +57,32 @@ class ModelStore:
             name = f"{version}/{gateway}.{suffix}"
             if (content := self._read(name)) is None:
                 raise ModelError(
-                    f"{self.root}/{name} is missing, which {_CURRENT} names: train again, or name "
-                    f"a version that is there in {_CURRENT}"
+                    f"{self.root}/{name} is missing, though it is the current one: train again, or name a "
+                    "version that is there in a further current-N.json"
                 )
             contents.append(content)
         return Packed(gateway, version, *contents)
 
     def publish(self, version: str, models: Iterable[Packed], card: str) -> None:
         """Stores a version and makes it the current one of its gateways; those of others stay."""
-        models = list(models)
-        partial = f"{self.root}/.{version}.partial"
+        gateways = []
         for model in models:
-            self._files.write(f"{partial}/{model.gateway}.json", model.document)
-            self._files.write(f"{partial}/{model.gateway}.onnx", model.network)
-        self._files.write(f"{partial}/card.md", card)
-        self._files.replace(partial, f"{self.root}/{version}")
-        self.activate({model.gateway: version for model in models})
+            self._files.write(f"{self.root}/{version}/{model.gateway}.json", model.document)
+            self._files.write(f"{self.root}/{version}/{model.gateway}.onnx", model.network)
+            gateways.append(model.gateway)
+        self._files.write(f"{self.root}/{version}/card.md", card)
+        self.activate(dict.fromkeys(gateways, version))
 
     def activate(self, versions: Mapping[str, str]) -> None:
         """Makes these versions the current ones of their gateways."""
         content = json.dumps({**self.current(), **versions}, indent=1, sort_keys=True)
-        self._files.write(f"{self.root}/.{_CURRENT}.partial", content)
-        self._files.replace(f"{self.root}/.{_CURRENT}.partial", f"{self.root}/{_CURRENT}")
+        number = max((number for number, _ in self._pointers()), default=0) + 1
+        self._files.write(f"{self.root}/current-{number:06d}.json", content)
+
+    def _pointers(self) -> list[tuple[int, str]]:
+        """Number and name of each file that names current versions."""
+        matches = (_CURRENT.fullmatch(entry.name) for entry in self._files.entries(self.root))
+        return [(int(found[1] or 0), found[0]) for found in matches if found]
 
     def _read(self, name: str) -> bytes | None:
         try:

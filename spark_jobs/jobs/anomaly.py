@@ -83,7 +83,7 @@ class AnomalyJob(Job):
 
 
 class CurrentModels:
-    """The models that ``current`` names: it is read for each batch, they are read when they are new."""
+    """The current models: which they are is read for each batch, they themselves when they are new."""
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self._interval_s = settings.interval_s

@@ -230,7 +230,7 @@ def test_models_that_cannot_be_used_are_refused_and_the_one_before_stays(
     store.publish("v1", [packed, replace(packed, gateway="mast-08")], "# Card")
     assert (Path(settings.models) / "v1" / "card.md").read_text() == "# Card"
     assert sorted(path.name for path in Path(settings.models).iterdir() if path.suffix != ".crc") == [
-        "current", "v1",
+        "current-000001.json", "v1",
     ]  # fmt: skip
     models = CurrentModels(spark, settings)
     assert models.of([GATEWAY]) == {GATEWAY: packed}
@@ -245,12 +245,18 @@ def test_models_that_cannot_be_used_are_refused_and_the_one_before_stays(
     store.activate({GATEWAY: "v3"})
     assert models.of([GATEWAY]) == {GATEWAY: packed}
     assert "v3/mast-07.json is missing" in logged(caplog, "anomaly.model_refused")[1]
-    (Path(settings.models) / "current").write_text("{")
+    # One that was cut short is passed over; of an older version's, which has no number, the others go first.
+    (Path(settings.models) / "current-000004.json").write_text('{"mast-07": "v1"')
+    (Path(settings.models) / "current").write_text(json.dumps({GATEWAY: "v1"}))
+    assert store.current() == {GATEWAY: "v3", "mast-08": "v1"}
+    assert "current-000004.json is no JSON object" in logged(caplog, "models.passed_over")[0]
+    for pointer in Path(settings.models).glob("current-*"):
+        pointer.write_text("{")
+    (Path(settings.models) / "current").write_text("[]")
     assert models.of([GATEWAY]) == {GATEWAY: packed}
     assert "is no JSON object" in logged(caplog, "anomaly.models_unreadable")[0]
 
     # Trained for ten minutes, needed for one.
-    store = ModelStore(Files(spark), settings.models)
     (Path(settings.models) / "current").write_text(json.dumps({GATEWAY: "v1"}))
     other = CurrentModels(spark, replace(settings, interval_s=60))
     assert other.of([GATEWAY]) == {}
