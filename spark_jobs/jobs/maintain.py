@@ -27,6 +27,8 @@ log = logging.getLogger("fieldgate.jobs.maintain")
 _URGENT_EVERY_S: Final = 20.0
 """How often an endless run joins the files of an open day that has too many."""
 _DAY_S: Final = 86_400.0
+_LEAST_VACUUM_S: Final = 3600.0
+"""Files of a write under way are in no version yet, and a reader may be at those of the version before."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +60,10 @@ def options_of(options: argparse.Namespace, settings: Settings) -> MaintenanceOp
     for name, days in (*keep.items(), ("quarantine", options.keep_quarantine)):
         if days is not None and days < 1:
             raise SettingsError(f"--keep-{name} must be at least 1 day")
+    if options.vacuum_after < _LEAST_VACUUM_S:
+        raise SettingsError(
+            "--vacuum-after must be at least 1h: vacuum would remove files of writes and queries under way"
+        )
     beside = f"{settings.checkpoints.rstrip('/')}-backup"
     return MaintenanceOptions(
         dry_run=options.dry_run,

@@ -11,7 +11,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple
-from datetime import datetime
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.run_records import DroppedRange, RunRecord, Unfinished
 from spark_jobs.frames import arrow_rows, dicts_of, rows_frame
-from spark_jobs.intervals import now_us
+from spark_jobs.intervals import moment_of, now_us
 from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, RUNS, SEEN, SET_ASIDE, STATUS, Table
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
@@ -59,7 +58,7 @@ class PresenceJob(Job):
         self._lock = threading.Lock()
         self._presences = Presences(settings.silent_after_s)
         self._versions = {table.name: -1 for table in (RUNS, STATUS, QUARANTINE)}
-        self._set_aside_until: datetime | None = None
+        self._set_aside_until_us: int | None = None
         self._restore()
         self._timer = Timer(_TICK_S, at_once=False)
 
@@ -127,17 +126,19 @@ class PresenceJob(Job):
         if version == self._versions[QUARANTINE.name]:
             return
         self._versions[QUARANTINE.name] = version
-        if self._set_aside_until is not None:
-            rejects = rejects.where(F.col("ingested_at") > F.lit(self._set_aside_until) - F.expr(_MARGIN))
-        newest = rejects.agg(F.max("ingested_at")).collect()[0][0]
-        if newest is None:
+        if self._set_aside_until_us is not None:
+            before = F.lit(moment_of(self._set_aside_until_us)) - F.expr(_MARGIN)
+            rejects = rejects.where(F.col("ingested_at") > before)
+        newest_us = _newest_us(rejects)
+        if newest_us is None:
             return
         ranges = [tuple(row.values()) for row in identity_ranges(claimed(rejects)).toArrow().to_pylist()]
         found = [each for each in ranges if self._presences.set_aside(*each)]
         if found:
             frame = rows_frame(self._spark, SET_ASIDE.without("ingested_at"), found)
-            write(frame.withColumn("ingested_at", F.lit(newest)).coalesce(1), self._set_aside)
-        self._set_aside_until = newest
+            dated = frame.withColumn("ingested_at", F.lit(moment_of(newest_us)))
+            write(dated.coalesce(1), self._set_aside)
+        self._set_aside_until_us = newest_us
 
     def _restore(self) -> None:
         """The state by the tables, the run records before the readings they account for."""
@@ -148,13 +149,19 @@ class PresenceJob(Job):
         aside = read.load(self._set_aside)
         for row in aside.toLocalIterator():
             self._presences.set_aside(row.gateway, row.channel, row.run, row.first_seq, row.last_seq)
-        self._set_aside_until = aside.agg(F.max("ingested_at")).collect()[0][0]
+        self._set_aside_until_us = _newest_us(aside)
         covered = -1
         for row in read.load(self._settings.table(SEEN.name)).toLocalIterator():
             self._presences.stored(row.gateway, row.channel, row.run, row.first_seq, row.last_seq)
             covered = max(covered, row.readings_version)
         location = self._settings.table(READINGS.name)
         self._take_ranges(rows_after(self._spark, location, covered, identity_ranges)[0])
+
+
+def _newest_us(rows: DataFrame) -> int | None:
+    """When the last of them came in. As a number: Python's local times have an hour twice a year."""
+    newest: int | None = rows.agg(F.unix_micros(F.max("ingested_at"))).collect()[0][0]
+    return newest
 
 
 def _run_record(row: Mapping[str, Any]) -> RunRecord:

@@ -34,6 +34,8 @@ OVERFLOW: Final = "OVERFLOW"
 Bucket = tuple[str, int]
 """Gateway ('' where it is not known) and hour of Kafka time, microseconds since the epoch."""
 _HOUR_US: Final = 3_600_000_000
+_MOST_BUCKETS: Final = 10_000
+"""With more in memory all are forgotten and counted again when they are needed."""
 
 _ROOM: Final = "gateway: string, _hour _room: long"
 
@@ -92,7 +94,9 @@ class QuarantineSink:
             filled[bucket] = min(filled[bucket] + count, max(self._cap, filled[bucket]))
 
     def _fill(self, buckets: Iterable[Bucket]) -> None:
-        """Counts the stored rows of the buckets that were not counted yet."""
+        """Counts the stored rows of the buckets that were not counted yet, or are forgotten."""
+        if len(self._filled.rows) > _MOST_BUCKETS:
+            self._filled.rows.clear()
         unknown = [bucket for bucket in buckets if bucket not in self._filled.rows]
         if not unknown:
             return

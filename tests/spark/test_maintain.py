@@ -329,6 +329,8 @@ def test_a_restored_checkpoint_loses_nothing(spark: SparkSession, settings: Sett
     ("arguments", "message"),
     [
         (["--keep-readings", "0"], "--keep-readings must be at least 1 day"),
+        (["--vacuum-after", "0s"], "--vacuum-after must be at least 1h"),
+        (["--vacuum-after", "59m"], "--vacuum-after must be at least 1h"),
         (["--vacuum-after", "soon"], "'soon' is not a duration"),
     ],
 )

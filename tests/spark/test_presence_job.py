@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -127,6 +130,26 @@ def test_the_table_follows_the_tables_it_is_made_of(spark: SparkSession, setting
     job = PresenceJob(spark, again, now_us=lambda: KAFKA_US + now_s * S)
     assert presence(job, again) == [("offline", 0, 2, 2)]
     assert rows_of(settings, "presence") == before
+
+
+def test_the_hour_that_comes_twice_hides_no_reject(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of daylight saving 00:40 and 01:40 UTC have one local time."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        tables = Tables(spark, settings)
+        job = PresenceJob(spark, settings)
+        first_s = int(datetime(2026, 10, 25, 0, 40, tzinfo=UTC).timestamp()) - KAFKA_US // S
+        for seq, minutes in enumerate((0, 30, 60, 90), start=1):
+            tables.rejects(first_s + 60 * minutes, encode_reading(reading(seq)).replace(b'"m/s"', b'"km/h"'))
+            run_to_end(settings, job)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    found = NumberSet((row["first_seq"], row["last_seq"]) for row in rows_of(settings, "_set_aside"))
+    assert list(found) == [1, 2, 3, 4]
 
 
 def test_frames_of_what_arrived_and_what_rejects_claim(spark: SparkSession) -> None:
