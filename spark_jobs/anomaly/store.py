@@ -1,10 +1,10 @@
 """Models on a disk or in an object store: one directory per version, never changed; ``current`` names them.
 
 ``MODEL_DIR/VERSION/`` holds ``GATEWAY.json`` and ``GATEWAY.onnx`` and ``card.md``; until it is complete
-nothing names it. ``MODEL_DIR/current-N.json`` is ``{"GATEWAY": "VERSION"}``: each change is a new file with the
-next number, and the highest counts. So nothing is renamed or replaced, which object stores can't do at once.
-One that was cut short is no JSON object and is passed over. Going back is one more file. One training at a
-time.
+nothing names it. ``MODEL_DIR/current-N.json`` is ``{"GATEWAY": "VERSION"}``: each change is a new file with
+the next number, and the highest counts. So nothing is renamed or replaced, which object stores can't do at
+once. One that was cut short is no JSON object and is passed over. Going back is one more file. One training
+at a time.
 """
 
 from __future__ import annotations
