@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from cloud.toml_problems import Problem
 from gateway.commands.arguments import FAILED, OK, add_config, add_json
 from gateway.config import Config, check
 from gateway.forwarding import capacity
@@ -16,13 +18,18 @@ from gateway.forwarding import capacity
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The config."""
     add_config(parser)
+    parser.add_argument("--cloud", type=Path, metavar="FILE", help="check the cloud's config instead")
     add_json(parser, "problems as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print each problem as ``file:line: key: …``, or all as one JSON object; 1 on errors, else 0."""
-    path: Path = arguments.config
-    config, problems = check(path)
+    path: Path = arguments.cloud or arguments.config
+    if arguments.cloud is not None:
+        facts, good, problems = _check_cloud(path)
+    else:
+        config, problems = check(path)
+        facts, good = (None, "") if config is None else (_facts(config), summary(config))
     errors = sum(problem.severity == "error" for problem in problems)
     if arguments.json:
         answer = {
@@ -31,18 +38,36 @@ def run(arguments: argparse.Namespace) -> int:
             "errors": errors,
             "warnings": len(problems) - errors,
             "problems": [asdict(problem) for problem in problems],
-            "summary": _facts(config) if config is not None else None,
+            "summary": facts,
         }
         print(json.dumps(answer))
         return FAILED if errors else OK
     for problem in problems:
         marker = " [warning]" if problem.severity == "warning" else ""
         print(f"{problem}{marker}")
-    if config is None or errors:
+    if facts is None or errors:
         print(f"{_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}")
         return FAILED
-    print(summary(config))
+    print(good)
     return OK
+
+
+def _check_cloud(path: Path) -> tuple[dict[str, Any] | None, str, Sequence[Problem]]:
+    """What the cloud's config means, on one line too; and its problems."""
+    from cloud.config import check
+
+    config, problems = check(path)
+    if config is None:
+        return None, "", problems
+    facts = {
+        "bootstrap_servers": config.kafka.servers,
+        "security_protocol": config.kafka.protocol,
+        "lake": config.lake.uri or "./lake",
+    }
+    good = (
+        f"good: Kafka at {config.kafka.servers} ({config.kafka.protocol}), lake {config.lake.uri or './lake'}"
+    )
+    return facts, good, problems
 
 
 def summary(config: Config) -> str:

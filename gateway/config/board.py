@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cloud.toml_problems import nearest, quote
 from drivers.boards.pi import PiOptions
 from drivers.boards.registry import BOARDS
 from drivers.boards.replay import ReplayOptions, check_header, columns_of
@@ -14,7 +15,6 @@ from drivers.emulation.faults import FITS, amount_problem
 from drivers.interface import BoardError
 from drivers.registry import driver_type
 from gateway.config.model import BoardConfig, SensorConfig
-from gateway.config.problems import nearest, quote
 from gateway.config.source import Source
 from gateway.config.validate import validate
 

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Final
 
+from cloud.toml_problems import KeyPath, quote, unknown_key
 from drivers.driver_type import IndividualCalibration
 from drivers.interface import Channel
 from drivers.registry import driver_type
-from gateway.config.keys import unknown_key
 from gateway.config.model import BoardConfig, SensorCommon, SensorConfig
-from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
 from gateway.config.values import Accuracy
 

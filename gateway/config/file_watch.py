@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gateway.config.problems import KeyPath
+from cloud.toml_problems import KeyPath
 
 EVERY_S: Final = 3600.0
 _MAX_BYTES: Final = 1 << 20

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cloud.toml_problems import KeyPath, quote
 from cloud.wire.reading_records import READING_TOPIC_PREFIX, UNITS
 from gateway.config.kafka import topic_problem
 from gateway.config.keys import field_names, flat
@@ -17,7 +18,6 @@ from gateway.config.model import (
     KafkaConfig,
     MqttConfig,
 )
-from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
 from gateway.config.steps import ALLOWED, STEPS, own_field
 from gateway.config.suggestions import misplaced

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from cloud.toml_problems import KeyPath, is_secret, nearest, quote
+from cloud.toml_source import leaves
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.reading_records import (
     DEAD_LETTER_TOPIC,
@@ -21,8 +23,7 @@ from gateway.config.file_watch import named_file
 from gateway.config.keys import field_names
 from gateway.config.model import Config, ForwardConfig, KafkaConfig
 from gateway.config.named_files import note_hidden, note_unreadable
-from gateway.config.problems import KeyPath, is_secret, nearest, quote
-from gateway.config.secrets import is_reference, read_secret, warn_of_readers
+from gateway.config.secrets import KINDS, is_reference, read_secret, warn_of_readers
 from gateway.config.source import Source
 from gateway.config.values import LEGAL_TOPIC, PLACEHOLDER, is_kafka_topic
 
@@ -57,7 +58,7 @@ _LOGIN: Final = ("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.pas
 def prepare(source: Source, raw: dict[str, Any]) -> None:
     """Flatten ``properties``, so that dotted and quoted keys are equal; properties elsewhere are errors."""
     for key in [key for key in raw if key not in field_names(KafkaConfig)]:
-        path, _ = next(_leaves({key: raw[key]}, ("kafka",)))
+        path, _ = next(leaves({key: raw[key]}, ("kafka",), KINDS))
         name = ".".join(map(str, path[1:]))
         if name in REFUSED or not (_property_problem(name, "") or "").startswith(_UNKNOWN):
             source.error(path, REFUSED.get(name, "belongs in [kafka.properties]"))
@@ -82,7 +83,7 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
         source.error(path, message, suggestion, starts=True)
         refused.append(path)
 
-    for path, value in _leaves(properties, ("kafka", "properties")):
+    for path, value in leaves(properties, ("kafka", "properties"), KINDS):
         name = ".".join(str(part) for part in path[2:])
         paths.setdefault(name, path)
         if is_reference(value) and name not in REFUSED and name not in flat:
@@ -166,14 +167,6 @@ def _property_problem(name: str, value: str) -> str | None:
     from cloud.kafka.cluster_check import property_problem
 
     return property_problem(name, value)
-
-
-def _leaves(table: Mapping[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping) and value and not is_reference(value):
-            yield from _leaves(value, (*path, key))
-        else:
-            yield (*path, key), value
 
 
 def topic_problem(template: str, readings: str, *, raw: bool) -> str | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+from cloud.toml_problems import KeyPath
 from drivers.option_docs import Meaning
-from gateway.config.problems import KeyPath, nearest
 
 REQUIRED: Final = dataclasses.MISSING
 """The default of a key that has none."""
@@ -81,13 +81,6 @@ def table_at(kind: type[Any], path: KeyPath) -> type[Any] | None:
             # What isn't a key is the name of one of several tables.
             table = table_of(next((key.hint for key in keys_of(table) if key.name == part), table))
     return table
-
-
-def unknown_key(key: str, names: Sequence[str], owner: str = "") -> tuple[str, str | None]:
-    """What is wrong with a key that isn't one of ``names``, and the one most like it."""
-    guess = nearest(key, names)
-    message = f"is not a known key of {owner}" if owner else "is not a known key"
-    return (message if guess is not None else f"{message}; there are {', '.join(names) or 'none'}"), guess
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from cloud.toml_problems import ConfigError, KeyPath, Problem
 from gateway.config import kafka, sensors
 from gateway.config.board import check_emulated, check_faults, check_replay, read_board
 from gateway.config.forwards import read_forwards
@@ -22,7 +23,6 @@ from gateway.config.model import (
     StatusConfig,
     UplinkConfig,
 )
-from gateway.config.problems import ConfigError, KeyPath, Problem
 from gateway.config.quality import read_sections
 from gateway.config.secrets import resolve
 from gateway.config.source import Source

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
 
+from cloud.toml_problems import KeyPath, Problem
 from drivers.interface import Channel
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
 from gateway.config import values
 from gateway.config.file_watch import NamedFile
-from gateway.config.problems import KeyPath, Problem
 from gateway.config.quality_rules import QualityRules
 from gateway.config.steps import Step, Values, new_fields
 from gateway.config.values import (

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from gateway.config.problems import KeyPath, current_user, unreadable
+from cloud.toml_problems import KeyPath, current_user, unreadable
 from gateway.config.source import Source
 
 SERVICE_USER: Final = "fieldgate"

@@ -9,9 +9,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cloud.toml_problems import KeyPath, quote, unknown_key
 from cloud.wire.reading_records import UNITS
-from gateway.config.keys import unknown_key
-from gateway.config.problems import KeyPath, quote
 from gateway.config.quality_rules import DEFAULTS, OPTIONAL_KEYS, QualityRules
 from gateway.config.source import Source
 from gateway.config.validate import validate

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
+from cloud.toml_problems import show
 from cloud.wire.reading_records import UNITS
 from drivers.boards.registry import BOARDS
 from drivers.option_docs import Meaning
@@ -23,7 +24,6 @@ from gateway.config.board import DEFAULT_KIND
 from gateway.config.forwards import PAYLOADS
 from gateway.config.keys import flat
 from gateway.config.model import SECTIONS, SensorCommon
-from gateway.config.problems import show
 from gateway.config.quality_rules import QualityRules
 
 Json = dict[str, Any]

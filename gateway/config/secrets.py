@@ -11,24 +11,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
+from cloud.toml_problems import KeyPath, quote, unknown_key
+from cloud.toml_source import CREDENTIALS, LONGEST_SECRET, OTHERS_MAY_READ, secret_text
 from gateway.config.file_watch import named_file
-from gateway.config.keys import unknown_key
 from gateway.config.named_files import note_hidden, note_unreadable
-from gateway.config.problems import KeyPath, quote
 from gateway.config.source import Source
 
-DIRECTORY: Final = "CREDENTIALS_DIRECTORY"
-"""Where systemd puts the credentials of a service (systemd.exec(5), LoadCredential=)."""
-
-_KINDS: Final = ("credential", "file")
+KINDS: Final = ("credential", "file")
 _NAME: Final = re.compile(r"[A-Za-z0-9_.@-]{1,255}", re.ASCII)
-_MAX_BYTES: Final = 64 << 10
-_OTHERS_MAY_READ: Final = 0o004
 
 
 def is_reference(value: object) -> TypeGuard[Mapping[str, Any]]:
     """Whether a table names a secret; any other table is one of dotted keys."""
-    return isinstance(value, Mapping) and bool(value) and any(kind in value for kind in _KINDS)
+    return isinstance(value, Mapping) and bool(value) and any(kind in value for kind in KINDS)
 
 
 def read_secret(source: Source, path: KeyPath, reference: Mapping[str, Any]) -> str | None:
@@ -37,8 +32,8 @@ def read_secret(source: Source, path: KeyPath, reference: Mapping[str, Any]) -> 
     Where the service isn't running (``fieldgate check``, on any machine) a credential is a warning: systemd
     gives it to the service only. So is a file that can't be read, where nobody can say what the service can.
     """
-    for key in [key for key in reference if key not in _KINDS]:
-        source.error((*path, key), *unknown_key(key, _KINDS))
+    for key in [key for key in reference if key not in KINDS]:
+        source.error((*path, key), *unknown_key(key, KINDS))
         return None
     if len(reference) > 1:
         source.error(path, "names a credential and a file: keep one of them")
@@ -47,7 +42,7 @@ def read_secret(source: Source, path: KeyPath, reference: Mapping[str, Any]) -> 
     if not isinstance(name, str) or not name:
         source.error((*path, kind), f'must be a string, in "quotes", not {quote(name)}')
         return None
-    directory = source.path.absolute().parent if kind == "file" else os.environ.get(DIRECTORY)
+    directory = source.path.absolute().parent if kind == "file" else os.environ.get(CREDENTIALS)
     if kind == "credential" and (_NAME.fullmatch(name) is None or name in (".", "..")):
         source.error((*path, kind), f"must be the name given to LoadCredential=, not {quote(name)}")
         return None
@@ -78,7 +73,7 @@ def warn_of_readers(source: Source, path: KeyPath, file: Path) -> None:
         mode = file.stat().st_mode
     except OSError:
         return
-    if mode & _OTHERS_MAY_READ:
+    if mode & OTHERS_MAY_READ:
         source.warn(path, f"a secret stands in a file that everybody here may read: chmod 640 {file}")
 
 
@@ -86,16 +81,13 @@ def _content(source: Source, path: KeyPath, file: Path, *remedy: str) -> str | N
     source.files[path] = named_file(file)
     try:
         with file.open("rb") as opened:
-            content = opened.read(_MAX_BYTES + 1)
+            content = opened.read(LONGEST_SECRET + 1)
     except (OSError, ValueError) as error:
         note_unreadable(source, path, file, error, *remedy)
         return None
     note_hidden(source, path, file)
-    try:
-        text = content.decode().removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError:
-        text = ""
-    if not text or len(content) > _MAX_BYTES or "\0" in text:
+    text = secret_text(content)
+    if text is None:
         source.error(path, f"{file} must hold one secret as text, at most 64 KiB")
         return None
     warn_of_readers(source, path, file)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from cloud.toml_problems import KeyPath, nearest, quote
 from cloud.wire.reading_records import UNITS
 from drivers.driver_type import DriverType, Nameplate, OptionError
 from drivers.interface import DriverError
@@ -14,7 +15,6 @@ from drivers.registry import DRIVERS, driver_names, driver_type, guarded
 from gateway.config.calibration import check_calibration, check_datasheet, today, warn_of_calibration
 from gateway.config.keys import field_names
 from gateway.config.model import BoardConfig, GatewayConfig, SensorCommon, SensorConfig
-from gateway.config.problems import KeyPath, nearest, quote
 from gateway.config.quality import Sections, read_channels
 from gateway.config.quality_rules import QualityRules
 from gateway.config.source import Source

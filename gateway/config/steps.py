@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import WithJsonSchema
 
+from cloud.toml_problems import quote
 from cloud.wire.reading_records import ReadingFields
 from drivers.option_docs import Meaning
 from gateway.config.keys import field_names
-from gateway.config.problems import quote
 from gateway.config.values import checked, read_by, refuse
 
 OWN_FIELDS: Final = frozenset((*ReadingFields.__struct_fields__, "boot", "mono_ms", "cal_expires"))

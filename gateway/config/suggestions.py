@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from cloud.toml_problems import KeyPath, quote, unknown_key
 from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, driver_type
-from gateway.config.keys import field_names, keys_of, table_of, unknown_key
+from gateway.config.keys import field_names, keys_of, table_of
 from gateway.config.model import SECTIONS, ForwardConfig, SensorCommon
-from gateway.config.problems import KeyPath, quote
 from gateway.config.quality_rules import QualityRules
-
-TWO_BRACKETS: Final = "must be [[{}]], with two brackets on each side: there may be several"
-ONE_BRACKET: Final = "must be [{}], with one bracket on each side"
 
 _SAME: Final[Mapping[str, tuple[str, ...]]] = {
     "altitude": ("elevation_m",), "address": ("listen", "host"), "boom": ("boom_deg",), "port": ("listen",),
@@ -27,24 +23,6 @@ _SAME: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Other words for a key; the first that the table has is proposed."""
 _SECTIONS_WITHIN: Final = {"properties": "kafka.properties", "columns": "board.columns"}
-_KEY: Final = r"\s*[\w.\-]+\s*"
-_BY_LINE: Final = tuple(
-    (re.compile(pattern), hint)
-    for pattern, hint in (
-        (r"\s*\[\s*sensor\s*\]", TWO_BRACKETS.format("sensor")),
-        (r"\s*\[\s*forward\s*\]", TWO_BRACKETS.format("forward")),
-        (r".*[“”„‟«»‘’‚‛]", "type the plain quotes \" or ' in place of those of a phone or word processor"),
-        (r"\s*(//|;|--|/\*)", "a comment begins with #"),
-        (rf"{_KEY}=\s*[+-]?\d+,\d", "a number has a decimal point, not a comma"),
-        (rf"{_KEY}=\s*[+-]?[\d.]+\s*([^\W\d]|°)", "a number stands alone, without its unit"),
-        (rf"{_KEY}=\s*[^\W\d_]", 'text needs quotes, as in key = "text"; true and false need none'),
-    )
-)
-
-
-def syntax_hint(line: str) -> str | None:
-    """What is likely wrong with a line that the parser refuses, beside the parser's own message."""
-    return next((hint for pattern, hint in _BY_LINE if pattern.match(line)), None)
 
 
 def misplaced(

@@ -7,7 +7,6 @@ reported in the words of the file's author, with what to write instead.
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -16,10 +15,10 @@ from typing import Any, Final, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from cloud.toml_problems import BOUNDS, TYPES, KeyPath, no_choice, quote, show
 from drivers.boards.pi_header import BCM_AT, PLACES
 from drivers.option_docs import PIN, Meaning
 from gateway.config.keys import Key, field_names, keys_of, table_at
-from gateway.config.problems import KeyPath, nearest, quote, show
 from gateway.config.suggestions import misplaced
 from gateway.config.values import LENIENT
 
@@ -34,29 +33,6 @@ _T = TypeVar("_T")
 
 _UNKNOWN: Final = "unexpected_keyword_argument"
 _CHECKED: Final = "value_error"
-_BOUNDS: Final = {
-    "greater_than_equal": "at least",
-    "greater_than": "above",
-    "less_than_equal": "at most",
-    "less_than": "below",
-}
-_TYPES: Final = {
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "string_type": 'a string, in "quotes"',
-    "bool_type": "true or false",
-    "path_type": 'a path, in "quotes"',
-    "date_type": "a date, as in 2026-11-21",
-    "date_parsing": "a date, as in 2026-11-21",
-    "date_from_datetime_parsing": "a date, as in 2026-11-21",
-    "date_from_datetime_inexact": "a date without a time of day, as in 2026-11-21",
-    "tuple_type": "a list, in [brackets]",
-    "list_type": "a list, in [brackets]",
-    "dict_type": "a table",
-    "dataclass_type": "a table, as in { key = value }",
-    "dataclass_exact_type": "a table, as in { key = value }",
-}
 _NUMBERS: Final = ("float_type", "int_type", "int_from_float")
 _MIB: Final = 1 << 20
 _NO_KEY: Final = Key("", None, None, Meaning(""))
@@ -142,12 +118,12 @@ def _explain(
         return misplaced(name, [each.name for each in keys], path + place[:-1])
     if error == "missing":
         return ": ".join(filter(None, ("is required", key.meaning.description))), None
-    if error in _BOUNDS:
+    if error in BOUNDS:
         return _out_of_bounds(error, context, key, given) + _otherwise(key, given), None
-    if error in _TYPES:
-        return f"must be {_TYPES[error]}, not {quote(given)}{_instead(error, key, given)}", None
+    if error in TYPES:
+        return f"must be {TYPES[error]}, not {quote(given)}{_instead(error, key, given)}", None
     if error == "literal_error":
-        return _no_choice(context["expected"], given)
+        return no_choice(context["expected"], given)
     if error == _CHECKED:
         return str(context["error"]), getattr(context["error"], "suggestion", None)
     message = details["msg"]
@@ -155,7 +131,7 @@ def _explain(
 
 
 def _out_of_bounds(error: str, context: Mapping[str, Any], key: Key, given: Any) -> str:
-    words, bound = _BOUNDS[error], next(iter(context.values()))
+    words, bound = BOUNDS[error], next(iter(context.values()))
     if key.name == "address":
         return f"must be {words} {bound:#x}, not {given:#x}"
     if key.meaning.unit == "bytes" and bound >= _MIB:
@@ -201,17 +177,3 @@ def _instead(error: str, key: Key, given: Any) -> str:
         case [*texts] if error == "string_type" and texts and all(isinstance(each, str) for each in texts):
             return f": write {quote(','.join(texts))}"
     return ""
-
-
-def _no_choice(expected: str, given: Any) -> tuple[str, str | None]:
-    """``expected`` are the choices as pydantic lists them: ``'zero' or 'offset'``."""
-    try:
-        choices = ast.literal_eval(f"[{expected.replace(' or ', ', ')}]")
-    except (SyntaxError, ValueError):
-        return f"must be {expected}, not {quote(given)}", None
-    right = next((each for each in choices if str(each) == str(given)), None)
-    if right is not None and not isinstance(given, bool):
-        return f"must be {quote(right)}, not {quote(given)}", None
-    guess = nearest(str(given), [each for each in choices if isinstance(each, str)])
-    words = ", ".join(map(quote, choices))
-    return f"must be {'one of ' if len(choices) > 1 else ''}{words}, not {quote(given)}", guess

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Final
 from annotated_types import Le
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, ValidationInfo, WithJsonSchema
 
+from cloud.toml_problems import nearest, quote
 from cloud.wire.reading_records import UNITS
-from gateway.config.problems import nearest, quote
 
 SHORTEST_TOKEN: Final = 16
 """Characters of a status page's token."""

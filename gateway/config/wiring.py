@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from cloud.toml_problems import KeyPath, nearest, quote
 from drivers.boards.pi import PiOptions
 from drivers.boards.pi_header import I2C_PINS, RESERVED
 from drivers.driver_type import Claim
 from drivers.registry import driver_type
 from gateway.config.model import BoardConfig, SensorConfig
-from gateway.config.problems import KeyPath, nearest, quote
 from gateway.config.quality_rules import BIN_S
 from gateway.config.source import Source
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cloud.toml_problems import KeyPath, key_text
 from gateway.config import Config, SensorConfig
-from gateway.config.problems import KeyPath, key_text
 
 RESTART: Final = "systemctl restart fieldgate"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from buffer.reader import user_of
+from cloud.toml_problems import unreadable
 from cloud.wire.fields import load_object
 from gateway.config import Config
-from gateway.config.problems import unreadable
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8321"
 _TIMEOUT_S: Final = 3.0

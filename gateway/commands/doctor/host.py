@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway.config.problems import current_user
+from cloud.toml_problems import current_user
 from gateway.system.host import installed_version
 
 

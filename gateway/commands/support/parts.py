@@ -20,14 +20,15 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final
 
+from cloud.toml_problems import KeyPath
+from cloud.toml_source import MAX_BYTES
 from gateway.calibration.history import history_path
 from gateway.commands.arguments import os_problem
 from gateway.commands.support.bundle import Part
 from gateway.commands.support.redaction import shown_config, shown_entry
 from gateway.config import Config, check
-from gateway.config.problems import KeyPath
 from gateway.config.secrets import is_reference, read_secret
-from gateway.config.source import MAX_BYTES, Source
+from gateway.config.source import Source
 from gateway.status.client import NoStatus, fetch, listen_address
 from gateway.system.host import installed_version, vitals
 from gateway.system.supply import throttled_bits

@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from cloud.toml_problems import KeyPath
 from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, driver_type
 from gateway.config.keys import field_names
 from gateway.config.model import SECTIONS, ForwardConfig, SensorCommon
-from gateway.config.problems import KeyPath
 from gateway.config.secrets import is_reference
 
 HIDDEN: Final = "(hidden)"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cloud.toml_problems import is_secret
+from cloud.toml_source import CREDENTIALS as DIRECTORY
 from gateway import cli
 from gateway.config import ConfigError, check, load
-from gateway.config.problems import is_secret
-from gateway.config.secrets import DIRECTORY
 from gateway.daemon.config_changes import compare
 
 HEAD = '[gateway]\nid = "m"\n[[forward]]\nfilter = "a"\n'

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import json
 import os
 import pwd
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from cloud.toml_lines import KeyPath as KeyPath
 
@@ -19,6 +20,31 @@ OVERRIDES: Final = "--set"
 
 _SECRET_KEY: Final = re.compile(r"passw|secret|\.pem$|\.jaas|oauthbearer\.config", re.IGNORECASE)
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+BOUNDS: Final = {
+    "greater_than_equal": "at least",
+    "greater_than": "above",
+    "less_than_equal": "at most",
+    "less_than": "below",
+}
+"""Words for pydantic's bounds."""
+TYPES: Final = {
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "string_type": 'a string, in "quotes"',
+    "bool_type": "true or false",
+    "path_type": 'a path, in "quotes"',
+    "date_type": "a date, as in 2026-11-21",
+    "date_parsing": "a date, as in 2026-11-21",
+    "date_from_datetime_parsing": "a date, as in 2026-11-21",
+    "date_from_datetime_inexact": "a date without a time of day, as in 2026-11-21",
+    "tuple_type": "a list, in [brackets]",
+    "list_type": "a list, in [brackets]",
+    "dict_type": "a table",
+    "dataclass_type": "a table, as in { key = value }",
+    "dataclass_exact_type": "a table, as in { key = value }",
+}
+"""Words for pydantic's types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +91,32 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     return by_lower[found[0]] if found else None
 
 
+def unknown_key(key: str, names: Sequence[str], owner: str = "") -> tuple[str, str | None]:
+    """What is wrong with a key that isn't one of ``names``, and the one most like it."""
+    guess = nearest(key, names)
+    message = f"is not a known key of {owner}" if owner else "is not a known key"
+    return (message if guess is not None else f"{message}; there are {', '.join(names) or 'none'}"), guess
+
+
 def quote(value: object) -> str:
     """A value as it could stand in the file, on one line, at most 60 characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     text = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def no_choice(expected: str, given: Any) -> tuple[str, str | None]:
+    """``expected`` are the choices as pydantic lists them: ``'zero' or 'offset'``."""
+    try:
+        choices = ast.literal_eval(f"[{expected.replace(' or ', ', ')}]")
+    except (SyntaxError, ValueError):
+        return f"must be {expected}, not {quote(given)}", None
+    right = next((each for each in choices if str(each) == str(given)), None)
+    if right is not None and not isinstance(given, bool):
+        return f"must be {quote(right)}, not {quote(given)}", None
+    guess = nearest(str(given), [each for each in choices if isinstance(each, str)])
+    words = ", ".join(map(quote, choices))
+    return f"must be {'one of ' if len(choices) > 1 else ''}{words}, not {quote(given)}", guess
 
 
 def show(number: float) -> str:

@@ -1,0 +1,18 @@
+"""``cloud.toml``: one file for all that runs behind the masts. See ``docs/examples/cloud.toml``."""
+
+from cloud.config.kafka import KafkaConfig
+from cloud.config.loading import check, load
+from cloud.config.model import CloudConfig, JobsConfig, LakeConfig, StoreConfig
+from cloud.config.secret import Secret, UnreadableError
+
+__all__ = [
+    "CloudConfig",
+    "JobsConfig",
+    "KafkaConfig",
+    "LakeConfig",
+    "Secret",
+    "StoreConfig",
+    "UnreadableError",
+    "check",
+    "load",
+]

@@ -1,0 +1,223 @@
+"""From a file to a CloudConfig: every problem at once, in the order of the lines.
+
+Secrets and certificates are not read here, but where they are used: who queries the lake needs no password of
+Kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from cloud.config.kafka import KafkaConfig
+from cloud.config.model import CloudConfig, JobsConfig, LakeConfig, StoreConfig
+from cloud.config.secret import KINDS, Secret, UnreadableError
+from cloud.config.values import location
+from cloud.toml_problems import (
+    BOUNDS,
+    TYPES,
+    ConfigError,
+    KeyPath,
+    Problem,
+    no_choice,
+    quote,
+    show,
+    unknown_key,
+)
+from cloud.toml_source import OTHERS_MAY_READ, TomlSource, leaves
+
+_T = TypeVar("_T", bound=BaseModel)
+
+_SECTIONS: Final = tuple(CloudConfig.model_fields)
+_S3: Final = ("s3://", "s3a://")
+
+
+class _Source(TomlSource):
+    missing: ClassVar = "docs/examples/cloud.toml is one to begin with"
+    empty: ClassVar = "docs/examples/cloud.toml is one to begin with"
+
+    def reference(self, path: KeyPath, given: object, *, file: bool) -> Secret | None:
+        """A secret, or a ``file``, that a key names; None after its problem was noted."""
+        name, kind = given, "file" if file else "given"
+        if isinstance(given, Mapping) and not file:
+            wrong = next((key for key in given if key not in KINDS), None)
+            if wrong is not None:
+                self.error((*path, wrong), *unknown_key(wrong, KINDS))
+                return None
+            if len(given) != 1:
+                self.error(path, f'must name one of {", ".join(KINDS)}, as in {{ file = "…" }}')
+                return None
+            ((kind, name),) = given.items()
+        if not isinstance(name, str) or not name:
+            self.error(path, 'must be a string, in "quotes"' + ("" if file else ', or { file = "…" }'))
+            return None
+        if kind == "given" and self.path.stat().st_mode & OTHERS_MAY_READ:
+            self.warn(path, f"a secret stands in a file that everybody here may read: chmod 640 {self.path}")
+        if kind == "file":
+            name = str(self.path.absolute().parent / name)
+        return Secret(kind, name, path, f"{self._file}:{self.line(path)}: {self.key(path)}")  # type: ignore[arg-type] # one of KINDS
+
+
+def load(path: Path) -> CloudConfig:
+    """The config of a file. Raises ConfigError with all its problems."""
+    source, config = _read(path)
+    if config is None:
+        raise ConfigError(_sorted(source))
+    return config
+
+
+def check(path: Path) -> tuple[CloudConfig | None, tuple[Problem, ...]]:
+    """The config of a file, None where it has errors; and its problems, warnings included. Never raises.
+
+    What it names is read too. What only a service has (environment, credentials) is a warning.
+    """
+    source, config = _read(path)
+    if config is None:
+        return None, _sorted(source)
+    store = config.store
+    uses: list[Callable[[], object]] = [config.kafka.java_options]
+    uses += [
+        each.reveal
+        for each in (*vars(config.kafka).values(), *vars(store).values())
+        if isinstance(each, Secret)
+    ]
+    for use in uses:
+        try:
+            use()
+        except UnreadableError as error:
+            if error.secret.kind == "file":
+                source.error(error.secret.key, error.reason)
+            else:
+                # The service's, which this process may not be.
+                source.warn(error.secret.key, f"{error.reason}; not examined here")
+    problems = _sorted(source)
+    return (None if source.errors() else config), problems
+
+
+def _sorted(source: TomlSource) -> tuple[Problem, ...]:
+    return tuple(sorted(dict.fromkeys(source.problems), key=lambda problem: problem.line or 0))
+
+
+def _read(path: Path) -> tuple[_Source, CloudConfig | None]:
+    source = _Source(path)
+    if not source.usable:
+        return source, None
+    for name in source.raw:
+        if name not in _SECTIONS:
+            message, guess = unknown_key(name, _SECTIONS)
+            source.error((name,), message.replace("key", "section", 1), guess)
+    base = path.absolute().parent
+    kafka = _section(source, KafkaConfig, ("kafka",), _flatten)
+    store = _section(source, StoreConfig, ("lake", "store"))
+    lake = _section(source, LakeConfig, ("lake",), partial(_locations, base=base))
+    jobs = _section(source, JobsConfig, ("jobs",), partial(_job_options, base=base))
+    if kafka is None or lake is None or store is None or jobs is None:
+        return source, None
+    for key, message in kafka.problems():
+        source.error(("kafka", *key.split(".")), message)
+    if (store.access_key is None) != (store.secret_key is None):
+        missing = "secret_key" if store.secret_key is None else "access_key"
+        source.error(("lake", "store"), f"needs {missing} too: both, or neither and the environment's")
+    if store != StoreConfig() and lake.uri is not None and not lake.uri.startswith(_S3):
+        source.warn(("lake", "store"), f"has no effect: [lake] uri is no s3a:// but {quote(lake.uri)}")
+    if source.errors():
+        return source, None
+    return source, CloudConfig(kafka=kafka, lake=lake.model_copy(update={"store": store}), jobs=jobs)
+
+
+_Prepare = Callable[[_Source, dict[str, Any]], dict[str, KeyPath]]
+"""Puts a table's values as its model takes them; the paths of keys that stand elsewhere than in the table."""
+
+
+def _section(source: _Source, kind: type[_T], path: KeyPath, prepare: _Prepare | None = None) -> _T | None:
+    """A section's model; None after its problems were noted."""
+    raw: Any = source.raw
+    for depth, part in enumerate(path, 1):
+        raw = raw.get(part, {})
+        if not isinstance(raw, dict):
+            source.error(path[:depth], f"must be a table: [{'.'.join(map(str, path))}]")
+            return None
+    given = dict(raw)
+    paths = prepare(source, given) if prepare is not None else {}
+    before = source.errors()
+    for name, field in kind.model_fields.items():
+        alias = _alias(name, field)
+        if alias in given and Secret in getattr(field.annotation, "__args__", ()):
+            place = paths.get(alias, (*path, alias))
+            given[alias] = source.reference(place, given[alias], file=alias.endswith(".location"))
+    model = None
+    try:
+        model = kind.model_validate(given)
+    except ValidationError as error:
+        for each in error.errors(include_url=False):
+            name = str(each["loc"][0])
+            place = (*paths.get(name, (*path, name)), *map(str, each["loc"][1:]))
+            source.error(place, *_explain(kind, name, each))
+    return model if source.errors() == before else None
+
+
+def _alias(name: str, field: FieldInfo) -> str:
+    return str(field.validation_alias or name)
+
+
+def _explain(kind: type[BaseModel], name: str, error: ErrorDetails) -> tuple[str, str | None]:
+    """What is wrong with a key, and the nearest right word."""
+    what, given, context = error["type"], error["input"], error.get("ctx", {})
+    if what == "extra_forbidden":
+        return unknown_key(
+            name, [str(field.validation_alias or key) for key, field in kind.model_fields.items()]
+        )
+    if what == "value_error":
+        return str(context["error"]), None
+    if what == "literal_error":
+        return no_choice(context["expected"], given)
+    if what in BOUNDS:
+        return f"must be {BOUNDS[what]} {show(next(iter(context.values())))}, not {quote(given)}", None
+    return f"must be {TYPES[what]}, not {quote(given)}", None
+
+
+def _flat(
+    source: _Source, table: Mapping[str, Any], path: KeyPath
+) -> tuple[dict[str, Any], dict[str, KeyPath]]:
+    """A table's values by dotted key, as dotted and quoted keys are equal; and the place of each."""
+    flat: dict[str, Any] = {}
+    paths: dict[str, KeyPath] = {}
+    for place, value in leaves(table, path, KINDS):
+        name = ".".join(map(str, place[len(path) :]))
+        if name in flat:
+            source.error(place, f"{name} is given twice, dotted and quoted")
+        flat[name], paths[name] = value, place
+    return flat, paths
+
+
+def _flatten(source: _Source, raw: dict[str, Any]) -> dict[str, KeyPath]:
+    flat, paths = _flat(source, raw, ("kafka",))
+    raw.clear()
+    raw.update(flat)
+    return paths
+
+
+def _locations(_: _Source, raw: dict[str, Any], *, base: Path) -> dict[str, KeyPath]:
+    raw.pop("store", None)
+    raw.update({key: location(value, base) for key, value in raw.items() if isinstance(value, str)})
+    return {}
+
+
+def _job_options(source: _Source, raw: dict[str, Any], *, base: Path) -> dict[str, KeyPath]:
+    if isinstance(raw.get("rules"), str):
+        raw["rules"] = str(base / raw["rules"])
+    if isinstance(raw.get("conf"), dict):
+        flat = _flat(source, raw["conf"], ("jobs", "conf"))[0]
+        raw["conf"] = {key: _conf_text(value) for key, value in flat.items()}
+    return {}
+
+
+def _conf_text(value: object) -> object:
+    """A value of Spark's configuration, which are texts; what can't be one stays."""
+    return str(value).lower() if isinstance(value, bool | int | float) else value

@@ -1,0 +1,97 @@
+"""The sections of ``cloud.toml``, frozen. Fields of ``[jobs]`` are named as the jobs' settings are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from cloud.config.kafka import KafkaConfig
+from cloud.config.secret import Secret
+from cloud.config.values import duration_s, interval_s, named
+
+_SECRET_CONF: Final = re.compile(r"secret|passw|passphrase|token|access[.]?key|jaas|keystore", re.IGNORECASE)
+
+
+def _by(read: Callable[[str], float]) -> Callable[[object], float]:
+    def check(given: object) -> float:
+        if not isinstance(given, str):
+            raise ValueError(f'must be a time such as "10m", in quotes, not {given}')
+        return read(given)
+
+    return check
+
+
+Duration = Annotated[float, BeforeValidator(_by(duration_s))]
+Interval = Annotated[int, BeforeValidator(_by(interval_s))]
+
+
+def _endpoint(text: str) -> str:
+    if re.fullmatch(r"https?://[^/\s]+/?", text) is None:
+        raise ValueError(f"must be http(s)://HOST[:PORT], not {text!r}")
+    return text
+
+
+def _conf(conf: Mapping[str, str]) -> Mapping[str, str]:
+    secret = next(filter(_SECRET_CONF.search, conf), None)
+    if secret is not None:
+        raise ValueError(
+            f"{secret} would be shown by Spark: [lake.store] has the store's credentials, [kafka] has Kafka's"
+        )
+    return conf
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True)
+
+
+class StoreConfig(_Table):
+    """``[lake.store]``: the object store; keys that are None come from the environment (``AWS_*``).
+
+    ``path_style``: the bucket in the path (most stores but Amazon's); None: where an endpoint is given.
+    """
+
+    endpoint: Annotated[str, AfterValidator(_endpoint)] | None = None
+    region: str | None = None
+    path_style: bool | None = None
+    access_key: Secret | None = None
+    secret_key: Secret | None = None
+
+
+class LakeConfig(_Table):
+    """``[lake]``: where tables, checkpoints and models are, directories (absolute by now) or URIs."""
+
+    uri: str | None = None
+    checkpoints: str | None = None
+    models: str | None = None
+    store: StoreConfig = StoreConfig()
+
+
+class JobsConfig(_Table):
+    """``[jobs]``: options of the jobs, None where the jobs' own default holds; ``_s`` are seconds."""
+
+    interval_s: Interval | None = named("interval")
+    trigger_s: Duration | None = named("trigger")
+    silent_after_s: Duration | None = named("silent_after")
+    topic_pattern: str | None = named("topics")
+    master: str | None = None
+    metrics: str | None = None
+    rules: str | None = None
+    max_records: Annotated[int, Field(ge=1)] | None = None
+    quarantine_cap: Annotated[int, Field(ge=0)] | None = None
+    conf: Annotated[Mapping[str, str], AfterValidator(_conf)] = Field(default_factory=dict)
+
+
+class CloudConfig(_Table):
+    """All of ``cloud.toml``."""
+
+    kafka: KafkaConfig = KafkaConfig()
+    lake: LakeConfig = LakeConfig()
+    jobs: JobsConfig = JobsConfig()
+
+    @property
+    def store(self) -> StoreConfig:
+        """The object store."""
+        return self.lake.store

@@ -1,0 +1,53 @@
+"""How single values are written, in the file and as options. Each raises ValueError with what to write."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field
+
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DAY_S: Final = 86_400
+
+
+def duration_s(text: str) -> float:
+    """Seconds in ``500ms``, ``2s``, ``1m``, ``1h``, ``7d``."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration such as 500ms, 2s, 10m, 1h or 7d")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def interval_s(text: str) -> int:
+    """Whole seconds of a statistics interval, which divides a day."""
+    seconds = duration_s(text)
+    if seconds < 1 or seconds != int(seconds) or _DAY_S % int(seconds):
+        raise ValueError(f"an interval of {text} does not divide a day into whole seconds")
+    return int(seconds)
+
+
+def location(text: str, base: Path) -> str:
+    """A directory or URI. Relative paths are made absolute: Spark's driver and workers may be elsewhere.
+
+    ``file:///a`` becomes ``/a``: Delta takes it and the ``file:/a`` that Hadoop makes of it for two places.
+    """
+    local = re.fullmatch(r"file:(?://)?(/.*)", text)
+    if local is not None:
+        return str(Path(local[1]))
+    return text if "://" in text else str((base / text).resolve())
+
+
+def server_list(text: str) -> str:
+    """``HOST:PORT[,HOST:PORT…]``."""
+    for each in text.split(","):
+        host, _, port = each.strip().rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f'must be "HOST:PORT", several with commas between them, not {each.strip()!r}')
+    return text
+
+
+def named(alias: str, default: Any = None) -> Any:
+    """A field that has another name in the file."""
+    return Field(default=default, validation_alias=alias)

@@ -1,0 +1,222 @@
+"""``cloud.toml``: what it means to librdkafka, Java and the jobs; each mistake with line and remedy."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cloud.config import CloudConfig, Secret, UnreadableError, check, load
+from cloud.toml_problems import ConfigError
+
+EXAMPLE = Path(__file__).parents[4] / "docs" / "examples" / "cloud.toml"
+KEY = "-----BEGIN PRIVATE KEY-----\nMC4=\n-----END PRIVATE KEY-----\n"
+
+
+def write(directory: Path, text: str) -> Path:
+    path = directory / "cloud.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+def problems(directory: Path, text: str) -> list[str]:
+    path = write(directory, text)
+    return [str(each).removeprefix(f"{path}:") for each in check(path)[1]]
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    shutil.copy(EXAMPLE, tmp_path)
+    (tmp_path / "kafka.password").write_text('pass "word"\\\n')
+    (tmp_path / "kafka-ca.pem").write_text("the authority\n")
+    return tmp_path / "cloud.toml"
+
+
+def test_the_example_is_right_and_means_what_it_says(example: Path) -> None:
+    config, found = check(example)
+    assert found == ()
+    assert config is not None
+    assert config.kafka.servers == "kafka.example.org:9093"
+    assert config.kafka.properties() == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "fieldgate-jobs",
+        "sasl.password": 'pass "word"\\',
+        "ssl.ca.location": str(example.parent / "kafka-ca.pem"),
+    }
+    assert config.kafka.java_options() == {
+        "bootstrap.servers": "kafka.example.org:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required "
+            'username="fieldgate-jobs" password="pass \\"word\\"\\\\";'
+        ),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": "the authority",
+    }
+    assert config.lake.uri == "/srv/fieldgate/lake"
+    assert (config.jobs.interval_s, config.jobs.trigger_s) == (600, 2.0)
+    assert config.jobs.conf == {"spark.sql.shuffle.partitions": "4"}
+
+
+def test_a_file_with_nothing_but_defaults(tmp_path: Path) -> None:
+    config = load(write(tmp_path, "# nothing\n"))
+    assert config == CloudConfig()
+    assert config.kafka.properties() == {}
+    assert config.kafka.java_options() == {
+        "bootstrap.servers": "127.0.0.1:9092",
+        "security.protocol": "PLAINTEXT",
+    }
+
+
+def test_a_clients_certificate_for_java_goes_by_its_content(tmp_path: Path) -> None:
+    for name, text in (("own.pem", "certificate\n"), ("own.key", KEY), ("secret", "open")):
+        (tmp_path / name).write_text(text)
+    text = """\
+[kafka]
+security.protocol = "ssl"
+"ssl.certificate.location" = "own.pem"
+ssl.key.location = "own.key"
+ssl.key.password = { file = "secret" }
+ssl.endpoint.identification.algorithm = "none"
+"""
+    kafka = load(write(tmp_path, text)).kafka
+    assert kafka.java_options() == {
+        "bootstrap.servers": "127.0.0.1:9092",
+        "security.protocol": "SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "certificate",
+        "ssl.keystore.key": KEY.rstrip(),
+        "ssl.key.password": "open",
+        "ssl.endpoint.identification.algorithm": "",
+    }
+    assert kafka.properties()["ssl.key.location"] == str(tmp_path / "own.key")
+    (tmp_path / "own.key").write_text(KEY.replace("PRIVATE", "RSA PRIVATE"))
+    assert problems(tmp_path, text) == [
+        f"4: kafka.ssl.key.location: {tmp_path}/own.key is no PKCS#8 key, which Java needs: "
+        "openssl pkcs8 -topk8 -in … -out …"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[kafak]", '1: kafak: is not a known section (did you mean "kafka"?)'),
+        ("kafka = 1", "1: kafka: must be a table: [kafka]"),
+        ("[kafka]\nbootstrap_servers = 'a:1'",
+         '2: kafka.bootstrap_servers: is not a known key (did you mean "bootstrap.servers"?)'),
+        ("[kafka]\nbootstrap.servers = 'a'",
+         "2: kafka.bootstrap.servers: must be \"HOST:PORT\", several with commas between them, not 'a'"),
+        ("[kafka]\nsecurity.protocol = 'TLS'",
+         '2: kafka.security.protocol: must be one of "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", '
+         'not "TLS"'),
+        ("[kafka]\nsasl.username = 'x'",
+         "2: kafka.sasl.username: has no effect with security.protocol PLAINTEXT: that must be SASL_SSL or "
+         "SASL_PLAINTEXT"),
+        ("[kafka]\nssl.ca.location = 'x'",
+         "2: kafka.ssl.ca.location: has no effect with security.protocol PLAINTEXT: that must be SSL or "
+         "SASL_SSL"),
+        ("[kafka]\nsecurity.protocol = 'SASL_SSL'",
+         "2: kafka.security.protocol: needs sasl.mechanism too, such as SCRAM-SHA-512"),
+        ("[kafka]\nsecurity.protocol = 'SASL_SSL'\nsasl.mechanism = 'PLAIN'\nsasl.username = 'x'",
+         "3: kafka.sasl.mechanism: needs sasl.password too"),
+        ("[kafka]\nsasl.password = { fil = 'x' }",
+         '2: kafka.sasl.password.fil: is not a known key (did you mean "sasl.password"?)'),
+        ("[kafka]\nsasl.password = { file = 'x', environment = 'Y' }",
+         '2: kafka.sasl.password: must name one of file, environment, credential, as in { file = "…" }'),
+        ("[kafka]\nsasl.username = 'x'\n'sasl.username' = 'y'",
+         '3: kafka."sasl.username": sasl.username is given twice, dotted and quoted'),
+        ("[lake]\nurl = 'x'", '2: lake.url: is not a known key (did you mean "uri"?)'),
+        ("[lake.store]\nendpoint = 'store:9000'",
+         "2: lake.store.endpoint: must be http(s)://HOST[:PORT], not 'store:9000'"),
+        ("[lake.store]\naccess_key = 5",
+         '2: lake.store.access_key: must be a string, in "quotes", or { file = "…" }'),
+        ("[lake.store]\naccess_key = 'x'",
+         "1: lake.store: needs secret_key too: both, or neither and the environment's"),
+        ("[jobs]\ninterval = '7m'",
+         "2: jobs.interval: an interval of 7m does not divide a day into whole seconds"),
+        ("[jobs]\ntrigger = 2", '2: jobs.trigger: must be a time such as "10m", in quotes, not 2'),
+        ("[jobs]\nmax_records = 0", "2: jobs.max_records: must be at least 1, not 0"),
+        ("[jobs.conf]\nspark.hadoop.fs.s3a.secret.key = 'x'",
+         "1: jobs.conf: spark.hadoop.fs.s3a.secret.key would be shown by Spark: [lake.store] has the store's "
+         "credentials, [kafka] has Kafka's"),
+        ("[jobs\n", '1: is not valid TOML: expected "]" at the end of a table declaration'),
+    ],
+)  # fmt: skip
+def test_each_mistake_has_line_key_and_remedy(tmp_path: Path, text: str, problem: str) -> None:
+    found = problems(tmp_path, text)
+    assert any(each.replace("'", '"').startswith(problem.replace("'", '"')) for each in found), found
+
+
+def test_all_mistakes_at_once_in_the_order_of_the_lines(tmp_path: Path) -> None:
+    text = "[jobs]\ninterval = 1\n[lake]\nurl = ''\n[kafka]\nsasl.mechanism = 'SCRAM'\nx = 1\n"
+    assert [int(each.partition(":")[0]) for each in problems(tmp_path, text)] == [2, 4, 6, 7]
+    with pytest.raises(ConfigError) as raised:
+        load(tmp_path / "cloud.toml")
+    assert len(raised.value.problems) == 4
+
+
+SECURED = """\
+[kafka]
+security.protocol = "SASL_PLAINTEXT"
+sasl.mechanism = "PLAIN"
+sasl.username = "x"
+sasl.password = {}
+"""
+
+
+def test_a_secret_is_read_at_each_use(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    kafka = load(write(tmp_path, SECURED.format('{ file = "password" }'))).kafka
+    with pytest.raises(UnreadableError) as raised:
+        kafka.properties()
+    assert str(raised.value) == (
+        f"{tmp_path}/cloud.toml:5: kafka.sasl.password: {secret}: no such file or directory: "
+        "put it there, or correct this line"
+    )
+    for password in ("first", "second"):
+        secret.write_text(f"{password}\n")
+        assert kafka.properties()["sasl.password"] == password
+    secret.write_bytes(b"\0\n")
+    with pytest.raises(UnreadableError, match="must hold one secret as text"):
+        kafka.java_options()
+
+
+def test_what_only_the_service_has_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    by_environment, by_credential = (
+        SECURED.format(each) for each in ('{ environment = "PASSWORD" }', '{ credential = "kafka" }')
+    )
+    assert problems(tmp_path, by_environment) == [
+        "5: kafka.sasl.password: there is no PASSWORD in this process's environment; not examined here"
+    ]
+    assert problems(tmp_path, by_credential) == [
+        "5: kafka.sasl.password: systemd gives kafka to a service with LoadCredential=kafka:… only; "
+        "not examined here"
+    ]
+    monkeypatch.setenv("PASSWORD", "one")
+    (tmp_path / "kafka").write_text("two\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    for text, password in ((by_environment, "one"), (by_credential, "two")):
+        assert load(write(tmp_path, text)).kafka.properties()["sasl.password"] == password
+
+
+def test_no_repr_and_no_problem_shows_a_secret(tmp_path: Path) -> None:
+    text = (
+        SECURED.format('"hidden-one"')
+        + '[lake.store]\naccess_key = "hidden-two"\nsecret_key = "hidden-three"\n'
+    )
+    path = write(tmp_path, text)
+    config = load(path)
+    assert isinstance(config.store.secret_key, Secret)
+    assert config.store.secret_key.reveal() == "hidden-three"
+    assert "hidden" not in f"{config!r} {config} {config.kafka.password!r} {[config.store.access_key]}"
+    path.chmod(0o644)
+    warnings = [str(each) for each in check(path)[1]]
+    assert len(warnings) == 3
+    assert "everybody here may read: chmod 640" in warnings[0]
+    path.write_text(text.replace('"PLAIN"', '"PLAINEST"') + "[lake]\n")
+    assert "hidden" not in "\n".join(str(each) for each in check(path)[1])
