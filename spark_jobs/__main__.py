@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
+from cloud.errors import CloudError
 from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.registry import COMMANDS, STREAMING, load
 from spark_jobs.settings import parse_command, parse_run
@@ -72,7 +73,7 @@ def main() -> int:
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except JobError as error:
+    except (JobError, CloudError) as error:
         logging.getLogger("fieldgate.jobs").error("event=jobs.failed %s", error)
         return 1
     return 0

@@ -25,6 +25,7 @@ from spark_jobs.settings import Settings
 _PACKAGE: Final = Path(__file__).resolve().parent
 _PROJECT: Final = _PACKAGE.parent
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+_SECRETS: Final = "(?i)secret|passw|passphrase|token|access[.]?key|jaas|keystore|truststore|private key"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
@@ -125,6 +126,8 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         # Or a folder spark_jobs where the driver was started would be the workers', whatever was sent them.
         "spark.executorEnv.PYTHONSAFEPATH": "1",
+        # Kafka's login and keys are options of queries, which plans, interface and event log would show.
+        "spark.redaction.regex": _SECRETS,
         "spark.ui.enabled": str(settings.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         _JAVA_OPTIONS: " ".join(

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from cloud import values
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.fields import parse_time
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC
 from spark_jobs.errors import SettingsError
 from spark_jobs.registry import COMMANDS, STREAMING, load
+
+if TYPE_CHECKING:
+    from cloud.config import CloudConfig, KafkaConfig, StoreConfig
 
 JOB_NAMES: Final = tuple(STREAMING)
 """In the order data flows, which is the order ``--once`` runs them in."""
@@ -22,8 +26,7 @@ JOB_NAMES: Final = tuple(STREAMING)
 TOPIC_PATTERN: Final = r"mqtt\.(?!raw$).+|" + re.escape(DEAD_LETTER_TOPIC)
 """Topics that hold readings, and the dead letters (a Java regular expression)."""
 
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_DAY_S: Final = 86_400
+_SERVERS: Final = "127.0.0.1:9092"
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class Settings:
     ``lake`` and ``checkpoints`` are directories or URIs Spark can write; ``interval_s`` divides a day;
     ``trigger_s`` is the least time between two batches of ``ingest``; ``max_records`` bounds one batch;
     ``metrics`` is the HOST:PORT of the Prometheus endpoint; ``quarantine_cap`` bounds the rows of one gateway
-    in one hour of Kafka's time; ``silent_after_s`` is how long a channel may go without a reading, where five
+    in one hour of Kafka's time; ``kafka`` is how to log in, ``store`` the object store of the lake;
+    ``silent_after_s`` is how long a channel may go without a reading, where five
     periods are not longer; ``rules`` is the file of ``alerts``, None for the packaged one.
     """
 
@@ -60,11 +64,19 @@ class Settings:
     conf: tuple[tuple[str, str], ...] = ()
     metrics: str | None = None
     model_dir: str | None = None
+    kafka: KafkaConfig | None = None
+    store: StoreConfig | None = None
 
     @property
     def models(self) -> str:
         """Where trained models are."""
         return self.model_dir or f"{self.lake.rstrip('/')}-models"
+
+    def kafka_options(self) -> dict[str, str]:
+        """Options of Spark's Kafka source and sink; secrets are read now. Raises CloudError."""
+        java = {} if self.kafka is None else self.kafka.java_options()
+        java["bootstrap.servers"] = self.bootstrap_servers
+        return {f"kafka.{name}": value for name, value in java.items()}
 
     def table(self, name: str) -> str:
         """Location of a table."""
@@ -75,12 +87,23 @@ class Settings:
         return f"{self.checkpoints.rstrip('/')}/{query}/v{version}"
 
 
-def duration_s(text: str) -> float:
-    """Seconds in ``500ms``, ``2s``, ``1m``, ``1h``, ``7d``. Raises SettingsError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text.strip())
-    if match is None:
-        raise SettingsError(f"{text!r} is not a duration such as 500ms, 2s, 10m, 1h or 7d")
-    return float(match[1]) * _SECONDS[match[2]]
+_T = TypeVar("_T")
+
+
+def _wording(read: Callable[[str], _T]) -> Callable[[str], _T]:
+    """A reader of values whose errors are SettingsErrors: argparse has words of its own for a ValueError."""
+
+    def parse(text: str) -> _T:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise SettingsError(str(error)) from error
+
+    return parse
+
+
+duration_s = _wording(values.duration_s)
+interval_s = _wording(values.interval_s)
 
 
 def moment_us(text: str) -> int:
@@ -101,23 +124,20 @@ def period(begin: str, end: str) -> tuple[datetime, datetime]:
     return first, last
 
 
-def interval_s(text: str) -> int:
-    """Whole seconds of a statistics interval, which divides a day. Raises SettingsError."""
-    seconds = duration_s(text)
-    if seconds < 1 or seconds != int(seconds) or _DAY_S % int(seconds):
-        raise SettingsError(f"an interval of {text} does not divide a day into whole seconds")
-    return int(seconds)
-
-
 def _location(text: str) -> str:
-    """Relative paths are made absolute: Spark's driver and workers may have other working directories.
+    return values.location(text, Path())
 
-    ``file:///a`` becomes ``/a``: Delta takes it and the ``file:/a`` that Hadoop makes of it for two places.
-    """
-    local = re.fullmatch(r"file:(?://)?(/.*)", text)
-    if local is not None:
-        return str(Path(local[1]))
-    return text if "://" in text else str(Path(text).resolve())
+
+def _cloud(text: str) -> CloudConfig:
+    """The cloud's config. Raises SettingsError with all its problems."""
+    # Imported only now: without a file the jobs need no pydantic.
+    from cloud.config import load
+    from cloud.toml_problems import ConfigError
+
+    try:
+        return load(Path(text))
+    except ConfigError as error:
+        raise SettingsError(str(error)) from error
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -142,8 +162,10 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     Each option's destination is a field of Settings, whose default holds where none is named here.
     """
     add = parser.add_argument
-    add("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT")
-    add("--lake", type=_location, default="./lake", metavar="URI", help="root of the tables")
+    file = "where Kafka and the lake are, and the jobs' settings; options win over it"
+    add("--cloud", type=_cloud, metavar="FILE", help=file)
+    add("--bootstrap-servers", metavar="HOST:PORT", help=f"default: {_SERVERS}")
+    add("--lake", type=_location, metavar="URI", help="root of the tables; default: ./lake")
     add("--checkpoints", type=_location, metavar="URI", help="default: LAKE with -checkpoints appended")
     add("--model-dir", type=_location, metavar="URI", help="trained models; default: LAKE-models")
     add("--interval", dest="interval_s", type=interval_s, metavar="TIME", help="of statistics; default: 10m")
@@ -175,15 +197,26 @@ def _run_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _of_file(config: CloudConfig) -> dict[str, Any]:
+    """Settings that a file has; ``[jobs]`` has their names."""
+    lake, jobs = config.lake, config.jobs.model_dump(exclude={"conf"})
+    places = {"lake": lake.uri, "checkpoints": lake.checkpoints, "model_dir": lake.models}
+    found = {**jobs, **places, "bootstrap_servers": config.kafka.servers}
+    if jobs["rules"] is not None:
+        found["rules"] = _rules(jobs["rules"])
+    return {"kafka": config.kafka, "store": config.store} | found
+
+
 def _settings(options: argparse.Namespace, jobs: tuple[str, ...]) -> Settings:
-    """Settings of the options that were given; the defaults of the others hold."""
-    given: dict[str, Any] = {
-        field.name: value
-        for field in fields(Settings)
-        if (value := getattr(options, field.name, None)) is not None
-    }
-    beside = f"{options.lake.rstrip('/')}-checkpoints"
-    return Settings(**{"checkpoints": beside, **given, "jobs": jobs, "conf": tuple(options.conf)})
+    """Settings of the options that were given, else the file's; the defaults of the others hold."""
+    file: CloudConfig | None = options.cloud
+    chosen: dict[str, Any] = {"bootstrap_servers": _SERVERS, "lake": _location("./lake")}
+    for given in (_of_file(file) if file is not None else {}, vars(options)):
+        names = (field.name for field in fields(Settings))
+        chosen |= {name: given[name] for name in names if given.get(name) is not None}
+    conf = (*(file.jobs.conf.items() if file is not None else ()), *options.conf)
+    beside = f"{chosen['lake'].rstrip('/')}-checkpoints"
+    return Settings(**{"checkpoints": beside, **chosen, "jobs": jobs, "conf": conf})
 
 
 def parse_run(argv: Sequence[str]) -> Settings:

@@ -18,7 +18,6 @@ from pydantic_core import ErrorDetails
 from cloud.config.kafka import KafkaConfig
 from cloud.config.model import CloudConfig, JobsConfig, LakeConfig, StoreConfig
 from cloud.config.secret import KINDS, Secret, UnreadableError
-from cloud.config.values import location
 from cloud.toml_problems import (
     BOUNDS,
     TYPES,
@@ -31,6 +30,7 @@ from cloud.toml_problems import (
     unknown_key,
 )
 from cloud.toml_source import OTHERS_MAY_READ, TomlSource, leaves
+from cloud.values import location
 
 _T = TypeVar("_T", bound=BaseModel)
 

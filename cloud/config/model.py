@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from cloud.config.kafka import KafkaConfig
+from cloud.config.kafka import KafkaConfig, named
 from cloud.config.secret import Secret
-from cloud.config.values import duration_s, interval_s, named
+from cloud.values import duration_s, interval_s
 
 _SECRET_CONF: Final = re.compile(r"secret|passw|passphrase|token|access[.]?key|jaas|keystore", re.IGNORECASE)
 

@@ -13,11 +13,13 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final, TextIO
 
 import duckdb
 from deltalake.exceptions import DeltaError
 
+from cloud.config import CloudConfig, load
 from cloud.lake.tables import LakeError, missing_table, open_lake
 
 _DIGITS: Final = 6
@@ -153,9 +155,8 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "sql", metavar="SQL", help='e.g. "SELECT * FROM statistics ORDER BY interval_start"'
     )
-    arguments.add_argument(
-        "--lake", default="./lake", metavar="URI", help="root of the tables (default ./lake)"
-    )
+    arguments.add_argument("--lake", metavar="URI", help="root of the tables (default ./lake)")
+    arguments.add_argument("--cloud", type=Path, metavar="FILE", help="the cloud's config: where the lake is")
     form = arguments.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="a JSON list of objects")
     form.add_argument("--csv", action="store_true", help="CSV with a header")
@@ -166,8 +167,10 @@ def parser() -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Runs one query and prints its answer; exit status 1 on an error, which goes to stderr in one line."""
     options = parser().parse_args(argv)
+    config = CloudConfig() if options.cloud is None else load(options.cloud)
+    lake: str = options.lake or config.lake.uri or "./lake"
     try:
-        connection = open_lake(options.lake)
+        connection = open_lake(lake)
         try:
             answer: Any = connection.sql(options.sql)
             found = answer.to_arrow_table() if answer is not None else None
@@ -175,7 +178,7 @@ def run(argv: Sequence[str]) -> int:
             connection.close()
     except (LakeError, DeltaError, duckdb.Error) as error:
         absent = _ABSENT.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
-        text = _one_line(error) if absent is None else missing_table(options.lake, absent[1])
+        text = _one_line(error) if absent is None else missing_table(lake, absent[1])
         sys.stderr.write(f"error: {text}\n")
         return 1
     if found is None:

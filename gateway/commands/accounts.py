@@ -13,7 +13,7 @@ from rich.table import Table
 
 from cloud.kafka.run_accounts import Books, RunAccount
 from cloud.kafka.topic_scan import read_books
-from gateway.commands.arguments import FAILED, OK
+from gateway.commands.arguments import FAILED, OK, kafka_of
 from gateway.commands.progress import progress_bar
 from gateway.commands.tables import plain_table, wide_console
 
@@ -70,12 +70,13 @@ def _moment(at_ms: int | None) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the accounts: 0, or 1 where something is unaccounted. Raises CloudError."""
+    servers, properties = kafka_of(arguments)
     with progress_bar("records read") as progress:
         books = read_books(
-            arguments.bootstrap_servers,
+            servers or "",
             gateway=arguments.gateway,
             topics=arguments.topics or None,
-            properties=dict(arguments.properties),
+            properties=properties,
             timeout_s=arguments.timeout,
             progress=progress,
         )

@@ -65,6 +65,29 @@ def add_properties(parser: argparse._ActionsContainer) -> None:
     add_list(parser, "--property", "properties", "KEY=VALUE", meaning, pair)
 
 
+def add_kafka(parser: argparse._ActionsContainer, meaning: str) -> None:
+    """``--bootstrap-servers``, ``--cloud`` and ``--property``: a cluster, and how to log in."""
+    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT[,…]", help=meaning)
+    parser.add_argument(
+        "--cloud", type=Path, metavar="FILE", help="the cloud's config: address and login of Kafka"
+    )
+    add_properties(parser)
+
+
+def kafka_of(arguments: argparse.Namespace) -> tuple[str | None, dict[str, str]]:
+    """The servers, None where neither option names them, and librdkafka's properties.
+
+    Raises ConfigError, CloudError.
+    """
+    servers, properties = arguments.bootstrap_servers, dict(arguments.properties)
+    if arguments.cloud is None:
+        return servers, properties
+    from cloud.config import load
+
+    kafka = load(arguments.cloud).kafka
+    return servers or kafka.servers, {**kafka.properties(), **properties}
+
+
 def add_list(
     parser: argparse._ActionsContainer,
     option: str,

@@ -16,8 +16,8 @@ from gateway.commands.arguments import (
     OK,
     CommandError,
     add_json,
+    add_kafka,
     add_list,
-    add_properties,
     add_timeout,
 )
 from gateway.commands.doctor.findings import SLOW_UPLINK
@@ -32,22 +32,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=meaning)
     add_json(parser)
     accounts = parser.add_argument_group("what became of everything sampled, by the run ledger in Kafka")
-    accounts.add_argument("--bootstrap-servers", metavar="HOST:PORT[,…]", help="count here")
+    add_kafka(accounts, "count here")
     accounts.add_argument("--gateway", metavar="ID", help="this one only")
     add_list(accounts, "--topic", "topics", "NAME", "a topic of readings; default: mqtt.… and what runs name")
-    add_properties(accounts)
     add_timeout(accounts)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the status. Raises CommandError where the daemon's can't be fetched."""
-    if arguments.bootstrap_servers is not None:
+    if arguments.bootstrap_servers is not None or arguments.cloud is not None:
         # Needs Kafka's library; the daemon's own status doesn't.
         from gateway.commands import accounts
 
         return accounts.run(arguments)
     if arguments.gateway or arguments.topics or arguments.properties:
-        raise CommandError("--gateway, --topic and --property need --bootstrap-servers")
+        raise CommandError("--gateway, --topic and --property need --bootstrap-servers or --cloud")
     why_default = ""
     try:
         listen, why_default = listen_address(

@@ -21,7 +21,7 @@ def produce(spark: SparkSession, settings: Settings, records: Sequence[Outgoing]
         rows_frame(spark, "topic key value: string", records)
         .coalesce(1)
         .write.format("kafka")
-        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+        .options(**settings.kafka_options())
         .option("kafka.acks", "all")
         .save()
     )

@@ -16,7 +16,7 @@ def kafka_records(spark: SparkSession, settings: Settings, pattern: str, max_rec
     """
     return (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+        .options(**settings.kafka_options())
         .option("subscribePattern", pattern)
         .option("includeHeaders", "true")
         .option("startingOffsets", "earliest")
@@ -46,7 +46,7 @@ def kafka_between(
     """
     records = (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+        .options(**settings.kafka_options())
         .option("subscribePattern", settings.topic_pattern)
         .option("includeHeaders", "true")
         .option("startingTimestamp", begin_us // 1000)

@@ -136,6 +136,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
             + f'[mqtt]\nport = {mosquitto.port}\n[kafka]\nbootstrap_servers = "{kafka.bootstrap_servers}"\n'
             + '[status]\nlisten = "127.0.0.1:0"\n'
         )
+        cloud = place / "docs" / "examples" / "cloud.toml"
+        without_login = re.sub(r"(?m)^(security|sasl|ssl)\..*\n", "", cloud.read_text())
+        for stated, here in (("kafka.example.org:9093", kafka.bootstrap_servers), ("/srv/fieldgate/", "")):
+            without_login = without_login.replace(stated, here)
+        cloud.write_text(without_login)
         yield place, kafka.bootstrap_servers
 
 

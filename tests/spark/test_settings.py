@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.errors import SettingsError
-from spark_jobs.settings import TOPIC_PATTERN, duration_s, interval_s, parse_run
+from spark_jobs.settings import TOPIC_PATTERN, duration_s, interval_s, parse_command, parse_run
 
 
 def test_all_options_arrive(tmp_path: Path) -> None:
@@ -66,3 +66,81 @@ def test_an_unknown_job_is_named() -> None:
 def test_topics(topic: str, taken: bool) -> None:
     # Kafka matches the whole name, and this expression means the same in Java and Python.
     assert bool(re.fullmatch(TOPIC_PATTERN, topic)) is taken
+
+
+CLOUD = """\
+[kafka]
+bootstrap.servers = "kafka:9093"
+security.protocol = "SASL_SSL"
+sasl.mechanism = "PLAIN"
+sasl.username = "jobs"
+sasl.password = { file = "password" }
+[lake]
+uri = "lake"
+checkpoints = "s3a://bucket/checkpoints"
+[lake.store]
+region = "eu-central-1"
+[jobs]
+interval = "1m"
+trigger = "5s"
+topics = 'mqtt\\..+'
+rules = "rules.toml"
+max_records = 1000
+[jobs.conf]
+spark.a = 1
+spark.b = true
+"""
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Path:
+    (tmp_path / "password").write_text("hidden\n")
+    (tmp_path / "rules.toml").write_text('max_age = "1m"\n')
+    file = tmp_path / "cloud.toml"
+    file.write_text(CLOUD)
+    return file
+
+
+def test_settings_of_a_file(cloud: Path) -> None:
+    settings = parse_run(["ingest", "--cloud", str(cloud)])
+    assert settings.bootstrap_servers == "kafka:9093"
+    assert settings.lake == f"{cloud.parent}/lake"
+    assert settings.checkpoints == "s3a://bucket/checkpoints"
+    assert settings.models == f"{cloud.parent}/lake-models"
+    assert (settings.interval_s, settings.trigger_s, settings.max_records) == (60, 5.0, 1000)
+    assert settings.topic_pattern == r"mqtt\..+"
+    assert settings.rules == f"{cloud.parent}/rules.toml"
+    assert settings.conf == (("spark.a", "1"), ("spark.b", "true"))
+    assert settings.store is not None
+    assert settings.store.region == "eu-central-1"
+    options = settings.kafka_options()
+    assert options["kafka.bootstrap.servers"] == "kafka:9093"
+    assert options["kafka.sasl.jaas.config"].endswith('username="jobs" password="hidden";')
+    assert "hidden" not in repr(settings)
+
+
+def test_options_win_over_the_file(cloud: Path) -> None:
+    argv = ["all", "--cloud", str(cloud), "--bootstrap-servers", "h:1", "--lake", "/l", "--interval", "10m"]
+    settings = parse_run(
+        [*argv, "--conf", "spark.a=2", "--checkpoints", "/c", "--rules", str(cloud.parent / "rules.toml")]
+    )
+    assert (settings.bootstrap_servers, settings.lake, settings.checkpoints) == ("h:1", "/l", "/c")
+    assert settings.interval_s == 600
+    assert dict(settings.conf) == {"spark.a": "2", "spark.b": "true"}
+    assert settings.kafka_options()["kafka.security.protocol"] == "SASL_SSL"
+
+
+def test_other_commands_take_the_file(cloud: Path) -> None:
+    for name, more in (("maintain", ()), ("replay", ("--from", "2026-01-01")), ("recalibrate", ("--list",)),
+                       ("train", ("--from", "2026-01-01", "--to", "2026-02-01"))):  # fmt: skip
+        assert parse_command(name, [*more, "--cloud", str(cloud)])[1].lake == f"{cloud.parent}/lake"
+
+
+def test_a_wrong_file_is_a_wrong_setting(cloud: Path) -> None:
+    cloud.write_text("[lake]\nurl = 1\n")
+    with pytest.raises(SettingsError, match=rf'{cloud}:2: lake.url: .*did you mean "uri"'):
+        parse_run(["all", "--cloud", str(cloud)])
+
+
+def test_without_a_file_kafka_is_plain() -> None:
+    assert parse_run(["all"]).kafka_options() == {"kafka.bootstrap.servers": "127.0.0.1:9092"}

@@ -8,11 +8,12 @@ from pathlib import Path
 from gateway.commands.arguments import (
     OK,
     USAGE,
+    add_kafka,
     add_list,
-    add_properties,
     add_timeout,
     count,
     fail,
+    kafka_of,
     port,
 )
 
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _add_topics(topics: argparse.ArgumentParser) -> None:
-    topics.add_argument("--bootstrap-servers", metavar="HOST:PORT[,…]", help="default: the config's")
+    add_kafka(topics, "default: the config's")
     meaning = "a gateway's config: its forwards' topics too, and its connection to Kafka"
     topics.add_argument("-c", "--config", type=Path, metavar="FILE", help=meaning)
     topics.add_argument("--partitions", type=count, metavar="N", help="of new topics (default: the broker's)")
@@ -47,7 +48,6 @@ def _add_topics(topics: argparse.ArgumentParser) -> None:
     )
     add_timeout(topics)
     topics.add_argument("--dry-run", action="store_true", help="only list what is missing")
-    add_properties(topics)
 
 
 def _provision_topics(arguments: argparse.Namespace) -> int:
@@ -57,16 +57,17 @@ def _provision_topics(arguments: argparse.Namespace) -> int:
     from gateway.config.model import KafkaConfig
 
     config = None if arguments.config is None else load(arguments.config)
-    if config is None and arguments.bootstrap_servers is None:
-        return fail("one of --bootstrap-servers and -c is required", USAGE)
-    kafka = KafkaConfig() if config is None else config.kafka
+    servers, properties = kafka_of(arguments)
+    if config is None and servers is None:
+        return fail("one of --bootstrap-servers, --cloud and -c is required", USAGE)
+    kafka = KafkaConfig() if config is None or arguments.cloud else config.kafka
     done = provision_topics(
-        arguments.bootstrap_servers or kafka.bootstrap_servers,
+        servers or kafka.bootstrap_servers,
         partitions=arguments.partitions or BROKER_DEFAULT,
         replication=arguments.replication or BROKER_DEFAULT,
         others=wanted_topics(config) if config else (),
         dry_run=arguments.dry_run,
-        properties={**kafka.properties, **dict(arguments.properties)},
+        properties={**kafka.properties, **properties},
         timeout_s=arguments.timeout,
     )
     for name in done.existing:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final
-
-from pydantic import Field
+from typing import Final
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DAY_S: Final = 86_400
@@ -46,8 +44,3 @@ def server_list(text: str) -> str:
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise ValueError(f'must be "HOST:PORT", several with commas between them, not {each.strip()!r}')
     return text
-
-
-def named(alias: str, default: Any = None) -> Any:
-    """A field that has another name in the file."""
-    return Field(default=default, validation_alias=alias)
