@@ -9,8 +9,9 @@ import sys
 import threading
 from functools import partial
 from types import FrameType
-from typing import Final
+from typing import Any, ClassVar, Final
 
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from spark_jobs.metrics import serving
@@ -63,10 +64,35 @@ def _run_once(spark: SparkSession, settings: Settings, stopping: threading.Event
 
 
 class _Stop:
-    """Stops the jobs on a signal, and the process itself when they take too long."""
+    """Stops the jobs on a signal, and the process itself when they take too long.
+
+    Java gets the signal too, or alone: as a cluster's driver, in a process group. It would stop Spark beneath
+    the batches, so it waits in a hook of its own until the jobs have ended.
+    """
+
+    class Java:
+        """What Java calls: its name is py4j's."""
+
+        implements: ClassVar = ["java.lang.Runnable"]
 
     def __init__(self) -> None:
         self.requested = threading.Event()
+        self.done = threading.Event()
+
+    def before_java(self, spark: SparkSession) -> None:
+        """From now on Java's end is that of the jobs first."""
+        context: Any = spark.sparkContext
+        ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
+        java, hooks = context._jvm.java, context._jvm.org.apache.hadoop.util.ShutdownHookManager.get()
+        # A thread, never started, for its hash, which no object of ours has in Java.
+        hook, seconds = java.lang.Thread(self), java.util.concurrent.TimeUnit.SECONDS
+        # Before the hooks of Spark (40 and 50) and of the file systems (10).
+        hooks.addShutdownHook(hook, 100, int(_DEADLINE_S), seconds)
+
+    def run(self) -> None:
+        """Called by Java when it is to end, in a thread of its own."""
+        self.on_signal(signal.SIGTERM, None)
+        self.done.wait(_DEADLINE_S)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.requested.is_set():
@@ -93,6 +119,7 @@ def run(settings: Settings) -> None:
     with serving(settings.metrics), running_session(settings) as spark:
         # Only now: PySpark takes SIGINT for itself while it starts.
         signal.signal(signal.SIGINT, stop.on_signal)
+        stop.before_java(spark)
         jobs, master = ",".join(settings.jobs), spark.sparkContext.master
         log.info("event=jobs.start jobs=%s lake=%s master=%s", jobs, settings.lake, master)
         if settings.once:
@@ -103,4 +130,5 @@ def run(settings: Settings) -> None:
                 for name, place in _queries(settings)
             ]
             run_until_stopped(supervised, spark, stop.requested)
+    stop.done.set()
     log.info("event=jobs.stop reason=%s", "signal" if stop.requested.is_set() else "done")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
 
+import psutil
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
@@ -226,7 +226,8 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
             until("event=statistics.computed")
             # The supervisor reads the queries about once a second, at one after the other.
             scraped_values = eventually(lambda: scraped(metrics), until=all_reported)
-            os.kill(jobs.pid, signal.SIGTERM)
+            # To its Java alone, as to that of a cluster; test_demo.py ends the program itself.
+            psutil.Process(jobs.pid).children()[0].terminate()
             until("event=jobs.stop reason=signal")
             assert jobs.wait(120) == 0
         finally:
