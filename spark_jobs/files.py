@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 
@@ -22,7 +23,8 @@ class Files:
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark._jvm
-        self._conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
+        self._session: Any = spark._jsparkSession
+        self._conf: Any = self._session.sessionState().newHadoopConf()
 
     def _path(self, uri: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(uri)
@@ -109,3 +111,21 @@ class Files:
                 stream.hsync()
         finally:
             stream.close()
+
+    def create_new(self, uri: str, text: str) -> bool:
+        """A small file of one line where there is none; whether there was none.
+
+        Of several writers one succeeds, by the log store that Delta makes the lake's commits with.
+        """
+        folder = self._path(uri).getParent()
+        self._system(folder).mkdirs(folder)
+        lines = self._jvm.java.util.Collections.singletonList(text).iterator()
+        lines = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(lines)
+        store = self._jvm.org.apache.spark.sql.delta.storage.LogStore.apply(self._session)
+        try:
+            store.write(self._path(uri), lines, False, self._conf)
+        except Py4JJavaError as error:
+            if "FileAlreadyExistsException" not in str(error.java_exception):
+                raise
+            return False
+        return True

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import metrics
-from spark_jobs.files import Files
+from spark_jobs.schemas import QUARANTINE, READINGS, SEEN
 from spark_jobs.session import task_slots
 from spark_jobs.settings import Settings
+from spark_jobs.sinks.lease import Lease
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sources.kafka import kafka_records
-from spark_jobs.state.lease import Lease
-from spark_jobs.streaming.query import Job, Source, query_id
+from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.packing import packed
 
 log = logging.getLogger("fieldgate.jobs.ingest")
+
+LEASE: Final = "readings"
+TABLES: Final = (READINGS, QUARANTINE, SEEN)
+"""What is written under the lease of the readings."""
 
 
 class IngestJob(Job):
@@ -28,8 +33,8 @@ class IngestJob(Job):
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self._spark = spark
         self._settings = settings
-        self._lease = Lease(Files(spark), settings.lake, self.name)
-        self._lease.take()
+        self._lease = Lease(spark, settings, LEASE, self.name)
+        self._lease.take(TABLES)
         self._sink = IngestSink(spark, settings)
         self._slots = task_slots(spark)
 
@@ -41,10 +46,10 @@ class IngestJob(Job):
     def batch(self, rows: DataFrame, number: int) -> None:
         """Validates a batch and stores what is new of it."""
         started = time.monotonic()
-        self._lease.renew()
+        write = self._lease.app, self._lease.next_write()
         # Many topics, few records each: as many tasks as cores, not one per partition.
         records = packed(rows.coalesce(self._slots), self._settings.dead_letter_topic)
-        counts = self._sink.write(records, f"ingest-{query_id(rows)}", number)
+        counts = self._sink.write(records, *write)
         metrics.READINGS.inc(counts.readings)
         metrics.REPEATED.inc(counts.repeated)
         metrics.LATE.inc(counts.late)
@@ -59,10 +64,13 @@ class IngestJob(Job):
         )
 
     def tick(self) -> None:
-        """Holds the lease of the readings."""
-        self._lease.renew()
+        """Ends a query that may write no more."""
+        self._lease.check()
 
     def finish(self) -> None:
-        """Stores the seen ranges, and gives the lease of the readings back."""
+        """Stores the seen ranges."""
         self._sink.flush()
+
+    def close(self) -> None:
+        """Gives the lease of the readings back."""
         self._lease.give_back()

@@ -17,15 +17,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs import metrics
-from spark_jobs.schemas import MESSAGES
+from spark_jobs.schemas import MESSAGES, QUARANTINE
 from spark_jobs.session import small_batch_session, task_slots
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, write_once
+from spark_jobs.sinks.delta import write_once, writing_as
+from spark_jobs.sinks.lease import Lease
 from spark_jobs.sinks.partition_offsets import Partition, Spans, StoredOffsets
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.records import LedgerSink, reasons_frame
 from spark_jobs.sources.kafka import kafka_records
-from spark_jobs.streaming.query import Job, Source, query_id
+from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.dedupe import unstored
 from spark_jobs.transforms.latest_record import Row
 from spark_jobs.transforms.messages import messages
@@ -46,14 +47,16 @@ class RecordsJob(Job):
         self._spark = spark = small_batch_session(spark)
         self._settings = settings
         self._slots = task_slots(spark)
-        self._messages = ensure_table(spark, settings, MESSAGES)
-        self._stored = StoredOffsets(spark, self._messages)
-        self._quarantine = QuarantineSink(spark, settings)
         ledgers = {
             settings.channels_topic: CHANNEL_LEDGER,
             settings.runs_topic: RUN_LEDGER,
             settings.status_topic: STATUS_LEDGER,
         }
+        self._lease = Lease(spark, settings, "records", self.name)
+        self._lease.take((MESSAGES, QUARANTINE, *(ledger.table for ledger in ledgers.values())))
+        self._messages = settings.table(MESSAGES.name)
+        self._stored = StoredOffsets(spark, self._messages)
+        self._quarantine = QuarantineSink(spark, settings)
         self._ledgers = {
             topic: (ledger, LedgerSink(spark, settings, ledger)) for topic, ledger in ledgers.items()
         }
@@ -67,13 +70,13 @@ class RecordsJob(Job):
     def batch(self, rows: DataFrame, number: int) -> None:
         """Stores messages and records, each once."""
         started = time.monotonic()
-        app = f"{self.name}-{query_id(rows)}"
+        write = self._lease.app, self._lease.next_write()
         # Several passes: what the broker has given once needn't be fetched again.
         records = rows.coalesce(self._slots).persist()
         try:
             spans, counts = _spans(records)
-            stored = self._write_messages(records, spans, counts, app, number)
-            changed, rejected = self._write_records(records, spans, app, number)
+            stored = self._write_messages(records, spans, counts, write)
+            changed, rejected = self._write_records(records, spans, write)
         finally:
             records.unpersist()
         figures = sum(counts.values()), stored, changed, rejected, time.monotonic() - started
@@ -84,7 +87,7 @@ class RecordsJob(Job):
         )
 
     def _write_messages(
-        self, records: DataFrame, spans: Spans, counts: Mapping[Partition, int], app: str, batch: int
+        self, records: DataFrame, spans: Spans, counts: Mapping[Partition, int], write: tuple[str, int]
     ) -> int:
         topic = self._settings.raw_topic
         mine = {place: span for place, span in spans.items() if place[0] == topic}
@@ -96,25 +99,34 @@ class RecordsJob(Job):
             rows = unstored(rows, self._spark.read.format("delta").load(self._messages))
             stored = rows.count()
         if stored:
-            write_once(rows.coalesce(1), self._messages, app, batch)
+            write_once(rows.coalesce(1), self._messages, *write)
         self._stored.add(mine)
         return stored
 
-    def _write_records(self, records: DataFrame, spans: Spans, app: str, batch: int) -> tuple[int, int]:
+    def _write_records(self, records: DataFrame, spans: Spans, write: tuple[str, int]) -> tuple[int, int]:
         changed = 0
         refusals: list[Row] = []
         for topic in {topic for topic, _ in spans} & self._ledgers.keys():
             ledger, sink = self._ledgers[topic]
-            found, without = sink.write(record_rows(records.where(F.col("topic") == topic), ledger))
+            with writing_as(self._spark, self._settings.table(ledger.table.name), *write):
+                found, without = sink.write(record_rows(records.where(F.col("topic") == topic), ledger))
             changed += found
             refusals += without
         if not refusals:
             return changed, 0
         rejects = refused(records, reasons_frame(self._spark, refusals))
         places = {place: span for place, span in spans.items() if place[0] in self._ledgers}
-        new = self._quarantine.write(rejects, places, app, batch)
+        new = self._quarantine.write(rejects, places, *write)
         metrics.quarantined(new)
         return changed, new.total()
+
+    def tick(self) -> None:
+        """Ends a query that may write no more."""
+        self._lease.check()
+
+    def close(self) -> None:
+        """Gives the lease of the records back."""
+        self._lease.give_back()
 
 
 def _spans(records: DataFrame) -> tuple[Spans, dict[Partition, int]]:

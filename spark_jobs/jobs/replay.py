@@ -9,7 +9,6 @@ import argparse
 import json
 import logging
 import time
-import uuid
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -20,14 +19,14 @@ from pyspark.sql import SparkSession
 
 from cloud.wire.fields import format_time
 from spark_jobs.errors import SettingsError
-from spark_jobs.files import Files
+from spark_jobs.jobs.ingest import LEASE, TABLES
 from spark_jobs.session import running_session, task_slots
 from spark_jobs.settings import Settings, moment_us
+from spark_jobs.sinks.lease import Lease
 from spark_jobs.sinks.quarantine import release
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sources.kafka import kafka_between
 from spark_jobs.sources.quarantine import quarantined_records
-from spark_jobs.state.lease import Lease
 from spark_jobs.transforms.dedupe import RECORD
 from spark_jobs.transforms.packing import packed, readings_of
 
@@ -77,10 +76,9 @@ COUNTED: Final = ("records", "readings", "quarantined", "repeated", "left_quaran
 def replay_kafka(
     spark: SparkSession, settings: Settings, period: ReplayedPeriod, lease: Lease, *, dry_run: bool = False
 ) -> Counts:
-    """Takes the period slice by slice. Raises LeaseTakenError when ``ingest`` was started meanwhile."""
+    """Takes the period slice by slice. Raises LeaseTakenError or FencedError where ``ingest`` took over."""
     sink = None if dry_run else IngestSink(spark, settings)
-    app = f"replay-{uuid.uuid4().hex}"
-    total, batch = Counts(dict.fromkeys(COUNTED, 0)), 0
+    total = Counts(dict.fromkeys(COUNTED, 0))
     done: Mapping[str, Any]
     at_us, width_us = period.begin_us, _FIRST_SLICE_US
     while at_us < period.end_us:
@@ -89,9 +87,8 @@ def replay_kafka(
         if sink is None:
             done = {"records": records.count()}
         else:
-            lease.check()
             few = records.coalesce(task_slots(spark))
-            done = vars(sink.write(packed(few, settings.dead_letter_topic), app, batch))
+            done = vars(sink.write(packed(few, settings.dead_letter_topic), lease.app, lease.next_write()))
         slice_counts = {name: done.get(name, 0) for name in COUNTED}
         total.update(slice_counts)
         log.info(
@@ -104,7 +101,7 @@ def replay_kafka(
             width_us = min(width_us * 2, _LONGEST_SLICE_US)
         elif done["records"] > _MANY:
             width_us = max(width_us // 2, 1_000_000)
-        at_us, batch = until_us, batch + 1
+        at_us = until_us
     if sink is not None:
         sink.flush()
     return total
@@ -123,10 +120,9 @@ def replay_quarantine(
         total = Counts(dict.fromkeys(COUNTED, 0))
         total.update(records=records.count(), left_quarantine=readings.count())
         if not dry_run and total["left_quarantine"]:
-            lease.check()
             good = records.join(readings.toDF(*_PLACE), _PLACE, "left_semi")
             sink = IngestSink(spark, settings)
-            stored = sink.write(packed(good, settings.dead_letter_topic), f"replay-{uuid.uuid4().hex}", 0)
+            stored = sink.write(packed(good, settings.dead_letter_topic), lease.app, lease.next_write())
             sink.flush()
             # Only now: what is cut short here is found in both tables, and leaves next time.
             release(spark, settings, readings)
@@ -154,8 +150,8 @@ def main(options: argparse.Namespace, settings: Settings) -> None:
     period = period_of(options, time.time_ns() // 1000)
     replay = replay_kafka if options.source == "kafka" else replay_quarantine
     with running_session(settings, "fieldgate-replay") as spark:
-        lease = Lease(Files(spark), settings.lake, "replay")
-        with nullcontext() if options.dry_run else lease.held():
+        lease = Lease(spark, settings, LEASE, "replay")
+        with nullcontext() if options.dry_run else lease.held(TABLES):
             total = replay(spark, settings, period, lease, dry_run=options.dry_run)
     counts = {"dry_run": options.dry_run, **total}
     print(json.dumps(counts) if options.json else "\n".join(f"{k:<16}{v:>12}" for k, v in counts.items()))

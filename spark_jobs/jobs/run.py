@@ -49,18 +49,21 @@ def _run_once(spark: SparkSession, settings: Settings, stopping: threading.Event
     for name, place in _queries(settings):
         gate = BatchGate()
         job = _make(place, spark, settings)
-        query = start_query(settings, job, gate)
-        progress = ProgressMetrics(spark, job.name)
-        while query.isActive and not stopping.is_set():
-            query.awaitTermination(1)
-            progress.update(query)
-        if stopping.is_set():
-            gate.close()
-            query.stop()
-            return
-        if error := gate.failure or query.exception():
-            raise QueryFailedError(f"{name} failed: {reason_of(error)}") from error
-        job.finish()
+        try:
+            query = start_query(settings, job, gate)
+            progress = ProgressMetrics(spark, job.name)
+            while query.isActive and not stopping.is_set():
+                query.awaitTermination(1)
+                progress.update(query)
+            if stopping.is_set():
+                gate.close()
+                query.stop()
+                return
+            if error := gate.failure or query.exception():
+                raise QueryFailedError(f"{name} failed: {reason_of(error)}") from error
+            job.finish()
+        finally:
+            job.close()
 
 
 class _Stop:

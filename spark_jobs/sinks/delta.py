@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -12,12 +14,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from spark_jobs.errors import JobError
 from spark_jobs.frames import dicts_of
 from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.retry import retried
 
 log = logging.getLogger("fieldgate.jobs.changes")
+
+
+class FencedError(JobError):
+    """Another process writes the table in the place of this one."""
 
 
 def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
@@ -130,7 +137,54 @@ def write(frame: DataFrame, location: str, *, mode: str = "append") -> None:
     retried(lambda: frame.write.format("delta").mode(mode).save(location), f"write-{mode}")
 
 
-def write_once(frame: DataFrame, location: str, app: str, batch: int) -> None:
-    """Appends a batch; Delta skips it when the same app has written this batch (or a later one) before."""
-    writer = frame.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", batch)
+def write_once(frame: DataFrame, location: str, app: str, number: int, *, mode: str = "append") -> None:
+    """Writes rows; Delta skips it when the same app has done so under this number before.
+
+    Raises FencedError where the app has written under a higher one: another process writes in its place.
+    """
+    writer = frame.write.format("delta").mode(mode).option("txnAppId", app).option("txnVersion", number)
     retried(lambda: writer.save(location), f"write-{app}")
+    refuse_fenced(frame.sparkSession, location, app, number)
+
+
+@contextmanager
+def writing_as(spark: SparkSession, location: str, app: str, number: int) -> Iterator[None]:
+    """What this session writes to a table meanwhile is numbered, and refused, as by ``write_once``."""
+    given = {"AppId": app, "Version": str(number)}
+    for key, value in given.items():
+        spark.conf.set(f"spark.databricks.delta.write.txn{key}", value)
+    try:
+        yield
+    finally:
+        for key in given:
+            spark.conf.unset(f"spark.databricks.delta.write.txn{key}")
+    refuse_fenced(spark, location, app, number)
+
+
+def fence(spark: SparkSession, location: str, app: str, number: int) -> None:
+    """From now on the app can write under higher numbers only: a commit without rows.
+
+    A write under a lower one that is under way is refused by Delta too. Raises FencedError where it has
+    a higher one already.
+    """
+    jvm: Any = spark._jvm
+    actions, operations = jvm.org.apache.spark.sql.delta.actions, jvm.org.apache.spark.sql.delta
+    nothing = jvm.scala.Option.empty()
+    log = operations.DeltaLog.forTable(spark._jsparkSession, location)
+    transaction = log.startTransaction(nothing, nothing)
+    # Read, so that another fence committed meanwhile is a conflict.
+    if transaction.txnVersion(app) < number:
+        mark = actions.SetTransaction(app, number, jvm.scala.Option.apply(int(time.time() * 1000)))
+        marks = jvm.java.util.Collections.singletonList(mark)
+        marks = jvm.scala.jdk.javaapi.CollectionConverters.asScala(marks).toList()
+        transaction.commit(marks, getattr(getattr(operations, "DeltaOperations$ManualUpdate$"), "MODULE$"))
+    refuse_fenced(spark, location, app, number)
+
+
+def refuse_fenced(spark: SparkSession, location: str, app: str, number: int) -> None:
+    """Raises FencedError where the table, as this process last knew it, has a higher number of the app."""
+    last = snapshot(spark, location).transactions().get(app)
+    if last.isDefined() and last.get() > number:
+        raise FencedError(
+            f"another process has taken over from this one what writes {location}: nothing was written"
+        )

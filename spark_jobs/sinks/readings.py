@@ -1,9 +1,9 @@
 """One packed batch into ``readings`` and ``quarantine``, each record once.
 
-Order of a batch: quarantine, readings, now and then the seen ranges. The first two carry the app id and the
-batch number, so a batch that runs again after a crash repeats nothing. The app id carries the checkpoint's
-generation (the query id, new when a checkpoint is lost), because a new checkpoint counts batches from 0
-again. What is new is decided by content: for readings by the seen ranges, for rejects by their places.
+Order of a batch: quarantine, readings, now and then the seen ranges. What is new is decided by content: for
+readings by the seen ranges, for rejects by their places; so a batch that runs again after a crash, or from
+a checkpoint that was lost, repeats nothing. All writes carry a number of the writer's lease
+(``sinks.lease``): a process that has lost it can't write.
 
 The stored ranges may be behind ``readings``: each row has the version of it up to which they are complete,
 and what came after that, from whichever job, is taken up from its change feed.
@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from spark_jobs.frames import rows_frame
 from spark_jobs.schemas import READINGS, SEEN, columns
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, rows_after, table_version, write, write_once
+from spark_jobs.sinks.delta import ensure_table, rows_after, table_version, write_once
 from spark_jobs.sinks.partition_offsets import Partition
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.state.seen import Contents, Range, SeenRanges
@@ -114,22 +114,24 @@ class IngestSink:
         self._seen_table = ensure_table(spark, settings, SEEN)
         self._seen = SeenRanges()
         self._unstored: list[tuple[Identity, Range]] = []
+        self._writer: tuple[str, int] | None = None
         self._stored_at_s = clock()
         self._stores = 0
         # The version of readings that the ranges in memory are complete for. What was just made has no rows.
         self._covered = 0 if is_new else self._load_seen()
         self._take_up()
 
-    def write(self, packed: DataFrame, app: str, batch: int) -> BatchCounts:
-        """Stores one batch; doing it again with the same app and batch changes nothing."""
+    def write(self, packed: DataFrame, app: str, number: int) -> BatchCounts:
+        """Stores one batch; doing it again changes nothing. Raises FencedError (see ``write_once``)."""
+        self._writer = app, number
         packed = packed.persist()
         try:
             found = _Batch(self._spark, packed)
             rows = found.contents.rows
             new_reasons = Counter[str]()
             if found.reasons:
-                new_reasons = self._quarantine.write(found.rejects_frame(), found.spans, app, batch)
-            new_rows = self._write_readings(found, app, batch) if rows else 0
+                new_reasons = self._quarantine.write(found.rejects_frame(), found.spans, app, number)
+            new_rows = self._write_readings(found, app, number) if rows else 0
         finally:
             packed.unpersist()
         if self._clock() - self._stored_at_s >= _STORE_EVERY_S or len(self._unstored) >= _STORE_AT_ONCE:
@@ -152,17 +154,18 @@ class IngestSink:
     def flush(self) -> None:
         """Stores the seen ranges that are not stored yet."""
         self._stored_at_s = self._clock()
-        if not self._unstored:
+        # Before the first write they are what the next start finds as well.
+        if not self._unstored or self._writer is None:
             return
         compact = self._stores % _COMPACT_EVERY == _COMPACT_EVERY - 1
         ranges = self._seen.ranges() if compact else self._unstored
         rows = ((*key, first, last, self._covered) for key, (first, last) in ranges)
         frame = rows_frame(self._spark, SEEN.schema, rows).coalesce(1)
-        write(frame, self._seen_table, mode="overwrite" if compact else "append")
+        write_once(frame, self._seen_table, *self._writer, mode="overwrite" if compact else "append")
         self._stores += 1
         self._unstored = []
 
-    def _write_readings(self, found: _Batch, app: str, batch: int) -> int:
+    def _write_readings(self, found: _Batch, app: str, number: int) -> int:
         # Another job (a replay) may have added readings.
         self._take_up()
         ranges, twice = found.contents.ranges, found.contents.twice
@@ -185,7 +188,7 @@ class IngestSink:
                 seen = rows_frame(self._spark, _SEEN_SPANS, repeating)
                 fresh = unseen_readings(fresh, seen, copies=bool(twice))
             small = found.contents.rows <= _SMALL_BATCH
-            write_once(fresh.coalesce(1) if small else fresh, self._readings, app, batch)
+            write_once(fresh.coalesce(1) if small else fresh, self._readings, app, number)
             self._unstored += added
             version = table_version(self._spark, self._readings)
             if version > self._covered + 1:

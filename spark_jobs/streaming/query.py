@@ -49,6 +49,9 @@ class Job(ABC):
     def finish(self) -> None:  # noqa: B027 - nor when all is read
         """Called after a ``--once`` query has ended."""
 
+    def close(self) -> None:  # noqa: B027 - nor anything to give back
+        """Called when the query has ended, however it did."""
+
 
 def query_id(rows: DataFrame) -> str:
     """The id of the query a batch is of: another one after its checkpoint was lost."""

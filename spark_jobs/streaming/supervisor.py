@@ -85,7 +85,9 @@ class Supervised:
             if time.monotonic() >= self._retry_at:
                 self._attempt(self._start)
         elif not self.query.isActive:
-            self._fail(self.gate.failure or self.query.exception())
+            error = self.gate.failure or self.query.exception()
+            self.interrupt()
+            self._fail(error)
         else:
             self._attempt(self._tick)
 
@@ -93,6 +95,8 @@ class Supervised:
         """Ends the query, in the middle of a batch too."""
         if self.query is not None:
             self.query.stop()
+        if self.job is not None:
+            self.job.close()
 
     @property
     def hopeless(self) -> bool:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -18,13 +14,12 @@ from pyspark.sql import SparkSession
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading, reading_key
 from spark_jobs.errors import JobError, SettingsError
-from spark_jobs.files import Files
-from spark_jobs.jobs.ingest import IngestJob
+from spark_jobs.jobs.ingest import LEASE, TABLES, IngestJob
 from spark_jobs.jobs.replay import ReplayedPeriod, period_of, replay_kafka, replay_quarantine
 from spark_jobs.schemas import QUARANTINE
 from spark_jobs.settings import Settings, moment_us, parse_command
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.state.lease import EXPIRES_S, Lease, LeaseTakenError
+from spark_jobs.sinks.lease import Lease, LeaseTakenError
 from tests.spark.records import KAFKA_US, START_US, identities, reading, rows_of
 from tests.spark.running import run_to_end
 
@@ -55,10 +50,10 @@ def test_a_period_from_kafka(
     produce(kafka, topic, KAFKA_US + HOUR_US, [*hour[1], reading(6, gateway="mast-08"), b"bad"])
     produce(kafka, topic, KAFKA_US + 2 * HOUR_US, [*hour[2], *hour[1]])
     period = ReplayedPeriod(KAFKA_US + HOUR_US, KAFKA_US + 2 * HOUR_US, "mast-07")
-    lease = Lease(Files(spark), settings.lake, "replay")
+    lease = Lease(spark, settings, LEASE, "replay")
 
     assert replay_kafka(spark, settings, period, lease, dry_run=True) == Counter(records=6)
-    with lease.held():
+    with lease.held(TABLES):
         done = replay_kafka(spark, settings, period, lease)
         assert done == Counter(records=6, readings=5, quarantined=1)
         assert identities(settings) == [item.identity for item in hour[1]]
@@ -81,7 +76,7 @@ def test_a_period_from_kafka(
 
 def test_what_is_a_reading_by_now_leaves_quarantine(spark: SparkSession, settings: Settings) -> None:
     with pytest.raises(JobError, match="is --lake right"):
-        replay_quarantine(spark, settings, ReplayedPeriod(0, 1), Lease(Files(spark), settings.lake, "replay"))
+        replay_quarantine(spark, settings, ReplayedPeriod(0, 1), Lease(spark, settings, LEASE, "replay"))
     whole = encode_reading(reading(3))
     rows = [
         ("mqtt.wind_speed", whole, len(whole), 1),
@@ -110,7 +105,7 @@ def test_what_is_a_reading_by_now_leaves_quarantine(spark: SparkSession, setting
         }
     )
     spark.createDataFrame(table).write.format("delta").mode("append").save(location)
-    lease = Lease(Files(spark), settings.lake, "replay")
+    lease = Lease(spark, settings, LEASE, "replay")
     period = ReplayedPeriod(0, KAFKA_US + HOUR_US)
 
     def left() -> list[int]:
@@ -119,7 +114,7 @@ def test_what_is_a_reading_by_now_leaves_quarantine(spark: SparkSession, setting
     counted = replay_quarantine(spark, settings, period, lease, dry_run=True)
     assert (counted, left()) == (Counter(records=3, left_quarantine=2), [1, 2, 3, 4, 5, 6])
     before = rows_of(settings, "quarantine")
-    with lease.held():
+    with lease.held(TABLES):
         done = replay_quarantine(spark, settings, period, lease)
         assert done == Counter(records=3, readings=1, repeated=1, left_quarantine=2)
         assert left() == [2, 4, 5, 6]
@@ -137,56 +132,6 @@ def test_what_is_a_reading_by_now_leaves_quarantine(spark: SparkSession, setting
         )
         assert replay_quarantine(spark, settings, period, lease) == Counter(records=1)
     assert (left(), len(rows_of(settings, "readings"))) == ([2, 4, 5, 6], 1)
-
-
-def test_one_writer_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
-    now_s = [time.time()]
-
-    def lease(job: str) -> Lease:
-        return Lease(Files(spark), str(tmp_path), job, lambda: now_s[0])
-
-    ingest, replay = lease("ingest"), lease("replay")
-    ingest.take()
-    with pytest.raises(
-        LeaseTakenError, match=r"ingest \(process \d+ on .+\) writes this lake's readings: stop"
-    ):
-        replay.take()
-    # A restarted ingest doesn't wait for itself.
-    lease("ingest").take()
-    ingest.renew()
-    now_s[0] += 11
-    ingest.renew()
-    ingest.check()
-    now_s[0] += EXPIRES_S - 1
-    with pytest.raises(LeaseTakenError):
-        replay.take()
-    now_s[0] += 1
-    replay.take()
-    with pytest.raises(LeaseTakenError, match="replay"):
-        ingest.renew()
-    with pytest.raises(LeaseTakenError, match="lost to replay"):
-        ingest.check()
-    ingest.give_back()
-    replay.check()
-    replay.give_back()
-    assert ingest.holder() is None
-    # A process of this machine that is gone holds nothing, and neither does half a file.
-    ingest.take()
-    file = tmp_path / "_writer.json"
-    held = json.loads(file.read_text())
-    file.write_text(json.dumps({**held, "pid": 2**22 + 1}))
-    assert replay.holder() is None
-    file.write_text(json.dumps({**held, "pid": 2**22 + 1, "host": "elsewhere"}))
-    assert replay.holder() is not None
-    # A second ingest that lives, with checkpoints of its own perhaps: one never writes beside the other.
-    file.write_text(json.dumps({**held, "pid": os.getppid()}))
-    with pytest.raises(LeaseTakenError, match=rf"^ingest \(process {os.getppid()} on"):
-        lease("ingest").take()
-    now_s[0] += 11
-    with pytest.raises(LeaseTakenError, match=rf"^ingest \(process {os.getppid()} on"):
-        ingest.renew()
-    file.write_text(json.dumps(held)[:20])
-    assert replay.holder() is None
 
 
 def test_times_and_options() -> None:
