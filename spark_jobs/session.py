@@ -119,6 +119,10 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         "spark.sql.streaming.pollingDelay": "200ms",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.databricks.delta.snapshotPartitions": "2",
+        # Once a partition has 50 files below half of this, the writer joins them after its commit; the first
+        # time in its life at once.
+        "spark.databricks.delta.autoCompact.enabled": "true",
+        "spark.databricks.delta.autoCompact.maxFileSize": str(8 << 20),
         # Spark's own choice, INT96, has no bounds in a file: for an hour all of each file would be read.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # What we merge are rows in the driver's memory: reading them twice gives the same.

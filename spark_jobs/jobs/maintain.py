@@ -15,6 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from spark_jobs.errors import SettingsError
+from spark_jobs.maintenance.retention import AGED_BY
 from spark_jobs.maintenance.schedule import Maintenance, MaintenanceOptions, Report
 from spark_jobs.session import running_session
 from spark_jobs.settings import Settings, duration_s
@@ -24,9 +25,8 @@ DESCRIPTION: Final = "join small files, cluster closed days, drop what is too ol
 
 log = logging.getLogger("fieldgate.jobs.maintain")
 
-_URGENT_EVERY_S: Final = 20.0
-"""How often an endless run joins the files of an open day that has too many."""
 _DAY_S: Final = 86_400.0
+_KEPT_DAYS: Final = {"quarantine": 30}
 _LEAST_VACUUM_S: Final = 3600.0
 """Files of a write under way are in no version yet, and a reader may be at those of the version before."""
 
@@ -38,9 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="report what would be done")
     parser.add_argument("--json", action="store_true", help="one JSON object a round")
-    parser.add_argument("--keep-readings", type=int, metavar="DAYS", help="default: for ever")
-    parser.add_argument("--keep-messages", type=int, metavar="DAYS", help="default: for ever")
-    parser.add_argument("--keep-quarantine", type=int, default=30, metavar="DAYS", help="default: 30")
+    for table in AGED_BY:
+        default = _KEPT_DAYS.get(table)
+        help = f"rows of {table}; default: {default or 'for ever'}"
+        parser.add_argument(f"--keep-{table}", type=int, default=default, metavar="DAYS", help=help)
     parser.add_argument(
         "--vacuum-after",
         type=duration_s,
@@ -52,14 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backup", metavar="URI", help="where checkpoints are copied to (default: CHECKPOINTS-backup)"
     )
     parser.add_argument("--no-backup", action="store_true", help="copy no checkpoints")
+    parser.add_argument("--database", metavar="NAME", help="name the tables there in Spark's catalog")
 
 
 def options_of(options: argparse.Namespace, settings: Settings) -> MaintenanceOptions:
     """The options of the rounds. Raises SettingsError."""
-    keep = {"readings": options.keep_readings, "messages": options.keep_messages}
-    for name, days in (*keep.items(), ("quarantine", options.keep_quarantine)):
+    keep_days = {table: getattr(options, f"keep_{table}") for table in AGED_BY}
+    for table, days in keep_days.items():
         if days is not None and days < 1:
-            raise SettingsError(f"--keep-{name} must be at least 1 day")
+            raise SettingsError(f"--keep-{table} must be at least 1 day")
     if options.vacuum_after < _LEAST_VACUUM_S:
         raise SettingsError(
             "--vacuum-after must be at least 1h: vacuum would remove files of writes and queries under way"
@@ -67,10 +69,10 @@ def options_of(options: argparse.Namespace, settings: Settings) -> MaintenanceOp
     beside = f"{settings.checkpoints.rstrip('/')}-backup"
     return MaintenanceOptions(
         dry_run=options.dry_run,
-        keep_days=tuple((name, days) for name, days in keep.items() if days is not None),
-        quarantine_days=options.keep_quarantine,
+        keep_days={table: days for table, days in keep_days.items() if days is not None},
         vacuum_days=options.vacuum_after / _DAY_S,
         backup=None if options.no_backup else options.backup or beside,
+        database=options.database,
     )
 
 
@@ -79,7 +81,7 @@ def _print(report: Report, *, as_json: bool) -> None:
 
 
 def main(options: argparse.Namespace, settings: Settings) -> None:
-    """Does a round; with ``--every`` rounds until SIGTERM or SIGINT, and what is urgent between them."""
+    """Does a round; with ``--every`` rounds until SIGTERM or SIGINT."""
     rounds = options_of(options, settings)
     stopping = threading.Event()
 
@@ -91,13 +93,10 @@ def main(options: argparse.Namespace, settings: Settings) -> None:
         signal.signal(signal.SIGINT, stop)
         maintenance = Maintenance(spark, settings, rounds)
         _print(maintenance.round(), as_json=options.json)
-        every, daily = Timer(options.every or 0, at_once=False), Timer(_DAY_S, at_once=False)
-        while options.every is not None and not stopping.wait(min(_URGENT_EVERY_S, options.every)):
+        daily = Timer(_DAY_S, at_once=False)
+        while options.every is not None and not stopping.wait(options.every):
             try:
-                if every.due():
-                    _print(maintenance.round(daily=daily.due()), as_json=options.json)
-                else:
-                    maintenance.join_urgent()
+                _print(maintenance.round(daily=daily.due()), as_json=options.json)
             except (PySparkException, Py4JJavaError) as error:
                 # A store that is away for a while: the next round may find it again.
                 log.error("event=maintain.failed %s", str(error).strip().partition("\n")[0][:500])

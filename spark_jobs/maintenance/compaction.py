@@ -1,8 +1,7 @@
 """Small files joined, closed days clustered: by OPTIMIZE, which changes no row and is no change to readers.
 
-A writer that commits every few seconds makes hundreds of files an hour. Small ones are joined with their like
-(TIERS), so that what was joined isn't written again each time. Appends go on beside it; a merge or another
-compaction of the same files makes one of the two try again.
+Where files of a partition get many between two rounds, Delta's own auto-compaction joins them in the writer.
+Appends go on beside it; a merge or another compaction of the same files makes one of the two try again.
 """
 
 from __future__ import annotations
@@ -13,17 +12,13 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.maintenance.table_files import TIERS, Part, files_read
+from spark_jobs.maintenance.table_files import SMALL_BYTES, Part, files_read
 from spark_jobs.sinks.retry import retried
 
 FILE_BYTES: Final = 32 << 20
 """What files are joined to, and what a clustered day is cut into: some 1.3 million readings."""
-SETTLED_S: Final = 900.0
-"""Files older than this are no longer touched by the merges of open intervals."""
 _FEW: Final = 8
-"""So many settled small files of an open day are worth joining."""
-_MANY: Final = 50
-"""More small files than this are joined however new they are."""
+"""So many small files of an open day are worth joining; of one that is over two."""
 _QUIET_S: Final = 3600.0
 """A closed day is clustered when nothing came for so long: a backlog may still be draining into it."""
 
@@ -41,34 +36,25 @@ read)."""
 
 @dataclass(frozen=True)
 class Compaction:
-    """One OPTIMIZE to do: files of ``part`` below ``limit`` bytes joined, or all clustered (no limit)."""
+    """One OPTIMIZE to do: the small files of ``part`` joined, or all its files put in order."""
 
     table: str
     part: Part
-    limit: int | None
+    cluster: bool = False
 
     @property
     def action(self) -> str:
         """Its name in reports."""
-        return "cluster" if self.limit is None else "compact"
+        return "cluster" if self.cluster else "compact"
 
 
-def joins(table: str, found: list[Part], today: str, *, urgent_only: bool = False) -> list[Compaction]:
-    """The compactions that are due; with ``urgent_only`` those of too many files alone.
-
-    Of a day that is over two small files are joined, of an open one and of a table without dates eight.
-    """
-    due = []
-    for part in found:
-        is_open = part.date is None or part.date >= today
-        tiers = list(zip(TIERS, part.small, part.settled, strict=True))
-        for limit, small, settled in tiers if is_open else tiers[-1:]:
-            few = settled >= (_FEW if is_open else 2)
-            # The next tier holds these files too; joining the smallest with their like is cheaper.
-            if small > _MANY or (few and not urgent_only):
-                due.append(Compaction(table, part, limit))
-                break
-    return due
+def joins(table: str, found: list[Part], today: str) -> list[Compaction]:
+    """The compactions that are due; a table without dates is like an open day."""
+    return [
+        Compaction(table, part)
+        for part in found
+        if part.small >= (2 if part.date is not None and part.date < today else _FEW)
+    ]
 
 
 def unclustered(
@@ -85,12 +71,11 @@ def unclustered(
 
 def compact(spark: SparkSession, location: str, due: Compaction) -> Any:
     """Does it, and gives Delta's metrics of it. Raises the last conflict of many with other commits."""
-    part = due.part
-    where = "" if part.date is None else f" where date = '{part.date}'"
-    order = f" zorder by ({', '.join(SERIES[due.table])})" if due.limit is None else ""
+    where = "" if due.part.date is None else f" where date = '{due.part.date}'"
+    order = f" zorder by ({', '.join(SERIES[due.table])})" if due.cluster else ""
 
     def optimize() -> Any:
-        spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(due.limit or FILE_BYTES))
+        spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(SMALL_BYTES))
         spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(FILE_BYTES))
         (row,) = spark.sql(f"optimize delta.`{location}`{where}{order}").collect()
         return row.metrics

@@ -81,7 +81,7 @@ def recalibrate(
     location = ensure_table(spark, settings, READINGS)
     dates = [
         part
-        for part in parts(spark, location, 0)
+        for part in parts(spark, location)
         if part.date and wanted.begin.date().isoformat() <= part.date <= wanted.end.date().isoformat()
     ]
     readings = spark.read.format("delta").load(location).where(_chosen(wanted, dates))

@@ -1,30 +1,49 @@
-"""How long rows and files are kept: whole days, rejects, and files that no version needs any more."""
+"""How long rows and files are kept: whole days, rows by a time of theirs, files that no version needs."""
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.maintenance.table_files import Part
 from spark_jobs.sinks.retry import retried
 
+AGED_BY: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("readings", "messages", "statistics", "mast", "anomalies"), "date"),
+    "quarantine": "ingested_at",
+    "alerts": "cleared_at",
+    "runs": "ended",
+    "recalibrations": "done_at",
+}
+"""The tables that grow with time, and the column that makes a row old; where it is null the row stays.
 
-def expired(found: list[Part], today: date, keep_days: int) -> list[Part]:
-    """The dates that are over by more than ``keep_days``, which leave whole."""
-    first_kept = (today - timedelta(days=keep_days)).isoformat()
-    return [part for part in found if part.date is not None and part.date < first_kept]
+The others have a row for each channel, calibration or run, however long they are written.
+"""
 
 
-def expired_rejects(now: datetime, keep_days: int) -> str:
-    """A condition on the rows of quarantine that came in longer ago than they are kept."""
-    return f"ingested_at < timestamp'{(now - timedelta(days=keep_days)).astimezone(UTC).isoformat()}'"
+def kept_since(now: datetime, keep_days: int) -> datetime:
+    """What is older than this is kept no longer."""
+    return now.astimezone(UTC) - timedelta(days=keep_days)
 
 
-def delete_rows(spark: SparkSession, table: str, location: str, condition: str) -> None:
-    """Deletes the rows of a condition; of one on the date alone no file is opened."""
-    delete = f"delete from delta.`{location}` where {condition}"  # noqa: S608 - our own names
-    retried(lambda: spark.sql(delete), f"retention-{table}")
+def delete_older(spark: SparkSession, table: str, location: str, since: datetime, *, dry_run: bool) -> int:
+    """Deletes the rows from before this time; of a table with dates whole ones, and no file is opened.
+
+    How many rows; 0 of a table with dates.
+    """
+    column = AGED_BY[table]
+    if column == "date":
+        rows, condition = 0, f"date < date'{since.date()}'"
+    else:
+        condition = f"{column} < timestamp'{since.isoformat()}'"
+        rows = spark.read.format("delta").load(location).where(condition).count()
+        dry_run |= not rows
+    if not dry_run:
+        delete = f"delete from delta.`{location}` where {condition}"  # noqa: S608 - our own names
+        retried(lambda: spark.sql(delete), f"retention-{table}")
+    return rows
 
 
 def vacuum(spark: SparkSession, location: str, keep_days: float) -> tuple[int, int]:

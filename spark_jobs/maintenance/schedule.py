@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -12,9 +12,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from spark_jobs.maintenance.backup import back_up
-from spark_jobs.maintenance.compaction import SERIES, SETTLED_S, Compaction, compact, joins, unclustered
-from spark_jobs.maintenance.retention import delete_rows, expired, expired_rejects, vacuum
-from spark_jobs.maintenance.table_files import Part, files_read, parts, table_locations
+from spark_jobs.maintenance.compaction import SERIES, Compaction, compact, joins, unclustered
+from spark_jobs.maintenance.retention import AGED_BY, delete_older, kept_since, vacuum
+from spark_jobs.maintenance.table_files import Part, files_read, parts, register, table_locations
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.retry import CONFLICTS
 
@@ -23,13 +23,16 @@ log = logging.getLogger("fieldgate.jobs.maintain")
 
 @dataclass(frozen=True)
 class MaintenanceOptions:
-    """Limits of a round. ``keep_days``: tables whose days leave after so many."""
+    """Limits of a round. ``keep_days``: of AGED_BY those tables whose rows leave after so many.
+
+    ``database``: where the tables are named in Spark's catalog.
+    """
 
     dry_run: bool = False
-    keep_days: tuple[tuple[str, int], ...] = ()
-    quarantine_days: int = 30
+    keep_days: Mapping[str, int] = field(default_factory=dict)
     vacuum_days: float = 7.0
     backup: str | None = None
+    database: str | None = None
 
 
 @dataclass
@@ -75,18 +78,21 @@ class Maintenance:
         self._now = now
 
     def round(self, *, daily: bool = True) -> Report:
-        """Everything once; without ``daily`` retention and vacuum are left out."""
+        """Everything once; without ``daily`` retention, clustering and vacuum are left out."""
         report = Report(self._options.dry_run)
-        for table, location in table_locations(self._spark, self._settings.lake).items():
-            before = self._parts(location)
-            dropped = self._retain(report, table, location) if daily else 0
-            self._join(report, table, location)
-            self._cluster(report, table, location)
+        locations = table_locations(self._spark, self._settings.lake)
+        for table, location in locations.items():
+            before = parts(self._spark, location)
+            dropped = self._retain(report, table, location, before) if daily else 0
+            for due in joins(table, parts(self._spark, location) if dropped else before, self._today()):
+                self._compact(report, location, due)
+            if daily:
+                self._cluster(report, table, location)
             if daily and not self._options.dry_run:
                 files, size = vacuum(self._spark, location, self._options.vacuum_days)
                 if files:
                     report.did("vacuum", table, files=files, bytes=size)
-            after = before if self._options.dry_run else self._parts(location)
+            after = before if self._options.dry_run else parts(self._spark, location)
             report.tables.append(
                 {
                     "table": table,
@@ -97,34 +103,24 @@ class Maintenance:
                     "dates_dropped": dropped,
                 }
             )
-        if self._options.backup is not None and not self._options.dry_run:
+        if self._options.dry_run:
+            return report
+        if self._options.database is not None:
+            register(self._spark, self._options.database, locations)
+        if self._options.backup is not None:
             for copy in back_up(self._spark, self._settings.checkpoints, self._options.backup, self._now()):
                 report.did("backup", "", query=copy.query, batch=copy.batch, to=copy.uri)
         return report
 
-    def join_urgent(self) -> Report:
-        """Only days and tables with too many small files."""
-        report = Report(self._options.dry_run)
-        for table, location in table_locations(self._spark, self._settings.lake).items():
-            self._join(report, table, location, urgent_only=True)
-        return report
-
-    def _parts(self, location: str) -> list[Part]:
-        return parts(self._spark, location, int((self._now().timestamp() - SETTLED_S) * 1000))
-
     def _today(self) -> str:
         return self._now().astimezone(UTC).date().isoformat()
 
-    def _join(self, report: Report, table: str, location: str, *, urgent_only: bool = False) -> None:
-        for due in joins(table, self._parts(location), self._today(), urgent_only=urgent_only):
-            self._compact(report, location, due)
-
     def _cluster(self, report: Report, table: str, location: str) -> None:
         now_ms = int(self._now().timestamp() * 1000)
-        for part in self._parts(location):
+        for part in parts(self._spark, location):
             read = unclustered(self._spark, table, location, part, self._today(), now_ms)
             if read is not None:
-                due = Compaction(table, part, None)
+                due = Compaction(table, part, cluster=True)
                 self._compact(report, location, due, files_read_before=round(read, 1))
 
     def _compact(self, report: Report, location: str, due: Compaction, **figures: Any) -> None:
@@ -142,7 +138,7 @@ class Maintenance:
         if not done.numFilesRemoved:
             return
         seconds = round(time.monotonic() - started_s, 2)
-        if due.limit is None and part.date is not None:
+        if due.cluster and part.date is not None:
             read = files_read(self._spark, location, part.date, SERIES[due.table])
             figures = {**figures, "files_read_after": round(read, 1)}
         report.did(
@@ -156,22 +152,20 @@ class Maintenance:
             **figures,
         )
 
-    def _retain(self, report: Report, table: str, location: str) -> int:
+    def _retain(self, report: Report, table: str, location: str, found: list[Part]) -> int:
         """Deletes what is too old; how many dates."""
-        if table == "quarantine":
-            old = expired_rejects(self._now(), self._options.quarantine_days)
-            if rows := self._spark.read.format("delta").load(location).where(old).count():
-                self._delete(report, table, location, old, rows=rows)
-        keep = dict(self._options.keep_days).get(table)
-        gone = [] if keep is None else expired(self._parts(location), self._now().date(), keep)
+        keep_days = self._options.keep_days.get(table)
+        if keep_days is None:
+            return 0
+        since = kept_since(self._now(), keep_days)
+        gone = [part for part in found if part.date is not None and part.date < since.date().isoformat()]
+        if not gone and AGED_BY[table] == "date":
+            return 0
+        rows = delete_older(self._spark, table, location, since, dry_run=self._options.dry_run)
         if gone:
-            first, last = gone[0].date, gone[-1].date
+            dates = {"dates": len(gone), "first": gone[0].date, "last": gone[-1].date}
             figures = {"files": sum(part.files for part in gone), "bytes": sum(part.bytes for part in gone)}
-            dates = {"dates": len(gone), "first": first, "last": last}
-            self._delete(report, table, location, f"date <= '{last}'", **dates, **figures)
+            report.did("drop", table, **dates, **figures)
+        elif rows:
+            report.did("drop", table, rows=rows)
         return len(gone)
-
-    def _delete(self, report: Report, table: str, location: str, condition: str, **figures: Any) -> None:
-        if not self._options.dry_run:
-            delete_rows(self._spark, table, location, condition)
-        report.did("drop", table, **figures)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
@@ -14,24 +14,24 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from spark_jobs.files import Files
 from spark_jobs.sinks.delta import snapshot
 
-TIERS: Final = (1 << 20, 8 << 20)
-"""Files below these sizes, in bytes, are small: they are joined with their like."""
+SMALL_BYTES: Final = 8 << 20
+"""Files below this size are joined."""
+_SERIES: Final = 50
+"""So many series stand for all: each is held against every file, of which a day may have thousands."""
 
 
 @dataclass(frozen=True)
 class Part:
     """The live files of one date, or of a whole table that has no dates (``date`` is None).
 
-    ``small`` and ``settled`` count the files below each of TIERS: all of them, and those that were written
-    before the given time. ``newest_ms`` is when the newest was written.
+    ``small`` counts those below SMALL_BYTES; ``newest_ms`` is when the newest was written.
     """
 
     date: str | None
     files: int
     bytes: int
     newest_ms: int
-    small: tuple[int, ...]
-    settled: tuple[int, ...]
+    small: int
 
 
 def table_locations(spark: SparkSession, lake: str) -> dict[str, str]:
@@ -45,11 +45,19 @@ def table_locations(spark: SparkSession, lake: str) -> dict[str, str]:
     }
 
 
+def register(spark: SparkSession, database: str, locations: Mapping[str, str]) -> None:
+    """Names the lake's tables in the session's catalog, so that other engines of that catalog find them."""
+    spark.sql(f"create database if not exists `{database}`")
+    for table, location in locations.items():
+        if not table.startswith("_"):
+            name = f"`{database}`.`{table}`"
+            spark.sql(f"create table if not exists {name} using delta location '{location}'")
+
+
 def live_files(spark: SparkSession, location: str) -> DataFrame:
-    """The live files of a table: path, date (null without), size, modified_ms, stats (JSON)."""
+    """The live files of a table: date (null without), size, modified_ms, stats (JSON)."""
     files = DataFrame(snapshot(spark, location, update=True).allFiles().toDF(), spark)
     return files.select(
-        "path",
         F.try_element_at("partitionValues", F.lit("date")).alias("date"),
         "size",
         F.col("modificationTime").alias("modified_ms"),
@@ -57,9 +65,8 @@ def live_files(spark: SparkSession, location: str) -> DataFrame:
     )
 
 
-def parts(spark: SparkSession, location: str, settled_ms: int) -> list[Part]:
-    """The table's files by date, ascending; ``settled_ms`` is since the epoch."""
-    is_settled = F.col("modified_ms") < settled_ms
+def parts(spark: SparkSession, location: str) -> list[Part]:
+    """The table's files by date, ascending."""
     rows = (
         live_files(spark, location)
         .groupBy("date")
@@ -67,38 +74,38 @@ def parts(spark: SparkSession, location: str, settled_ms: int) -> list[Part]:
             F.count(F.lit(1)).alias("files"),
             F.sum("size").alias("bytes"),
             F.max("modified_ms").alias("newest_ms"),
-            F.array(*(F.count_if(F.col("size") < limit) for limit in TIERS)).alias("small"),
-            F.array(*(F.count_if((F.col("size") < limit) & is_settled) for limit in TIERS)).alias("settled"),
+            F.count_if(F.col("size") < SMALL_BYTES).alias("small"),
         )
         .collect()
     )
-    found = [
-        Part(row.date, row.files, row.bytes, row.newest_ms, tuple(row.small), tuple(row.settled))
-        for row in rows
-    ]
-    return sorted(found, key=lambda part: part.date or "")
+    return sorted((Part(*row) for row in rows), key=lambda part: part.date or "")
+
+
+Bounds = list[tuple[str, str]]
+"""Least and greatest value of each column in a file."""
 
 
 def files_read(spark: SparkSession, location: str, date: str, columns: Sequence[str]) -> float:
-    """Files of a date that a query for one series reads on average, e.g. by (gateway, channel).
-
-    By the least and greatest values in the log, by which Delta itself leaves files out; a file without them
-    is always read. The series are those that the files begin with.
-    """
+    """Files of a date that a query for one series reads on average, e.g. by (gateway, channel)."""
     rows = live_files(spark, location).where(F.col("date") == date).select("stats").collect()
-    files = [_bounds(row.stats, columns) for row in rows]
+    return mean_reads([_bounds(row.stats, columns) for row in rows])
+
+
+def mean_reads(files: list[Bounds]) -> float:
+    """Of files with these bounds, how many a query for one of the series they begin with reads.
+
+    Delta itself leaves files out by the least and greatest values in the log; one without is always read.
+    """
+    begins = [[low for low, _ in file] for file in files[:: -(-len(files) // _SERIES) or 1]]
     reads = [
-        sum(
-            all(low <= first <= high for (low, high), (first, _) in zip(file, begin, strict=True))
-            for file in files
-        )
-        for begin in files
+        sum(all(low <= at <= high for (low, high), at in zip(file, begin, strict=True)) for file in files)
+        for begin in begins
     ]
     return fmean(reads) if reads else 0.0
 
 
-def _bounds(stats: str | None, columns: Sequence[str]) -> list[tuple[str, str]]:
-    """Least and greatest value of each column in a file; the widest where the log has none."""
+def _bounds(stats: str | None, columns: Sequence[str]) -> Bounds:
+    """The bounds of a file; the widest where the log has none."""
     found = json.loads(stats or "{}")
     least, greatest = (found.get(key) or {} for key in ("minValues", "maxValues"))
     return [(str(least.get(name, "")), str(greatest.get(name, "\U0010ffff"))) for name in columns]

@@ -17,14 +17,17 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs import schemas
 from spark_jobs.errors import SettingsError
+from spark_jobs.intervals import TIMES
 from spark_jobs.jobs.maintain import options_of
-from spark_jobs.maintenance import compaction
+from spark_jobs.maintenance import compaction, table_files
 from spark_jobs.maintenance.backup import back_up
 from spark_jobs.maintenance.compaction import Compaction, compact, joins
+from spark_jobs.maintenance.retention import AGED_BY
 from spark_jobs.maintenance.schedule import Maintenance, MaintenanceOptions, Report
-from spark_jobs.maintenance.table_files import Part, parts
-from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS
+from spark_jobs.maintenance.table_files import Part, mean_reads, parts
+from spark_jobs.schemas import ALERTS, PRESENCE, QUARANTINE, READINGS, RECALIBRATIONS, RUNS, Table
 from spark_jobs.settings import Settings, parse_command
 from spark_jobs.sinks.delta import ensure_table, table_changes, table_version
 from spark_jobs.sinks.merge import merge_changed
@@ -40,32 +43,44 @@ from tests.support.servers import eventually
 NOW = datetime(2026, 5, 30, 12, tzinfo=UTC)
 
 
-def part(date: str | None, small: tuple[int, int], settled: tuple[int, int]) -> Part:
-    return Part(date, files=max(small), bytes=1, newest_ms=0, small=small, settled=settled)
-
-
 @pytest.mark.parametrize(
-    ("found", "limit", "urgent"),
+    ("date", "small", "due"),
     [
-        # An open day: eight settled ones, or too many however new.
-        (part("2026-05-30", (7, 7), (7, 7)), None, None),
-        (part("2026-05-30", (40, 40), (8, 8)), 1 << 20, None),
-        (part("2026-05-30", (50, 50), (0, 0)), None, None),
-        (part("2026-05-30", (51, 51), (0, 0)), 1 << 20, 1 << 20),
-        # What was joined before waits for its like.
-        (part("2026-05-30", (3, 20), (3, 8)), 8 << 20, None),
-        (part("2026-05-30", (3, 51), (3, 0)), 8 << 20, 8 << 20),
-        # A table without dates is like an open day; a day that is over has no business with two small files.
-        (part(None, (8, 8), (8, 8)), 1 << 20, None),
-        (part("2026-05-29", (1, 2), (0, 2)), 8 << 20, None),
-        (part("2026-05-29", (1, 1), (1, 1)), None, None),
+        ("2026-05-30", 7, False),
+        ("2026-05-30", 8, True),
+        # A table without dates is like an open day; one that is over has no business with two small files.
+        (None, 7, False),
+        (None, 8, True),
+        ("2026-05-29", 1, False),
+        ("2026-05-29", 2, True),
     ],
 )
-def test_which_files_are_joined(found: Part, limit: int | None, urgent: int | None) -> None:
-    assert [due.limit for due in joins("t", [found], "2026-05-30")] == ([limit] if limit else [])
-    assert [due.limit for due in joins("t", [found], "2026-05-30", urgent_only=True)] == (
-        [urgent] if urgent else []
-    )
+def test_which_files_are_joined(date: str | None, small: int, due: bool) -> None:
+    part = Part(date, files=60, bytes=1, newest_ms=0, small=small)
+    assert joins("t", [part], "2026-05-30") == ([Compaction("t", part)] if due else [])
+
+
+def test_a_day_of_many_files_is_judged_by_some_series() -> None:
+    class Counted(str):
+        """Counts how often it is compared."""
+
+        compared = 0
+
+        def __le__(self, other: str) -> bool:
+            Counted.compared += 1
+            return str(self) <= str(other)
+
+    def work(files: int) -> int:
+        names = [Counted(f"{number:06d}") for number in range(files + 10)]
+        Counted.compared = 0
+        # Each file begins with a series that the ten before it may hold too.
+        found = mean_reads([[(names[at], names[at + 10])] for at in range(files)])
+        assert 9.5 < found <= 11
+        return Counted.compared
+
+    # Three thousand files took 7 s in each round.
+    assert work(6000) < 3 * work(3000) < 3_000_000
+    assert mean_reads([]) == 0.0
 
 
 @pytest.fixture
@@ -81,6 +96,14 @@ Day = Callable[[int], str]
 def day(today: datetime) -> Day:
     """Dates so many days ago."""
     return lambda ago: (today - timedelta(days=ago)).date().isoformat()
+
+
+@pytest.fixture
+def by_hand(spark: SparkSession) -> Iterator[None]:
+    """Files stay as they are written."""
+    spark.conf.set("spark.databricks.delta.autoCompact.enabled", "false")
+    yield
+    spark.conf.set("spark.databricks.delta.autoCompact.enabled", "true")
 
 
 def store(spark: SparkSession, settings: Settings, date: str, files: int, rows: int) -> None:
@@ -120,17 +143,18 @@ def steps(report: Report) -> list[tuple[Any, ...]]:
     return [(step["action"], step["table"], step.get("date")) for step in report.actions]
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_a_round_changes_the_files_and_not_the_rows(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, today: datetime, day: Day
 ) -> None:
     monkeypatch.setattr(compaction, "FILE_BYTES", 15_000)
-    monkeypatch.setattr(compaction, "TIERS", (2_500, 5_000))
-    monkeypatch.setattr("spark_jobs.maintenance.table_files.TIERS", (2_500, 5_000))
+    for module in (compaction, table_files):
+        monkeypatch.setattr(module, "SMALL_BYTES", 5_000)
     store(spark, settings, day(3), 1, 12)
     slow = replace(settings, checkpoints=settings.checkpoints + "-slow")
     assert follow(spark, slow) == 12
     store(spark, settings, day(1), 6, 6000)
-    store(spark, settings, day(0), 60, 240)
+    store(spark, settings, day(0), 40, 240)
     rejects = ensure_table(spark, settings, QUARANTINE)
     came_in = spark.createDataFrame([("old", today - timedelta(days=31)), ("new", today)], ["reason", "at"])
     came_in.withColumnRenamed("at", "ingested_at").write.format("delta").mode("append").save(rejects)
@@ -139,7 +163,9 @@ def test_a_round_changes_the_files_and_not_the_rows(
     before, version = whole(settings), table_version(spark, location)
 
     options = MaintenanceOptions(
-        keep_days=(("readings", 2),), vacuum_days=0.0, backup=str(Path(settings.lake) / "../backup")
+        keep_days={"readings": 2, "quarantine": 30},
+        vacuum_days=0.0,
+        backup=str(Path(settings.lake) / "../backup"),
     )
     dry = Maintenance(spark, settings, replace(options, dry_run=True), lambda: today).round()
     assert (whole(settings), table_version(spark, location)) == (before, version)
@@ -158,7 +184,7 @@ def test_a_round_changes_the_files_and_not_the_rows(
     (dropped,) = (step for step in done.actions if step["action"] == "drop" and step["table"] == "readings")
     assert (dropped["dates"], dropped["first"], dropped["files"]) == (1, day(3), 1)
     (joined,) = (step for step in done.actions if step["action"] == "compact")
-    assert joined["files_before"] == 60
+    assert joined["files_before"] == 40
     assert joined["files_after"] < 20
     (clustered,) = (step for step in done.actions if step["action"] == "cluster")
     assert clustered["files_read_before"] == 6.0
@@ -167,7 +193,7 @@ def test_a_round_changes_the_files_and_not_the_rows(
     # What no version needs is gone from the disk, and the reported sizes are those of the disk.
     (table,) = (row for row in done.tables if row["table"] == "readings")
     on_disk = list(Path(location).glob("date=*/*.parquet"))
-    assert (table["files_before"], table["dates_dropped"]) == (67, 1)
+    assert (table["files_before"], table["dates_dropped"]) == (47, 1)
     assert table["files_after"] == len(on_disk)
     assert table["bytes_after"] == sum(file.stat().st_size for file in on_disk)
 
@@ -182,14 +208,38 @@ def test_a_round_changes_the_files_and_not_the_rows(
     assert follow(spark, slow) == 6000 + 240
 
 
-def test_between_rounds_only_too_many_files_are_joined(
-    spark: SparkSession, settings: Settings, today: datetime, day: Day
+def test_writers_join_what_gets_too_many(spark: SparkSession, settings: Settings, day: Day) -> None:
+    spark.conf.set("spark.databricks.delta.autoCompact.minNumFiles", "5")
+    try:
+        for _ in range(6):
+            store(spark, settings, day(0), 1, 4)
+    finally:
+        spark.conf.unset("spark.databricks.delta.autoCompact.minNumFiles")
+    assert [found.files for found in parts(spark, settings.table("readings"))] == [2]
+    assert len(rows_of(settings, "readings")) == 24
+
+
+def test_every_table_that_grows_has_a_retention_and_a_name_in_the_catalog(
+    spark: SparkSession, settings: Settings, today: datetime
 ) -> None:
-    store(spark, settings, day(1), 12, 48)
-    store(spark, settings, day(0), 60, 240)
-    maintenance = Maintenance(spark, settings, MaintenanceOptions(), lambda: today - timedelta(hours=2))
-    assert steps(maintenance.join_urgent()) == [("compact", "readings", day(0))]
-    assert [found.files for found in parts(spark, settings.table("readings"), 0)] == [12, 1]
+    times = {"cleared_at": ALERTS, "ended": RUNS, "done_at": RECALIBRATIONS}
+    for column, table in times.items():
+        # What has no such time yet is going on.
+        moments = [today - timedelta(days=days) for days in (401, 399)] + [None]
+        rows = pa.table({"gateway": ["old", "new", "now"], column: pa.array(moments, TIMES)})
+        frame = spark.createDataFrame(rows).write.format("delta").mode("append")
+        frame.save(ensure_table(spark, settings, table))
+    options = MaintenanceOptions(keep_days=dict.fromkeys(AGED_BY, 400), database="masts")
+    try:
+        Maintenance(spark, settings, options, lambda: today).round()
+        left = [spark.table(f"masts.{table.name}").select("gateway") for table in times.values()]
+        found = [sorted(row.gateway for row in rows.collect()) for rows in left]
+    finally:
+        spark.sql("drop database if exists masts cascade")
+    assert found == [["new", "now"]] * 3
+    tables = [table for table in vars(schemas).values() if isinstance(table, Table)]
+    growing = {table.name for table in tables if table.partitioned_by_date}
+    assert growing < AGED_BY.keys()
 
 
 class Held:
@@ -214,6 +264,7 @@ class Held:
         return frame.coalesce(1).mapInArrow(wait, frame.schema)
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_a_merge_that_meets_a_compaction_is_done_again(
     spark: SparkSession, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -240,8 +291,8 @@ def test_a_merge_that_meets_a_compaction_is_done_again(
     merging = threading.Thread(target=merge)
     merging.start()
     eventually(held.started.exists, 120)
-    (there,) = parts(spark, location, 0)
-    done = compact(spark.newSession(), location, Compaction("presence", there, 1 << 20))
+    (there,) = parts(spark, location)
+    done = compact(spark.newSession(), location, Compaction("presence", there))
     assert (done.numFilesRemoved, done.numFilesAdded) == (2, 1)
     held.go.touch()
     merging.join(120)
@@ -342,5 +393,7 @@ def test_wrong_options_are_named(arguments: list[str], message: str) -> None:
 def test_options_make_the_plan() -> None:
     options, settings = parse_command("maintain", ["--lake", "s3://b/lake", "--keep-readings", "400"])
     assert options_of(options, settings) == MaintenanceOptions(
-        keep_days=(("readings", 400),), vacuum_days=7.0, backup="s3://b/lake-checkpoints-backup"
+        keep_days={"quarantine": 30, "readings": 400},
+        vacuum_days=7.0,
+        backup="s3://b/lake-checkpoints-backup",
     )

@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from spark_jobs.jobs.mast import MastJob
-from spark_jobs.maintenance.retention import delete_rows
 from spark_jobs.maintenance.table_files import parts
 from spark_jobs.schemas import CHANNELS, STATISTICS, Table
 from spark_jobs.settings import Settings
@@ -244,7 +243,7 @@ def test_the_job_follows_statistics_and_records(
     assert sorted(map(repr, rows_of(settings, "mast"))) == sorted(map(repr, before))
 
     # What leaves with its day takes nothing with it.
-    delete_rows(spark, "statistics", statistics, f"date <= '{parts(spark, statistics, 0)[-1].date}'")
+    DeltaTable.forPath(spark, statistics).delete(f"date <= '{parts(spark, statistics)[-1].date}'")
     assert rows_of(settings, "statistics") == []
     go_on(spark, settings)
     assert sorted(map(repr, rows_of(settings, "mast"))) == sorted(map(repr, before))
