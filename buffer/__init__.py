@@ -1,10 +1,8 @@
 """Durable queues of opaque records. Handles record numbers and bytes, not their meaning or destination.
 
-    tiered_outbox   what the gateway uses: on the disk, and in memory while that can't be used
-    sqlite_outbox   the outbox on the disk: its lock, opening, what to do about damage
+    sqlite_outbox   the outbox: its lock, opening, what to do about damage
     reader          an outbox that another program may be using, read only
     disk_blocks     the blocks in the file: storing, dropping, reading, removing
-    memory_blocks   blocks in memory
     blocks, tables  what a block is; the tables of the file
     numbering       how many records there are, and how they are numbered
     outbox_file     the SQLite file: opening it, transactions, the ballast that is room on a full disk

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
@@ -43,6 +43,7 @@ class DiskBlocks:
     def __init__(self, file: OutboxFile, on_drop: OnDrop) -> None:
         self._file = file
         self._on_drop = on_drop
+        self.loaded = False
 
     def load(self) -> None:
         """Read the open file's figures."""
@@ -55,9 +56,12 @@ class DiskBlocks:
                 self._removed.setdefault(head.first, set()).update(_within(first, last, head))
         self.numbering = Numbering(connection, self._file.path)
         self._others_bytes = tables.bytes_of_others(connection)
+        self.loaded = True
 
     def __len__(self) -> int:
-        """Records that are stored and not removed."""
+        """Records that are stored and not removed, as far as the file could be opened."""
+        if not self.loaded:
+            return 0
         return self.numbering.stored - sum(map(len, self._removed.values()))
 
     # Storing.
@@ -72,41 +76,28 @@ class DiskBlocks:
         """
         dictionary = self._dictionaries.for_append(self._file.connection, records)
         block = blocks.make(first, records, summary, dictionary, others=others)
-        self.store([block], [] if dictionary is None else [dictionary], {}, drop_oldest=drop_oldest)
+        self.store(block, dictionary, drop_oldest=drop_oldest)
         return list(range(block.first, block.last + 1))
 
-    def store(
-        self,
-        made: Sequence[Block],
-        dictionaries: Sequence[Dictionary],
-        removed: Mapping[int, Iterable[int]],
-        *,
-        drop_oldest: bool,
-    ) -> None:
-        """Store blocks without those ``removed`` of their records, in one transaction. Raises as ``append``.
-
-        ``dictionaries`` are those they are compressed with; the file needs only what it doesn't have.
-        """
-        new = [dictionary for dictionary in dictionaries if not self._dictionaries.has(dictionary)]
-        sizes = [block.size_bytes for block in made]
+    def store(self, block: Block, dictionary: Dictionary | None, *, drop_oldest: bool) -> None:
+        """Store a block, and the dictionary it is compressed with unless the file has it. As ``append``."""
+        new = None if dictionary is None or self._dictionaries.has(dictionary) else dictionary
+        sizes = [block.size_bytes]
         missing, reason = self._file.missing_pages(sizes, drop_oldest=drop_oldest)
         try:
-            dropped = self._insert(made, new, removed, missing, reason)
+            dropped = self._insert(block, new, missing, reason)
         except OutboxDiskFull:
             if self._file.damaged.delete_oldest():
-                self.store(made, dictionaries, removed, drop_oldest=drop_oldest)
+                self.store(block, dictionary, drop_oldest=drop_oldest)
                 return
             if not drop_oldest or not self.numbering.stored:
                 raise
             # Dropping makes room in the file; the ballast is for the log of that.
             missing, reason = pages_for(sizes, tables.PAGE_BYTES), drops.DISK_LOW
-            dropped = self._file.with_ballast(lambda: self._insert(made, new, removed, missing, reason))
-        for dictionary in new:
-            self._dictionaries.stored(dictionary)
-        for block in made:
-            if numbers := set(removed.get(block.first, ())):
-                self._removed[block.first] = numbers
-            self.numbering.issue(block)
+            dropped = self._file.with_ballast(lambda: self._insert(block, new, missing, reason))
+        if new is not None:
+            self._dictionaries.stored(new)
+        self.numbering.issue(block)
         for drop in dropped:
             self._removed.pop(drop.first, None)
             self._on_drop(drop)
@@ -129,50 +120,39 @@ class DiskBlocks:
         self.numbering.skip_to(issued)
         self.numbering.committed(after, self.numbering.stored)
 
-    def _insert(
-        self,
-        made: Sequence[Block],
-        new: Sequence[Dictionary],
-        removed: Mapping[int, Iterable[int]],
-        missing_pages: int,
-        reason: str,
-    ) -> list[Drop]:
-        """Store blocks in one transaction, in place of others where pages are missing; what was dropped."""
+    def _insert(self, block: Block, new: Dictionary | None, missing_pages: int, reason: str) -> list[Drop]:
+        """Store a block in one transaction, in place of others where pages are missing; what was dropped."""
         dropped: list[Drop] = []
-        fresh = list(made)
-        stored = self.numbering.stored
-        others_bytes = self._others_bytes + sum(block.size_bytes for block in fresh if block.others)
+        stored, others_bytes = self.numbering.stored, self._others_bytes
+        its_bytes, goes_itself = block.size_bytes if block.others else 0, False
         with self._file.transaction() as connection:
             share = self._file.share_of_others() if missing_pages else 0
             while (
                 missing_pages
-                and fresh
                 and len(dropped) < _DROPS_PER_COMMIT
                 and connection.execute("PRAGMA freelist_count").fetchone()[0] < missing_pages
             ):
-                over = others_bytes > share
+                over = others_bytes + its_bytes > share
                 why = drops.OTHERS_SHARE if over else reason
-                oldest, coming = _next_to_go(connection, fresh, of_others=over)
-                if coming is not None and (oldest is None or coming.first < oldest.first):
-                    count = coming.count - len(set(removed.get(coming.first, ())))
-                    dropped.append(Drop(why, coming.first, coming.last, count, coming.summary))
-                    fresh.remove(coming)
-                    others_bytes -= coming.size_bytes if coming.others else 0
-                elif oldest is not None:
+                oldest = (tables.oldest_head_of_others if over else tables.oldest_head)(connection)
+                # One that is salvaged comes in below.
+                if oldest is not None and (block.first > oldest.first or (over and not block.others)):
                     dropped.append(self._drop_of(oldest, why))
                     others_bytes -= _delete(connection, oldest)
                     stored -= oldest.count
-                else:
-                    break
-            for block in fresh:
-                if tables.insert(connection, block):
-                    stored += block.count
-                elif block.others:
-                    others_bytes -= block.size_bytes
-            for dictionary in new:
-                tables.add_dictionary(connection, dictionary)
+                    continue
+                # Where nothing is stored, the last resort is to store it with too few pages.
+                goes_itself = oldest is not None or (over and block.others)
+                if goes_itself:
+                    dropped.append(Drop(why, block.first, block.last, block.count, block.summary))
+                break
+            if not goes_itself and tables.insert(connection, block):
+                stored += block.count
+                others_bytes += its_bytes
+            if new is not None:
+                tables.add_dictionary(connection, new)
             dropped_ever = self.numbering.dropped + sum(drop.count or 0 for drop in dropped)
-            after = self.numbering.write(connection, made[-1].last, stored, dropped_ever)
+            after = self.numbering.write(connection, block.last, stored, dropped_ever)
         self.numbering.committed(after, stored, dropped)
         self._others_bytes = others_bytes
         return dropped
@@ -328,18 +308,6 @@ class DiskBlocks:
         if finished or fresh:
             self.numbering.committed(after, stored, finished)
         self._others_bytes = others_bytes
-
-
-def _next_to_go(
-    connection: sqlite3.Connection, fresh: Sequence[Block], *, of_others: bool
-) -> tuple[Block | None, Block | None]:
-    """The oldest block stored, and the oldest of ``fresh`` ones that may go in its place."""
-    if of_others:
-        coming = next((block for block in fresh if block.others), None)
-        return tables.oldest_head_of_others(connection), coming
-    oldest = tables.oldest_head(connection)
-    # The last resort is to store it with too few pages.
-    return oldest, None if oldest is None else fresh[0]
 
 
 def _delete(connection: sqlite3.Connection, block: Block) -> int:

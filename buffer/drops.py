@@ -38,20 +38,6 @@ class Drop:
     left: tuple[bytes, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class InMemory:
-    """What an outbox keeps in memory because the disk can't be used.
-
-    ``oldest`` is the number of the oldest such record (None: there is none): all below are on the disk or
-    removed. ``problem`` describes what is wrong with the disk, None while it works.
-    """
-
-    records: int
-    size_bytes: int
-    oldest: int | None
-    problem: str | None
-
-
 OnDrop = Callable[[Drop], None]
 
 

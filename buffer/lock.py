@@ -119,14 +119,6 @@ def _words(content: bytes) -> list[str]:
     return words if len(words) == 4 and all(word.isdigit() for word in words[:3]) else []
 
 
-def last_reserved(path: Path) -> int | None:
-    """The reservation, read without the lock; None where it is unknown."""
-    with contextlib.suppress(OSError):
-        words = _words(Path(f"{path}.lock").read_bytes())
-        return int(words[0]) if words else None
-    return None
-
-
 def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

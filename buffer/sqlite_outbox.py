@@ -26,7 +26,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -34,7 +34,15 @@ from buffer import drops, recovery
 from buffer.blocks import Block, Dictionary, Group
 from buffer.disk_blocks import DiskBlocks
 from buffer.drops import Drop, OnDrop
-from buffer.errors import OutboxClosed, OutboxCorrupt, OutboxDiskFull, OutboxError
+from buffer.errors import (
+    OutboxClosed,
+    OutboxCorrupt,
+    OutboxDiskFull,
+    OutboxError,
+    OutboxForeign,
+    OutboxLocked,
+    OutboxVersionError,
+)
 from buffer.files import file_size, make_directory
 from buffer.lock import Lock
 from buffer.outbox_file import OutboxFile
@@ -56,24 +64,36 @@ class SqliteOutbox:
     Past the ``limits`` the oldest records are dropped, and ``on_drop`` is called in the calling thread. A
     damaged file is set aside and salvaged, not refused.
 
-    Raises OutboxLocked where another outbox uses the file, OutboxUnusable where directory or file can't be
-    made or opened or the file is another program's, OutboxDiskFull, OutboxVersionError.
+    Raises OutboxLocked where another outbox uses the file, OutboxForeign where it is another program's,
+    OutboxVersionError; where directory or file can't be made or opened OutboxUnusable, OutboxDiskFull, or
+    with ``patient`` nothing: each call tries again, and ``problem`` is why this one failed.
     """
 
-    def __init__(self, path: Path, limits: Limits = _NO_LIMITS, *, on_drop: OnDrop = drops.ignore) -> None:
+    def __init__(
+        self,
+        path: Path,
+        limits: Limits = _NO_LIMITS,
+        *,
+        on_drop: OnDrop = drops.ignore,
+        patient: bool = False,
+    ) -> None:
         self._path = path
         self._on_drop = on_drop
         self._file = OutboxFile(path, limits)
         self._blocks = DiskBlocks(self._file, on_drop)
         self._salvages: list[recovery.Salvage] = []
         self._backfilled = 0
-        make_directory(path.parent)
-        self._lock: Lock | None = Lock(path)
+        self._lock: Lock | None = None
+        self._closed = False
+        self.problem: str | None = None
         try:
-            self._file.with_room(self._open)
-        except OutboxError:
-            self.close()
-            raise
+            self._ready()
+        except OutboxError as error:
+            refused = isinstance(error, OutboxLocked | OutboxForeign | OutboxVersionError)
+            if refused or not patient:
+                self.close()
+                raise
+            self.problem = str(error)
 
     @property
     def issued(self) -> int:
@@ -86,15 +106,13 @@ class SqliteOutbox:
         summary: bytes = b"",
         *,
         others: bool = False,
-        not_below: int = 0,
         drop_oldest: bool = True,
     ) -> list[int]:
         """Store all records or none, durably when it returns; their numbers, growing, never used again.
 
         ``summary`` is reported in the Drop if the block is ever dropped, even where its payload is damaged.
-        Numbers below ``not_below`` were issued to records kept elsewhere. Where the cap would be exceeded,
-        and on a disk without room unless ``drop_oldest`` is False, blocks are dropped: of ``others``' records
-        while they hold more than their share, else the oldest.
+        Where the cap would be exceeded, and on a disk without room unless ``drop_oldest`` is False, blocks
+        are dropped: of ``others``' records while they hold more than their share, else the oldest.
         Raises OutboxDiskFull, OutboxUnusable (try again later).
         """
         self._ready()
@@ -102,7 +120,7 @@ class SqliteOutbox:
             return []
 
         def append() -> list[int]:
-            first = max(self._blocks.numbering.issued + 1, not_below)
+            first = self._blocks.numbering.issued + 1
             self._held.reserve(first + len(records) - 1)
             return self._blocks.append(first, records, summary, others=others, drop_oldest=drop_oldest)
 
@@ -110,39 +128,10 @@ class SqliteOutbox:
         self._write_issued()
         return numbers
 
-    def store(
-        self,
-        moved: Sequence[Block],
-        removed: Mapping[int, Iterable[int]],
-        dictionaries: Sequence[Dictionary],
-        *,
-        drop_oldest: bool,
-    ) -> None:
-        """Store blocks that were kept elsewhere, in one commit, all or none, numbered above all records here.
-
-        ``removed`` are those of their records that were removed, by the first number of the block;
-        ``dictionaries`` are what they are compressed with. Raises as ``append``.
-        """
-        self._ready()
-
-        def store() -> None:
-            self._held.reserve(moved[-1].last)
-            self._blocks.store(moved, dictionaries, removed, drop_oldest=drop_oldest)
-
-        self._repaired(store)
-        self._write_issued()
-
     def probe(self) -> None:
         """Write a little, to check whether the file could grow. Raises as ``append``."""
         self._ready()
         self._repaired(self._blocks.probe)
-
-    def skip_to(self, issued: int) -> None:
-        """Never issue a number up to this one. Raises as ``append``."""
-        self._ready()
-        if issued > self._blocks.numbering.issued:
-            self._repaired(lambda: self._blocks.skip_to(issued))
-            self._write_issued()
 
     def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
         """The oldest records with numbers above ``after``: at most ``limit`` and ``max_bytes``, at least one.
@@ -166,7 +155,7 @@ class SqliteOutbox:
             if not self._blocks.numbering.stored and not self._salvages:
                 self._blocks.give_space_back()
 
-    def refile(self, groups: Sequence[Group], *, not_below: int = 0) -> list[range]:
+    def refile(self, groups: Sequence[Group]) -> list[range]:
         """Store groups of records as the newest in place of those they were read from; each one's numbers.
 
         One transaction: none is lost. The old ones are removed as by ``remove``, so after a crash those whose
@@ -176,7 +165,7 @@ class SqliteOutbox:
         self._ready()
 
         def refile() -> list[range]:
-            first = max(self._blocks.numbering.issued + 1, not_below)
+            first = self._blocks.numbering.issued + 1
             self._held.reserve(first + sum(len(group.records) for group in groups) - 1)
             return self._blocks.refile(groups, first)
 
@@ -204,6 +193,7 @@ class SqliteOutbox:
 
     def close(self) -> None:
         """Release the file; safe to call twice."""
+        self._closed = True
         lock, self._lock = self._lock, None
         if lock is None:
             return
@@ -251,9 +241,12 @@ class SqliteOutbox:
             raise
 
     def _ready(self) -> None:
-        """Open the file again where that failed before. Raises OutboxClosed and what opening raises."""
-        if self._lock is None:
+        """Open the file where that has failed before. Raises OutboxClosed and what opening raises."""
+        if self._closed:
             raise OutboxClosed(f"{self._path} is closed")
+        if self._lock is None:
+            make_directory(self._path.parent)
+            self._lock = Lock(self._path)
         if not self._file.is_open:
             self._file.with_room(self._open)
 
@@ -307,8 +300,7 @@ class SqliteOutbox:
                     self._file.damaged.refresh()
 
     def _store_salvaged(self, block: Block, dictionary: Dictionary | None) -> None:
-        dictionaries = [] if dictionary is None else [dictionary]
-        self._repaired(lambda: self._blocks.store([block], dictionaries, {}, drop_oldest=False))
+        self._repaired(lambda: self._blocks.store(block, dictionary, drop_oldest=False))
         self._backfilled += 1
         self._write_issued()
 

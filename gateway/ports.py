@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from buffer.blocks import Group
-from buffer.drops import InMemory
 from drivers.interface import Clock as Clock
 from drivers.interface import Driver as Driver
 
@@ -53,12 +52,21 @@ class Message(NamedTuple):
 class Outbox(Protocol):
     """A durable queue of opaque records, oldest first. One thread uses it."""
 
-    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
-        """Take all of them or none; their numbers, growing, never used again.
+    problem: str | None
+    """Why it could not be opened yet: each call tries again."""
 
-        They are durable when it returns, except those ``in_memory``. Without room ``others``' records go
-        first where they hold more than their share, else the oldest; their drop is announced by the summary
-        they came with.
+    def append(
+        self,
+        records: Sequence[bytes],
+        summary: bytes = b"",
+        *,
+        others: bool = False,
+        drop_oldest: bool = True,
+    ) -> list[int]:
+        """Take all of them or none, durably; their numbers, growing, never used again.
+
+        At the cap, and with ``drop_oldest`` on a full disk, ``others``' records make room first where they
+        hold more than their share, else the oldest; their drop is announced by the summary they came with.
         """
 
     def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
@@ -87,11 +95,8 @@ class Outbox(Protocol):
     def backfilled(self) -> int:
         """Raised when records may have come in below numbers that were read already."""
 
-    def in_memory(self) -> InMemory:
-        """What is not durable, because the disk can't be used."""
-
-    def tend(self, *, at_once: bool = False) -> None:
-        """Do what is due: try whether the disk can be used again. With ``at_once`` all of it is due now."""
+    def probe(self) -> None:
+        """Raise what ``append`` would, where it could store nothing now."""
 
     def close(self) -> None:
         """Release the file; safe to call twice."""

@@ -81,11 +81,8 @@ class Backlog:
         return min(fetch_s, self._drain.remove_at_s())
 
     def turn(self, now_s: float) -> None:
-        """Remove delivered rows that are due, and fetch more where it is time.
-
-        During a stop only what ends with this process is fetched, while there is time.
-        """
-        state, after = self._state, 0
+        """Remove delivered rows that are due, and fetch more where it is time; none during a stop."""
+        state = self._state
         self._batches.tick(now_s)
         self._late.tick(now_s)
         if self._freed != state.kafka.freed:
@@ -96,23 +93,18 @@ class Backlog:
             self._parked.freed()
         if now_s >= self._drain.remove_at_s() or state.stopping:
             self.remove(self._drain.take_delivered(_NEVER if state.stopping else now_s))
-        if not self._wanted() or now_s < self._not_before_s:
+        if state.stopping or not self._wanted():
             return
-        if state.stopping:
-            oldest = self._outbox.in_memory.oldest
-            if oldest is None:
-                return
-            after = oldest - 1
-        elif now_s < self._batches.wake_s():
+        if now_s < max(self._not_before_s, self._batches.wake_s()):
             return
         self.moves += 1
         if self._drain.at_start:
             self._pass_began_s = now_s
-        self._outbox.fetch(self._begin(after, now_s))
+        self._outbox.fetch(self._begin(now_s))
 
-    def _begin(self, after: int, now_s: float) -> int:
+    def _begin(self, now_s: float) -> int:
         """Where the next fetch begins: behind rows that wait for the clock, or for a parked topic."""
-        begin = self._drain.begin(after)
+        begin = self._drain.begin()
         while True:
             behind_held = self._skipped.begin(begin)
             behind = self._parked.begin(behind_held, now_s)
@@ -208,7 +200,6 @@ class Backlog:
         numbers = [row.number for row in delivered]
         self._state.counters.drained += len(delivered)
         self._drain.delivered(numbers, now_s)
-        self._state.ledger.rows_delivered(numbers)
         for row, undelivered in outcomes:
             if undelivered is not None:
                 self._not_delivered(row.number, row.record, undelivered, now_s)

@@ -63,10 +63,9 @@ class Drain:
         """How many rows are at the sink or wait for their removal."""
         return len(self._open) + len(self._delivered) + len(self._refused)
 
-    def begin(self, after: int = 0) -> int:
-        """Start a fetch; the rows after the number it gives are wanted. None up to ``after`` are."""
+    def begin(self) -> int:
+        """Start a fetch; the rows after the number it gives are wanted."""
         self._fetching = True
-        self._after = max(self._after, after)
         self._removed_since_fetch.clear()
         return self._after
 

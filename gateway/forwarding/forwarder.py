@@ -20,14 +20,13 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Final, Literal
 
-from buffer.drops import MEMORY_FULL, Drop, OnDrop, ignore
+from buffer.drops import MEMORY_FULL, NOT_STORED, OTHERS_SHARE, Drop, OnDrop, ignore
 from gateway.clock.hold import BootTime
 from gateway.forwarding.backlog import Backlog, SentRow
 from gateway.forwarding.inbox import Announced, Call, Event, Inbox, Retained, Sampled
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.live import LiveSender
 from gateway.forwarding.outbox_writer import (
-    Durable,
     Fetched,
     NotFetched,
     NotRemoved,
@@ -40,7 +39,7 @@ from gateway.forwarding.reception import Reception
 from gateway.forwarding.seq_summary import summarise
 from gateway.forwarding.spill import SpillTimer
 from gateway.forwarding.state import State
-from gateway.ports import Broker, Record, Sink
+from gateway.ports import Broker, Sink
 from gateway.system.watchdog import Heartbeat
 
 log = logging.getLogger(__name__)
@@ -51,13 +50,10 @@ _FIRST_POLL_S: Final = 0.001
 _LONGEST_POLL_S: Final = 0.05
 # A few milliseconds' work: overdue messages don't wait for more.
 _EVENTS_PER_TURN: Final = 128
-# How often a stop checks whether the outbox has got rid of what only memory holds.
 _RECHECK_S: Final = 0.1
 _RETRY_STORE_S: Final = 1.0
 # Beyond this much in memory the broker must keep what it has; it has the session for that.
 MAX_MEMORY_BYTES: Final = 32 << 20
-# Beyond this much of our own, the oldest readings go: the disk neither takes them nor refuses.
-MAX_LEDGER_BYTES: Final = 48 << 20
 # For the watchdog.
 _TURN_PERIODS: Final = 0.25
 _MOVE_PERIODS: Final = 1.0
@@ -130,28 +126,32 @@ class Forwarder:
         while self._thread.is_alive() and not done.wait(_RECHECK_S):
             pass
 
-    def stop(self, grace_s: float) -> list[Record]:
+    def stop(self, grace_s: float) -> Drop | None:
         """Store everything unconfirmed at once, give Kafka ``grace_s`` for what it holds, and end.
 
         What neither Kafka nor the disk has taken by then is returned: it is lost, but for what the broker
         still keeps.
         """
+        ledger = self._state.ledger
 
         def stop() -> None:
             self._state.taking = False
             self._state.stop_at_s = self._state.monotonic() + grace_s
+            self._live.hurry()
 
         self.inbox.put(Call(stop))
         self._thread.join()
-        if not self._ended:
-            self._rescue()
-        self.outbox.stop()
-        # What came to the disk at the very end is stored, and its PUBACKs are due.
-        while (event := self.inbox.take()) is not None:
-            if isinstance(event, Stored | Durable):
-                self._dispatch(event, self._state.monotonic())
+        self.outbox.end()
+        self._take_last()
+        while entries := ledger.next_to_store():
+            self.outbox.store_last(entries)
+            refusals = self._refusals
+            self._take_last()
+            if self._refusals > refusals:
+                break
+        self.outbox.close()
         self._settle()
-        return self._state.ledger.records()
+        return Drop(NOT_STORED, 0, 0, len(ledger), summarise(ledger.records())) if len(ledger) else None
 
     def is_alive(self) -> bool:
         """Whether this thread and the outbox writer's run."""
@@ -193,19 +193,24 @@ class Forwarder:
         return len(self._state.ledger)
 
     @property
+    def in_memory(self) -> tuple[int, int]:
+        """Of those how many are in memory because the disk can't be used, and what memory has in bytes."""
+        ledger = self._state.ledger
+        return ledger.refused, ledger.size_bytes if ledger.refused else 0
+
+    @property
     def held_rows(self) -> int:
         """Rows of the outbox that wait for the clock."""
         return self._backlog.held
 
-    def _rescue(self) -> None:
-        """Have stored what a thread that died left, in the ledger and in its inbox."""
-        ledger, now_s = self._state.ledger, self._state.monotonic()
+    def _take_last(self) -> None:
+        """What the thread has left in its inbox: all of it where it died."""
+        now_s = self._state.monotonic()
         while (event := self.inbox.take()) is not None:
             if isinstance(event, Sampled | Announced):
-                ledger.enter(event.record, now_s, own=isinstance(event, Sampled))
-            elif isinstance(event, Stored | Durable):
-                self._dispatch(event, self._state.monotonic())
-        self.outbox.store(ledger.take_for_storing(float("inf")))
+                self._state.ledger.enter(event.record, now_s, own=isinstance(event, Sampled))
+            elif isinstance(event, Stored | NotStored):
+                self._take_answer(event, now_s)
 
     # The thread.
 
@@ -222,8 +227,8 @@ class Forwarder:
                     self._live.send(entry, now_s)
             reported = self._take_outcomes(now_s)
             self.kafka.evaluate(now_s)
+            self._bound_memory(now_s)
             self._spill.store(now_s)
-            self._bound_memory()
             self._live.try_again(now_s, backlog=self._backlog.sendable)
             self._backlog.turn(now_s)
             self._settle()
@@ -272,17 +277,10 @@ class Forwarder:
                 self._live.send(state.ledger.enter(record, now_s, own=False), now_s)
             case Retained(messages):
                 self._broker.retain(messages)
-            case Stored(entries, numbers, durable):
-                state.counters.stored += len(numbers)
-                self._backlog.stored(entries, numbers)
-                state.ledger.stored(entries, numbers, durable=durable)
-            case Durable(below):
-                state.ledger.durable_below(below)
-            case NotStored(entries, problem):
-                log.error("event=outbox.store_failed records=%d error=%s", len(entries), problem)
-                state.store_again_s = now_s + _RETRY_STORE_S
-                self._refusals += 1
-                state.ledger.not_stored(entries)
+            case Stored():
+                self._take_answer(event, now_s)
+            case NotStored():
+                self._take_answer(event, now_s)
                 self._live.send_waiting(now_s)
             case BootTime():
                 state.hold.decide(event)
@@ -301,6 +299,17 @@ class Forwarder:
             case Call(function):
                 function()
 
+    def _take_answer(self, answer: Stored | NotStored, now_s: float) -> None:
+        state = self._state
+        if isinstance(answer, Stored):
+            state.counters.stored += len(answer.numbers)
+            self._backlog.stored(answer.entries, answer.numbers)
+            state.ledger.stored(answer.entries, answer.numbers)
+        else:
+            state.store_again_s = now_s + _RETRY_STORE_S
+            self._refusals += 1
+            state.ledger.not_stored(answer.entries)
+
     def _settle(self) -> None:
         """Send the PUBACKs that are due, remove the rows that Kafka has."""
         settled = self._state.ledger.take_settled()
@@ -308,19 +317,24 @@ class Forwarder:
             self._broker.acknowledge(ack)
         self._backlog.remove(settled.rows)
 
-    def _bound_memory(self) -> None:
+    def _bound_memory(self, now_s: float) -> None:
         """Leave with the broker what there is no room for; give up our own oldest readings at the last."""
-        ledger = self._state.ledger
+        state, ledger = self._state, self._state.ledger
+        if ledger.refused:
+            unpack = state.kafka.answering or not state.disk_refuses(now_s)
+            if ledger.repack(state.kafka.parked_topics, unpack=unpack):
+                self._live.send_waiting(now_s)
         if self._full != (ledger.open_bytes > (MAX_MEMORY_BYTES // 2 if self._full else MAX_MEMORY_BYTES)):
             self._full = not self._full
             if self._full:
                 log.warning("event=mqtt.held reason=memory_full")
             else:
                 log.warning("event=mqtt.resumed")
-        if ledger.open_bytes > MAX_LEDGER_BYTES:
-            lost = ledger.give_up(ledger.open_bytes - MAX_LEDGER_BYTES * 7 // 8)
+        if ledger.size_bytes > ledger.most_bytes:
+            of_others, lost = ledger.give_up()
             if lost:
-                self._on_drop(Drop(MEMORY_FULL, 0, 0, len(lost), summarise(lost)))
+                reason = OTHERS_SHARE if of_others else MEMORY_FULL
+                self._on_drop(Drop(reason, 0, 0, len(lost), summarise(lost)))
 
     def _patience_s(self) -> float:
         now_s, stop_at_s = self._state.monotonic(), self._state.stop_at_s
@@ -328,13 +342,8 @@ class Forwarder:
         if any(sink.open for sink in self._sinks):
             until_s = min(until_s, now_s + self._poll_s)
             self._poll_s = min(2 * self._poll_s, _LONGEST_POLL_S)
-        if stop_at_s is None:
-            until_s = min(until_s, self._backlog.wake_s())
-        else:
-            until_s = min(until_s, stop_at_s)
-            if self.outbox.in_memory.records:
-                until_s = min(until_s, now_s + _RECHECK_S)
-        return max(until_s - now_s, 0.0)
+        ends_s = self._backlog.wake_s() if stop_at_s is None else stop_at_s
+        return max(min(until_s, ends_s) - now_s, 0.0)
 
     def _finished(self) -> bool:
         state = self._state
@@ -342,5 +351,4 @@ class Forwarder:
             return False
         if state.monotonic() >= state.stop_at_s:
             return True
-        done = not len(state.ledger) and not state.ledger.held and self._backlog.idle
-        return done and not self.outbox.in_memory.records
+        return not len(state.ledger) and not state.ledger.held and self._backlog.idle

@@ -5,12 +5,11 @@
 
 Invariants:
 
-- An entry leaves only when Kafka has confirmed it or the outbox has it; its PUBACKs are due when it is
-  durable, never earlier. A PUBACK that several entries owe (one message, several readings) is due with the
-  last of them.
-- A row that the outbox keeps in memory, for want of a disk, is not durable: its PUBACKs wait until it is on
-  disk, confirmed, or dropped and announced. Our own readings' don't: the broker could not restore what the
-  gateway loses with its memory, and un-PUBACKed echoes would stop all that it sends us.
+- An entry leaves only when Kafka has confirmed it or the outbox has it; its PUBACKs are due then, never
+  earlier. A PUBACK that several entries owe (one message, several readings) is due with the last of them.
+- What the disk refuses stays, the oldest of it in compressed *packs*. Our own readings' PUBACKs don't wait
+  for it: the broker could not restore what the gateway loses with its memory, and un-PUBACKed echoes would
+  stop all that it sends us. What owes a PUBACK, or is at the sink, is in no pack.
 - A row whose copy the sink still holds is *held*: it is not drained before the sink reports that copy's
   outcome, and a late delivery deletes it.
 
@@ -20,16 +19,31 @@ until ``take_settled``.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Container, Iterable, Sequence
+import zlib
+from collections import OrderedDict, deque
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Final
 
+import msgspec
+
+from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.reading_records import DEAD_LETTER_TOPIC, EVENTS_TOPIC, RUNS_TOPIC, STATUS_TOPIC
 from gateway.ports import Ack, Record
 
 ENTRY_BYTES: Final = 1024
 """What an entry takes beside its value: key, headers, objects (measured: 0.8 KiB, and a PUBACK)."""
+MOST_BYTES: Final = 48 << 20
+"""Beyond so much the oldest go that owe no PUBACK, or are our own: neither Kafka nor the disk takes them."""
+PACK_ENTRIES: Final = 500
+_PACKED: Final = msgspec.msgpack.Decoder(list[tuple[Record, float, bool, bool]])
+is_others: Final = attrgetter("others")
+_STATE_TOPICS: Final = frozenset({RUNS_TOPIC, EVENTS_TOPIC, STATUS_TOPIC, CHANNELS_TOPIC})
+_SHARE: Final = 4
+"""Others' packs may fill this part of memory before they make room for this gateway's."""
 
 
 class Stage(Enum):
@@ -57,11 +71,32 @@ class Entry:
     sent_s: float = float("-inf")
     delivered: bool = False
     number: int | None = None
+    refused: bool = False
 
     @property
     def size_bytes(self) -> int:
         """What it takes in memory."""
         return ENTRY_BYTES + len(self.record.value)
+
+    @property
+    def others(self) -> bool:
+        """Whether it is neither a reading nor a state record of this gateway: it makes room for those."""
+        topic = self.record.topic
+        return topic == DEAD_LETTER_TOPIC or not (self.own or topic in _STATE_TOPICS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pack:
+    """Entries that the disk has refused, compressed."""
+
+    content: bytes
+    count: int
+    others: bool
+
+    def entries(self) -> Iterator[Entry]:
+        """The entries, to be opened again."""
+        for record, entered_s, own, live in _PACKED.decode(zlib.decompress(self.content)):
+            yield Entry(record, entered_s, own, live, refused=True)
 
 
 @dataclass(slots=True)
@@ -73,22 +108,36 @@ class Settled:
 
 
 class Ledger:
-    """The open entries, oldest first, and the held rows."""
+    """The open entries, oldest first, the packs, older still, and the held rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self.most_bytes = most_bytes
         # Apart, because while a slow commit is under way both may be long.
         self._unstored: OrderedDict[Entry, None] = OrderedDict()
         self._storing: dict[Entry, None] = {}
         self._awaiting_echo: dict[bytes, Entry] = {}
-        self._in_memory: dict[int, Entry] = {}
+        self._packs: deque[Pack] = deque()
+        self.packed = self._packed_bytes = self._others_bytes = 0
         self._settled = Settled()
         self.open_bytes = 0
-        """What the open entries take, and rows in memory that owe PUBACKs."""
+        """What the open entries take."""
+        self.refused = 0
+        """How many entries the disk has refused, those in packs included."""
         self.held: set[int] = set()
         """Rows of the outbox that must not be drained yet, because the sink has a copy of them."""
 
     def __len__(self) -> int:
-        return len(self._unstored) + len(self._storing)
+        return len(self._unstored) + len(self._storing) + self.packed
+
+    @property
+    def size_bytes(self) -> int:
+        """What entries and packs take."""
+        return self.open_bytes + self._packed_bytes
+
+    @property
+    def nearly_full(self) -> bool:
+        """Whether the disk had better lose its oldest than memory some."""
+        return self.size_bytes > self.most_bytes * 3 // 4
 
     def take_settled(self) -> Settled:
         """What has fallen due since the last call."""
@@ -96,9 +145,8 @@ class Ledger:
         return settled
 
     def is_open(self, entry: Entry) -> bool:
-        """Whether an entry's PUBACKs are still to come: it is neither confirmed nor stored durably yet."""
-        owing = entry.number is not None and self._in_memory.get(entry.number) is entry
-        return owing or entry in self._unstored or entry in self._storing
+        """Whether an entry is neither confirmed nor stored yet."""
+        return entry in self._unstored or entry in self._storing
 
     def enter(
         self, record: Record, now_s: float, *, own: bool, ack: Ack | None = None, live: bool = True
@@ -107,8 +155,7 @@ class Ledger:
         entry = Entry(record, now_s, own, live)
         if ack is not None:
             self.owe(entry, ack)
-        self._unstored[entry] = None
-        self.open_bytes += entry.size_bytes
+        self._open(entry)
         if own:
             self._awaiting_echo[record.value] = entry
         return entry
@@ -118,6 +165,8 @@ class Ledger:
         entry = self._awaiting_echo.get(payload)
         if entry is not None and ack is not None:
             self.owe(entry, ack)
+            if entry.refused:
+                self._pay(entry)
         return entry
 
     def owe(self, entry: Entry, ack: Ack) -> None:
@@ -140,7 +189,6 @@ class Ledger:
         if entry.number is not None:
             self.held.discard(entry.number)
             self._settled.rows.append(entry.number)
-            self.rows_delivered((entry.number,))
             return
         entry.delivered = True
         if entry.stage is not Stage.STORING:
@@ -174,9 +222,10 @@ class Ledger:
         """The entries that neither the sink nor the outbox has, oldest first."""
         return [entry for entry in self._unstored if entry.stage is Stage.WAITING]
 
-    def records(self) -> list[Record]:
-        """What is open."""
-        return [entry.record for entry in (*self._storing, *self._unstored)]
+    def records(self) -> Iterator[Record]:
+        """What is open or packed."""
+        packed = chain.from_iterable(pack.entries() for pack in self._packs)
+        return (entry.record for entry in chain(packed, self._storing, self._unstored))
 
     def take_for_storing(self, entered_before_s: float, topics: Container[str] = ()) -> list[Entry]:
         """The entries that entered before a moment and are not on their way to the disk; now they are.
@@ -194,51 +243,39 @@ class Ledger:
             self._storing[entry] = None
         return taken
 
-    def give_up(self, free_bytes: int) -> list[Record]:
-        """Remove the oldest entries that are nowhere else, until they took so much: they are lost.
+    def give_up(self) -> tuple[bool, list[Record]]:
+        """Remove an eighth of the bound that is nowhere else, or a pack: the oldest. What is lost, and whose.
 
-        Other devices' messages are not among them, since the broker has them until they are acknowledged.
+        True where it is others', who hold more than their share. Messages that owe a PUBACK are not among
+        it, since the broker has them until they are acknowledged.
         """
+        over = self._others_bytes > self.most_bytes // _SHARE
+        if self._packs:
+            pack = next(pack for pack in self._packs if pack.others or not over)
+            self._take_pack(pack)
+            self.refused -= pack.count
+            return over, [entry.record for entry in pack.entries()]
         doomed: list[Entry] = []
         freed = 0
         for entry in self._unstored:
-            if freed >= free_bytes:
+            if freed >= self.most_bytes // 8:
                 break
             if not entry.at_sink and (entry.own or not entry.acks):
                 doomed.append(entry)
                 freed += entry.size_bytes
         for entry in doomed:
             self._close(entry)
-        return [entry.record for entry in doomed]
+        return False, [entry.record for entry in doomed]
 
-    def stored(self, entries: Sequence[Entry], numbers: Sequence[int], *, durable: bool = True) -> None:
-        """The outbox has entries under these numbers: on disk, or in memory where not ``durable``."""
+    def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> None:
+        """The outbox has entries under these numbers."""
         for entry, number in zip(entries, numbers, strict=True):
-            if durable or entry.own or entry.delivered or not entry.acks:
-                self._close(entry)
-            else:
-                del self._storing[entry]
-                self._await_no_echo(entry)
-                self._in_memory[number] = entry
+            self._close(entry)
             entry.number = number
             if entry.delivered:
                 self._settled.rows.append(number)
             elif entry.at_sink:
                 self.held.add(number)
-
-    def durable_below(self, number: int | None) -> None:
-        """No row below this number is in memory any more, none at all without one."""
-        self.rows_delivered([owing for owing in self._in_memory if number is None or owing < number])
-
-    def rows_delivered(self, numbers: Iterable[int]) -> None:
-        """Kafka has confirmed rows of the outbox, or they are on disk by now: what they owe is due."""
-        if not self._in_memory:
-            return
-        for number in numbers:
-            entry = self._in_memory.pop(number, None)
-            if entry is not None:
-                self.open_bytes -= entry.size_bytes
-                self._pay(entry)
 
     def not_stored(self, entries: Sequence[Entry]) -> None:
         """The outbox refused entries: they stay, but for those Kafka confirmed meanwhile."""
@@ -247,10 +284,69 @@ class Ledger:
             entry.stage = Stage.PRODUCED if entry.at_sink else Stage.WAITING
             if entry.delivered:
                 self._close(entry)
-            else:
-                del self._storing[entry]
-                self._unstored[entry] = None
-                self._unstored.move_to_end(entry, last=False)
+                continue
+            del self._storing[entry]
+            self._unstored[entry] = None
+            self._unstored.move_to_end(entry, last=False)
+            self.refused += not entry.refused
+            # The way through the outbox is closed to it.
+            entry.refused = entry.live = True
+            if entry.own:
+                self._pay(entry)
+
+    # Packs.
+
+    def repack(self, topics: Container[str], *, unpack: bool) -> bool:
+        """Pack the oldest refused entries where there are many; ``unpack`` the oldest where few are open.
+
+        What is for ``topics``, which take nothing, is not packed again. Whether a pack was opened.
+        """
+        refused = [each for each in self._unstored if each.refused and each.record.topic not in topics]
+        if self._packs and unpack and not self._storing and len(refused) < PACK_ENTRIES:
+            self._unpack()
+            return True
+        idle = [each for each in refused if each.stage is Stage.WAITING and not each.acks]
+        for at in range(0, len(idle) - 2 * PACK_ENTRIES, PACK_ENTRIES):
+            self._pack(idle[at : at + PACK_ENTRIES])
+        return False
+
+    def next_to_store(self) -> list[Entry]:
+        """All entries that are not on their way to the disk, then a pack's with each call; now they are."""
+        if not self._unstored and self._packs:
+            self._unpack()
+        return self.take_for_storing(float("inf"))
+
+    def _pack(self, entries: Sequence[Entry]) -> None:
+        for others, of_class in groupby(sorted(entries, key=is_others), is_others):
+            rows = [(each.record, each.entered_s, each.own, each.live) for each in of_class]
+            pack = Pack(zlib.compress(msgspec.msgpack.encode(rows)), len(rows), others)
+            self._packs.append(pack)
+            self._count(pack, 1)
+        for entry in entries:
+            del self._unstored[entry]
+            self.open_bytes -= entry.size_bytes
+            self._await_no_echo(entry)
+
+    def _unpack(self) -> None:
+        pack = self._packs[0]
+        self._take_pack(pack)
+        # They are older than what is open.
+        for entry in reversed(list(pack.entries())):
+            self._open(entry)
+            self._unstored.move_to_end(entry, last=False)
+
+    def _take_pack(self, pack: Pack) -> None:
+        self._packs.remove(pack)
+        self._count(pack, -1)
+
+    def _count(self, pack: Pack, sign: int) -> None:
+        self.packed += sign * pack.count
+        self._packed_bytes += sign * len(pack.content)
+        self._others_bytes += sign * len(pack.content) * pack.others
+
+    def _open(self, entry: Entry) -> None:
+        self._unstored[entry] = None
+        self.open_bytes += entry.size_bytes
 
     def _close(self, entry: Entry) -> None:
         if entry in self._unstored:
@@ -258,6 +354,7 @@ class Ledger:
         else:
             del self._storing[entry]
         self.open_bytes -= entry.size_bytes
+        self.refused -= entry.refused
         self._await_no_echo(entry)
         self._pay(entry)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from gateway.forwarding.backlog import SentRow
-from gateway.forwarding.ledger import Entry, Stage
+from gateway.forwarding.ledger import PACK_ENTRIES, Entry, Stage
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.record_codec import replayed
 from gateway.forwarding.state import State
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 _TRY_EVERY_S: Final = 20.0
 _RECHECK_S: Final = 1.0
+# Of what waits, so much at the sink at once: it is in its memory, too.
+_MOST_OPEN: Final = 2 * PACK_ENTRIES
 
 
 class LiveSender:
@@ -30,7 +32,11 @@ class LiveSender:
         self._state = state
         self._sink = sink
         self._outbox = outbox
-        self._try_at_s = float("-inf")
+        self._try_at_s = self._batch_at_s = float("-inf")
+
+    def hurry(self) -> None:
+        """The process ends soon: try at once."""
+        self._try_at_s = self._batch_at_s = float("-inf")
 
     def send(self, entry: Entry, now_s: float) -> None:
         """Hand an entry to the sink, where it waits and may go: Kafka answers, its time is known."""
@@ -57,10 +63,19 @@ class LiveSender:
             state.kafka.watch(entry)
 
     def send_waiting(self, now_s: float) -> None:
-        """What was not stored goes to Kafka after all, but for echoes that are still to come."""
+        """What was not stored goes to Kafka after all, but for echoes that are still to come.
+
+        Over a metered link with the next batch, unless memory holds more than that.
+        """
         state = self._state
+        if state.pace.batch_s is not None and not state.ledger.packed:
+            if now_s < self._batch_at_s:
+                return
+            self._batch_at_s = now_s + state.pace.batch_s
         if state.kafka.answering:
             for entry in state.ledger.waiting():
+                if self._sink.open >= _MOST_OPEN:
+                    return
                 overdue = entry.entered_s < state.entered_before_s(now_s)
                 if not entry.own or entry.acks or overdue:
                     self.send(entry, now_s)
@@ -73,6 +88,8 @@ class LiveSender:
         self.confirmed(delivered, now_s)
         for entry in delivered:
             self._state.ledger.delivered(entry)
+        if delivered and self._state.ledger.refused:
+            self.send_waiting(now_s)
         for entry, undelivered in outcomes if len(delivered) < len(outcomes) else ():
             if undelivered is not None:
                 self._undelivered(entry, undelivered, now_s)
@@ -107,7 +124,8 @@ class LiveSender:
             if overtaken is not None:
                 self.send(state.ledger.enter(overtaken, now_s, own=False), now_s)
         for topic, sent_s in newest_s.items():
-            if state.kafka.confirmed(topic, sent_s, now_s):
+            # A late report may be all there is where the outbox has no row to be the probe.
+            if state.kafka.confirmed(topic, sent_s, now_s) or state.disk_refuses(now_s):
                 self._go_live(now_s)
 
     def try_again(self, now_s: float, *, backlog: bool) -> None:

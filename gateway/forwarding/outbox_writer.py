@@ -1,8 +1,8 @@
 """The one thread that touches the outbox. An fsync may take a second on an SD card: no other waits for it.
 
 Invariants: a commit goes before all else, so that a reading is durable in time though removals wait for
-fsyncs of their own; other tasks are done in order; entries in memory are reported as durable only once none
-below them is in memory. Each answer goes to ``report``, which must only enqueue.
+fsyncs of their own; other tasks are done in order; a disk that refuses is tried after pauses that grow, and
+refuses meanwhile. Each answer goes to ``report``, which must only enqueue.
 """
 
 from __future__ import annotations
@@ -10,25 +10,26 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, groupby
+from operator import attrgetter
 from queue import Empty, PriorityQueue
 from typing import Final
 
 from buffer.blocks import Group
 from buffer.drops import OnDrop
-from buffer.errors import OutboxError
+from buffer.errors import OutboxDiskFull, OutboxError, OutboxTooLarge
 from buffer.space_limits import BALLAST_BYTES, Limits
-from buffer.tiered_outbox import TieredOutbox
-from cloud.wire.channel_records import CHANNELS_TOPIC
-from cloud.wire.reading_records import DEAD_LETTER_TOPIC, EVENTS_TOPIC, RUNS_TOPIC, STATUS_TOPIC
+from buffer.sqlite_outbox import SqliteOutbox
 from gateway.config import Config
 from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
-from gateway.forwarding.ledger import Entry
+from gateway.forwarding.ledger import Entry, is_others
 from gateway.forwarding.record_codec import to_bytes
 from gateway.forwarding.seq_summary import exactly, summarise
 from gateway.ports import Outbox, Record
+from gateway.system.backoff import Backoff
 from gateway.system.watchdog import Heartbeat
 
 log = logging.getLogger(__name__)
@@ -38,31 +39,28 @@ _TEND_EVERY_S: Final = 1.0
 _TASK_PERIODS: Final = 2.0
 _FIRST, _IN_TURN, _LAST = range(3)
 _FAILURES: Final = (OutboxError, sqlite3.Error, OSError)
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 16.0
+# A disk that worked for so long is tried again soon after it fails, another one seldom.
+_CALM_S: Final = 60.0
 
 
-def open_outbox(config: Config, on_drop: OnDrop) -> TieredOutbox:
-    """The outbox. Raises OutboxError where its file is another's; on a disk in trouble it keeps in memory."""
-    return TieredOutbox(
+def open_outbox(config: Config, on_drop: OnDrop) -> SqliteOutbox:
+    """The outbox. Raises OutboxError where its file is another's; a disk in trouble is tried again."""
+    return SqliteOutbox(
         config.outbox.path,
         Limits(config.outbox.max_bytes, config.outbox.min_free_disk, BALLAST_BYTES),
         on_drop=exactly(on_drop),
+        patient=True,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Entries are in the outbox under these numbers; where not ``durable`` they end with the process."""
+    """Entries are in the outbox under these numbers, on the disk."""
 
     entries: Sequence[Entry]
     numbers: Sequence[int]
-    durable: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Durable:
-    """No entry below this number, none at all without one, is in memory any more: on disk, or announced."""
-
-    below: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,6 @@ class NotStored:
     """The disk refused entries."""
 
     entries: Sequence[Entry]
-    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +101,7 @@ class Refiled:
     numbers: Mapping[str, Sequence[int]]
 
 
-Answer = Stored | Durable | NotStored | Fetched | NotFetched | NotRemoved | Refiled
-
-
-_STATE_TOPICS: Final = frozenset({RUNS_TOPIC, EVENTS_TOPIC, STATUS_TOPIC, CHANNELS_TOPIC})
-
-
-def _is_others(entry: Entry) -> bool:
-    """Whether it is neither a reading nor a state record of this gateway: it makes room for those."""
-    topic = entry.record.topic
-    return topic == DEAD_LETTER_TOPIC or not (entry.own or topic in _STATE_TOPICS)
+Answer = Stored | NotStored | Fetched | NotFetched | NotRemoved | Refiled
 
 
 def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
@@ -132,22 +120,31 @@ def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 class OutboxWriter:
     """Stores, fetches and removes rows on its own thread; any other may read its figures."""
 
-    def __init__(self, outbox: Outbox, report: Callable[[Answer], None]) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        report: Callable[[Answer], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._outbox = outbox
         self._report = report
+        self._monotonic = monotonic
         self._tasks: PriorityQueue[tuple[int, int, Callable[[], None] | None]] = PriorityQueue()
         self._order = count()
         self._thread = threading.Thread(target=self._run, name="outbox-writer", daemon=True)
         self.records = len(outbox)
         self.size_bytes = outbox.size_bytes()
         """Size on disk, write-ahead log included."""
-        self.in_memory = outbox.in_memory()
-        """What is in memory because the disk can't be used."""
+        self.problem = outbox.problem
+        """Why nothing can be stored, None while it can."""
+        self._is_full = False
+        self._try_at_s = self._worked_s = float("-inf")
+        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._backfilled = outbox.backfilled
-        self._at_work = False
+        self._at_work = self._asked = False
         self._done = 0
-        if self.in_memory.problem is not None:
-            log.error("event=outbox.unusable action=keep_in_memory error=%s", self.in_memory.problem)
+        if self.problem is not None:
+            log.error("event=outbox.unusable action=keep_in_memory error=%s", self.problem)
 
     def start(self) -> None:
         """Start the thread."""
@@ -167,9 +164,12 @@ class OutboxWriter:
         mark = self._done if self.busy else None
         return Heartbeat("outbox-writer", mark, _TASK_PERIODS, thread=self._thread.native_id)
 
-    def store(self, entries: Sequence[Entry]) -> None:
-        """Put entries on disk; answered by Stored, where not durable later by Durable, or by NotStored."""
-        self._put(_FIRST, lambda: self._store(entries))
+    def store(self, entries: Sequence[Entry], *, drop_oldest: bool = False) -> None:
+        """Put entries on disk; answered by Stored or NotStored.
+
+        With ``drop_oldest`` in place of the oldest there where the disk is full; at the cap in any case.
+        """
+        self._put(_FIRST, lambda: self._store(entries, drop_oldest=drop_oldest))
 
     def fetch(self, after: int) -> None:
         """Read the next batch of rows; answered by Fetched or NotFetched."""
@@ -184,12 +184,18 @@ class OutboxWriter:
         """Store rows again by topic, in place of those read; answered by Refiled where that was done."""
         self._put(_IN_TURN, lambda: self._refile(topics))
 
-    def stop(self) -> None:
-        """Finish the tasks given so far, close the outbox (it announces what it can't keep) and end."""
+    def end(self) -> None:
+        """Finish the tasks given so far, and end the thread."""
         self._put(_LAST, None)
         self._thread.join()
-        self._outbox.tend(at_once=True)
-        self._measure()
+
+    def store_last(self, entries: Sequence[Entry]) -> None:
+        """As ``store``, by the calling thread, once the other has ended; no pause is kept."""
+        self._try_at_s = float("-inf")
+        self._store(entries, drop_oldest=False)
+
+    def close(self) -> None:
+        """Close the outbox."""
         self._outbox.close()
 
     def _put(self, turn: int, task: Callable[[], None] | None) -> None:
@@ -200,7 +206,7 @@ class OutboxWriter:
             self._done += 1
             self._at_work = False
             try:
-                *_, task = self._tasks.get(timeout=None if self.in_memory.problem is None else _TEND_EVERY_S)
+                *_, task = self._tasks.get(timeout=None if self.problem is None else _TEND_EVERY_S)
             except Empty:
                 task = self._tend
             self._at_work = True
@@ -209,8 +215,33 @@ class OutboxWriter:
             task()
 
     def _tend(self) -> None:
-        self._outbox.tend()
+        """Whether a disk that has refused works again, where no commit shows it: a little may still fit."""
+        asked, self._asked = self._asked, False
+        if not asked and self._monotonic() >= self._try_at_s:
+            try:
+                self._outbox.probe()
+            except _FAILURES as error:
+                self._failed(error)
+            else:
+                self._works()
         self._measure()
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, OutboxTooLarge):
+            log.error("event=outbox.store_failed error=%s", error)
+            return
+        now_s = self._monotonic()
+        if self.problem is None:
+            log.warning("event=outbox.unusable action=keep_in_memory error=%s", error)
+            if now_s - self._worked_s > _CALM_S:
+                self._backoff.reset()
+        self.problem, self._is_full = str(error), isinstance(error, OutboxDiskFull)
+        self._try_at_s = now_s + self._backoff.next()
+
+    def _works(self) -> None:
+        if self.problem is not None:
+            self.problem, self._worked_s = None, self._monotonic()
+            log.warning("event=outbox.usable records=%d", len(self._outbox))
 
     def _answer(self, answer: Answer) -> None:
         """The figures first: the forwarder decides by them."""
@@ -218,38 +249,37 @@ class OutboxWriter:
         self._report(answer)
 
     def _measure(self) -> None:
-        """Note how the outbox stands; report what is durable now, and a disk that fails or works again."""
+        """Note how the outbox stands."""
         try:
             self.records = len(self._outbox)
             self.size_bytes = self._outbox.size_bytes()
         except OSError as error:
             log.warning("event=outbox.size_unknown error=%s", error)
-        before, self.in_memory = self.in_memory, self._outbox.in_memory()
-        if before.problem is None and self.in_memory.problem is not None:
-            log.warning("event=outbox.unusable action=keep_in_memory error=%s", self.in_memory.problem)
-        elif before.problem is not None and self.in_memory.problem is None:
-            log.warning("event=outbox.usable records=%d", self.records)
-        oldest = self.in_memory.oldest
-        if before.oldest is not None and (oldest is None or oldest > before.oldest):
-            self._report(Durable(oldest))
 
-    def _store(self, entries: Sequence[Entry]) -> None:
+    def _store(self, entries: Sequence[Entry], *, drop_oldest: bool) -> None:
         """A commit for each part, none of two classes; what is stored before the disk refuses stays so."""
-        waiting, stored = sorted(entries, key=_is_others), 0
-        for others, of_class in groupby(waiting, _is_others):
+        self._asked = True
+        waiting, stored = sorted(entries, key=is_others), 0
+        if self._monotonic() < self._try_at_s and not (drop_oldest and self._is_full):
+            self._answer(NotStored(entries))
+            return
+        for others, of_class in groupby(waiting, is_others):
             for part in _parts(tuple(of_class)):
                 records = [entry.record for entry in part]
                 try:
                     numbers = self._outbox.append(
-                        list(map(to_bytes, records)), summarise(records), others=others
+                        list(map(to_bytes, records)),
+                        summarise(records),
+                        others=others,
+                        drop_oldest=drop_oldest,
                     )
                 except _FAILURES as error:
-                    left = sorted(waiting[stored:], key=lambda entry: entry.entered_s)
-                    self._answer(NotStored(left, str(error)))
+                    self._failed(error)
+                    self._answer(NotStored(sorted(waiting[stored:], key=attrgetter("entered_s"))))
                     return
                 stored += len(part)
-                oldest = self._outbox.in_memory().oldest
-                self._answer(Stored(part, numbers, durable=oldest is None or numbers[-1] < oldest))
+                self._works()
+                self._answer(Stored(part, numbers))
 
     def _fetch(self, after: int) -> None:
         try:
@@ -275,13 +305,9 @@ class OutboxWriter:
             self._answer(Refiled(before, dict(zip(topics, numbers, strict=True))))
 
     def _remove(self, numbers: tuple[int, ...]) -> None:
-        in_memory_from = self._outbox.in_memory().oldest
         try:
             self._outbox.remove(numbers)
         except _FAILURES as error:
-            # Those in memory are gone all the same: taken for rows that are still there, they would hide as
-            # many that are.
-            left = (number for number in numbers if in_memory_from is None or number < in_memory_from)
-            self._answer(NotRemoved(tuple(left), str(error)))
+            self._answer(NotRemoved(numbers, str(error)))
         else:
             self._measure()

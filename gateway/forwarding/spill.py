@@ -8,6 +8,7 @@ it; one commit at a time.
 from __future__ import annotations
 
 from gateway.forwarding.outbox_writer import OutboxWriter
+from gateway.forwarding.record_codec import replayed
 from gateway.forwarding.state import State
 
 
@@ -48,5 +49,9 @@ class SpillTimer:
         taken = state.ledger.take_for_storing(
             now_s if everything else state.entered_before_s(now_s), state.kafka.parked_topics
         )
+        for entry in taken:
+            if entry.refused and now_s - entry.entered_s > state.pace.late_after_s:
+                # It comes behind newer rows, so its number won't tell.
+                state.ledger.replace(entry, replayed(entry.record))
         if taken:
-            self._outbox.store(taken)
+            self._outbox.store(taken, drop_oldest=state.ledger.nearly_full)

@@ -14,7 +14,7 @@ from gateway.clock.hold import ClockHold
 from gateway.clock.manual_time import ManualTime
 from gateway.clock.sync import ClockSync
 from gateway.forwarding.inbox import Inbox
-from gateway.forwarding.seq_summary import joined, summarise
+from gateway.forwarding.seq_summary import joined
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.topics import Topics
 from gateway.ports import Record, Snapshot
@@ -116,14 +116,13 @@ class Reporter:
         """The run's last record, on its way to Kafka."""
         self._inbox.announce(self._runs.record("stopped", counts))
 
-    def note_lost(self, left: Iterable[Record]) -> int:
+    def note_lost(self, left: Drop | None) -> int:
         """Note what neither Kafka nor the disk has taken at the very end; how many messages were lost so.
 
         It goes to the journal, and to the local broker with the run's last record: nothing else is open.
         """
-        left = tuple(left)
-        if left:
-            self._drops.put(Drop(NOT_STORED, 0, 0, len(left), summarise(left)))
+        if left is not None:
+            self._drops.put(left)
         lost = 0
         for drop in self._new_drops():
             self._runs.note(drop)

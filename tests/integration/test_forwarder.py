@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from buffer.sqlite_outbox import SqliteOutbox
-from buffer.tiered_outbox import TieredOutbox
 from cloud.kafka.producer import KafkaSink
 from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
@@ -48,7 +47,7 @@ class Station:
             for role in ("live", "backlog")
         )
         self.forwarder = make_forwarder(
-            self.intake, self.live, self.backlog, TieredOutbox(outbox), self.acks, commit_interval_s
+            self.intake, self.live, self.backlog, SqliteOutbox(outbox), self.acks, commit_interval_s
         )
 
     def warm_up(self) -> None:

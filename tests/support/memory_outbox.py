@@ -1,4 +1,4 @@
-"""An outbox in memory, for tests. While the disk can't be used there is buffer.tiered_outbox.
+"""An outbox in memory, for tests.
 
 One thread uses it at a time. Nothing is durable: records end with the process.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 from buffer import drops
 from buffer.blocks import Group
-from buffer.drops import Drop, InMemory, OnDrop
+from buffer.drops import Drop, OnDrop
 from buffer.errors import OutboxClosed, OutboxDiskFull
 
 RECORD_OVERHEAD_BYTES: Final = 80
@@ -50,8 +50,16 @@ class MemoryOutbox:
         self._count = 0
         self._bytes = 0
         self._closed = False
+        self.problem: str | None = None
 
-    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
+    def append(
+        self,
+        records: Sequence[bytes],
+        summary: bytes = b"",
+        *,
+        others: bool = False,
+        drop_oldest: bool = True,
+    ) -> list[int]:
         """Store all records or none; their numbers, growing, never used again.
 
         Raises OutboxDiskFull where they would not fit in an empty outbox.
@@ -124,12 +132,8 @@ class MemoryOutbox:
         """Nothing ever comes in below."""
         return 0
 
-    def in_memory(self) -> InMemory:
-        """Nothing waits for a disk: there is none."""
-        return InMemory(0, 0, None, None)
-
-    def tend(self, *, at_once: bool = False) -> None:
-        """Nothing is to be done between calls."""
+    def probe(self) -> None:
+        """There is no disk that could fail."""
 
     def close(self) -> None:
         """Refuse further use; safe to call twice."""

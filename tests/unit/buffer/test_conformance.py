@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from buffer import drops
 from buffer.blocks import DICTIONARY_BYTES
-from buffer.drops import InMemory
 from buffer.errors import OutboxClosed
 from buffer.sqlite_outbox import SqliteOutbox
-from buffer.tiered_outbox import TieredOutbox
 from gateway.ports import Outbox
 from tests.support.memory_outbox import MemoryOutbox
 from tests.unit.buffer.trouble import Disk
@@ -22,70 +20,22 @@ UNBOUND = 1 << 30
 
 
 def _sqlite(directory: Path) -> Outbox:
-    return _OnDisk(directory / "outbox.db")
-
-
-class _OnDisk(SqliteOutbox):
-    """All of it is on the disk, and nothing is due between calls."""
-
-    def in_memory(self) -> InMemory:
-        return InMemory(0, 0, None, None)
-
-    def tend(self, *, at_once: bool = False) -> None: ...
+    return SqliteOutbox(directory / "outbox.db")
 
 
 def _memory(directory: Path) -> Outbox:
     return MemoryOutbox()
 
 
-def _tiered(directory: Path) -> Outbox:
-    return TieredOutbox(directory / "outbox.db")
-
-
-def _tiered_full(directory: Path) -> Outbox:
-    disk = Disk()
-    disk.fill()
-    return disk.outbox(directory / "outbox.db", drops.ignore)
-
-
-def _tiered_unopened(directory: Path) -> Outbox:
-    # Its numbers go on after the last one reserved.
-    (directory / "outbox.db.lock").write_text(f"{0:020d} {0:020d} {1:020d} closed\n")
+def _opened_late(directory: Path) -> Outbox:
     disk = Disk()
     disk.opening = False
-    return disk.outbox(directory / "outbox.db", drops.ignore)
+    outbox = disk.outbox(directory / "outbox.db", drops.ignore)
+    disk.mend()
+    return outbox
 
 
-def _tiered_half(directory: Path) -> Outbox:
-    return _FillsUp(directory)
-
-
-class _FillsUp(TieredOutbox):
-    """Its disk is full after the first append and has room again from the third on."""
-
-    def __init__(self, directory: Path) -> None:
-        self._trouble = Disk()
-        other = self._trouble.outbox(directory / "outbox.db", drops.ignore)
-        self.__dict__.update(other.__dict__)
-        self._appends = 0
-
-    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
-        self._appends += 1
-        if self._appends == 2:
-            self._trouble.fill()
-        elif self._appends == 3:
-            self._trouble.mend()
-        return super().append(records, summary)
-
-
-_MAKERS = {
-    "sqlite": _sqlite,
-    "memory": _memory,
-    "tiered": _tiered,
-    "tiered-full": _tiered_full,
-    "tiered-unopened": _tiered_unopened,
-    "tiered-half": _tiered_half,
-}
+_MAKERS = {"sqlite": _sqlite, "memory": _memory, "opened-late": _opened_late}
 
 
 @pytest.fixture(params=list(_MAKERS.values()), ids=list(_MAKERS))
@@ -185,9 +135,9 @@ def test_append_while_a_batch_is_out(outbox: Outbox) -> None:
 
 
 def test_size_grows_with_what_is_stored(outbox: Outbox) -> None:
-    empty = outbox.size_bytes() + outbox.in_memory().size_bytes
+    empty = outbox.size_bytes()
     outbox.append([os.urandom(100_000)])
-    assert outbox.size_bytes() + outbox.in_memory().size_bytes >= empty + 100_000 - DICTIONARY_BYTES
+    assert outbox.size_bytes() >= empty + 100_000 - DICTIONARY_BYTES
 
 
 def test_closed_outbox_refuses_use(outbox: Outbox) -> None:

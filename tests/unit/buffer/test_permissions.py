@@ -6,8 +6,9 @@ import os
 
 import pytest
 
+from buffer.errors import OutboxUnusable
 from buffer.files import permission_problem, strange_files
-from buffer.tiered_outbox import TieredOutbox
+from buffer.sqlite_outbox import SqliteOutbox
 from tests.support.users import NOBODY, ROOT_ONLY, as_nobody, nobodys_directory
 
 pytestmark = ROOT_ONLY
@@ -15,11 +16,10 @@ pytestmark = ROOT_ONLY
 
 @pytest.mark.parametrize("suffix", ["", ".lock"])
 def test_a_file_of_roots_is_named_with_the_command_and_works_after_it(suffix: str) -> None:
-    now_s = 0.0
     with nobodys_directory() as directory:
         path = directory / "outbox.db"
         with as_nobody():
-            TieredOutbox(path).close()
+            SqliteOutbox(path).close()
         file = directory / f"outbox.db{suffix}"
         os.chown(file, 0, 0)
         # What others may read SQLite opens, and can't write.
@@ -27,17 +27,16 @@ def test_a_file_of_roots_is_named_with_the_command_and_works_after_it(suffix: st
         found = f"sudo chown -h nobody: {file}"
         assert strange_files(path) == f"{file} is root's, its directory nobody's: {found}"
         with as_nobody():
-            outbox = TieredOutbox(path, monotonic=lambda: now_s)
-            outbox.append([b"reading"])
-            problem = outbox.in_memory().problem or ""
-            assert f"{file} is root's and can't be written by nobody: {found}" in problem
+            outbox = SqliteOutbox(path, patient=True)
+            with pytest.raises(OutboxUnusable) as refused:
+                outbox.append([b"reading"])
+            for problem in (str(refused.value), outbox.problem or ""):
+                assert f"{file} is root's and can't be written by nobody: {found}" in problem
         os.chown(file, NOBODY, NOBODY)
         assert strange_files(path) == ""
         with as_nobody():
             assert permission_problem(path) == ""
-            now_s += 60.0
-            outbox.tend()
-            assert outbox.in_memory().problem is None
+            assert outbox.append([b"reading"]) == [1]
             outbox.close()
 
 
@@ -45,6 +44,6 @@ def test_a_directory_of_roots() -> None:
     with nobodys_directory() as directory:
         os.chown(directory, 0, 0)
         with as_nobody():
-            outbox = TieredOutbox(directory / "outbox.db")
-            assert f": sudo chown -h nobody: {directory})" in (outbox.in_memory().problem or "")
+            outbox = SqliteOutbox(directory / "outbox.db", patient=True)
+            assert f": sudo chown -h nobody: {directory})" in (outbox.problem or "")
             outbox.close()

@@ -19,12 +19,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from buffer import tables
 from buffer.blocks import ROW_BYTES, Group
-from buffer.drops import DISK_LOW, MEMORY_FULL, OTHERS_SHARE, OUTBOX_FULL, Drop
+from buffer.drops import DISK_LOW, OTHERS_SHARE, OUTBOX_FULL, Drop
 from buffer.errors import OutboxDiskFull, OutboxUnusable
 from buffer.reader import OutboxReader
 from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
-from tests.unit.buffer.trouble import Disk
 
 UNBOUND = 1 << 30
 CAP = 2 << 20
@@ -99,23 +98,6 @@ def test_below_min_free_disk_they_go_first_too(tmp_path: Path) -> None:
     by_reason = [drop.reason for drop in drops]
     assert by_reason == sorted(by_reason, key=(OTHERS_SHARE, DISK_LOW).index)
     assert by_reason[-1] == DISK_LOW
-    outbox.close()
-
-
-def test_in_memory_they_go_first_too(tmp_path: Path) -> None:
-    disk, drops = Disk(), list[Drop]()
-    disk.make_read_only()
-    outbox = disk.outbox(tmp_path / NAME, drops.append, memory_bytes=200_000)
-    for number in range(40):
-        outbox.append([os.urandom(10_000)], others=number % 2 == 1)
-    reasons = [drop.reason for drop in drops]
-    assert set(reasons) == {OTHERS_SHARE, MEMORY_FULL}
-    theirs = [drop.first for drop in drops if drop.reason == OTHERS_SHARE]
-    own = [drop.first for drop in drops if drop.reason == MEMORY_FULL]
-    assert theirs == list(range(2, 2 * len(theirs) + 1, 2))
-    assert own == list(range(1, 2 * len(own), 2))
-    # They keep a quarter, four of them; the owner's keep fourteen.
-    assert (len(theirs), len(own)) == (16, 5)
     outbox.close()
 
 

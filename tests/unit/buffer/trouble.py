@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from buffer.blocks import Block, Dictionary, Group
+from buffer.blocks import Group
 from buffer.drops import OnDrop
 from buffer.errors import OutboxDiskFull, OutboxError, OutboxUnusable
 from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
-from buffer.tiered_outbox import TieredOutbox
+
+_NO_LIMITS = Limits()
 
 
 class Disk:
@@ -41,22 +41,9 @@ class Disk:
         self.writing, self.reading, self.opening = None, True, True
         self.now_s += 60
 
-    def outbox(self, path: Path, on_drop: OnDrop, **options: Any) -> TieredOutbox:
+    def outbox(self, path: Path, on_drop: OnDrop, limits: Limits = _NO_LIMITS) -> FailingOutbox:
         """An outbox on this disk."""
-        return OutboxOnDisk(self, path, on_drop=on_drop, monotonic=lambda: self.now_s, **options)
-
-
-class OutboxOnDisk(TieredOutbox):
-    """The real one, whose file is behind the switches."""
-
-    def __init__(self, disk: Disk, path: Path, **options: Any) -> None:
-        self.disk = disk
-        super().__init__(path, **options)
-
-    def _open_file(self) -> SqliteOutbox:
-        if not self.disk.opening:
-            raise OutboxUnusable("no directory")
-        return FailingOutbox(self.disk, self._path, self._limits, on_drop=self._on_drop)
+        return FailingOutbox(self, path, limits, on_drop)
 
 
 class FailingOutbox(SqliteOutbox):
@@ -64,7 +51,12 @@ class FailingOutbox(SqliteOutbox):
 
     def __init__(self, disk: Disk, path: Path, limits: Limits, on_drop: OnDrop) -> None:
         self.disk = disk
-        super().__init__(path, limits, on_drop=on_drop)
+        super().__init__(path, limits, on_drop=on_drop, patient=True)
+
+    def _ready(self) -> None:
+        if not self.disk.opening:
+            raise OutboxUnusable("no directory")
+        super()._ready()
 
     def append(
         self,
@@ -72,30 +64,14 @@ class FailingOutbox(SqliteOutbox):
         summary: bytes = b"",
         *,
         others: bool = False,
-        not_below: int = 0,
         drop_oldest: bool = True,
     ) -> list[int]:
         self._check(drop_oldest)
-        return super().append(records, summary, others=others, not_below=not_below, drop_oldest=drop_oldest)
-
-    def store(
-        self,
-        moved: Sequence[Block],
-        removed: Mapping[int, Iterable[int]],
-        dictionaries: Sequence[Dictionary],
-        *,
-        drop_oldest: bool,
-    ) -> None:
-        self._check(drop_oldest)
-        super().store(moved, removed, dictionaries, drop_oldest=drop_oldest)
+        return super().append(records, summary, others=others, drop_oldest=drop_oldest)
 
     def probe(self) -> None:
         self._check(drop_oldest=False)
         super().probe()
-
-    def skip_to(self, issued: int) -> None:
-        self._check(drop_oldest=False)
-        super().skip_to(issued)
 
     def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
         if not self.disk.reading:
@@ -107,9 +83,9 @@ class FailingOutbox(SqliteOutbox):
             raise self.disk.writing
         super().remove(numbers)
 
-    def refile(self, groups: Sequence[Group], *, not_below: int = 0) -> list[range]:
+    def refile(self, groups: Sequence[Group]) -> list[range]:
         self._check(drop_oldest=False)
-        return super().refile(groups, not_below=not_below)
+        return super().refile(groups)
 
     def _check(self, drop_oldest: bool) -> None:
         self.disk.tried += 1

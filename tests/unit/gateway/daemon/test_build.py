@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from buffer.tiered_outbox import TieredOutbox
+from buffer.sqlite_outbox import SqliteOutbox
 from drivers.emulation.board import EmulatedBoard
 from drivers.interface import BoardError
 from gateway.config import Config, load
@@ -28,16 +28,16 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What has been closed, in order."""
     names: list[str] = []
 
-    def note(kind: type[EmulatedBoard] | type[TieredOutbox], name: str) -> None:
+    def note(kind: type[EmulatedBoard] | type[SqliteOutbox], name: str) -> None:
         close = kind.close
 
-        def noting(part: EmulatedBoard | TieredOutbox) -> None:
+        def noting(part: EmulatedBoard | SqliteOutbox) -> None:
             names.append(name)
             close(part)  # type: ignore[arg-type]
 
         monkeypatch.setattr(kind, "close", noting)
 
-    note(TieredOutbox, "outbox")
+    note(SqliteOutbox, "outbox")
     note(EmulatedBoard, "board")
     return names
 
@@ -47,7 +47,7 @@ def unbuildable(path: Path, config: Config, error: type[Exception]) -> None:
         build(config, path, {})
     # Neither locked by this process, nor is a run on record that never began.
     assert not (path.parent / "outbox.db.run").exists()
-    TieredOutbox(config.outbox.path).close()
+    SqliteOutbox(config.outbox.path).close()
 
 
 def test_a_board_that_cannot_be_opened_leaves_the_outbox_closed(tmp_path: Path, closed: list[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from buffer.drops import InMemory
 from cloud.kafka.producer import Undelivered
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.forwarding.backlog import Backlog
@@ -25,7 +24,6 @@ class Writer:
 
     def __init__(self, records: int) -> None:
         self.records = records
-        self.in_memory = InMemory(0, 0, None, None)
         self.fetched: list[int] = []
 
     def fetch(self, after: int) -> None:
@@ -69,9 +67,6 @@ def test_rows_of_a_topic_that_takes_records_again_do_not_wait_the_pause_out() ->
     sink.open[0](None)
     backlog.poll(102.5)
     state.kafka.confirmed(TOPIC, 102.5, 102.5)
-    # As at the end of a run: those in memory are to go now.
-    state.stop_at_s = 107.5
-    writer.in_memory = InMemory(3, 300, 1, "read-only")
     backlog.turn(102.5)
     assert len(writer.fetched) == fetched + 1
     backlog.fetched(rows[1:], 102.5)

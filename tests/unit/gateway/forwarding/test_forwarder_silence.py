@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from buffer.drops import Drop
+from buffer.drops import Drop, ignore
 from buffer.errors import OutboxDiskFull
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.record_codec import to_bytes
@@ -70,7 +70,7 @@ class BarredOutbox(MemoryOutbox):
         super().__init__()
         self.allowed = allowed
 
-    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
+    def append(self, records: Sequence[bytes], summary: bytes = b"", **options: bool) -> list[int]:
         if not self.allowed.is_set():
             raise OutboxDiskFull("not now")
         return super().append(records, summary)
@@ -85,7 +85,7 @@ class SlowOutbox(MemoryOutbox):
         self.begun = threading.Event()
         self.commits: list[int] = []
 
-    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
+    def append(self, records: Sequence[bytes], summary: bytes = b"", **options: bool) -> list[int]:
         self.begun.set()
         assert self.let_through.wait(60)
         self.commits.append(len(records))
@@ -189,7 +189,8 @@ def test_kafka_that_answers_takes_what_the_disk_refuses() -> None:
     sample(forwarder, station, 1)
     eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
     left = forwarder.stop(grace_s=0.0)
-    assert [record.topic for record in left] == ["mqtt.wind_speed"]
+    assert left is not None
+    assert (left.reason, left.count, [each.first for each in ranges(left.summary)]) == ("NOT_STORED", 1, [1])
 
 
 def test_without_a_producer_kafka_does_not_answer() -> None:
@@ -223,48 +224,156 @@ def test_the_broker_keeps_what_memory_has_no_room_for() -> None:
 
 def test_at_the_end_what_only_memory_holds_goes_to_kafka_while_there_is_time(tmp_path: Path) -> None:
     disk = Disk()
-    drops: list[Drop] = []
-    outbox = disk.outbox(tmp_path / "outbox.db", drops.append)
+    outbox = disk.outbox(tmp_path / "outbox.db", ignore)
     outbox.append([to_bytes(Record("mqtt.co2", b"k", b"on the disk", ()))] * 3)
     disk.make_read_only()
-    sink = ScriptedSink(lambda record: record.value != b"on the disk")
+    live, backlog = ScriptedSink(lambda record: False), ScriptedSink(lambda record: False)
     station = intake()[0]
-    live = FullSink(lambda record: False)
-    forwarder = make_forwarder(station, live, sink, outbox)
+    forwarder = make_forwarder(station, live, backlog, outbox)
     forwarder.start()
     sample(forwarder, station, 1)
+    eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
+    eventually(lambda: forwarder.in_memory[0], until=lambda records: records == 1)
+    # The first is at the sink, which keeps silent about it.
+    sample(forwarder, station, 2)
+    eventually(lambda: forwarder.in_memory[0], until=lambda records: records == 2)
+    live.answers = lambda record: True
     left = forwarder.stop(grace_s=1.5)
-    assert left == []
-    assert drops == []
-    assert [record.topic for record in sink.sent if record.value != b"on the disk"] == ["mqtt.wind_speed"]
+    assert left is not None
+    assert [each.first for each in ranges(left.summary)] == [1]
+
+
+def test_what_the_disk_cannot_read_does_not_keep_memory_from_kafka(tmp_path: Path) -> None:
+    disk = Disk()
+    outbox = disk.outbox(tmp_path / "outbox.db", ignore)
+    outbox.append([to_bytes(Record("mqtt.co2", b"k", b"on the disk", ()))])
+    disk.make_read_only()
+    disk.reading = False
+    live, backlog = Unusable(lambda record: True), ScriptedSink(lambda record: True)
+    station, monotonic = intake()[0], SkippingTime()
+    forwarder = make_forwarder(station, live, backlog, outbox, monotonic=monotonic)
+    forwarder.start()
+    sample(forwarder, station, 1)
+    eventually(lambda: forwarder.in_memory[0], until=lambda records: records == 1)
+    live.usable = True
+    monotonic.skip(21)
+    eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 1)
+    assert forwarder.in_memory == (0, 0)
+    assert forwarder.stop(grace_s=0.0) is None
 
 
 def test_a_message_of_another_device_is_acknowledged_when_memory_has_got_rid_of_it(tmp_path: Path) -> None:
     disk = Disk()
     disk.fill()
     acknowledged = Acks()
-    outbox = disk.outbox(tmp_path / "outbox.db", list[Drop]().append)
+    outbox = disk.outbox(tmp_path / "outbox.db", ignore)
     silent = ScriptedSink(lambda record: False)
     station = intake()[0]
     forwarder = make_forwarder(station, silent, silent, outbox, acknowledged)
     forwarder.start()
     sample(forwarder, station, 1)
     arrive(forwarder, "elsewhere", b"no such forward: a dead letter", Ack(1, 77))
-    eventually(lambda: forwarder.outbox.in_memory.records, until=lambda records: records == 2)
+    eventually(lambda: forwarder.in_memory[0], until=lambda records: records == 2)
     # Our own echo is: its window is needed for others.
     eventually(lambda: acknowledged, until=lambda acks: acks == [Ack(1, 1)])
     disk.mend()
     eventually(lambda: acknowledged, until=lambda acks: acks == [Ack(1, 1), Ack(1, 77)])
-    forwarder.stop(grace_s=0.0)
+    assert forwarder.stop(grace_s=0.0) is None
 
 
-def test_memory_is_bounded_while_a_commit_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_disk_refuses_is_packed_and_goes_to_the_disk_when_it_works_again() -> None:
+    taken = threading.Event()
+    outbox = BarredOutbox(taken)
+    silent = ScriptedSink(lambda record: False)
+    with running(silent, outbox=outbox) as (forwarder, station):
+        sample(forwarder, station, 1)
+        eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
+        for seq in range(2, 3001):
+            sample(forwarder, station, seq)
+        eventually(lambda: forwarder._state.ledger.packed, until=lambda packed: packed >= 1500)
+        assert forwarder.in_flight == 3000
+        taken.set()
+        eventually(lambda: len(outbox), until=lambda stored: stored == 3000)
+    assert forwarder.in_memory == (0, 0)
+
+
+def test_packs_go_to_a_kafka_that_answers_while_the_disk_refuses() -> None:
+    live, station, monotonic = Unusable(lambda record: True), intake()[0], SkippingTime()
+    forwarder = make_forwarder(station, live, live, BarredOutbox(threading.Event()), monotonic=monotonic)
+    forwarder.start()
+    for seq in range(1, 3001):
+        sample(forwarder, station, seq)
+    eventually(lambda: forwarder._state.ledger.packed, until=lambda packed: packed >= 1500)
+    live.usable = True
+    monotonic.skip(21)
+    eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 3000)
+    assert forwarder.in_memory == (0, 0)
+    assert forwarder.stop(grace_s=0.0) is None
+
+
+def test_memory_is_bounded_while_the_disk_refuses_and_what_is_left_at_the_end_is_announced() -> None:
+    outbox, station = BarredOutbox(threading.Event()), intake()[0]
+    drops: list[Drop] = []
+    silent = ScriptedSink(lambda record: False)
+    forwarder = make_forwarder(station, silent, silent, outbox, on_drop=drops.append)
+    ledger = forwarder._state.ledger
+    forwarder.start()
+    sample(forwarder, station, 1)
+    eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
+    for seq in range(2, 4001):
+        sample(forwarder, station, seq)
+    eventually(lambda: ledger.packed, until=lambda packed: packed >= 2000)
+    # More than the packs take: they go, and of the others some.
+    ledger.most_bytes = 1 << 20
+    eventually(lambda: ledger.size_bytes, until=lambda taken: taken <= ledger.most_bytes)
+    left = forwarder.stop(grace_s=0.0)
+    assert drops
+    assert left is not None
+    assert {drop.reason for drop in drops} == {"MEMORY_FULL"}
+    assert left.reason == "NOT_STORED"
+    lost, kept = (
+        [seq for drop in some for each in ranges(drop.summary) for seq in range(each.first, each.last + 1)]
+        for some in (drops, [left])
+    )
+    assert len(lost) == sum(drop.count or 0 for drop in drops)
+    assert sorted(lost + kept) == list(range(1, 4001))
+
+
+class FullOutbox(MemoryOutbox):
+    """Its disk has room only in place of its oldest; notes whether that was allowed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allowed: list[bool] = []
+
+    def append(self, records: Sequence[bytes], summary: bytes = b"", **options: bool) -> list[int]:
+        self.allowed.append(options["drop_oldest"])
+        if not options["drop_oldest"]:
+            raise OutboxDiskFull("full")
+        return super().append(records, summary)
+
+    def probe(self) -> None:
+        raise OutboxDiskFull("full")
+
+
+def test_while_memory_has_room_a_full_disk_drops_nothing() -> None:
+    outbox = FullOutbox()
+    with running(ScriptedSink(lambda record: False), outbox=outbox) as (forwarder, station):
+        sample(forwarder, station, 1)
+        eventually(lambda: len(outbox.allowed), until=lambda tried: tried >= 2)
+        assert not any(outbox.allowed)
+        assert forwarder.in_memory[0] == 1
+        forwarder._state.ledger.most_bytes = forwarder.in_memory[1]
+        eventually(lambda: forwarder.outbox.records, until=lambda stored: stored == 1)
+
+
+def test_memory_is_bounded_while_a_commit_hangs() -> None:
     """The disk neither takes nor refuses: the oldest of our own readings are given up, and reported."""
-    monkeypatch.setattr("gateway.forwarding.forwarder.MAX_LEDGER_BYTES", 64 << 10)
     outbox, station = SlowOutbox(), intake()[0]
     drops: list[Drop] = []
     silent = ScriptedSink(lambda record: False)
     forwarder = make_forwarder(station, silent, silent, outbox, on_drop=drops.append)
+    forwarder._state.ledger.most_bytes = 64 << 10
     forwarder.start()
     sample(forwarder, station, 1)
     assert outbox.begun.wait(60)
@@ -276,7 +385,7 @@ def test_memory_is_bounded_while_a_commit_hangs(monkeypatch: pytest.MonkeyPatch)
     eventually(lambda: forwarder.in_flight, until=lambda left: left * 1024 < 64 << 10)
     outbox.let_through.set()
     eventually(lambda: forwarder.in_flight, until=lambda left: left == 0)
-    assert forwarder.stop(grace_s=0.0) == []
+    assert forwarder.stop(grace_s=0.0) is None
     lost = [
         seq for drop in drops for each in ranges(drop.summary) for seq in range(each.first, each.last + 1)
     ]
@@ -323,7 +432,7 @@ def test_a_thread_that_dies_while_it_stops_leaves_nothing_behind() -> None:
     forwarder.start()
     forwarder.take_no_more()
     forwarder.change(die, 0.2)
-    assert forwarder.stop(grace_s=5.0) == []
+    assert forwarder.stop(grace_s=5.0) is None
     assert len(outbox) == 2
     # Neither waits for a thread that is dead.
     forwarder.take_no_more()

@@ -82,38 +82,18 @@ def test_a_refused_commit_leaves_the_entry_open_and_unacknowledged() -> None:
     assert ledger.take_for_storing(1.0) == [entry]
 
 
-def test_a_row_in_memory_is_acknowledged_when_it_is_durable() -> None:
-    ledger = Ledger()
-    rows = [ledger.enter(record(b"%d" % n), 0.0, own=False, ack=Ack(1, n)) for n in range(4)]
-    ledger.take_for_storing(1.0)
-    ledger.stored(rows, [5, 6, 7, 8], durable=False)
-    assert ledger.take_settled() == Settled()
-    assert len(ledger) == 0
-    assert ledger.open_bytes == 4 * (ENTRY_BYTES + 1)
-    # On the disk, delivered as a row, delivered by the live sink.
-    ledger.durable_below(6)
-    assert ledger.take_settled() == Settled([Ack(1, 0)])
-    ledger.rows_delivered([7])
-    assert ledger.take_settled() == Settled([Ack(1, 2)])
-    ledger.delivered(rows[1])
-    assert ledger.take_settled() == Settled([Ack(1, 1)], [6])
-    assert ledger.is_open(rows[3])
-    ledger.durable_below(9)
-    assert ledger.take_settled() == Settled([Ack(1, 3)])
-    assert not ledger.is_open(rows[3])
-    assert ledger.open_bytes == 0
-
-
-def test_an_own_reading_in_memory_is_acknowledged_at_once() -> None:
+def test_an_own_reading_that_the_disk_refuses_is_acknowledged_at_once() -> None:
     """The broker has a window of 20: with echoes in it nothing else would come from other devices."""
     ledger = Ledger()
-    entry = ledger.enter(record(b"one"), 0.0, own=True)
+    entry, slow = (ledger.enter(record(value), 0.0, own=True) for value in (b"one", b"slow"))
     ledger.echoed(b"one", Ack(1, 1))
-    ledger.take_for_storing(1.0)
-    ledger.stored([entry], [5], durable=False)
+    ledger.not_stored(ledger.take_for_storing(1.0))
     assert ledger.take_settled() == Settled([Ack(1, 1)])
-    assert ledger.echoed(b"one", Ack(1, 2)) is None
-    assert ledger.open_bytes == 0
+    # Its echo is late.
+    assert ledger.echoed(b"slow", Ack(1, 2)) is slow
+    assert ledger.take_settled() == Settled([Ack(1, 2)])
+    assert ledger.is_open(entry)
+    assert ledger.refused == 2
 
 
 def test_only_what_entered_before_the_moment_is_stored() -> None:
@@ -168,8 +148,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.paid: set[Ack] = set()
         self.durable: set[Entry] = set()
         self.rows: dict[int, Entry] = {}
-        self.in_memory: dict[int, Entry] = {}
-        self.kept: set[Entry] = set()
+        self.refused: set[Entry] = set()
 
     def settle(self) -> None:
         settled = self.ledger.take_settled()
@@ -179,12 +158,11 @@ class LedgerMachine(RuleBasedStateMachine):
             self.paid.add(ack)
         for number in settled.rows:
             del self.rows[number]
-            self.in_memory.pop(number, None)
 
     @property
     def safe(self) -> set[Entry]:
-        """What is durable, and our own readings in memory."""
-        return self.durable | {entry for entry in self.kept if entry.own}
+        """What is durable, and our own readings that the disk has refused."""
+        return self.durable | {entry for entry in self.refused if entry.own}
 
     def new_ack(self) -> Ack:
         self.count += 1
@@ -257,46 +235,28 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger.stored(commit, numbers)
         self.settle()
 
-    @rule(commit=consumes(commits))
-    def end_commit_in_memory(self, commit: tuple[Entry, ...]) -> None:
-        numbers = range(self.row + 1, self.row + 1 + len(commit))
-        self.row += len(commit)
-        self.rows.update(zip(numbers, commit, strict=True))
-        self.in_memory.update(zip(numbers, commit, strict=True))
-        self.kept.update(commit)
-        self.ledger.stored(commit, numbers, durable=False)
-        self.settle()
-
-    @rule(count=st.integers(1, 5))
-    def move_to_disk(self, count: int) -> None:
-        moved = sorted(self.in_memory)[:count]
-        if moved:
-            self.durable.update(self.in_memory.pop(number) for number in moved)
-            self.ledger.durable_below(moved[-1] + 1)
-            self.settle()
-
     @rule(place=st.integers(0, 20))
     def deliver_row(self, place: int) -> None:
         rows = sorted(number for number, entry in self.rows.items() if not entry.at_sink)
         if place < len(rows):
             number = rows[place]
             self.durable.add(self.rows.pop(number))
-            self.in_memory.pop(number, None)
-            self.ledger.rows_delivered([number])
-            self.settle()
 
     @rule(commit=consumes(commits))
     def fail_commit(self, commit: tuple[Entry, ...]) -> None:
+        self.refused.update(commit)
         self.ledger.not_stored(commit)
         self.settle()
 
     @invariant()
     def a_puback_is_paid_exactly_when_the_last_that_owes_it_has_left(self) -> None:
         still_open = {entry for entry in self.entered if self.ledger.is_open(entry)}
-        assert len(self.ledger) == len(still_open - set(self.in_memory.values()))
+        assert len(self.ledger) == len(still_open)
+        owing = still_open - {entry for entry in self.refused if entry.own}
         for ack, entries in self.owed.items():
-            assert (ack in self.paid) == entries.isdisjoint(still_open)
-        assert self.safe.issuperset(set(self.entered) - still_open)
+            assert (ack in self.paid) == entries.isdisjoint(owing)
+        assert self.durable.issuperset(set(self.entered) - still_open)
+        assert self.ledger.refused == len(self.refused & still_open)
         assert self.ledger.open_bytes == sum(ENTRY_BYTES + len(entry.record.value) for entry in still_open)
 
     @invariant()

@@ -10,11 +10,12 @@ from queue import SimpleQueue
 import pytest
 
 from buffer import drops
+from buffer.space_limits import Limits
+from buffer.sqlite_outbox import SqliteOutbox
 from gateway.config import load
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import (
     Answer,
-    Durable,
     NotRemoved,
     NotStored,
     OutboxWriter,
@@ -22,12 +23,14 @@ from gateway.forwarding.outbox_writer import (
     open_outbox,
 )
 from gateway.forwarding.record_codec import from_bytes
-from gateway.forwarding.seq_summary import exactly, ranges
+from gateway.forwarding.seq_summary import ranges
 from gateway.ports import Record
 from tests.support.memory_outbox import MemoryOutbox
 from tests.support.servers import eventually
 from tests.unit.buffer.trouble import Disk
 from tests.unit.gateway.forwarding.test_seq_summary import record as reading_record
+
+_NO_LIMITS = Limits()
 
 
 def entries(count: int, size: int) -> list[Entry]:
@@ -39,7 +42,7 @@ def stored_in_parts(given: list[Entry], outbox: MemoryOutbox) -> list[Answer]:
     writer = OutboxWriter(outbox, answers.put)
     writer.start()
     writer.store(given)
-    writer.stop()
+    writer.end()
     return [answers.get() for _ in range(answers.qsize())]
 
 
@@ -65,8 +68,8 @@ class ClassesOutbox(MemoryOutbox):
         super().__init__()
         self.given: list[tuple[bool, list[bytes]]] = []
 
-    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
-        self.given.append((others, [from_bytes(record).value for record in records]))
+    def append(self, records: Sequence[bytes], summary: bytes = b"", **options: bool) -> list[int]:
+        self.given.append((options["others"], [from_bytes(record).value for record in records]))
         return super().append(records, summary)
 
 
@@ -107,62 +110,91 @@ def test_what_the_outbox_refuses_is_kept_apart_from_what_it_took() -> None:
     assert list(reported.entries) == given
 
 
-def test_what_memory_keeps_is_reported_again_when_it_is_on_disk(
+def _on(disk: Disk, path: Path, answers: SimpleQueue[Answer], limits: Limits = _NO_LIMITS) -> OutboxWriter:
+    """A writer whose disk the test moves; the thread is not started."""
+    return OutboxWriter(disk.outbox(path, drops.ignore, limits), answers.put, lambda: disk.now_s)
+
+
+def test_a_disk_that_refuses_is_a_problem_until_it_works_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk = Disk()
-    answers: SimpleQueue[Answer] = SimpleQueue()
-    writer = OutboxWriter(disk.outbox(tmp_path / "outbox.db", drops.ignore), answers.put)
+    disk, answers = Disk(), SimpleQueue[Answer]()
+    writer = _on(disk, tmp_path / "outbox.db", answers)
     writer.start()
     writer.store(entries(2, 10))
-    answer = answers.get(timeout=60)
-    assert isinstance(answer, Stored)
+    assert isinstance(answers.get(timeout=60), Stored)
     disk.fill()
-    numbers: list[int] = []
+    given = entries(2, 10)
     for _ in range(3):
-        writer.store(entries(2, 10))
-        kept = answers.get(timeout=60)
-        assert isinstance(kept, Stored)
-        assert not kept.durable
-        numbers += kept.numbers
-    assert numbers == [3, 4, 5, 6, 7, 8]
-    eventually(lambda: writer.in_memory.records, until=lambda count: count == 6)
-    assert (writer.records, writer.in_memory.oldest, writer.in_memory.problem) == (8, 3, "full")
+        writer.store(given)
+        assert answers.get(timeout=60) == NotStored(given)
+    assert (writer.records, writer.problem) == (2, "full")
     disk.mend()
     # There is no task: it is tried again all the same.
-    assert answers.get(timeout=60) == Durable(None)
-    eventually(lambda: writer.in_memory, until=lambda kept: kept.problem is None)
-    assert (writer.records, writer.in_memory.records) == (8, 0)
-    writer.stop()
+    eventually(lambda: writer.problem, until=lambda problem: problem is None)
+    writer.end()
+    writer.close()
     logged = [
         record.getMessage() for record in caplog.records if record.name == "gateway.forwarding.outbox_writer"
     ]
     assert logged == [
         "event=outbox.unusable action=keep_in_memory error=full",
-        "event=outbox.usable records=8",
+        "event=outbox.usable records=2",
     ]
 
 
-def test_at_the_end_what_the_disk_takes_is_reported_and_the_rest_is_dropped(tmp_path: Path) -> None:
-    for works in (True, False):
-        disk = Disk()
-        lost: list[drops.Drop] = []
-        answers: SimpleQueue[Answer] = SimpleQueue()
-        writer = OutboxWriter(disk.outbox(tmp_path / f"{works}.db", lost.append), answers.put)
-        writer.start()
-        disk.make_read_only()
-        writer.store(entries(2, 10))
-        answer = answers.get(timeout=60)
-        assert isinstance(answer, Stored)
-        assert not answer.durable
-        if works:
-            disk.writing = None
-        writer.stop()
-        left = [answers.get() for _ in range(answers.qsize())]
-        assert left == ([Durable(None)] if works else [])
-        assert [(drop.reason, drop.first, drop.last, drop.count) for drop in lost] == (
-            [] if works else [(drops.NOT_STORED, 1, 2, 2)]
-        )
+def test_a_disk_that_fails_is_tried_seldom(tmp_path: Path) -> None:
+    disk, answers = Disk(), SimpleQueue[Answer]()
+    writer = _on(disk, tmp_path / "outbox.db", answers)
+    disk.make_read_only()
+    for second in range(100):
+        disk.now_s = second
+        writer._store(entries(1, 10), drop_oldest=False)
+        assert isinstance(answers.get(), NotStored)
+    # After 0, 1, 3, 7, 15, 31, 47, … s.
+    assert disk.tried == 10
+    disk.mend()
+    writer._store(entries(1, 10), drop_oldest=False)
+    assert isinstance(answers.get(), Stored)
+    # Soon after, it fails again: it is not tried each second.
+    disk.make_read_only()
+    disk.tried = 0
+    for _ in range(10):
+        disk.now_s += 1
+        writer._store(entries(1, 10), drop_oldest=False)
+    assert disk.tried == 1
+    # At the end it is.
+    writer.store_last(entries(1, 10))
+    assert disk.tried == 2
+    writer.close()
+
+
+def test_a_full_disk_drops_its_oldest_only_when_it_is_told_to_and_then_at_once(tmp_path: Path) -> None:
+    disk, answers = Disk(), SimpleQueue[Answer]()
+    writer = _on(disk, tmp_path / "outbox.db", answers)
+    disk.fill()
+    for drop_oldest, answer in ((False, NotStored), (True, Stored)):
+        writer._store(entries(1, 10), drop_oldest=drop_oldest)
+        assert isinstance(answers.get(), answer)
+    # One that fails is no place for anything.
+    disk.make_read_only()
+    for _ in range(5):
+        writer._store(entries(1, 10), drop_oldest=True)
+        assert isinstance(answers.get(), NotStored)
+    assert disk.tried == 3
+    writer.close()
+
+
+def test_at_the_cap_the_oldest_go_and_nothing_is_refused(tmp_path: Path) -> None:
+    lost: list[drops.Drop] = []
+    answers = SimpleQueue[Answer]()
+    outbox = SqliteOutbox(tmp_path / "outbox.db", Limits(2 << 20, ballast_bytes=1 << 18), on_drop=lost.append)
+    writer = OutboxWriter(outbox, answers.put)
+    while len(lost) < 10:
+        writer._store([Entry(Record("t", b"k", os.urandom(100_000), ()), 0.0, own=True)], drop_oldest=False)
+        assert isinstance(answers.get(), Stored)
+    assert {drop.reason for drop in lost} == {drops.OUTBOX_FULL}
+    writer.close()
 
 
 class UnmeasurableOutbox(MemoryOutbox):
@@ -191,7 +223,8 @@ def test_a_size_that_cannot_be_read_prevents_no_commit() -> None:
     assert writer.is_alive()
     # The number of rows needs no disk.
     eventually(lambda: writer.records, until=lambda rows: rows == 2)
-    writer.stop()
+    writer.end()
+    writer.close()
 
 
 class RecordingOutbox(MemoryOutbox):
@@ -201,7 +234,7 @@ class RecordingOutbox(MemoryOutbox):
         super().__init__()
         self.calls: list[str] = []
 
-    def append(self, records: Sequence[bytes], summary: bytes = b"", *, others: bool = False) -> list[int]:
+    def append(self, records: Sequence[bytes], summary: bytes = b"", **options: bool) -> list[int]:
         self.calls.append("append")
         return super().append(records, summary)
 
@@ -223,7 +256,8 @@ def test_a_commit_goes_before_what_waits_and_the_rest_keeps_its_order() -> None:
     writer.remove([2])
     writer.store(entries(1, 10))
     writer.start()
-    writer.stop()
+    writer.end()
+    writer.close()
     assert outbox.calls == ["append", "remove [1]", "peek 1", "remove [2]"]
 
 
@@ -254,38 +288,20 @@ def test_of_a_block_that_is_dropped_only_what_was_left_of_it_is_announced(tmp_pa
     while not lost:
         writer.store([Entry(Record("t", b"k", os.urandom(200_000), ()), 0.0, own=True) for _ in range(20)])
         eventually(lambda: writer.busy, until=lambda busy: not busy)
-    writer.stop()
+    writer.end()
+    writer.close()
     assert _announced(lost[:1]) == [(drops.OUTBOX_FULL, 6, [4, 5, 6, 8, 9, 10])]
 
 
-def test_of_a_block_that_memory_drops_only_what_was_left_of_it_is_announced(tmp_path: Path) -> None:
-    disk, lost = Disk(), list[drops.Drop]()
-    writer = OutboxWriter(disk.outbox(tmp_path / "outbox.db", exactly(lost.append)), lambda answer: None)
-    writer.start()
-    disk.make_read_only()
-    writer.store(_readings(range(1, 11)))
-    eventually(lambda: writer.in_memory.records, until=lambda count: count == 10)
-    writer.remove([1, 2, 3, 7])
-    writer.stop()
-    assert _announced(lost) == [(drops.NOT_STORED, 6, [4, 5, 6, 8, 9, 10])]
-
-
-def test_what_the_disk_does_not_remove_is_reported_without_what_memory_has_removed(tmp_path: Path) -> None:
-    disk = Disk()
-    answers: SimpleQueue[Answer] = SimpleQueue()
-    writer = OutboxWriter(disk.outbox(tmp_path / "outbox.db", drops.ignore), answers.put)
+def test_what_the_disk_does_not_remove_is_reported(tmp_path: Path) -> None:
+    disk, answers = Disk(), SimpleQueue[Answer]()
+    writer = _on(disk, tmp_path / "outbox.db", answers)
     writer.start()
     writer.store(entries(2, 10))
     assert isinstance(answers.get(timeout=60), Stored)
     disk.make_read_only()
-    writer.store(entries(3, 10))
-    answer = answers.get(timeout=60)
-    assert isinstance(answer, Stored)
-    assert not answer.durable
-    writer.remove([1, 2, 3, 4])
-    refused = answers.get(timeout=60)
-    assert isinstance(refused, NotRemoved)
-    assert refused.numbers == (1, 2)
-    eventually(lambda: writer.records, until=lambda left: left == 3)
+    writer.remove([1, 2])
+    assert answers.get(timeout=60) == NotRemoved((1, 2), "read-only")
     disk.mend()
-    writer.stop()
+    writer.end()
+    writer.close()

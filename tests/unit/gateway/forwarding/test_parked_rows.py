@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from buffer.blocks import Group
 from buffer.drops import Drop
 from buffer.space_limits import Limits
-from buffer.tiered_outbox import TieredOutbox
+from buffer.sqlite_outbox import SqliteOutbox
 from cloud.kafka.producer import Undelivered
 from cloud.wire.reading_records import STATUS_TOPIC
 from gateway.forwarding import parked_rows
@@ -137,9 +137,8 @@ class Mast:
     @property
     def partly_removed(self) -> int:
         """Blocks of the file of which memory has what is gone."""
-        assert isinstance(self.outbox, TieredOutbox)
-        assert self.outbox._disk is not None
-        return len(self.outbox._disk._blocks._removed)
+        assert isinstance(self.outbox, SqliteOutbox)
+        return len(self.outbox._blocks._removed)
 
     @property
     def ranges(self) -> tuple[int, int]:
@@ -154,7 +153,7 @@ def test_one_forbidden_topic_among_seven_costs_no_memory_by_the_block(
 ) -> None:
     cloud = Cloud()
     cloud.refused.add(SICK)
-    outbox = TieredOutbox(tmp_path / "outbox.db")
+    outbox = SqliteOutbox(tmp_path / "outbox.db")
     mast = Mast(outbox, cloud, batch_s)
     most_blocks = most_refiled = most_gaps = 0
     for commit in range(2000):
@@ -174,7 +173,7 @@ def test_one_forbidden_topic_among_seven_costs_no_memory_by_the_block(
     crashed.mkdir()
     for file in tmp_path.glob("outbox.db*"):
         shutil.copy(file, crashed)
-    again = TieredOutbox(crashed / "outbox.db")
+    again = SqliteOutbox(crashed / "outbox.db")
     rows = [from_bytes(row) for _, row in again.peek(0, 1 << 30, 1 << 30)]
     again.close()
     assert Counter(row.topic for row in rows)[SICK] == 2000
@@ -195,7 +194,7 @@ def test_a_backlog_of_an_earlier_run_is_stored_again_once_and_then_costs_passes_
 ) -> None:
     cloud = Cloud()
     cloud.refused.update(TOPICS)
-    outbox = TieredOutbox(tmp_path / "outbox.db")
+    outbox = SqliteOutbox(tmp_path / "outbox.db")
     before = Mast(outbox, cloud)
     for _ in range(1200):
         before.commit()
@@ -229,7 +228,7 @@ def test_a_backlog_of_an_earlier_run_is_stored_again_once_and_then_costs_passes_
 def test_rows_that_are_not_late_stay_where_they_are_and_leave_as_news(tmp_path: Path) -> None:
     cloud = Cloud()
     cloud.refused.add(SICK)
-    mast = Mast(TieredOutbox(tmp_path / "outbox.db"), cloud)
+    mast = Mast(SqliteOutbox(tmp_path / "outbox.db"), cloud)
     for _ in range(600):
         mast.commit()
     mast.pass_time(50)
@@ -284,7 +283,7 @@ def test_at_the_cap_several_topics_are_stored_again_and_leave_once_they_are_mend
 ) -> None:
     cloud, drops = Cloud(), list[Drop]()
     cloud.refused.update(TOPICS[:sick])
-    outbox = TieredOutbox(tmp_path / "outbox.db", Limits(1 << 20), on_drop=drops.append)
+    outbox = SqliteOutbox(tmp_path / "outbox.db", Limits(1 << 20), on_drop=drops.append)
     mast = Mast(outbox, cloud, batch_s)
     for commit in range(1200):
         mast.commit(padding=300)
@@ -306,7 +305,7 @@ def test_a_batch_of_many_topics_is_stored_again_in_one_transaction(tmp_path: Pat
     topics = [f"mqtt.q{at}" for at in range(250)]
     cloud = Cloud()
     cloud.refused.update(topics)
-    outbox = TieredOutbox(tmp_path / "outbox.db")
+    outbox = SqliteOutbox(tmp_path / "outbox.db")
     mast = Mast(outbox, cloud)
     for _ in range(4):
         mast.commit(topics)
@@ -344,7 +343,7 @@ def test_a_topic_refused_for_moments_leaves_with_the_others() -> None:
 def test_a_newer_record_leaves_though_the_one_stored_again_is_stale(tmp_path: Path) -> None:
     cloud = Cloud()
     cloud.refused.update({STATUS_TOPIC, SICK})
-    outbox = TieredOutbox(tmp_path / "outbox.db")
+    outbox = SqliteOutbox(tmp_path / "outbox.db")
     mast = Mast(outbox, cloud)
     mast.status(1)
     for _ in range(600):
