@@ -38,7 +38,8 @@ class Settings:
     ``metrics`` is the HOST:PORT of the Prometheus endpoint; ``quarantine_cap`` bounds the rows of one gateway
     in one hour of Kafka's time; ``kafka`` is how to log in, ``store`` the object store of the lake;
     ``silent_after_s`` is how long a channel may go without a reading, where five
-    periods are not longer; ``rules`` is the file of ``alerts``, None for the packaged one.
+    periods are not longer; ``rules`` is the file of ``alerts``, None for the packaged one; ``shard`` is which
+    of how many processes of ``alerts`` this is.
     """
 
     jobs: tuple[str, ...]
@@ -60,6 +61,7 @@ class Settings:
     silent_after_s: float = 60.0
     fail_on_data_loss: bool = True
     rules: str | None = None
+    shard: tuple[int, int] = (1, 1)
     ui: bool = False
     conf: tuple[tuple[str, str], ...] = ()
     metrics: str | None = None
@@ -156,6 +158,13 @@ def _rules(text: str) -> str:
     return str(Path(text).resolve())
 
 
+def _shard(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d{1,3})/(\d{1,3})", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise SettingsError(f"--shard {text!r} is no part such as 1/4, 2/4, 3/4 and 4/4 of a fleet")
+    return int(found[1]), int(found[2])
+
+
 def _add_common(parser: argparse.ArgumentParser) -> None:
     """The options of every command: where the data is, and which Spark works on it.
 
@@ -193,6 +202,12 @@ def _run_parser() -> argparse.ArgumentParser:
     add("--quarantine-cap", type=int, metavar="N", help=more)
     add("--silent-after", dest="silent_after_s", type=duration_s, metavar="TIME", help=silent)
     add("--accept-data-loss", dest="fail_on_data_loss", action="store_false", help=loss)
+    add(
+        "--shard",
+        type=_shard,
+        metavar="I/N",
+        help="of N processes of `alerts`, each with its gateways, the I-th",
+    )
     add("--rules", type=_rules, metavar="FILE", help="rules of `alerts`; default: those for a met mast")
     return parser
 
@@ -227,6 +242,8 @@ def parse_run(argv: Sequence[str]) -> Settings:
     if unknown:
         raise SettingsError(f"no job is named {unknown[0]!r}; there are {', '.join(JOB_NAMES)} and all")
     settings = _settings(options, tuple(name for name in JOB_NAMES if name in names))
+    if settings.shard != (1, 1) and settings.jobs != ("alerts",):
+        raise SettingsError("--shard is of alerts: run it in a process of its own")
     if settings.max_records < 1:
         raise SettingsError("--max-records must be at least 1")
     if settings.quarantine_cap < 0:

@@ -51,6 +51,21 @@ class Transition(IntEnum):
     CLEARED = 3
 
 
+RuleId = tuple[str, str]
+"""A rule's name and version."""
+
+
+class OpenAlert(NamedTuple):
+    """An alert that was raised and not cleared; ``last_us``: time of the last reading that it is known of."""
+
+    rule: RuleId
+    gateway: str
+    channel: str | None
+    since_us: int
+    last_us: int
+    live: bool
+
+
 class Change(NamedTuple):
     """A transition at ``time_us`` of the violation that started at ``since_us``."""
 
@@ -101,6 +116,11 @@ class Alarm(Struct, array_like=True):
         if self.since_us is not None:
             self.spans = [*self.spans, (self.since_us, time_us)][-_SPANS:]
         self.since_us, self.raised, self.live = None, False, False
+
+    def resume(self, alert: OpenAlert) -> None:
+        """Goes on with an alert that was raised before."""
+        self.since_us, self.raised, self.live = alert.since_us, True, alert.live
+        self.last_us = max(self.last_us, alert.since_us)
 
     def covers(self, time_us: int) -> bool:
         """Whether a time not after ``last_us`` lies within an alert that was published already."""

@@ -2,9 +2,9 @@
 
 Silence needs a clock, and has two. A channel is silent in the event time of its own gateway: while the
 gateway's other channels go on, by so many of the channel's periods. That needs no wall clock, and an outage
-of the gateway is no silence of its channels. A gateway as a whole is silent by the wall clock: nothing else
-goes on there. Both are evaluated only while no records wait in Kafka, and are always live: of the past, the
-recovery shows it.
+of the gateway is no silence of its channels. A gateway as a whole is silent by the wall clock, from its last
+arrival in Kafka to its next, whatever arrives: nothing else goes on there. Both are evaluated only while no
+records wait in Kafka, and are always live: of the past, the recovery shows it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from spark_jobs.alerting.alarm import MIN_GAP_US, Alarm, Transition
+from spark_jobs.alerting.alarm import MIN_GAP_US, Alarm, OpenAlert, RuleId, Transition
 from spark_jobs.alerting.evaluator import AlertEvent, Evaluator, PairEvaluator
 from spark_jobs.alerting.rules import Silent
 
@@ -34,24 +34,6 @@ class Sample(NamedTuple):
     kafka_us: int
 
 
-class Orphan(NamedTuple):
-    """A raised alert whose rule, or twin, is gone or changed."""
-
-    rule_id: tuple[str, str]
-    gateway: str
-    channel: str | None
-    since_us: int
-    last_us: int
-    live: bool
-
-
-def orphans(rule_id: tuple[str, str], gateway: str, channel: str | None, *alarms: Alarm) -> Iterator[Orphan]:
-    """What alarms leave behind: those that are raised."""
-    for alarm in alarms:
-        if alarm.raised and alarm.since_us is not None:
-            yield Orphan(rule_id, gateway, channel, alarm.since_us, alarm.last_us, alarm.live)
-
-
 @dataclass(slots=True)
 class Silence:
     """A silent rule on one channel, or on a whole gateway. ``since_us`` is None while readings come."""
@@ -70,11 +52,20 @@ class Silence:
         )
 
     def end(self, gateway: str, channel: str | None, at_us: int) -> Iterator[AlertEvent]:
-        """A reading came: clears the alert where one was raised."""
+        """A reading of this time: clears an alert that was raised before it."""
         self.noticed_us = None
-        if self.since_us is not None:
+        if self.since_us is not None and at_us > self.since_us:
             since_us, self.since_us = self.since_us, None
             yield AlertEvent(self.rule, gateway, channel, Transition.CLEARED, since_us, at_us, 0.0, True)
+
+    @property
+    def raised(self) -> bool:
+        """Whether its alert is."""
+        return self.since_us is not None
+
+    def resume(self, alert: OpenAlert) -> None:
+        """Goes on with an alert that was raised before."""
+        self.since_us = alert.since_us
 
 
 def silences_state(silences: Iterable[Silence]) -> list[Any]:
@@ -82,16 +73,11 @@ def silences_state(silences: Iterable[Silence]) -> list[Any]:
     return [[*silence.rule.id, silence.since_us] for silence in silences if silence.since_us is not None]
 
 
-def restore_silences(
-    silences: Iterable[Silence], kept: Iterable[Any], gateway: str, channel: str | None, last_us: int
-) -> Iterator[Orphan]:
-    """Takes over what ``silences_state`` wrote."""
-    there = {silence.rule.id: silence for silence in silences}
-    for rule, version, since_us in kept:
-        if (silence := there.get((rule, version))) is not None:
-            silence.since_us = since_us
-        else:
-            yield Orphan((rule, version), gateway, channel, since_us, max(last_us, since_us), True)
+def restore_silences(silences: Iterable[Silence], kept: Iterable[Any]) -> None:
+    """Takes over what ``silences_state`` wrote, as far as its rules are there."""
+    since = {(rule, version): since_us for rule, version, since_us in kept}
+    for silence in silences:
+        silence.since_us = since.get(silence.rule.id)
 
 
 @dataclass(slots=True)
@@ -116,39 +102,48 @@ class ChannelState:
 
 @dataclass(slots=True)
 class GatewayState:
-    """One gateway.
+    """One gateway: its channels, their pairs, and the alarms of intervals.
 
+    ``twins``: a twin's name by channel. ``opened``: alerts that are open, of what has not come yet.
     ``horizon_us``: newest live event time; ``received_since_us``: since when readings came without a gap;
     ``arrived_us``: when Kafka had its newest record.
     """
 
     name: str
     silences: list[Silence]
-    channels: list[ChannelState] = field(default_factory=list)
+    channels: dict[str, ChannelState] = field(default_factory=dict)
+    pairs: dict[tuple[RuleId, str, str], PairEvaluator] = field(default_factory=dict)
+    intervals: dict[tuple[RuleId, str | None], Alarm] = field(default_factory=dict)
+    twins: dict[str, str] = field(default_factory=dict)
+    opened: dict[tuple[RuleId, str | None], OpenAlert] = field(default_factory=dict)
     horizon_us: int = -1
     received_since_us: int = -1
     arrived_us: int = -1
 
     def receive(self, sample: Sample, *, live: bool) -> Iterator[AlertEvent]:
         """Notes any reading, a missing value too: it shows that the gateway works."""
-        self.arrived_us = max(self.arrived_us, sample.kafka_us)
+        if sample.kafka_us > self.arrived_us:
+            self.arrived_us = sample.kafka_us
+            for silence in self.silences:
+                # What comes first is often a backlog, of the time before the alert.
+                since_us = silence.since_us or 0
+                at_us = sample.time_us if sample.time_us > since_us else sample.kafka_us
+                yield from silence.end(self.name, None, at_us)
         if not live or sample.time_us <= self.horizon_us:
             return
         if sample.time_us - self.horizon_us > max(MIN_GAP_US, 3 * sample.period_us):
             self.received_since_us = sample.time_us
         self.horizon_us = sample.time_us
-        for silence in self.silences:
-            yield from silence.end(self.name, None, sample.time_us)
 
     def evaluate_silence(self, now_us: int) -> Iterator[AlertEvent]:
         """Raises what has been silent for too long."""
         quiet_us = now_us - self.arrived_us
         for silence in self.silences if self.horizon_us >= 0 else ():
             limit_us = silence.rule.gateway_us
-            if limit_us is not None and silence.since_us is None and quiet_us > limit_us:
-                since_us = self.horizon_us + limit_us
+            if limit_us is not None and not silence.raised and quiet_us > limit_us:
+                since_us = self.arrived_us + limit_us
                 yield silence.begin(self.name, None, since_us, since_us, quiet_us)
-        for channel in self.channels:
+        for channel in self.channels.values():
             for silence in channel.silences:
                 yield from self._evaluate_channel(channel, silence, now_us)
 
@@ -167,3 +162,52 @@ class GatewayState:
             yield silence.begin(
                 self.name, channel.name, last_us + allowed_us, self.horizon_us, self.horizon_us - last_us
             )
+
+    # Alerts that are open ----------------------------------------------------------------------------------
+
+    def alarms(self, rule: RuleId, channel: str | None) -> list[Alarm | Silence]:
+        """What evaluates a rule on a channel by now, or on the gateway; what follows the newest first."""
+        found: list[Alarm | Silence] = []
+        state = None if channel is None else self.channels.get(channel)
+        for evaluator in () if state is None else state.evaluators:
+            if evaluator.rule.id == rule:
+                found += [track.alarm for track in (evaluator.main, evaluator.late) if track is not None]
+        silences = self.silences if channel is None else () if state is None else state.silences
+        found += [silence for silence in silences if silence.rule.id == rule]
+        found += [pair.alarm for (of, first, _), pair in self.pairs.items() if (of, first) == (rule, channel)]
+        found += [alarm for key, alarm in self.intervals.items() if key == (rule, channel)]
+        return found
+
+    def resume(self, rule: RuleId, channel: str | None) -> None:
+        """Goes on with the open alert of a rule on a channel, where that has come by now."""
+        alarms = self.alarms(rule, channel)
+        if alarms and (alert := self.opened.pop((rule, channel), None)) is not None:
+            alarms[0].resume(alert)
+
+    def to_state(self) -> list[Any]:
+        """All that counts, for JSON; what is normal and nothing else is not listed."""
+        return [
+            self.horizon_us,
+            self.received_since_us,
+            self.arrived_us,
+            silences_state(self.silences),
+            [
+                (c.name, c.last_us, c.period_us, _evaluated(c), silences_state(c.silences))
+                for c in self.channels.values()
+            ],
+            [
+                (*rule, first, second, pair.alarm, pair.sides)
+                for (rule, first, second), pair in self.pairs.items()
+            ],
+            [(*rule, channel, alarm) for (rule, channel), alarm in self.intervals.items()],
+            self.twins,
+        ]
+
+
+def _evaluated(channel: ChannelState) -> list[Any]:
+    """What is stored of its value rules: name, version, track, and the late pass with when it was touched."""
+    return [
+        (*each.rule.id, each.main, None if each.late is None else (each.late, each.late_touched_us))
+        for each in channel.evaluators
+        if each.late is not None or not each.main.idle
+    ]

@@ -11,24 +11,17 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from spark_jobs.alerting.alarm import Alarm, Observation
-from spark_jobs.alerting.channel_state import (
-    ChannelState,
-    GatewayState,
-    Orphan,
-    Sample,
-    Silence,
-    orphans,
-    restore_silences,
-    silences_state,
-)
-from spark_jobs.alerting.evaluator import EVALUATED, AlertEvent, Evaluator, PairEvaluator, Track, level
+from spark_jobs.alerting.alarm import Alarm, Observation, OpenAlert
+from spark_jobs.alerting.channel_state import ChannelState, GatewayState, Sample, Silence, restore_silences
+from spark_jobs.alerting.evaluator import EVALUATED, AlertEvent, Evaluator, PairEvaluator, level
 from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Rule, Rules, Silent, Stuck, Threshold
 
 _LATE_PASS_US: Final = 600_000_000
 """A late pass ends when nothing late came for so long."""
 _BEHIND_US: Final = 10_000_000
 """Records that waited longer than this in Kafka are a backlog, during which silence can't be evaluated."""
+PARTS: Final = 16
+"""Of each state that is stored one part has all its gateways, the others those that changed."""
 
 
 class IntervalRow(NamedTuple):
@@ -48,15 +41,14 @@ class Engine:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
+        self._by_id: dict[tuple[str, str], Rule] = {rule.id: rule for rule in rules.rules}
         self._value_rules = [rule for rule in rules.rules if isinstance(rule, Threshold | Stuck)]
         self._silent = [rule for rule in rules.rules if isinstance(rule, Silent)]
         self._pair = [rule for rule in rules.rules if isinstance(rule, Pair)]
         self._interval_rules = [rule for rule in rules.rules if isinstance(rule, Recovery | Anomaly)]
-        self._channels: dict[tuple[str, str], ChannelState] = {}
         self._gateways: dict[str, GatewayState] = {}
-        self._pairs: dict[tuple[tuple[str, str], str, str, str], PairEvaluator] = {}
-        self._intervals: dict[tuple[tuple[str, str], str, str | None], Alarm] = {}
-        self._twins: dict[tuple[str, str], str] = {}
+        self._changed: set[str] = set()
+        self._saves = 0
         self.caught_up = False
 
     def observe(self, samples: Iterable[Sample], now_us: int) -> list[AlertEvent]:
@@ -65,10 +57,9 @@ class Engine:
         arrived: dict[tuple[str, str], int] = {}
         max_age_us = self._rules.max_age_us
         for sample in samples:
-            key = sample[:2]
-            channel = self._channels.get(key) or self._new_channel(*key)
-            gateway = self._gateways[sample.gateway]
-            arrived[key] = sample.kafka_us
+            gateway = self._gateways.get(sample.gateway) or self._gateway(sample.gateway)
+            channel = gateway.channels.get(sample.channel) or self._new_channel(gateway, sample.channel)
+            arrived[sample[:2]] = sample.kafka_us
             live = not sample.replayed and now_us - sample.time_us <= max_age_us
             events += gateway.receive(sample, live=live)
             if sample.value is None:
@@ -77,6 +68,7 @@ class Engine:
             events += self._evaluate(channel, sample, sample.value, live, now_us)
         if arrived:
             self.caught_up = now_us - min(arrived.values()) <= _BEHIND_US
+            self._changed.update(gateway for gateway, _ in arrived)
         return events
 
     def _evaluate(
@@ -94,74 +86,71 @@ class Engine:
             if (change := pair.take(side, sample.time_us, value, live=live)) is not None:
                 yield AlertEvent(pair.rule, channel.gateway, pair.first, *change)
 
-    def _new_channel(self, gateway: str, name: str) -> ChannelState:
-        evaluators = [Evaluator(rule) for rule in self._value_rules if rule.applies_to(gateway, name)]
-        silences = [Silence(rule) for rule in self._silent if rule.applies_to(gateway, name)]
-        channel = self._channels[gateway, name] = ChannelState(gateway, name, evaluators, silences)
-        if gateway not in self._gateways:
-            whole = [
-                Silence(rule) for rule in self._silent if rule.gateway_us and rule.applies_to(gateway, None)
-            ]
-            self._gateways[gateway] = GatewayState(gateway, whole)
-        self._gateways[gateway].channels.append(channel)
-        self._join_pairs(channel)
+    def _gateway(self, name: str) -> GatewayState:
+        if (there := self._gateways.get(name)) is not None:
+            return there
+        whole = [Silence(rule) for rule in self._silent if rule.gateway_us and rule.applies_to(name, None)]
+        gateway = self._gateways[name] = GatewayState(name, whole)
+        return gateway
+
+    def _new_channel(self, gateway: GatewayState, name: str) -> ChannelState:
+        evaluators = [Evaluator(rule) for rule in self._value_rules if rule.applies_to(gateway.name, name)]
+        silences = [Silence(rule) for rule in self._silent if rule.applies_to(gateway.name, name)]
+        channel = gateway.channels[name] = ChannelState(gateway.name, name, evaluators, silences)
+        self._join_pairs(gateway, channel)
+        for rule, of in list(gateway.opened):
+            gateway.resume(rule, of)
         return channel
 
     def evaluate_silence(self, now_us: int) -> list[AlertEvent]:
         """Raises what has been silent for too long; to be called about once a second."""
         if not self.caught_up:
             return []
-        return [event for gateway in self._gateways.values() for event in gateway.evaluate_silence(now_us)]
+        events = [event for gateway in self._gateways.values() for event in gateway.evaluate_silence(now_us)]
+        self._changed.update(event.gateway for event in events)
+        return events
 
     # Twins -----------------------------------------------------------------------------------------------
 
-    def set_twins(self, twins: Mapping[tuple[str, str], str]) -> list[Orphan]:
-        """Takes over the pairs of the table ``channels``: a twin's name by gateway and channel.
+    def set_twins(self, twins: Mapping[str, Mapping[str, str]]) -> list[OpenAlert]:
+        """Takes over the pairs of the table ``channels``: by gateway a twin's name by channel.
 
         Returns raised alerts of those that are no twins any more: nothing evaluates them further.
         """
-        if twins == self._twins:
-            return []
-        self._twins = dict(twins)
-        parted: list[Orphan] = []
-        for key, pair in list(self._pairs.items()):
-            rule_id, gateway, first, second = key
-            named = twins.get((gateway, first)) == second or twins.get((gateway, second)) == first
-            if named or pair.rule.pairs:
+        parted: list[OpenAlert] = []
+        for name in {*twins, *(each.name for each in self._gateways.values() if each.twins)}:
+            gateway, now = self._gateway(name), dict(twins.get(name, {}))
+            if gateway.twins == now:
                 continue
-            del self._pairs[key]
-            parted += orphans(rule_id, gateway, first, pair.alarm)
-            for name in (first, second):
-                channel = self._channels[gateway, name]
-                channel.pairs = [each for each in channel.pairs if each[0] is not pair]
-        for channel in list(self._channels.values()):
-            self._join_pairs(channel)
+            gateway.twins = now
+            self._changed.add(name)
+            for key, pair in list(gateway.pairs.items()):
+                _, first, second = key
+                if now.get(first) == second or now.get(second) == first or pair.rule.pairs:
+                    continue
+                del gateway.pairs[key]
+                parted += _open(pair.rule.id, name, first, pair.alarm)
+                for side in (first, second):
+                    channel = gateway.channels[side]
+                    channel.pairs = [each for each in channel.pairs if each[0] is not pair]
+            for channel in list(gateway.channels.values()):
+                self._join_pairs(gateway, channel)
         return parted
 
-    def _join_pairs(self, channel: ChannelState) -> None:
+    def _join_pairs(self, gateway: GatewayState, channel: ChannelState) -> None:
         """Makes the pairs of a channel, and the state of its twin where that has not come yet."""
-        gateway = channel.gateway
         for rule in self._pair:
-            for first, second in self._pairs_of(rule, channel):
-                key = (rule.id, gateway, first, second)
-                if key in self._pairs:
+            for first, second in _pairs_of(rule, gateway, channel.name):
+                key = (rule.id, first, second)
+                if key in gateway.pairs:
                     # Twins name each other, but it suffices that one does.
                     continue
-                pair = self._pairs[key] = PairEvaluator(rule, first, second)
+                pair = gateway.pairs[key] = PairEvaluator(rule, first, second)
+                gateway.resume(rule.id, first)
                 for side, name in enumerate((first, second)):
                     # Made now: the first one's windows are to be there when its twin comes.
-                    twin = self._channels.get((gateway, name)) or self._new_channel(gateway, name)
+                    twin = gateway.channels.get(name) or self._new_channel(gateway, name)
                     twin.pairs.append((pair, side))
-
-    def _pairs_of(self, rule: Pair, channel: ChannelState) -> Iterator[tuple[str, str]]:
-        if not rule.applies_to(channel.gateway, channel.name):
-            return
-        if rule.pairs:
-            yield from (pair for pair in rule.pairs if channel.name in pair)
-            return
-        twin = self._twins.get((channel.gateway, channel.name))
-        if twin is not None:
-            yield min(channel.name, twin), max(channel.name, twin)
 
     # Tables ----------------------------------------------------------------------------------------------
 
@@ -180,14 +169,18 @@ class Engine:
     def _evaluate_interval(
         self, rule: Recovery | Anomaly, row: IntervalRow, now_us: int
     ) -> Iterator[AlertEvent]:
-        alarm = self._intervals.setdefault((rule.id, row.gateway, row.channel), Alarm())
+        gateway, key = self._gateway(row.gateway), (rule.id, row.channel)
+        if (alarm := gateway.intervals.get(key)) is None:
+            alarm = gateway.intervals[key] = Alarm()
+            gateway.resume(*key)
         if row.start_us < alarm.last_us:
             return
+        self._changed.add(row.gateway)
         live = row.version <= 1 and now_us - row.start_us - row.length_us <= self._rules.max_age_us
         if isinstance(rule, Recovery):
             found = level(row.measure, None, rule.below, rule.clear)
         else:
-            found = level(row.measure, rule.factor, None, rule.factor)
+            found = level(row.measure, rule.factor, None, rule.clear)
         change = alarm.step(Observation(row.start_us, found, row.measure, live, row.length_us), rule.hold_us)
         if change is not None:
             yield AlertEvent(rule, row.gateway, row.channel, *change, row.about)
@@ -197,93 +190,96 @@ class Engine:
     def end_late_passes(self, now_us: int, after_us: int = _LATE_PASS_US) -> list[AlertEvent]:
         """Ends late passes that nothing came to for so long."""
         events: list[AlertEvent] = []
-        for channel in self._channels.values():
-            for evaluator in channel.evaluators:
-                over = evaluator.late is not None and now_us - evaluator.late_touched_us >= after_us
-                if over and (change := evaluator.end_late()) is not None:
-                    events.append(AlertEvent(evaluator.rule, channel.gateway, channel.name, *change))
+        for gateway in self._gateways.values():
+            for channel in gateway.channels.values():
+                for evaluator in channel.evaluators:
+                    if evaluator.late is None or now_us - evaluator.late_touched_us < after_us:
+                        continue
+                    self._changed.add(gateway.name)
+                    if (change := evaluator.end_late()) is not None:
+                        events.append(AlertEvent(evaluator.rule, gateway.name, channel.name, *change))
         return events
-
-    def forget_readings(self) -> None:
-        """Drops the state of all readings; that of the tables' intervals stays."""
-        self._channels.clear()
-        self._gateways.clear()
-        self._pairs.clear()
 
     # Storing -----------------------------------------------------------------------------------------------
 
-    def to_state(self) -> dict[str, Any]:
-        """All that counts, as JSON; what is normal and nothing else is not listed."""
-        state: dict[str, Any] = msgspec.to_builtins(
-            {
-                "gateways": [
-                    (g.name, g.horizon_us, g.received_since_us, g.arrived_us, silences_state(g.silences))
-                    for g in self._gateways.values()
-                ],
-                "channels": [
-                    (c.gateway, c.name, c.last_us, c.period_us, _evaluated(c), silences_state(c.silences))
-                    for c in self._channels.values()
-                ],
-                "pairs": [
-                    (gateway, *rule_id, first, second, (pair.alarm, pair.sides))
-                    for (rule_id, gateway, first, second), pair in self._pairs.items()
-                ],
-                "intervals": [
-                    (*rule_id, gateway, channel, alarm)
-                    for (rule_id, gateway, channel), alarm in self._intervals.items()
-                ],
-                "twins": [(*key, twin) for key, twin in self._twins.items()],
-            }
-        )
-        return state
+    def to_state(self, part: int | None = None) -> dict[str, Any]:
+        """States by gateway, for JSON: of all, or of one of PARTS and those changed since the last."""
+        named = list(self._gateways)
+        wanted = named if part is None else {*named[part % PARTS :: PARTS], *self._changed}
+        self._changed.clear()
+        return {name: self._gateways[name].to_state() for name in wanted if name in self._gateways}
 
-    def restore(self, state: Mapping[str, Any]) -> list[Orphan]:
-        """Takes over what ``to_state`` wrote, perhaps under other rules; gives alerts whose rule is gone."""
-        left: list[Orphan] = []
-        self._twins = {(gateway, channel): twin for gateway, channel, twin in state["twins"]}
-        for gateway, name, last_us, period_us, evaluated, silent in state["channels"]:
-            channel = self._channels.get((gateway, name)) or self._new_channel(gateway, name)
-            channel.last_us, channel.period_us = last_us, period_us
-            there = {evaluator.rule.id: evaluator for evaluator in channel.evaluators}
-            for evaluator in channel.evaluators:
-                evaluator.main.alarm.last_us = last_us
-            for rule, version, main, late in evaluated:
-                tracks = msgspec.convert([main, *late[:1]] if late else [main], list[Track])
-                if (found := there.get((rule, version))) is None:
-                    left += orphans((rule, version), gateway, name, *(track.alarm for track in tracks))
-                    continue
-                found.main = tracks[0]
-                if late:
-                    found.late, found.late_touched_us = tracks[1], late[1]
-            left += restore_silences(channel.silences, silent, gateway, name, last_us)
-        for gateway, horizon_us, received_since_us, arrived_us, silent in state["gateways"]:
-            of = self._gateways[gateway]
-            of.horizon_us, of.received_since_us, of.arrived_us = horizon_us, received_since_us, arrived_us
-            left += restore_silences(of.silences, silent, gateway, None, horizon_us)
-        for gateway, rule, version, first, second, kept in state["pairs"]:
-            if (pair := self._pairs.get(((rule, version), gateway, first, second))) is None:
-                left += orphans((rule, version), gateway, first, msgspec.convert(kept[0], Alarm))
-            else:
-                pair.restore(kept)
-        by_id = {rule.id: rule for rule in self._interval_rules}
-        for rule, version, gateway, name, kept in state["intervals"]:
-            now, alarm = by_id.get((rule, version)), msgspec.convert(kept, Alarm)
-            if now is None or not now.applies_to(gateway, name):
-                left += orphans((rule, version), gateway, name, alarm)
-            else:
-                self._intervals[now.id, gateway, name] = alarm
+    def restore(self, states: Mapping[str, Any]) -> None:
+        """Takes over what ``to_state`` gave, but for what has no rule any more."""
+        for name, (*times, silent, channels, pairs, intervals, twins) in states.items():
+            gateway = self._gateway(name)
+            gateway.horizon_us, gateway.received_since_us, gateway.arrived_us = times
+            gateway.twins = twins
+            restore_silences(gateway.silences, silent)
+            for of, last_us, period_us, evaluated, quiet in channels:
+                channel = gateway.channels.get(of) or self._new_channel(gateway, of)
+                channel.last_us, channel.period_us = last_us, period_us
+                restore_silences(channel.silences, quiet)
+                kept = {(rule, version): tracks for rule, version, *tracks in evaluated}
+                for evaluator in channel.evaluators:
+                    evaluator.main.alarm.last_us = last_us
+                    if (tracks := kept.get(evaluator.rule.id)) is not None:
+                        evaluator.restore(*tracks)
+            for rule, version, first, second, *sides in pairs:
+                if (pair := gateway.pairs.get(((rule, version), first, second))) is not None:
+                    pair.restore(sides)
+            for rule, version, of, alarm in intervals:
+                now = self._by_id.get((rule, version))
+                if now is not None and now.applies_to(name, of):
+                    gateway.intervals[now.id, of] = msgspec.convert(alarm, Alarm)
+
+    def adopt(self, alerts: Iterable[OpenAlert]) -> list[OpenAlert]:
+        """Goes on with alerts that are open by the table: where the state was lost they keep their ids.
+
+        Gives those that nothing evaluates: their rule is gone, or another alert of it is open there, too.
+        """
+        left: list[OpenAlert] = []
+        groups: dict[tuple[str, tuple[str, str], str | None], list[OpenAlert]] = {}
+        for alert in alerts:
+            groups.setdefault((alert.gateway, alert.rule, alert.channel), []).append(alert)
+        for (name, rule_id, channel), group in groups.items():
+            rule, gateway = self._by_id.get(rule_id), self._gateway(name)
+            raised = {alarm.since_us for alarm in gateway.alarms(rule_id, channel) if alarm.raised}
+            stays = [alert for alert in group if alert.since_us in raised]
+            if rule is None or not rule.applies_to(name, channel):
+                stays = []
+            elif raised and not stays:
+                # The state is older than the table: it gets there by the same readings.
+                continue
+            elif not raised:
+                stays = [max(group, key=lambda each: (each.live, each.since_us))]
+                gateway.opened[rule_id, channel] = stays[0]
+                gateway.resume(rule_id, channel)
+                self._changed.add(name)
+            seen = gateway.channels.get(channel or "")
+            last_us = -1 if seen is None else seen.last_us
+            left += [
+                alert._replace(last_us=max(alert.since_us, last_us)) for alert in group if alert not in stays
+            ]
         return left
 
     @property
     def size(self) -> int:
         """Channels with a state."""
-        return len(self._channels)
+        return sum(len(gateway.channels) for gateway in self._gateways.values())
 
 
-def _evaluated(channel: ChannelState) -> list[Any]:
-    """What is stored of its value rules: name, version, track, and the late pass with when it was touched."""
-    return [
-        (*each.rule.id, each.main, None if each.late is None else (each.late, each.late_touched_us))
-        for each in channel.evaluators
-        if each.late is not None or not each.main.idle
-    ]
+def _open(rule: tuple[str, str], gateway: str, channel: str | None, alarm: Alarm) -> Iterator[OpenAlert]:
+    if alarm.raised and alarm.since_us is not None:
+        yield OpenAlert(rule, gateway, channel, alarm.since_us, alarm.last_us, alarm.live)
+
+
+def _pairs_of(rule: Pair, gateway: GatewayState, channel: str) -> Iterator[tuple[str, str]]:
+    if not rule.applies_to(gateway.name, channel):
+        return
+    if rule.pairs:
+        yield from (pair for pair in rule.pairs if channel in pair)
+        return
+    twin = gateway.twins.get(channel)
+    if twin is not None:
+        yield min(channel, twin), max(channel, twin)

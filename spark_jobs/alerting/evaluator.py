@@ -63,6 +63,10 @@ class Track(Struct, array_like=True):
         gap = time_us - self.alarm.last_us > max(MIN_GAP_US, 3 * period_us)
         if rule.moving_above is not None and value <= rule.moving_above:
             self.anchor = None
+        elif self.anchor is None and self.alarm.raised and self.alarm.since_us is not None:
+            # An alert from before the state was lost: it stands by the value it is found at.
+            self.anchor, self.anchor_us = value, self.alarm.since_us
+            return Observation(time_us, Level.VIOLATED, (time_us - self.anchor_us) / 1e6, live, period_us)
         elif self.anchor is None or gap or abs(value - self.anchor) > rule.tolerance:
             self.anchor, self.anchor_us = value, time_us
         else:
@@ -102,6 +106,12 @@ class Evaluator:
             return None
         self.late_touched_us = now_us
         return self.late.step(self.rule, time_us, period_us, value, False)
+
+    def restore(self, main: Any, late: Any) -> None:
+        """Takes over the stored tracks; the late one with when it was touched."""
+        self.main = msgspec.convert(main, Track)
+        if late is not None:
+            self.late, self.late_touched_us = msgspec.convert(late, tuple[Track, int])
 
     def end_late(self) -> Change | None:
         """Ends the late pass, when nothing late comes any more; a raised alert ends with it."""

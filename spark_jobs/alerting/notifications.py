@@ -10,8 +10,7 @@ from typing import Any, Final
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
 from cloud.wire.fields import format_time
-from spark_jobs.alerting.alarm import Transition
-from spark_jobs.alerting.channel_state import Orphan
+from spark_jobs.alerting.alarm import OpenAlert, Transition
 from spark_jobs.alerting.evaluator import AlertEvent
 from spark_jobs.alerting.rules import CommandRule, Rule, alert_id
 
@@ -31,9 +30,13 @@ def command_id(alert: str) -> str:
 
 @dataclass
 class Notifier:
-    """Makes the records. ``issued``: when and where to a rule sent commands, as far as that limits it."""
+    """Makes the records. ``issued``: when and where to a rule sent commands, as far as that limits it.
+
+    ``shard``: which of how many shards of the fleet this is; each has its part of a rule's hourly limit.
+    """
 
     issued: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    shard: tuple[int, int] = (1, 1)
     withheld: int = 0
     """Commands not sent because of a limit, since the start."""
 
@@ -79,7 +82,9 @@ class Notifier:
         recent = [(at, to) for at, to in self.issued.get(rule, []) if now_us - at < kept_us]
         in_hour = sum(now_us - at < _HOUR_US for at, _ in recent)
         too_soon = any(to == gateway and now_us - at < limits.min_interval_us for at, to in recent)
-        if too_soon or in_hour >= limits.per_hour:
+        part, parts = self.shard
+        per_hour = limits.per_hour * part // parts - limits.per_hour * (part - 1) // parts
+        if too_soon or in_hour >= per_hour:
             self.withheld += 1
             self.issued[rule] = recent
             return None
@@ -95,30 +100,34 @@ class Notifier:
         )
 
 
-def closing(orphan: Orphan, rule: Rule | None) -> AlertRecord:
-    """The end of an alert whose rule is gone, has another version (``rule``) now, or lost its twin."""
-    name, version = orphan.rule_id
+def closing(alert: OpenAlert, rule: Rule | None) -> AlertRecord:
+    """The end of an alert that nothing evaluates any more. ``rule``: that of its name by now."""
+    name, version = alert.rule
     if rule is None:
         why = "the rule was removed"
     elif rule.version != version:
         why = f"the rule has version {rule.version} now"
-    else:
+    elif not rule.applies_to(alert.gateway, alert.channel):
+        why = "the rule leaves it out now"
+    elif rule.kind == "pair":
         why = "its twin is another one now"
-    cleared_at = format_time(max(orphan.last_us, orphan.since_us))
+    else:
+        why = "another alert of the rule stands in its place"
+    cleared_at = format_time(max(alert.last_us, alert.since_us))
     return AlertRecord(
-        id=alert_id(orphan.rule_id, orphan.gateway, orphan.channel, orphan.since_us),
+        id=alert_id(alert.rule, alert.gateway, alert.channel, alert.since_us),
         rule=name,
         rule_version=version,
         kind="" if rule is None else rule.kind,
         severity="info" if rule is None else rule.severity,
-        gateway=orphan.gateway,
-        channel=orphan.channel,
+        gateway=alert.gateway,
+        channel=alert.channel,
         state="cleared",
-        raised_at=format_time(orphan.since_us),
+        raised_at=format_time(alert.since_us),
         cleared_at=cleared_at,
         told_at=cleared_at,
         value=None,
-        historical=not orphan.live,
+        historical=not alert.live,
         detail=f"over: {why}",
     )
 

@@ -122,8 +122,10 @@ _NORMAL_SIDE: Final = {
     "above": "at most above",
     "below": "at least below",
     "difference": "at most the difference",
+    "factor": "at most the factor",
 }
 """Where an alert may end, by the key of its limit."""
+_ANOMALY_CLEAR: Final = 0.8
 
 
 def _ending(given: object, check: Callable[[object], float], info: ValidationInfo) -> float:
@@ -131,7 +133,8 @@ def _ending(given: object, check: Callable[[object], float], info: ValidationInf
     key = next((key for key in _NORMAL_SIDE if info.data.get(key) is not None), None)
     limit = 0.0 if key is None else info.data[key]
     if given is None:
-        return limit
+        # A score wanders about its threshold; values and recoveries are measured.
+        return limit * _ANOMALY_CLEAR if key == "factor" else limit
     clear = check(given)
     if key is not None and (clear < limit if key == "below" else clear > limit):
         raise ValueError(f"must be {_NORMAL_SIDE[key]}, {limit:g}: the alert ends there")
@@ -267,10 +270,14 @@ class Recovery(HeldRule):
 
 
 class Anomaly(HeldRule):
-    """Intervals of ``anomalies`` whose score is above ``factor`` times the model's threshold."""
+    """Intervals of ``anomalies`` whose score is above ``factor`` times the model's threshold.
+
+    The alert ends at ``clear`` times the threshold: 0.8 of ``factor`` where none is given.
+    """
 
     kind: Literal["anomaly"]
     factor: Annotated[Number, Field(gt=0)] = 1.0
+    clear: Annotated[Number, Field(gt=0), Ending] = Field(None, validate_default=True)
 
 
 KINDS: Final[Mapping[str, type[Rule]]] = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -14,8 +15,8 @@ from cloud.toml_lines import KeyPath, Lines
 from spark_jobs.alerting.rules import KINDS, CommandRule, Rules, did_you_mean
 from spark_jobs.errors import SettingsError
 
-DEFAULT_RULES: Final = Path(__file__).with_name("default_rules.toml")
-"""The rules in use where no file is named."""
+DEFAULT_RULES: Final = files("spark_jobs.alerting") / "default_rules.toml"
+"""The rules in use where no file is named: on a cluster they are inside the package's archive."""
 
 _SYNTAX_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
 _TABLE: Final = {"rule": "must be a table: [[rule]]", "command": "must be a table: [rule.command]"}
@@ -98,7 +99,7 @@ def parse_rules(text: str, file: str) -> Rules:
     return rules
 
 
-def load_rules(path: Path) -> Rules:
+def load_rules(path: Traversable) -> Rules:
     """The rules in a file. Raises SettingsError where it can't be read, or has problems."""
     try:
         text = path.read_bytes().decode()

@@ -4,7 +4,11 @@ Order of a batch: one Spark job brings the samples into the driver; the rules ar
 state and the records it leads to are stored in one file; then the records are produced. A kill before the
 file repeats the batch from the old state, a kill after it finds the same batch again and produces the stored
 records. The table is written from the supervisor's thread, seconds later: until then its rows are in the
-state.
+state. Which alerts are open is in the table and these rows: a start goes on with those that its state, lost
+or restored from a copy, doesn't have, and ends those that nothing evaluates any more.
+
+A fleet too large for one process has several, shards: each takes the gateways that are its own by a hash of
+their name, and has its own checkpoint. They share topics and tables.
 """
 
 from __future__ import annotations
@@ -13,24 +17,27 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
 from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC
-from spark_jobs.alerting.channel_state import Orphan
+from spark_jobs.alerting.alarm import OpenAlert
 from spark_jobs.alerting.engine import Engine
 from spark_jobs.alerting.evaluator import AlertEvent
 from spark_jobs.alerting.notifications import Notifier, closing, merged_row
-from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Rule
+from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Rule, Rules
 from spark_jobs.alerting.rules_file import DEFAULT_RULES, load_rules
 from spark_jobs.errors import SettingsError
+from spark_jobs.frames import dicts_of
 from spark_jobs.intervals import now_us
 from spark_jobs.metrics import STATE_ROWS
 from spark_jobs.schemas import ALERTS, ANOMALIES, CHANNELS, STATISTICS, Table
@@ -66,16 +73,16 @@ _FEEDS: Final[dict[type[Rule], tuple[Table, Callable[..., DataFrame]]]] = {
 class AlertsJob(Job):
     """One run of the query; after a failure, make a new one."""
 
-    name = "alerts"
-
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        self._shard = part, parts = settings.shard
+        self.name = "alerts" if parts == 1 else f"alerts-{part}-of-{parts}"
         self._spark = spark = small_batch_session(spark)
         self._settings = settings
         self._slots = task_slots(spark)
         self._location = ensure_table(spark, settings, ALERTS)
-        self._files = StateFiles(spark, f"{settings.checkpoints.rstrip('/')}/alerts-state")
-        self._rules_path = Path(settings.rules) if settings.rules else DEFAULT_RULES
-        self._rules_read_ns = self._rules_path.stat().st_mtime_ns if self._rules_path.exists() else 0
+        self._files = StateFiles(spark, f"{settings.checkpoint(self.name)}/alerts-state")
+        self._rules_path = Path(settings.rules) if settings.rules else None
+        self._rules_read_ns = self._rules_path.stat().st_mtime_ns if self._rules_path else 0
         # The query's thread evaluates readings, the supervisor's what is due by the clock or from the tables.
         self._lock = threading.Lock()
         self._writing = threading.Lock()
@@ -86,23 +93,27 @@ class AlertsJob(Job):
             "twins": Timer(_TWINS_EVERY_S),
             "rules": Timer(_RULES_EVERY_S),
         }
-        self._notifier = Notifier()
+        self._notifier = Notifier(shard=self._shard)
         self._generation, self._done = "", -1
         self._outputs: list[Outgoing] = []
         self._pending: list[Outgoing] = []
         self._unwritten: dict[str, dict[str, Any]] = {}
         self._versions: dict[str, int] = {}
-        self._rules = load_rules(self._rules_path)
+        self._rules = self._load_rules()
         self._engine = Engine(self._rules)
-        if (state := self._files.load()) is not None:
-            self._restore(state)
+        self._restore()
         self._follow_tables()
 
     def source(self) -> Source:
         """Readings and dead letters, from the earliest."""
         topics, most = self._settings.topic_pattern, min(self._settings.max_records, _MAX_RECORDS)
-        stream = kafka_records(self._spark, self._settings, topics, most)
+        stream = kafka_records(self._spark, self._settings, topics, most * self._shard[1])
         return Source(stream, min(_TRIGGER_S, self._settings.trigger_s))
+
+    def _own(self, gateway: Column) -> Column:
+        """Whether a gateway is one of this shard's."""
+        part, parts = self._shard
+        return F.lit(True) if parts == 1 else F.crc32(gateway.cast("binary")) % parts == part - 1
 
     def batch(self, rows: DataFrame, number: int) -> None:
         """Evaluates a batch and produces its alerts and commands."""
@@ -113,13 +124,11 @@ class AlertsJob(Job):
                 produce(self._spark, self._settings, self._outputs)
             log.info("event=alerts.repeated batch=%d records=%d", number, len(self._outputs))
             return
+        own = self._own(F.substring_index(F.col("key").cast("string"), "/", 1))
         # Many topics, few records each: as many tasks as cores, not one per partition.
-        few = rows.coalesce(self._slots)
+        few = rows.where(own).coalesce(self._slots)
         samples = collect_samples(few, self._settings.dead_letter_topic)
         with self._lock:
-            if generation != self._generation and self._generation:
-                # The checkpoint was lost: all comes from the beginning again, and alerts keep their ids.
-                self._engine.forget_readings()
             at_us = now_us()
             self._outputs = self._records(self._engine.observe(samples, at_us), at_us)
             self._generation, self._done = generation, number
@@ -155,7 +164,7 @@ class AlertsJob(Job):
             events += self._engine.end_late_passes(at_us)
             self._deliver(self._records(events, at_us))
         if self._unwritten and self._timers["table"].due():
-            self.write_table()
+            self._try_to_write()
 
     def finish(self) -> None:
         """All that is left after the last record."""
@@ -193,7 +202,10 @@ class AlertsJob(Job):
             if not self._has_rules(kind) or not self._has(table):
                 continue
             location, after = self._settings.table(table.name), self._versions[table.name]
-            shape = partial(rows_of, interval_s=interval_s)
+
+            def shape(changes: DataFrame, rows_of: Callable[..., DataFrame] = rows_of) -> DataFrame:
+                return rows_of(changes.where(self._own(F.col("gateway"))), interval_s=interval_s)
+
             changed, latest = rows_after(self._spark, location, after, shape)
             with self._lock:
                 events += self._engine.observe_intervals(kind, intervals_of(changed, interval_s), now_us())
@@ -208,21 +220,37 @@ class AlertsJob(Job):
             self._spark.read.format("delta")
             .load(self._settings.table(CHANNELS.name))
             .where(F.col("pair").isNotNull() & F.coalesce(F.col("in_force"), F.lit(True)))
+            .where(self._own(F.col("gateway")))
             .select("gateway", "channel", "pair")
             .collect()
         )
-        twins = {(row.gateway, row.channel): f"{row.pair}.{row.channel.rpartition('.')[2]}" for row in rows}
+        twins: dict[str, dict[str, str]] = {}
+        for row in rows:
+            twin = f"{row.pair}.{row.channel.rpartition('.')[2]}"
+            twins.setdefault(row.gateway, {})[row.channel] = twin
         with self._lock:
             self._deliver(self._ends(self._engine.set_twins(twins)))
 
+    def _load_rules(self) -> Rules:
+        rules, (_, parts) = load_rules(self._rules_path or DEFAULT_RULES), self._shard
+        for rule in rules.rules:
+            if rule.command is not None and rule.command.per_hour < parts:
+                raise SettingsError(
+                    f'rule "{rule.name}": its per_hour is {rule.command.per_hour}, and each of {parts} shards'
+                    f" sends its part of it: give it {parts} at least, or use fewer shards"
+                )
+        return rules
+
     def _reload_rules(self) -> None:
         """Applies a changed file; one with mistakes is refused as a whole, the old rules stay."""
+        if self._rules_path is None:
+            return
         try:
             changed_ns = self._rules_path.stat().st_mtime_ns
             if changed_ns == self._rules_read_ns:
                 return
             self._rules_read_ns = changed_ns
-            rules = load_rules(self._rules_path)
+            rules = self._load_rules()
         except FileNotFoundError:
             return
         except SettingsError as error:
@@ -230,10 +258,12 @@ class AlertsJob(Job):
                 log.error("event=rules.refused %s", line)
             return
         with self._lock:
-            state = self._engine.to_state()
+            states, caught_up = self._engine.to_state(), self._engine.caught_up
             self._rules, self._engine = rules, Engine(rules)
             self._follow_tables()
-            self._deliver(self._ends(self._engine.restore(state)))
+            self._engine.restore(msgspec.json.decode(msgspec.json.encode(states)))
+            self._engine.caught_up = caught_up
+            self._deliver(self._ends(self._engine.adopt(self._open_alerts())))
         log.info("event=rules.taken rules=%d file=%s", len(rules.rules), self._rules_path)
 
     # Producing and storing ---------------------------------------------------------------------------------
@@ -271,13 +301,21 @@ class AlertsJob(Job):
                 self._unwritten = {key: row for key, row in self._unwritten.items() if rows.get(key) != row}
                 self._save()
 
+    def _try_to_write(self) -> None:
+        """Writes the rows that wait; where that fails (another's commits, a store that is away) they stay."""
+        try:
+            self.write_table()
+        except (PySparkException, Py4JJavaError) as error:
+            reason = str(error).strip().partition("\n")[0][:300]
+            log.error("event=alerts.table_failed rows=%d the next try is in %g s: %s",
+                      len(self._unwritten), _TABLE_EVERY_S, reason)  # fmt: skip
+
     def _save(self) -> None:
         self._files.save(
             {
-                "v": 1,
                 "generation": self._generation,
                 "batch": self._done,
-                "engine": self._engine.to_state(),
+                "gateways": self._engine.to_state(self._files.next),
                 "issued": self._notifier.issued,
                 "versions": self._versions,
                 "outputs": self._outputs,
@@ -286,18 +324,40 @@ class AlertsJob(Job):
             }
         )
 
-    def _restore(self, state: dict[str, Any]) -> None:
-        self._generation, self._done = state["generation"], state["batch"]
-        self._notifier.issued = {
-            rule: [(at, gateway) for at, gateway in issued] for rule, issued in state["issued"].items()
-        }
-        self._versions = state["versions"]
-        self._outputs = [tuple(record) for record in state["outputs"]]
-        self._pending = [tuple(record) for record in state["pending"]]
-        self._unwritten = state["unwritten"]
-        self._pending += self._ends(self._engine.restore(state["engine"]))
+    def _restore(self) -> None:
+        """Goes on from the state, and with the alerts that are open by the table."""
+        older = StateFiles(self._spark, f"{self._settings.checkpoints.rstrip('/')}/alerts-state")
+        state = self._files.load() or older.load()
+        if state is not None:
+            self._generation, self._done = state["generation"], state["batch"]
+            self._notifier.issued = {
+                rule: [(at, gateway) for at, gateway in issued] for rule, issued in state["issued"].items()
+            }
+            self._versions = state["versions"]
+            self._outputs = [tuple(record) for record in state["outputs"]]
+            self._pending = [tuple(record) for record in state["pending"]]
+            self._unwritten = state["unwritten"]
+            self._engine.restore(state["gateways"])
+        self._pending += self._ends(self._engine.adopt(self._open_alerts()))
+        if older.next > 1:
+            self._save()
+            older.delete()
 
-    def _ends(self, orphans: Iterable[Orphan]) -> list[Outgoing]:
+    def _open_alerts(self) -> list[OpenAlert]:
+        """Alerts that were raised and not cleared, by the table and the rows that wait for it."""
+        there = self._spark.read.format("delta").load(self._location)
+        rows = there.where(F.col("cleared_at").isNull() & self._own(F.col("gateway"))).toArrow()
+        found = {row["id"]: row for row in dicts_of(rows)} | self._unwritten
+        return [
+            OpenAlert(
+                (row["rule"], row["rule_version"]), row["gateway"], row["channel"],
+                row["raised_at"], row["raised_at"], not row["historical"],
+            )
+            for row in found.values()
+            if row["cleared_at"] is None
+        ]  # fmt: skip
+
+    def _ends(self, alerts: Iterable[OpenAlert]) -> list[Outgoing]:
         """Ends the alerts whose rules or channels are gone."""
         by_name = {rule.name: rule for rule in self._rules.rules}
-        return self._outgoing([closing(orphan, by_name.get(orphan.rule_id[0])) for orphan in orphans])
+        return self._outgoing([closing(alert, by_name.get(alert.rule[0])) for alert in alerts])

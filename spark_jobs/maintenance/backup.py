@@ -60,9 +60,13 @@ def _copy(files: Files, source: str, copy: str, batch: int) -> None:
         for number in files.numbers(f"{source}/{kind}"):
             if number <= batch:
                 files.copy(f"{source}/{kind}/{number}", f"{copy}/{kind}/{number}")
-    for entry in files.entries(source):
-        if entry.name not in _LEFT_OUT and not entry.name.startswith("."):
-            files.copy(entry.uri, f"{copy}/{entry.name}")
+    for folder in files.entries(source):
+        if folder.name in _LEFT_OUT or not folder.is_folder:
+            continue
+        # The newest first: the oldest of what `alerts` keeps there go meanwhile, and it does without them.
+        for entry in reversed(files.entries(folder.uri)):
+            if files.exists(entry.uri):
+                files.copy(entry.uri, f"{copy}/{folder.name}/{entry.name}")
     files.write(f"{copy}/{_WHOLE}", f"batch {batch}\n")
 
 

@@ -18,7 +18,9 @@ from spark_jobs.transforms.validate import parse_batch
 
 
 def collect_samples(records: DataFrame, dead_letter_topic: str) -> list[Sample]:
-    """What may be evaluated of Kafka records: readings of a known time, those of a channel in their order.
+    """What may be evaluated of Kafka records: readings, those of a channel in their order.
+
+    One whose clock was not set has no value and is late: it shows that its gateway is there.
 
     One Spark job brings the records; they are validated here, in the driver: a Python worker's round trip is
     longer than what a second's records take.
@@ -28,9 +30,7 @@ def collect_samples(records: DataFrame, dead_letter_topic: str) -> list[Sample]:
     for batch in table.combine_chunks().to_batches():
         if not batch.num_rows:
             continue
-        readings = parse_batch(batch, dead_letter_topic).readings
-        readings = readings.filter(pc.not_equal(readings["clock"], UNSYNCED))
-        samples += _samples(readings)
+        samples += _samples(parse_batch(batch, dead_letter_topic).readings)
     return samples
 
 
@@ -40,6 +40,9 @@ def _samples(readings: Any) -> Iterator[Sample]:
         name: column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
         for name, column in ((name, readings[name]) for name in names)
     }
+    unsynced = pc.equal(readings["clock"], UNSYNCED)
+    columns["value"] = pc.if_else(unsynced, None, columns["value"])
+    columns["replayed"] = pc.or_(unsynced, columns["replayed"])
     columns["period_ms"] = pc.multiply(columns["period_ms"].cast(pa.int64()), 1000)
     return map(Sample, *(columns[name].to_pylist() for name in names))
 

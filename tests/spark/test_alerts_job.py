@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,12 +14,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from delta.exceptions import ConcurrentDeleteReadException
 from pyspark.sql import SparkSession
 
 from cloud.kafka.provision import provision_topics
@@ -26,8 +29,9 @@ from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
 from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, Reading, encode_reading, reading_key
-from spark_jobs.errors import JobError
+from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.jobs.alerts import AlertsJob
+from spark_jobs.maintenance.backup import back_up
 from spark_jobs.schemas import ANOMALIES, CHANNELS, STATISTICS
 from spark_jobs.settings import Settings, parse_run
 from spark_jobs.sinks.delta import ensure_table
@@ -325,18 +329,175 @@ def test_a_state_that_was_cut_short_is_passed_over(spark: SparkSession, tmp_path
     place = tmp_path / "state"
     files = StateFiles(spark, str(place))
     assert files.load() is None
-    for number in range(1, 6):
-        files.save({"v": 1, "number": number})
-    assert sorted(path.name for path in place.iterdir()) == [f"{number:020d}" for number in (3, 4, 5)]
-    newest = place / f"{5:020d}"
+    for number in range(1, 41):
+        files.save({"number": number, "gateways": {f"mast-{number % 16}": number, "each": number}})
+    assert sorted(path.name for path in place.iterdir()) == [f"{number:020d}" for number in range(9, 41)]
+    newest = place / f"{40:020d}"
     newest.write_bytes(newest.read_bytes()[:-3])
     again = StateFiles(spark, str(place))
-    assert again.load() == {"v": 1, "number": 4}
-    again.save({"v": 1, "number": 6})
-    assert StateFiles(spark, place.as_uri()).load() == {"v": 1, "number": 6}
-    again.save({"v": 2})
+    # Of each gateway what was stored last, however long ago.
+    gateways = {f"mast-{number % 16}": number for number in range(24, 40)} | {"each": 39}
+    assert again.load() == {"v": 2, "number": 39, "gateways": gateways}
+    again.save({"number": 41, "gateways": {}})
+    assert StateFiles(spark, place.as_uri()).load() == {"v": 2, "number": 41, "gateways": gateways}
+    again.save({"v": 3})
     with pytest.raises(JobError, match="newer version"):
         StateFiles(spark, str(place)).load()
+
+
+def test_each_state_file_has_a_part_of_the_fleet_and_what_changed(
+    spark: SparkSession, settings: Settings, kafka: LocalBroker, gateway: str
+) -> None:
+    provision_topics(kafka.bootstrap_servers)
+    settings = replace(settings, bootstrap_servers=kafka.bootstrap_servers)
+    fleet = [f"{gateway}-{number}" for number in range(64)]
+    start_us = time.time_ns() // 1_000_000 * 1000 - 10 * S
+    everyone = [item for name in fleet for item in temperatures(name, start_us, [50])]
+    job = AlertsJob(spark, settings)
+    job.batch(kafka_frame(spark, encoded(everyone), kafka_us=start_us), 0)
+    job.batch(kafka_frame(spark, encoded(temperatures(fleet[5], start_us, [51], 2)), kafka_us=start_us), 1)
+    first, second = (state_of(path)["gateways"] for path in sorted(state_folder(settings).iterdir()))
+    assert first.keys() == set(fleet)
+    assert fleet[5] in second
+    assert len(second) <= 1 + 64 // 16
+    # Also when the files that had all of them are gone.
+    for _ in range(40):
+        job._save()
+    assert stored(AlertsJob(spark, settings)) == stored(job)
+
+
+def stored(job: AlertsJob) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(job._engine.to_state()))
+
+
+def two_of_each_shard(gateway: str) -> list[str]:
+    names = [f"{gateway}-{number}" for number in range(64)]
+    return [name for odd in (0, 1) for name in [n for n in names if zlib.crc32(n.encode()) % 2 == odd][:2]]
+
+
+def test_shards_have_the_alerts_of_one_process_each_once(
+    spark: SparkSession, settings: Settings, kafka: LocalBroker, topic: str, gateway: str, rules_file: Path
+) -> None:
+    rules_file.write_text(RULES.replace('"heater"', '"heater"\nper_hour = 3') + SILENT)
+    settings = replace(
+        settings, bootstrap_servers=kafka.bootstrap_servers, topic_pattern=topic, rules=str(rules_file)
+    )
+    fleet = two_of_each_shard(gateway)
+    start_us = time.time_ns() // 1_000_000 * 1000 - 60 * S
+    for name in fleet:
+        send(kafka, topic, temperatures(name, start_us, [61, 62, 63]))
+    ensure_table(spark, settings, STATISTICS)
+    parts = [replace(settings, shard=(part, 2)) for part in (1, 2)]
+    jobs = [AlertsJob(spark, each) for each in parts]
+    assert [job.name for job in jobs] == ["alerts-1-of-2", "alerts-2-of-2"]
+    for name in fleet:
+        spark.sql(
+            f"select '{name}' gateway, 'box.temperature' channel, 60 interval_s, "
+            f"timestamp_micros({start_us}) interval_start, 0.5D recovery, 1 version, current_date() date"
+        ).write.format("delta").mode("append").save(settings.table("statistics"))
+    for job, each in zip(jobs, parts, strict=True):
+        run_to_end(each, job)
+        # The clock's part: an hour later nothing has come from any of them.
+        job._engine.caught_up = True
+        job._deliver(job._records(job._engine.evaluate_silence(start_us + 3600 * S), start_us))
+        job.write_table()
+    found = [(name, alert.rule) for name in fleet for alert in alerts(kafka, name)]
+    assert sorted(found) == sorted((name, rule) for name in fleet for rule in ("hot", "recovers", "still"))
+    assert {len(rows(settings, name)) for name in fleet} == {3}
+    own = [set(job._engine.to_state()) for job in jobs]
+    assert [len(each) for each in own] == [2, 2]
+    assert own[0] | own[1] == set(fleet)
+    # Together they keep the rule's hourly limit.
+    commands = [command for name in fleet for command in produced(kafka, COMMANDS_TOPIC, name)]
+    assert len(commands) == 3
+    with pytest.raises(SettingsError, match="its per_hour is 3, and each of 4 shards"):
+        AlertsJob(spark, replace(settings, shard=(1, 4)))
+
+
+SILENT = """
+[[rule]]
+name = "still"
+kind = "silent"
+gateway_after = "2m"
+"""
+
+
+def test_an_alert_whose_beginning_kafka_has_lost_keeps_its_id_without_a_state(
+    spark: SparkSession, settings: Settings, kafka: LocalBroker, gateway: str, rules_file: Path
+) -> None:
+    provision_topics(kafka.bootstrap_servers)
+    settings = replace(settings, bootstrap_servers=kafka.bootstrap_servers, rules=str(rules_file))
+    start_us = time.time_ns() // 1_000_000 * 1000 - 20 * S
+
+    def batch(job: AlertsJob, number: int, first: int, *values: float) -> None:
+        found = encoded(temperatures(gateway, start_us, list(values), first))
+        job.batch(kafka_frame(spark, found, kafka_us=start_us), number)
+
+    job = AlertsJob(spark, settings)
+    batch(job, 0, 1, 61, 62, 63)
+    job.write_table()
+    again = AlertsJob(spark, replace(settings, checkpoints=settings.checkpoints + "-lost"))
+    batch(again, 0, 4, 64, 65, 66, 67)
+    batch(again, 1, 8, 50)
+    again.write_table()
+    raised, cleared = alerts(kafka, gateway)
+    assert (raised.id, raised.state, cleared.state) == (cleared.id, "raised", "cleared")
+    assert [row[6:] for row in rows(settings, gateway)] == [(start_us, start_us + 7 * S)]
+
+
+def test_a_checkpoint_put_back_from_its_copy_has_the_state_with_it(
+    spark: SparkSession, settings: Settings, kafka: LocalBroker, topic: str, gateway: str, rules_file: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    settings = replace(
+        settings, bootstrap_servers=kafka.bootstrap_servers, topic_pattern=topic, rules=str(rules_file)
+    )
+    start_us = time.time_ns() // 1_000_000 * 1000 - 20 * S
+    # One is raised, of another one the violation has begun.
+    send(kafka, topic, temperatures(gateway, start_us, [61, 62, 63]))
+    send(kafka, topic, [replace_channel(r) for r in temperatures(gateway, start_us, [50, 70, 70])])
+    run_to_end(settings, AlertsJob(spark, settings))
+    (copy,) = back_up(spark, settings.checkpoints, str(tmp_path / "backup"), datetime.now(UTC))
+    send(kafka, topic, [replace_channel(r) for r in temperatures(gateway, start_us, [70], first=4)])
+    run_to_end(settings, AlertsJob(spark, settings))
+    before = alerts(kafka, gateway)
+    assert sorted((r.channel, r.state, (r.raised_us - start_us) // S) for r in before) == [
+        ("box.temperature", "raised", 0),
+        ("lid.temperature", "raised", 1),
+    ]
+    shutil.rmtree(settings.checkpoint("alerts"))
+    shutil.copytree(copy.uri, settings.checkpoint("alerts"))
+    send(kafka, topic, temperatures(gateway, start_us, [50], first=5))
+    run_to_end(settings, AlertsJob(spark, settings))
+    assert {record.id for record in alerts(kafka, gateway)} == {record.id for record in before}
+    ended = {row[2]: row[7] is not None for row in rows(settings, gateway)}
+    assert ended == {"box.temperature": True, "lid.temperature": False}
+
+
+def test_rows_that_the_table_does_not_take_wait_and_the_job_goes_on(
+    spark: SparkSession, settings: Settings, kafka: LocalBroker, gateway: str, rules_file: Path,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """OPTIMIZE, or the other shards, committed before each of its tries."""
+    provision_topics(kafka.bootstrap_servers)
+    settings = replace(settings, bootstrap_servers=kafka.bootstrap_servers, rules=str(rules_file))
+    start_us = time.time_ns() // 1_000_000 * 1000 - 20 * S
+    job = AlertsJob(spark, settings)
+    job.batch(
+        kafka_frame(spark, encoded(temperatures(gateway, start_us, [61, 62, 63])), kafka_us=start_us), 0
+    )
+
+    def conflict(*arguments: object) -> None:
+        raise ConcurrentDeleteReadException("OPTIMIZE was first")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("spark_jobs.jobs.alerts.merge_alerts", conflict)
+        job.tick()
+    assert "event=alerts.table_failed rows=1" in caplog.text
+    assert rows(settings, gateway) == []
+    # A start in between has them too.
+    AlertsJob(spark, settings).tick()
+    assert [row[1] for row in rows(settings, gateway)] == ["hot"]
 
 
 def test_the_rules_are_looked_at_before_spark_starts(tmp_path: Path) -> None:
@@ -423,9 +584,21 @@ def replace_channel(item: Reading) -> Reading:
 
 def pending(settings: Settings) -> bool:
     """Whether the newest state has a violation of the other channel."""
-    newest = max((Path(settings.checkpoints) / "alerts-state").iterdir()).read_bytes()
-    if hashlib.sha256(newest[32:]).digest() != newest[:32]:
-        return False  # it is being written
-    state = json.loads(zlib.decompress(newest[32:]))
-    channels = state["engine"]["channels"]
-    return any(name == "lid.temperature" and watched for _, name, _, _, watched, _ in channels)
+    state = state_of(max(state_folder(settings).iterdir()))
+    return any(
+        name == "lid.temperature" and watched
+        for gateway in ({} if state is None else state["gateways"]).values()
+        for name, _, _, watched, _ in gateway[4]
+    )
+
+
+def state_folder(settings: Settings) -> Path:
+    return Path(settings.checkpoint("alerts")) / "alerts-state"
+
+
+def state_of(path: Path) -> Any:
+    """What a file has; None while it is being written."""
+    content = path.read_bytes()
+    if hashlib.sha256(content[32:]).digest() != content[:32]:
+        return None
+    return json.loads(zlib.decompress(content[32:]))

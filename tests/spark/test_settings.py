@@ -47,6 +47,16 @@ def test_durations() -> None:
     assert [duration_s(text) for text in ("250ms", "1.5s", "10m", "2h")] == [0.25, 1.5, 600.0, 7200.0]
 
 
+def test_a_shard_is_of_alerts_alone() -> None:
+    assert parse_run(["alerts"]).shard == (1, 1)
+    assert parse_run(["alerts", "--shard", "2/8"]).shard == (2, 8)
+    for wrong in ("0/8", "9/8", "2", "2/8/1"):
+        with pytest.raises(SettingsError, match="no part such as 1/4"):
+            parse_run(["alerts", "--shard", wrong])
+    with pytest.raises(SettingsError, match="in a process of its own"):
+        parse_run(["all", "--shard", "1/2"])
+
+
 def test_an_unknown_job_is_named() -> None:
     with pytest.raises(SettingsError, match="'ingets'"):
         parse_run(["ingets"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.wire.fields import parse_time
-from spark_jobs.alerting.alarm import Transition
-from spark_jobs.alerting.channel_state import Orphan, Sample
+from spark_jobs.alerting.alarm import OpenAlert, Transition
+from spark_jobs.alerting.channel_state import Sample
 from spark_jobs.alerting.engine import Engine, IntervalRow
 from spark_jobs.alerting.evaluator import AlertEvent
 from spark_jobs.alerting.notifications import Notifier, closing, command_id, merged_row
-from spark_jobs.alerting.rules import Anomaly, Recovery, Rules
+from spark_jobs.alerting.rules import Anomaly, Recovery, Rules, alert_id
 from spark_jobs.alerting.rules_file import parse_rules
 
 S = 1_000_000
@@ -57,6 +58,23 @@ def run(engine: Engine, samples: Iterable[Sample]) -> list[AlertEvent]:
 
 def short(events: Iterable[AlertEvent]) -> list[tuple[str, float, float, bool]]:
     return [(t.transition.name, (t.since_us - T0) / S, (t.time_us - T0) / S, t.live) for t in events]
+
+
+def stored(engine: Engine) -> Any:
+    """Its state as a file has it."""
+    return msgspec.json.decode(msgspec.json.encode(engine.to_state()))
+
+
+def raised(events: Iterable[AlertEvent]) -> list[OpenAlert]:
+    """The alerts that stand after these events, as the table has them."""
+    found: dict[Any, OpenAlert] = {}
+    for event in events:
+        key = (event.rule.id, event.gateway, event.channel, event.since_us)
+        if event.transition is Transition.CLEARED:
+            found.pop(key, None)
+        else:
+            found[key] = OpenAlert(*key, event.since_us, event.live)
+    return list(found.values())
 
 
 def ids(events: Iterable[AlertEvent]) -> list[str]:
@@ -213,9 +231,11 @@ def test_batches_and_restarts_change_nothing(values: list[float], hold_s: int, d
         events += engine.observe(samples[:size], now_us)
         samples = samples[size:]
         if data.draw(st.booleans()):
-            state = json.loads(json.dumps(engine.to_state()))
+            state = stored(engine)
             engine = Engine(rules(text))
-            assert engine.restore(state) == []
+            engine.restore(state)
+            # By what is open as by the state: nothing to take over, nothing left over.
+            assert engine.adopt(raised(events)) == []
     # Rules are values: those of another engine are equal.
     assert events == whole
 
@@ -225,7 +245,7 @@ def test_a_violation_that_began_before_a_restart_began_then() -> None:
     engine = Engine(rules(text))
     assert run(engine, [sample(0, 50), sample(1, 70), sample(2, 70)]) == []
     restarted = Engine(rules(text))
-    assert restarted.restore(json.loads(json.dumps(engine.to_state()))) == []
+    restarted.restore(stored(engine))
     assert short(run(restarted, [sample(3, 70), sample(4, 70)])) == [("RAISED", 1, 4, True)]
 
 
@@ -290,11 +310,11 @@ def test_a_whole_gateway_is_silent_by_the_clock_once_the_backlog_is_read() -> No
     engine.caught_up = False
     assert silence(engine, [500]) == []
     engine.caught_up = True
-    # The last record arrived at 5 s; the alert's own time is of the gateway's clock.
+    # The last record arrived at 5 s.
     assert silence(engine, [125]) == []
     events = silence(engine, [126, 127])
-    assert [(t.channel, *short([t])[0]) for t in events] == [(None, "RAISED", 124, 124, True)]
-    assert short(run(engine, [sample(300, 20)])) == [("CLEARED", 124, 300, True)]
+    assert [(t.channel, *short([t])[0]) for t in events] == [(None, "RAISED", 125, 125, True)]
+    assert short(run(engine, [sample(300, 20)])) == [("CLEARED", 125, 300, True)]
 
 
 def test_a_backlog_is_no_time_to_evaluate_silence() -> None:
@@ -335,18 +355,20 @@ def test_twins_disagree_by_their_means_over_the_same_windows() -> None:
 A, B, C = (("mast-07", f"{name}.wind_speed") for name in "abc")
 
 
-@pytest.mark.parametrize("named", [{A: B[1]}, {B: A[1]}, {A: B[1], B: A[1]}], ids=["a", "b", "both"])
+@pytest.mark.parametrize(
+    "named", [{A[1]: B[1]}, {B[1]: A[1]}, {A[1]: B[1], B[1]: A[1]}], ids=["a", "b", "both"]
+)
 @pytest.mark.parametrize("first", ["a", "b"])
-def test_it_suffices_that_one_twin_names_the_other(named: dict[tuple[str, str], str], first: str) -> None:
+def test_it_suffices_that_one_twin_names_the_other(named: dict[str, str], first: str) -> None:
     """Whichever comes first, be that known before its twin has come or after, and through restarts."""
     samples = sorted(twins([0.0, 0.7, 0.7, 0.0, 0.0]), key=lambda s: (s.time_us, s.channel[0] != first))
     for before in (0, 1, 2):
         engine = Engine(rules(PAIR))
         events = engine.observe(samples[:before], T0 + 60 * S)
-        assert engine.set_twins(named) == []
+        assert engine.set_twins({A[0]: named}) == []
         for begin, end in ((before, 50), (50, len(samples))):
             again = Engine(rules(PAIR))
-            assert again.restore(json.loads(json.dumps(engine.to_state()))) == []
+            again.restore(stored(engine))
             events += again.observe(samples[begin:end], T0 + 60 * S)
             engine = again
         assert short(events) == [("RAISED", 10, 20, True), ("CLEARED", 10, 40, True)]
@@ -354,21 +376,19 @@ def test_it_suffices_that_one_twin_names_the_other(named: dict[tuple[str, str], 
 
 def test_twins_that_are_parted_are_compared_no_more() -> None:
     engine = Engine(rules(PAIR))
-    engine.set_twins({A: B[1], B: A[1]})
+    engine.set_twins({A[0]: {A[1]: B[1], B[1]: A[1]}})
     samples = twins([0.0, 0.7, 0.7, 0.7])
     assert short(engine.observe(samples[:60], T0 + 60 * S)) == [("RAISED", 10, 20, True)]
-    (parted,) = engine.set_twins({A: C[1]})
+    (parted,) = engine.set_twins({A[0]: {A[1]: C[1]}})
     assert (parted.gateway, parted.channel, parted.since_us) == (*A, T0 + 10 * S)
     assert "its twin is another one now" in closing(parted, rules(PAIR).rules[0]).detail
     assert engine.observe(samples[60:], T0 + 60 * S) == []
-    assert engine.set_twins({A: B[1]}) == []
+    assert engine.set_twins({A[0]: {A[1]: B[1]}}) == []
 
 
 def test_twins_by_the_table_of_channels_and_one_ahead_of_the_other() -> None:
     engine = Engine(rules(PAIR))
-    engine.set_twins(
-        {("mast-07", "b.wind_speed"): "a.wind_speed", ("mast-07", "a.wind_speed"): "b.wind_speed"}
-    )
+    engine.set_twins({"mast-07": {"b.wind_speed": "a.wind_speed", "a.wind_speed": "b.wind_speed"}})
     samples = sorted(twins([0.0, 0.7, 0.7, 0.0, 0.0]), key=lambda s: s.channel)
     assert short(engine.observe(samples, T0 + 60 * S)) == [
         ("RAISED", 10, 20, True),
@@ -412,28 +432,127 @@ def test_anomalies_above_the_models_threshold() -> None:
     assert short(engine.observe_intervals(Anomaly, rows, T0 + 86_400 * S))[0] == ("RAISED", 0, 0, False)
 
 
+@pytest.mark.parametrize("more", ["", "clear = 0.9\n"])
+def test_a_score_that_wanders_about_its_threshold_is_one_alert(more: str) -> None:
+    engine = Engine(rules('[[rule]]\nname = "odd"\nkind = "anomaly"\n' + more))
+    rows = [
+        IntervalRow("mast-07", None, T0 + at * 600 * S, 600 * S, measure, 1)
+        for at, measure in enumerate([1.1, 0.95, 1.05, 0.91, 1.2, 0.79])
+    ]
+    events = engine.observe_intervals(Anomaly, rows, T0 + 3700 * S)
+    assert [(name, at, by) for name, at, by, _ in short(events)] == [("RAISED", 0, 0), ("CLEARED", 0, 3000)]
+
+
+# Open alerts and a state that is lost ----------------------------------------------------------------------
+
+KINDS = HOT + STUCK + PAIR + SILENT + '[[rule]]\nname = "rec"\nkind = "recovery"\nbelow = 0.9\n'
+
+
+def test_open_alerts_go_on_under_their_ids_without_a_state() -> None:
+    """Kafka no longer has what raised them: only the table knows when they began."""
+    engine = Engine(rules(KINDS))
+    engine.set_twins({"mast-07": {"a.wind_speed": "b.wind_speed"}})
+
+    def readings(seconds: range) -> list[Sample]:
+        return [
+            sample(at, value, channel=channel)
+            for at in seconds
+            for channel, value in (
+                ("box.temperature", 70.0), ("a.wind_speed", 6.0 + at % 2), ("b.wind_speed", 5.0),
+                *([("gone.temperature", 20.0)] if at < 3 else []),
+            )
+        ]  # fmt: skip
+
+    def low(at: int) -> list[IntervalRow]:
+        return [IntervalRow("mast-07", "a.wind_speed", T0 + at * S, 10 * S, 0.5, 1)]
+
+    events = run(engine, readings(range(40)))
+    events += silence(engine, [41, 47])
+    events += engine.observe_intervals(Recovery, low(10), T0 + 50 * S)
+    events += silence(engine, [170])
+    before = raised(events)
+    assert sorted({alert.rule[0] for alert in before}) == ["hot", "rec", "silent", "stuck", "twins"]
+    # Both b and the box stand still; one channel is silent, and then the whole mast.
+    assert len(before) == 7
+
+    again = Engine(rules(KINDS))
+    assert again.adopt(before) == []
+    again.set_twins({"mast-07": {"a.wind_speed": "b.wind_speed"}})
+    # Kafka begins in the midst of it; all of that is old by now.
+    events = again.observe(readings(range(30, 40)), T0 + 1000 * S)
+    events += again.observe_intervals(Recovery, low(20), T0 + 1000 * S)
+    assert events == []
+    # The mast is back, and all is well again.
+    end = readings(range(1001, 1021))
+    well = [s._replace(value=7.0 + s.time_us // S % 9) for s in end]
+    events = run(again, [*well, sample(1021, 20, channel="gone.temperature")])
+    row = low(1010)[0]._replace(measure=1.0)
+    events += again.observe_intervals(Recovery, [row], T0 + 1030 * S)
+    assert {t.transition for t in events} == {Transition.CLEARED}
+    assert sorted(ids(events)) == sorted(ids_of(before))
+
+
+def ids_of(alerts: Iterable[OpenAlert]) -> list[str]:
+    return [alert_id(alert.rule, alert.gateway, alert.channel, alert.since_us) for alert in alerts]
+
+
+def test_of_two_open_alerts_of_one_rule_the_newest_goes_on() -> None:
+    first, second = (
+        OpenAlert(("hot", "1"), "mast-07", "box.temperature", T0 + at, T0 + at, True) for at in (0, 9)
+    )
+    engine = Engine(rules(HOT))
+    assert engine.adopt([first, second]) == [first]
+    (rule,) = rules(HOT).rules
+    assert closing(first, rule).detail == "over: another alert of the rule stands in its place"
+    assert ids(run(engine, [sample(10, 50)])) == ids_of([second])
+
+
+def test_a_state_older_than_the_table_gets_there_by_the_same_readings() -> None:
+    """A checkpoint was put back from a copy: since then one alert has ended and another one begun."""
+    engine = Engine(rules(HOT))
+    events = run(engine, [sample(0, 70)])
+    copy = stored(engine)
+    since = [sample(1, 70), sample(2, 50), sample(3, 70), sample(4, 70)]
+    events += run(engine, since)
+    again = Engine(rules(HOT))
+    again.restore(copy)
+    assert again.adopt(raised(events)) == []
+    assert ids(run(again, since)) == ids(events[1:])
+
+
+def test_any_arrival_ends_the_silence_of_a_gateway() -> None:
+    """What comes first is a backlog; a mast whose clock is not set has nothing else."""
+    engine = Engine(rules(SILENT))
+    run(engine, [sample(at, 20) for at in range(5)])
+    (event,) = silence(engine, [126])
+    late = sample(6, 21, replayed=True)._replace(kafka_us=T0 + 400 * S)
+    events = engine.observe([late], T0 + 401 * S)
+    assert short(events) == [("CLEARED", 125, 400, True)]
+    # Silent again: another alert.
+    (again,) = silence(engine, [521])
+    assert (again.since_us - T0) // S == 520
+    assert event.since_us != again.since_us
+
+
 # Rules that change -----------------------------------------------------------------------------------------
 
 
 def test_alerts_of_rules_that_are_gone_or_have_another_version_end() -> None:
     text = HOT + SILENT + '[[rule]]\nname = "stays"\nkind = "threshold"\nabove = 60\n'
     engine = Engine(rules(text))
-    run(
+    events = run(
         engine,
         [sample(at, 70, channel=name) for at in range(3) for name in ("a.temperature", "b.temperature")],
     )
-    run(engine, [sample(at, 70, channel="a.temperature") for at in range(3, 30)])
-    silence(engine, [31, 37])
-    state = json.loads(json.dumps(engine.to_state()))
+    events += run(engine, [sample(at, 70, channel="a.temperature") for at in range(3, 30)])
+    events += silence(engine, [31, 37])
     changed = Engine(rules(HOT + 'version = 2\n[[rule]]\nname = "stays"\nkind = "threshold"\nabove = 60\n'))
-    assert sorted(changed.restore(state), key=str) == sorted(
-        [
-            Orphan(("hot", "1"), "mast-07", "a.temperature", T0, T0 + 29 * S, True),
-            Orphan(("hot", "1"), "mast-07", "b.temperature", T0, T0 + 2 * S, True),
-            Orphan(("silent", "1"), "mast-07", "b.temperature", T0 + 12 * S, T0 + 12 * S, True),
-        ],
-        key=str,
-    )
+    changed.restore(stored(engine))
+    assert sorted(changed.adopt(raised(events))) == [
+        OpenAlert(("hot", "1"), "mast-07", "a.temperature", T0, T0 + 29 * S, True),
+        OpenAlert(("hot", "1"), "mast-07", "b.temperature", T0, T0 + 2 * S, True),
+        OpenAlert(("silent", "1"), "mast-07", "b.temperature", T0 + 12 * S, T0 + 12 * S, True),
+    ]
     # The one that stayed doesn't raise again, the new version does.
     assert [(t.rule.id, t.transition) for t in run(changed, [sample(30, 70, channel="a.temperature")])] == [
         (("hot", "2"), Transition.RAISED)
@@ -528,5 +647,5 @@ def test_a_row_of_the_table_takes_every_record_and_loses_nothing() -> None:
     assert (row["detail"], row["command_id"]) == ("box.temperature at 70.0", raised.command_id)
     late = merged_row(row, msgspec.structs.replace(raised, historical=True))
     assert (late["historical"], late["cleared_at"]) == (False, T0 + S)
-    end = closing(Orphan(("hot", "1"), "mast-07", "box.temperature", T0, T0 + S, True), None)
+    end = closing(OpenAlert(("hot", "1"), "mast-07", "box.temperature", T0, T0 + S, True), None)
     assert (end.id, end.state, end.detail) == (raised.id, "cleared", "over: the rule was removed")

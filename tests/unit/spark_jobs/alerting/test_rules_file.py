@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -14,6 +17,7 @@ from cloud.wire.alert_records import AlertRecord
 from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Silent, Stuck, Threshold, alert_id
 from spark_jobs.alerting.rules_file import DEFAULT_RULES, load_rules, parse_rules
 from spark_jobs.errors import SettingsError
+from spark_jobs.package import write_package
 
 S = 1_000_000
 
@@ -28,6 +32,18 @@ def test_the_packaged_rules_are_of_every_kind_and_send_no_command() -> None:
     assert (cup.tolerance, cup.moving_above, cup.hold_us) == (0.0, 1.5, 600 * S)
     assert cup.applies_to("any-mast", "cup-50m-a.wind_speed")
     assert not cup.applies_to("any-mast", "dht.temperature")
+
+
+def test_the_packaged_rules_are_read_from_the_archive_that_clusters_get(tmp_path: Path) -> None:
+    program = (
+        "from spark_jobs.alerting import rules_file as r; print(len(r.load_rules(r.DEFAULT_RULES).rules))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env=os.environ | {"PYTHONPATH": str(write_package(tmp_path))},
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (ran.stdout.strip(), ran.stderr) == (str(len(load_rules(DEFAULT_RULES).rules)), "")
 
 
 def test_the_commented_rule_of_the_packaged_file_is_one() -> None:
