@@ -11,9 +11,11 @@ from spark_jobs.anomaly.observations import LEAST_RECOVERY, WINDOW
 from spark_jobs.anomaly.training import FOLDS, HIDDEN_UNITS
 
 
-def _section(model: Model) -> list[str]:
+def model_section(model: Model) -> list[str]:
     """One gateway's section."""
     facts = model.facts
+    several = facts.get("gateways", 1) > 1
+    whose = f", of {facts['gateways']} gateways with these channels" if several else ""
     channels = [
         f"- {group.quantity}: {', '.join(group.channels)} (features: {', '.join(group.kinds)})"
         for group in model.layout.groups
@@ -21,7 +23,7 @@ def _section(model: Model) -> list[str]:
     return [
         f"## {model.gateway}",
         "",
-        f"Intervals of {model.interval_s} s: {facts['intervals']} in the period, {facts['excluded']} "
+        f"Intervals of {model.interval_s} s{whose}: {facts['intervals']} in the period, {facts['excluded']} "
         f"excluded by hand, {facts['unclean']} left out because they, or one of the two before, break a "
         f"rule; {facts['clean']} learnt, on {facts['days']} days.",
         "",
@@ -32,8 +34,10 @@ def _section(model: Model) -> list[str]:
         f"Input of the network, not judged: {', '.join(model.layout.context) or 'nothing'}.",
         "",
         f"Threshold {model.threshold:.3f}: the lowest with at most {facts['false_alarms_asked']:g} alarm "
-        f"events in 30 days (alarms an hour apart are one event) on days that no network had seen; "
-        f"there were {facts['false_alarm_events']}. Scores of these days, by quantile: "
+        "events in 30 days (alarms an hour apart are one event) on four fifths of the days, by networks that "
+        f"had not seen them; there were {facts['false_alarm_events']}. On the other fifth, which decided "
+        f"neither threshold nor scales, there were {facts['held_out_events']} in {facts['held_out_days']} "
+        "days. Scores of all these days, by quantile: "
         + ", ".join(f"{name}: {value:g}" for name, value in facts["scores"].items())
         + f". Training loss {facts['loss']:.4f}, seed {facts['seed']}.",
         "",
@@ -45,7 +49,7 @@ def model_card(
     made: datetime,
     period: str,
     excluded: Sequence[str],
-    models: Sequence[Model],
+    sections: Sequence[str],
     versions: Mapping[str, str],
     command: str,
 ) -> str:
@@ -75,7 +79,6 @@ def model_card(
         "",
         "Made with " + ", ".join(f"{name} {number}" for name, number in sorted(versions.items())) + ".",
         "",
+        *sections,
     ]
-    for model in models:
-        lines += _section(model)
     return "\n".join(lines)

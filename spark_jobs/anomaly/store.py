@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
@@ -64,14 +64,17 @@ class ModelStore:
             contents.append(content)
         return Packed(gateway, version, *contents)
 
-    def publish(self, version: str, models: Iterable[Packed], card: str) -> None:
-        """Stores a version and makes it the current one of its gateways; those of others stay."""
+    def publish(self, version: str, models: Iterable[Packed], card: Callable[[], str]) -> None:
+        """Stores a version and makes it the current one of its gateways; those of others stay.
+
+        ``card`` gives the text of the card once all models are stored.
+        """
         gateways = []
         for model in models:
             self._files.write(f"{self.root}/{version}/{model.gateway}.json", model.document)
             self._files.write(f"{self.root}/{version}/{model.gateway}.onnx", model.network)
             gateways.append(model.gateway)
-        self._files.write(f"{self.root}/{version}/card.md", card)
+        self._files.write(f"{self.root}/{version}/card.md", card())
         self.activate(dict.fromkeys(gateways, version))
 
     def activate(self, versions: Mapping[str, str]) -> None:

@@ -1,8 +1,9 @@
 """Trains a mast's model: which intervals are clean, the network, what it is usually off, the threshold.
 
 Whole days go into one of five folds. Each fold's days are predicted by a network that was trained on the
-other four: these errors, which no network has seen, give the scales and the threshold; the network that is
-kept is trained on all of them. Same data, same seed: same model on the same machine.
+other four. These errors of four folds give the scales and the threshold; on the fifth, which decided neither,
+the model is judged. The network that is kept is trained on all of them. Same data, same seed: same model on
+the same machine.
 """
 
 from __future__ import annotations
@@ -147,6 +148,11 @@ class _Unseen:
     bins: Any
     without: list[Numbers]
 
+    def rows(self, chosen: Flags) -> _Unseen:
+        """Some of the intervals."""
+        without = [errors[chosen] for errors in self.without]
+        return _Unseen(self.edges, self.errors[chosen], self.bins[chosen], without)
+
 
 def _unseen_errors(layout: Layout, scaler: Scaler, seen: Observations, folds: Any, seed: int) -> _Unseen:
     owners = layout.owners()
@@ -259,8 +265,11 @@ def train(
     times = np.asarray(starts_s)[clean]
     gone = ~learnt.valid[:, 0, : len(layout.channels)]
     scaler = Scaler.of(features_of(layout, learnt, 0, gone))
-    unseen = _unseen_errors(layout, scaler, learnt, folds_of(times), choices.seed)
-    scales, absence = _scales(unseen.errors, unseen.bins), _absence(unseen)
+    folds = folds_of(times)
+    unseen = _unseen_errors(layout, scaler, learnt, folds, choices.seed)
+    held_out = folds == FOLDS - 1
+    fitted = unseen.rows(~held_out)
+    scales, absence = _scales(fitted.errors, fitted.bins), _absence(fitted)
     owners = layout.owners()
     usual = usual_errors(layout, scales, absence, unseen.bins, gone, np.arange(len(owners)))
     relative = unseen.errors / usual
@@ -270,7 +279,8 @@ def train(
     windows = persistent(windowed(by_channel, times, interval_s))
     scores = np.nan_to_num(windows, nan=-np.inf).max(axis=1)
     scores[np.isneginf(scores)] = np.nan
-    threshold = choose_threshold(scores, times, interval_s, choices.false_alarms)
+    threshold = choose_threshold(scores[~held_out], times[~held_out], interval_s, choices.false_alarms)
+    alarms = np.nan_to_num(scores, nan=-np.inf) > threshold
     regressor = _fit(layout, scaler, learnt, choices.seed)
     facts = {
         "intervals": len(starts_s),
@@ -280,7 +290,9 @@ def train(
         "days": days,
         "seed": choices.seed,
         "false_alarms_asked": choices.false_alarms,
-        "false_alarm_events": alarm_events(np.nan_to_num(scores, nan=-np.inf) > threshold, times),
+        "false_alarm_events": alarm_events(alarms & ~held_out, times),
+        "held_out_days": len(np.unique(times[held_out] // _DAY_S)),
+        "held_out_events": alarm_events(alarms & held_out, times),
         "scores": {str(q): round(float(np.nanquantile(scores, q)), 3) for q in (0.5, 0.9, 0.99, 0.999)},
         "loss": float(regressor.loss_),
     }

@@ -7,33 +7,36 @@ import hashlib
 import logging
 import shlex
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version as installed
 from importlib.util import find_spec
 from typing import Any, Final
 
-import numpy as np
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.anomaly.card import model_card
-from spark_jobs.anomaly.model import Model, Packed
+from spark_jobs.anomaly.card import model_card, model_section
+from spark_jobs.anomaly.model import Packed, unpack
 from spark_jobs.anomaly.store import ModelStore
-from spark_jobs.anomaly.training import Choices, TooLittleDataError, train
+from spark_jobs.anomaly.training import Choices, TooLittleDataError
 from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.files import Files
+from spark_jobs.frames import rows_frame
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.session import running_session
 from spark_jobs.settings import Settings, period
-from spark_jobs.transforms.anomaly import observed, windows
+from spark_jobs.transforms.anomaly import trained_models, windows
 
 log = logging.getLogger("fieldgate.jobs.train")
 
 DESCRIPTION: Final = "train the anomaly job's models on a period of clean statistics"
 _NEEDED: Final = ("sklearn", "skl2onnx", "onnxruntime")
+_MOST_TASKS: Final = 1000
+_MOST_POOLED: Final = 20
+"""Gateways whose intervals are learnt for those that are too young: they are in one worker's memory."""
 
 
 Period = tuple[datetime, datetime]
@@ -99,49 +102,73 @@ def train_models(
 ) -> str:
     """Trains and stores a model of each gateway (of all, when none is named); the new version's name.
 
-    Raises JobError when there is no model to store: of a gateway that was named, or of none at all.
+    A gateway with too few intervals of its own gets the model of all that have the same channels. Raises
+    JobError when there is no model to store: of a gateway that was named, or of none at all.
     """
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise JobError(f"training needs {', '.join(missing)}: pip install 'fieldgate[anomaly]'")
     statistics = _statistics(spark, settings, *trained_on)
     rows = windows(statistics, None, settings.interval_s)
-    wanted = gateways or [row.gateway for row in statistics.select("gateway").distinct().collect()]
-    trained: list[tuple[Model, bytes, bytes]] = []
-    for gateway in sorted(wanted):
-        started = time.monotonic()
-        seen, starts_s = observed(rows.where(F.col("gateway") == gateway))
-        out = np.zeros(len(starts_s), dtype=bool)
-        for begin, end in excluded:
-            out |= (starts_s >= begin.timestamp()) & (starts_s < end.timestamp())
-        try:
-            result = train(gateway, settings.interval_s, seen, starts_s, out, choices)
-        except TooLittleDataError as error:
-            if gateways:
-                raise
-            log.warning("event=train.left_out %s", error)
-            continue
-        seconds = time.monotonic() - started
-        log.info("event=train.trained gateway=%s seconds=%.1f %s", gateway, seconds, result.model.facts)
-        trained.append((result.model, result.model.document(), result.network()))
-    if not trained:
+    out = [(begin.timestamp(), end.timestamp()) for begin, end in excluded]
+
+    def trained(groups: Sequence[tuple[str, str]]) -> DataFrame:
+        # Many more tasks than models, or two would often come into one.
+        tasks = min(4 * len({model for _, model in groups}), _MOST_TASKS)
+        frame = rows_frame(spark, "gateway model: string", groups)
+        return trained_models(rows, frame, tasks, settings.interval_s, out, choices).persist()
+
+    channels = F.array_join(F.array_sort(F.collect_set("channel")), " ").alias("channels")
+    there = {row.gateway: row.channels for row in statistics.groupBy("gateway").agg(channels).collect()}
+    wanted = sorted(gateways or there)
+    found = trained([(gateway, gateway) for gateway in wanted])
+    none = f"has no closed intervals of {settings.interval_s} s in {_text(trained_on)}"
+    outcome: dict[str, str | None] = {gateway: f"{gateway} {none}" for gateway in wanted}
+    outcome |= {row.model: row.problem for row in found.select("model", "problem").collect()}
+    problems = {gateway: problem for gateway, problem in outcome.items() if problem is not None}
+    # A gateway that is too young gets a model of those with the same channels, the older ones first.
+    young: dict[str, list[str]] = {}
+    for gateway in sorted(problems):
+        young.setdefault(there.get(gateway, ""), []).append(gateway)
+    alike = {key: sorted(name for name in there if there[name] == key) for key in young}
+    pools = [
+        (gateway, key)
+        for key, names in alike.items()
+        if len(names) > 1
+        for gateway in sorted(names, key=lambda name: name in problems)[:_MOST_POOLED]
+    ]
+    if pools:
+        found = found.unionByName(trained(pools))
+    found = found.where("problem is null")
+    digests = found.select(F.sha2(F.concat("document", "network"), 256).alias("digest"), "model").collect()
+    served = {name for row in digests for name in young.get(row.model, [row.model])}
+    for gateway in sorted(problems.keys() - served):
+        if gateways:
+            raise TooLittleDataError(problems[gateway])
+        log.warning("event=train.left_out %s", problems[gateway])
+    if not served:
         raise JobError(
             f"no gateway has enough clean intervals of {settings.interval_s} s in {_text(trained_on)}"
         )
     now = datetime.now(UTC)
-    content = hashlib.sha256(b"".join(document + network for _, document, network in trained))
+    content = hashlib.sha256("".join(sorted(row.digest for row in digests)).encode())
     version = f"{now:%Y%m%dT%H%M%SZ}-{content.hexdigest()[:8]}"
-    card = model_card(
-        version,
-        now,
-        _text(trained_on),
-        list(map(_text, excluded)),
-        [model for model, _, _ in trained],
-        {name: installed(name) for name in ("scikit-learn", "skl2onnx", "onnxruntime", "numpy", "pyspark")},
-        command,
-    )
-    models = [Packed(model.gateway, version, document, network) for model, document, network in trained]
-    ModelStore(Files(spark), settings.models).publish(version, models, card)
-    log.info("event=train.stored version=%s models=%d place=%s", version, len(models), settings.models)
+    sections: list[str] = []
+
+    def models() -> Iterator[Packed]:
+        for row in found.coalesce(8).toLocalIterator():
+            model = unpack(Packed(row.model, version, bytes(row.document), bytes(row.network)))
+            log.info("event=train.trained model=%s seconds=%.1f %s", row.model, row.seconds, model.facts)
+            for gateway in young.get(row.model, [row.model]):
+                its = replace(model, gateway=gateway)
+                sections.extend(model_section(its))
+                yield Packed(gateway, version, its.document(), bytes(row.network))
+
+    libraries = ("scikit-learn", "skl2onnx", "onnxruntime", "numpy", "pyspark")
+    versions = {name: installed(name) for name in libraries}
+    texts = _text(trained_on), list(map(_text, excluded))
+    store = ModelStore(Files(spark), settings.models)
+    store.publish(version, models(), lambda: model_card(version, now, *texts, sections, versions, command))
+    log.info("event=train.stored version=%s models=%d place=%s", version, len(served), settings.models)
     return version
 
 

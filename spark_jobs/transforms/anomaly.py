@@ -1,8 +1,10 @@
-"""Interval statistics to anomaly scores: pure, each interval from itself and the two before it."""
+"""Interval statistics to anomaly scores, each from its interval and the two before it; and to models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -16,8 +18,9 @@ from spark_jobs.anomaly.model import Packed
 from spark_jobs.anomaly.observations import FIELDS, WINDOW, Observations, gather
 from spark_jobs.anomaly.rules import broken_rules
 from spark_jobs.anomaly.scoring import ready, score
+from spark_jobs.anomaly.training import Choices, TooLittleDataError, train
 from spark_jobs.intervals import SECOND_US
-from spark_jobs.schemas import ANOMALIES
+from spark_jobs.schemas import ANOMALIES, columns
 
 Models = Mapping[str, Packed]
 """The models in use by gateway. They travel to the workers with the plan."""
@@ -131,8 +134,42 @@ def anomaly_rows(rows: DataFrame, models: Models, interval_s: int) -> DataFrame:
     )
 
 
-def observed(rows: DataFrame) -> tuple[Observations, Any]:
-    """Rows of ``windows`` of one mast, collected: the observations and their starts, in order of time (s)."""
-    frame = rows.orderBy("interval_start").toPandas()
-    starts_s = np.array([round(start.timestamp()) for start in frame["interval_start"]], dtype=np.int64)
-    return gather({name: frame[name].to_numpy() for name in _ENTRIES}), starts_s
+TRAINED: Final = columns("model: string, document network: binary, problem: string, seconds: double")
+_APART_S: Final = 36_525 * 86_400
+"""Several masts are learnt as one, a century after the other: their days and windows stay apart."""
+
+Spans = Sequence[tuple[float, float]]
+"""Periods, seconds since the epoch; the end isn't included."""
+
+
+def _train(frame: pd.DataFrame, interval_s: int, excluded: Spans, choices: Choices) -> pd.DataFrame:
+    """The model of a group's rows, or why there is none."""
+    began, (name,) = time.monotonic(), frame["model"].unique()
+    frame = frame.sort_values(["gateway", "interval_start"])
+    starts_s = frame["interval_start"].to_numpy("datetime64[s]").astype(np.int64)
+    out = np.zeros(len(frame), dtype=bool)
+    for begin_s, end_s in excluded:
+        out |= (starts_s >= begin_s) & (starts_s < end_s)
+    numbers, gateways = pd.factorize(frame["gateway"])
+    seen = gather({name: frame[name].to_numpy() for name in _ENTRIES})
+    row: tuple[Any, ...]
+    try:
+        made = train(name, interval_s, seen, starts_s + numbers * _APART_S, out, choices)
+    except TooLittleDataError as error:
+        row = name, None, None, str(error)
+    else:
+        model = replace(made.model, facts={**made.model.facts, "gateways": len(gateways)})
+        row = name, model.document(), made.network(), None
+    return pd.DataFrame([(*row, time.monotonic() - began)], columns=TRAINED.names)
+
+
+def trained_models(
+    rows: DataFrame, groups: DataFrame, tasks: int, interval_s: int, excluded: Spans, choices: Choices
+) -> DataFrame:
+    """Rows of ``windows`` to models (TRAINED), one for each group, in so many tasks.
+
+    ``groups`` (small): gateway and ``model``. Workers need scikit-learn and skl2onnx.
+    """
+    training = partial(_train, interval_s=interval_s, excluded=excluded, choices=choices)
+    grouped = rows.join(F.broadcast(groups), "gateway").repartition(tasks, "model").groupBy("model")
+    return grouped.applyInPandas(training, TRAINED)

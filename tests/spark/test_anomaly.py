@@ -7,6 +7,7 @@ import logging
 import sys
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def test_scores_follow_the_statistics_and_the_current_model(
         assert before[LATE]["missing"] == [CUPS[0]]
         store = ModelStore(Files(spark), settings.models)
         second = f"{version}-copy"
-        store.publish(second, [replace(store.load(GATEWAY, version), version=second)], "# Copy")
+        store.publish(second, [replace(store.load(GATEWAY, version), version=second)], lambda: "# Copy")
         assert store.current() == {GATEWAY: second}
         append(
             spark,
@@ -155,6 +156,38 @@ def test_scores_follow_the_statistics_and_the_current_model(
         kept.append(sorted(map(repr, rows_of(settings, "anomalies"))))
     assert kept[0] == kept[-1]
     assert {row["model_version"] for row in rows_of(settings, "anomalies")} == {second}
+
+
+def among(channels: tuple[str, ...], row: int, channel: str) -> bool:
+    return channel in channels
+
+
+def test_a_gateway_too_young_for_a_model_gets_that_of_its_like(
+    spark: SparkSession, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fieldgate")
+    settings = replace(settings, interval_s=INTERVAL_S)
+    table = ensure_table(spark, settings, STATISTICS)
+    weeks = {GATEWAY: weather(8, seed=1), "mast-08": weather(2, seed=2), "mast-09": weather(2, seed=3)}
+    for gateway, mast in weeks.items():
+        few = gateway == "mast-09"
+        append(
+            spark, table, statistics_table(mast, gateway, partial(among, CUPS[:2] if few else mast.channels))
+        )
+    end = START + timedelta(days=8)
+    version = train_models(spark, settings, (START, end), [], [], Choices(), "test")
+    store = ModelStore(Files(spark), settings.models)
+    assert store.current() == {GATEWAY: version, "mast-08": version}
+    own, young = (json.loads(store.load(gateway, version).document) for gateway in (GATEWAY, "mast-08"))
+    assert (own["gateway"], own["facts"]["gateways"], own["facts"]["days"]) == (GATEWAY, 1, 8)
+    assert (young["gateway"], young["facts"]["gateways"], young["facts"]["days"]) == ("mast-08", 2, 10)
+    assert "mast-09 has 288 clean intervals" in logged(caplog, "train.left_out")[0]
+    card = (Path(settings.models) / version / "card.md").read_text()
+    assert "## mast-08\n\nIntervals of 600 s, of 2 gateways with these channels: 1440 in the period" in card
+    with pytest.raises(JobError, match="mast-09 has 288 clean intervals of 600 s on 2 days"):
+        train_models(spark, settings, (START, end), ["mast-09"], [], Choices(), "test")
+    with pytest.raises(JobError, match="mast-10 has no closed intervals of 600 s"):
+        train_models(spark, settings, (START, end), ["mast-10"], [], Choices(), "test")
 
 
 def entry(
@@ -227,7 +260,7 @@ def test_models_that_cannot_be_used_are_refused_and_the_one_before_stays(
     none = np.zeros(len(seen.avg), dtype=bool)
     made = train(GATEWAY, INTERVAL_S, seen.observations(), seen.starts_s, none, Choices())
     packed = Packed(GATEWAY, "v1", made.model.document(), made.network())
-    store.publish("v1", [packed, replace(packed, gateway="mast-08")], "# Card")
+    store.publish("v1", [packed, replace(packed, gateway="mast-08")], lambda: "# Card")
     assert (Path(settings.models) / "v1" / "card.md").read_text() == "# Card"
     assert sorted(path.name for path in Path(settings.models).iterdir() if path.suffix != ".crc") == [
         "current-000001.json", "v1",
@@ -237,7 +270,7 @@ def test_models_that_cannot_be_used_are_refused_and_the_one_before_stays(
 
     # Of another gateway alone: the others keep theirs.
     damaged = replace(packed, version="v2", network=packed.network[:100])
-    store.publish("v2", [damaged], "# Card")
+    store.publish("v2", [damaged], lambda: "# Card")
     assert store.current() == {GATEWAY: "v2", "mast-08": "v1"}
     assert models.of([GATEWAY]) == {GATEWAY: packed}
     assert models.of([GATEWAY]) == {GATEWAY: packed}

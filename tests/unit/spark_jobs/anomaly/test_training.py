@@ -178,6 +178,20 @@ def test_the_threshold_is_the_lowest_with_so_few_alarm_events() -> None:
     assert choose_threshold(scores, starts, 600, 2) == 7
 
 
+def test_days_that_are_held_out_decide_nothing_and_judge() -> None:
+    usual, odd = weather(10, seed=4), weather(10, seed=4)
+    for day in (4, 9):
+        for hours in (2, 8, 14, 20):
+            rows = slice(day * 144 + hours * 6, day * 144 + hours * 6 + 6)
+            odd.avg[rows, 0] *= 0.6
+    found, expected = (trained_on(mast, 10).model for mast in (odd, usual))
+    # With them the threshold would be above all but one of their events, as it is for the days it is made of.
+    assert found.facts["held_out_days"] == 2
+    assert found.facts["held_out_events"] >= 4
+    assert found.facts["false_alarm_events"] <= 1
+    assert found.threshold < 1.3 * expected.threshold
+
+
 def test_folds_are_whole_days() -> None:
     folds = folds_of(np.arange(0, 12 * 86_400, 600) + 86_400 * 100)
     assert folds.reshape(12, 144).tolist() == [[day % 5] * 144 for day in range(12)]
