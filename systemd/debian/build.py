@@ -1,4 +1,4 @@
-"""Builds fieldgate_VERSION_ARCHITECTURE.deb for Debian's releases and architectures, with dpkg-deb alone.
+"""Builds the packages fieldgate and fieldgate-cloud for Debian's releases and architectures, with dpkg-deb.
 
 ``make deb`` calls it. The same commit gives the same bytes: times are the commit's (or SOURCE_DATE_EPOCH).
 Exit codes: 0 built, 1 not.
@@ -23,28 +23,33 @@ from arguments import command_line  # noqa: E402
 from completion import bash  # noqa: E402
 from control import commit_time, copyright_of, version, write  # noqa: E402
 from manual import roff  # noqa: E402
+from products import GATEWAY, PRODUCTS, Product  # noqa: E402
 from targets import MACHINES, RELEASES, Target  # noqa: E402
-from tree import DOCUMENTS, Stage, StageError, stage  # noqa: E402
+from tree import Stage, StageError, stage  # noqa: E402
 from wheels import NoWheelError, fetch  # noqa: E402
 
 
-def build(target: Target, root: Path, lock: Path, cache: Path, output: Path, epoch: int, quick: bool) -> Path:
+def build(
+    product: Product, target: Target, lock: Path, cache: Path, output: Path, epoch: int, quick: bool
+) -> Path:
     """Build one package into ``output``. Raises NoWheelError, StageError."""
-    wheels = fetch(target, root / "pyproject.toml", lock, cache / target.name)
+    root = _ROOT
+    wheels = fetch(target, root / "pyproject.toml", lock, cache / target.name, product.extras)
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     full_version = version(root, project, target.release.number, target.release.name, epoch)
     output.mkdir(parents=True, exist_ok=True)
-    package = output / f"fieldgate_{full_version}_{target.architecture}.deb"
+    package = output / f"{product.name}_{full_version}_{target.architecture}.deb"
     with tempfile.TemporaryDirectory(prefix="fieldgate-deb-") as top:
         staged = Stage(Path(top))
         staged.top.chmod(0o755)
-        stage(staged, root, wheels)
-        commands = command_line()
-        completion = PurePosixPath("usr/share/bash-completion/completions/fieldgate")
-        staged.write(completion, bash(commands).encode())
-        staged.compressed(PurePosixPath("usr/share/man/man1/fieldgate.1"), roff(commands, project, epoch))
-        staged.write(DOCUMENTS / "copyright", copyright_of(wheels).encode())
-        write(staged, target, full_version)
+        stage(staged, root, product, wheels, root / ".jars" / "spark")
+        if product is GATEWAY:
+            commands = command_line()
+            completion = PurePosixPath("usr/share/bash-completion/completions/fieldgate")
+            staged.write(completion, bash(commands).encode())
+            staged.compressed(PurePosixPath("usr/share/man/man1/fieldgate.1"), roff(commands, project, epoch))
+        staged.write(product.documents / "copyright", copyright_of(product, wheels).encode())
+        write(staged, product, target, full_version)
         # Times later than SOURCE_DATE_EPOCH, which all are, become it.
         # One thread: how xz cuts its blocks would depend on the machine's cores.
         how = ["-Zgzip", "-z1"] if quick else ["-Zxz", "--threads-max=1"]
@@ -59,11 +64,12 @@ def build(target: Target, root: Path, lock: Path, cache: Path, output: Path, epo
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build the packages chosen; the exit code."""
     parser = argparse.ArgumentParser(prog="build.py", description="Build Debian packages.")
+    parser.add_argument("--product", choices=PRODUCTS, default="gateway", help="default: gateway")
     parser.add_argument("--release", nargs="+", choices=RELEASES, default=list(RELEASES))
     parser.add_argument("--arch", nargs="+", choices=MACHINES, default=list(MACHINES))
     parser.add_argument("--output", type=Path, default=_ROOT / "dist", metavar="DIR", help="default: dist")
     parser.add_argument("--wheels", type=Path, metavar="DIR", help="default: $FIELDGATE_WHEELS, else .wheels")
-    parser.add_argument("--lock", type=Path, default=_ROOT / "requirements.lock", metavar="FILE")
+    parser.add_argument("--lock", type=Path, metavar="FILE", help="default: the product's")
     parser.add_argument("--quick", action="store_true", help="larger: gzip instead of xz")
     options = parser.parse_args(arguments)
     given = os.environ.get("SOURCE_DATE_EPOCH")
@@ -72,11 +78,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("error: no commit here to take the time from: set SOURCE_DATE_EPOCH\n")
         return 1
     cache = options.wheels or Path(os.environ.get("FIELDGATE_WHEELS") or _ROOT / ".wheels")
+    product = PRODUCTS[options.product]
+    lock = options.lock or _ROOT / product.lock
     for release in options.release:
         for architecture in options.arch:
             target = Target(RELEASES[release], architecture)
             try:
-                package = build(target, _ROOT, options.lock, cache, options.output, epoch, options.quick)
+                package = build(product, target, lock, cache, options.output, epoch, options.quick)
             except (NoWheelError, StageError) as error:
                 sys.stderr.write(f"error: {error}\n")
                 return 1

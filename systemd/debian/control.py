@@ -12,18 +12,11 @@ from email.parser import BytesParser
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from products import GATEWAY, Product
 from targets import Target
 from tree import Stage
 
 _SCRIPTS: Final = ("postinst", "prerm", "postrm")
-_DESCRIPTION: Final = """\
-gateway for wind and solar met masts
- Reads the sensors of a met mast, publishes each reading on the local
- Mosquitto, forwards it to Kafka and keeps it in SQLite while the cloud
- is away.
- .
- Complete: the Python packages it needs are inside, in /usr/lib/fieldgate,
- for {release}'s Python {python}. Nothing is downloaded at installation."""
 
 
 def version(root: Path, project: str, release: int, codename: str, epoch: int) -> str:
@@ -46,14 +39,14 @@ def commit_time(root: Path) -> int | None:
     return int(committed) if committed else None
 
 
-def write(stage: Stage, target: Target, full_version: str) -> None:
+def write(stage: Stage, product: Product, target: Target, full_version: str) -> None:
     """Write DEBIAN/ for the files that are staged."""
     directory = stage.top / "DEBIAN"
     directory.mkdir()
     directory.chmod(0o755)
     files = list(stage.files())
     size_kib = sum(-(-(stage.top / path).stat().st_size // 1024) for path in files)
-    _write(directory / "control", control(target, full_version, size_kib))
+    _write(directory / "control", control(product, target, full_version, size_kib))
     sums = (f"{hashlib.md5((stage.top / path).read_bytes()).hexdigest()}  {path}\n" for path in files)  # noqa: S324
     _write(directory / "md5sums", "".join(sums))
     words = {
@@ -62,49 +55,49 @@ def write(stage: Stage, target: Target, full_version: str) -> None:
         "@UNITS@": _names(files, "usr/lib/systemd/system"),
     }
     for name in _SCRIPTS:
-        text = (Path(__file__).parent / "scripts" / name).read_text(encoding="utf-8")
+        text = (Path(__file__).parent / product.scripts / name).read_text(encoding="utf-8")
         for word, value in words.items():
             text = text.replace(word, value)
         _write(directory / name, text, 0o755)
 
 
-def control(target: Target, full_version: str, size_kib: int) -> str:
+def control(product: Product, target: Target, full_version: str, size_kib: int) -> str:
     """The control file. Python is pinned to one minor version: the C extensions inside are for that one."""
     python = target.release.python
     major, minor = python.split(".")
-    recommends = "mosquitto"
-    if target.architecture != "amd64":
+    recommends = "mosquitto" if product is GATEWAY else ""
+    if product is GATEWAY and target.architecture != "amd64":
         # A PC has no such pins, and its Debian no such packages.
         recommends = f"python3-rpi-lgpio | python3-rpi.gpio, {recommends}"
     return "".join(
         f"{key}: {value}\n"
         for key, value in (
-            ("Package", "fieldgate"),
+            ("Package", product.name),
             ("Version", full_version),
             ("Architecture", target.architecture),
             ("Maintainer", "fieldgate <fieldgate@fieldgate.invalid>"),
             ("Installed-Size", size_kib),
             (
                 "Depends",
-                f"python3 (>= {python}~), python3 (<< {major}.{int(minor) + 1}~), iproute2, python3-systemd,"
-                " systemd",
+                f"python3 (>= {python}~), python3 (<< {major}.{int(minor) + 1}~), {product.depends}",
             ),
             ("Recommends", recommends),
-            ("Suggests", "gpsd, i2c-tools"),
+            ("Suggests", product.suggests),
             ("Section", "science"),
             ("Priority", "optional"),
-            ("Description", _DESCRIPTION.format(release=target.release.name, python=python)),
+            ("Description", product.description.format(release=target.release.name, python=python)),
         )
+        if value
     )
 
 
-def copyright_of(wheels: Iterable[Path]) -> str:
+def copyright_of(product: Product, wheels: Iterable[Path]) -> str:
     """Licences: our own, and of each package inside as its metadata has it; the texts are beside them."""
     lines = [
         "fieldgate: Copyright 2026 the authors of fieldgate. Licensed under the Apache License, Version 2.0;",
         "its text is in /usr/share/common-licenses/Apache-2.0.",
         "",
-        "Inside are these Python packages, whose licence texts are in /usr/lib/fieldgate/*.dist-info:",
+        f"Inside are these Python packages, whose licence texts are in /{product.library}/*.dist-info:",
         "",
     ]
     for wheel in wheels:

@@ -14,10 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-LIBRARY: Final = PurePosixPath("usr/lib/fieldgate")
-DOCUMENTS: Final = PurePosixPath("usr/share/doc/fieldgate")
-_PACKAGES: Final = ("buffer", "cloud", "drivers", "gateway")
-"""Without spark_jobs: the edge has no Spark."""
+from products import GATEWAY, Product
 
 _UNITS: Final = r"[^/]+\.(?:service|socket|timer|path|target|mount)"
 _PLACES: Final = tuple(
@@ -34,13 +31,16 @@ _PLACES: Final = tuple(
         # systemd's trigger compiles it (journalctl --update-catalog).
         (r"([^/]+)\.catalog", r"usr/lib/systemd/catalog/\1.catalog"),
         # Chosen by a person who copies them: a hardware watchdog, a reboot after hours without uplink.
-        (r"(?:optional|examples)/(.+)", str(DOCUMENTS / "examples/systemd") + r"/\1"),
+        (r"(?:optional|examples)/(.+)", str(GATEWAY.documents / "examples/systemd") + r"/\1"),
         # Programs that only units start.
         (r"(?:bin|libexec)/([^/]+)", r"usr/libexec/fieldgate/\1"),
     )
 )
-_LEFT_OUT: Final = re.compile(r"zstandard/(?:_cffi\.|backend_cffi\.).+|confluent_kafka/kafkatest/.+")
-"""What no mast can use: zstandard's second backend wants cffi, Confluent's test programs a test."""
+_LEFT_OUT: Final = re.compile(
+    r"zstandard/(?:_cffi\.|backend_cffi\.).+|confluent_kafka/kafkatest/.+|pyspark/(?:examples|data)/.+|.+\.cmd"
+)
+"""What nobody can use: zstandard's second backend wants cffi, Confluent's test programs a test."""
+_PROGRAM: Final = re.compile(r"pyspark/s?bin/.+")
 _LAUNCHER: Final = '''\
 #!/usr/bin/python3 -I
 """Isolated: neither the user's packages, PYTHON… variables nor the working directory are looked at."""
@@ -50,9 +50,9 @@ import sys
 
 prefix = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 # Ours first, in front of Debian's; drivers that others write come after both.
-sys.path.insert(0, os.path.join(prefix, "lib/fieldgate"))
-sys.path.append(os.path.join(prefix, "local/lib/fieldgate"))
-
+sys.path.insert(0, os.path.join(prefix, "lib/{name}"))
+sys.path.append(os.path.join(prefix, "local/lib/{name}"))
+{children}
 from gateway.cli import main
 
 sys.exit(main())
@@ -110,18 +110,18 @@ class Stage:
                 yield PurePosixPath(path.relative_to(self.top))
 
 
-def stage(stage: Stage, root: Path, wheels: Iterable[Path]) -> None:
-    """Put everything into the tree that isn't made up here: code, wheels, units, documents, examples."""
+def stage(stage: Stage, root: Path, product: Product, wheels: Iterable[Path], jars: Path) -> None:
+    """Put everything into the tree that isn't made up here: code, wheels, jars, units, documents."""
     for path in sources(root):
         content = (root / path).read_bytes()
         first, rest = path.parts[0], PurePosixPath(*path.parts[1:])
-        if first in _PACKAGES:
-            stage.write(LIBRARY / path, content)
-        elif first == "systemd" and rest.parts[0] != "debian":
-            target = place(rest)
+        if first in product.packages:
+            stage.write(product.library / path, content)
+        elif first == "systemd" and (unit := product.unit(rest)) is not None:
+            target = place(unit)
             stage.write(target, content, 0o755 if "libexec" in target.parts else 0o644)
         elif first == "docs":
-            stage.write(DOCUMENTS / rest, content)
+            stage.write(product.documents / rest, content)
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     metadata = "".join(
         f"{key}: {value}\n"
@@ -136,18 +136,27 @@ def stage(stage: Stage, root: Path, wheels: Iterable[Path]) -> None:
             *(("Requires-Dist", each) for each in project["dependencies"]),
         )
     )
-    about = LIBRARY / f"{project['name']}-{project['version']}.dist-info"
+    about = product.library / f"{project['name']}-{project['version']}.dist-info"
     stage.write(about / "METADATA", metadata.encode())
     stage.write(about / "INSTALLER", b"dpkg\n")
     for name in project["license-files"]:
         stage.write(about / "licenses" / name, (root / name).read_bytes())
     for wheel in wheels:
-        unpack(stage, wheel)
-    stage.write(PurePosixPath("usr/bin/fieldgate"), _LAUNCHER.encode(), 0o755)
-    stage.compressed(DOCUMENTS / "changelog", (root / "CHANGELOG.md").read_text(encoding="utf-8"))
+        unpack(stage, product.library, wheel)
+    children = ""
+    if "spark" in product.extras:
+        # The jobs are a process of their own, and Spark's workers others.
+        children = 'os.environ["PYTHONPATH"] = sys.path[0]\n'
+        if not (found := sorted(jars.glob("*.jar"))):
+            raise StageError(f"no jars in {jars}: run make jars")
+        for jar in found:
+            stage.write(product.library / ".jars" / "spark" / jar.name, jar.read_bytes())
+    launcher = _LAUNCHER.format(name=product.name, children=children)
+    stage.write(PurePosixPath("usr/bin") / product.name, launcher.encode(), 0o755)
+    stage.compressed(product.documents / "changelog", (root / "CHANGELOG.md").read_text(encoding="utf-8"))
 
 
-def unpack(stage: Stage, wheel: Path) -> None:
+def unpack(stage: Stage, library: PurePosixPath, wheel: Path) -> None:
     """Unpack a wheel into the library, without what nothing uses there: scripts, headers, ``_LEFT_OUT``."""
     with zipfile.ZipFile(wheel) as file:
         for name in sorted(file.namelist()):
@@ -160,4 +169,5 @@ def unpack(stage: Stage, wheel: Path) -> None:
                 path = PurePosixPath(*path.parts[2:])
             if _LEFT_OUT.fullmatch(str(path)):
                 continue
-            stage.write(LIBRARY / path, file.read(name))
+            program = _PROGRAM.fullmatch(str(path)) is not None
+            stage.write(library / path, file.read(name), 0o755 if program else 0o644)

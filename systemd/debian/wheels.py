@@ -13,7 +13,7 @@ import sys
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.parser import BytesParser
 from pathlib import Path
@@ -27,6 +27,9 @@ from targets import Target
 
 FROM_DEBIAN: Final = frozenset({"systemd-python", "rpi-lgpio", "lgpio", "rpi-gpio"})
 """C extensions without wheels: Debian's python3-systemd, python3-rpi-lgpio and python3-rpi.gpio have them."""
+
+BUILT: Final = frozenset({"pyspark"})
+"""Python and jars alone, published as sources: pip makes the wheel, which is every target's."""
 
 NOT_NEEDED: Final = frozenset({"pip"})
 """sqlite-utils requires it, for a command of its own that installs its plug-ins."""
@@ -65,13 +68,16 @@ def pins(lock: str) -> list[Pin]:
     return found
 
 
-def fetch(target: Target, pyproject: Path, lock: Path, cache: Path) -> list[Path]:
+def fetch(
+    target: Target, pyproject: Path, lock: Path, cache: Path, extras: Sequence[str] = ("pi",)
+) -> list[Path]:
     """All wheels for a target, sorted by name; those that ``cache`` lacks are downloaded.
 
     Raises NoWheelError where the lock has no pin that holds, or no wheel of it runs on the target.
     """
     project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
-    roots = [*project["dependencies"], *project["optional-dependencies"]["pi"]]
+    optional = project["optional-dependencies"]
+    roots = [*project["dependencies"], *(name for extra in extras for name in optional[extra])]
     locked: Mapping[str, Pin] = {pin.name: pin for pin in pins(lock.read_text()) if pin.holds(target)}
     cache.mkdir(parents=True, exist_ok=True)
     have: dict[str, Path] = {}
@@ -104,15 +110,26 @@ def _requirements(wheel: Path) -> list[str]:
 
 
 def _round(wanted: list[Pin], target: Target, cache: Path) -> dict[str, Path]:
-    have = _cached(wanted, cache)
+    have = _cached(wanted, cache) | {
+        pin.name: _built(pin, cache.parent) for pin in wanted if pin.name in BUILT
+    }
     missing = [pin for pin in wanted if pin.name not in have]
     if missing:
         _download(missing, target, cache)
-        have = _cached(wanted, cache)
+        have |= _cached(missing, cache)
     for pin in wanted:
         if pin.name not in have:
             raise NoWheelError(f"{pin.name} {pin.version} was downloaded, but its hash isn't the lock's")
     return have
+
+
+def _built(pin: Pin, cache: Path) -> Path:
+    """The wheel made of the sources that the lock has the hash of; built at the first call."""
+    folder = cache / "built" / f"{pin.name}-{pin.version}"
+    if not (found := sorted(folder.glob("*.whl"))):
+        _pip("wheel", [pin], "--no-binary", pin.name, "--wheel-dir", str(folder), what=f"built of {pin.name}")
+        found = sorted(folder.glob("*.whl"))
+    return found[0]
 
 
 def _cached(wanted: list[Pin], cache: Path) -> dict[str, Path]:
@@ -128,27 +145,32 @@ def _cached(wanted: list[Pin], cache: Path) -> dict[str, Path]:
 
 
 def _download(wanted: list[Pin], target: Target, cache: Path) -> None:
+    platforms = [word for tag in target.platforms for word in ("--platform", tag)]
+    _pip(
+        "download", wanted, "--only-binary", ":all:", "--implementation", "cp",
+        "--python-version", target.release.python, *platforms, "--dest", str(cache),
+        what=f"for {target.name} (Python {target.release.python}, {target.machine})",
+    )  # fmt: skip
+
+
+def _pip(command: str, wanted: list[Pin], *options: str, what: str) -> None:
     lines = [
         " ".join([f"{pin.name}=={pin.version}", *(f"--hash=sha256:{each}" for each in sorted(pin.hashes))])
         for pin in wanted
     ]
-    platforms = [word for tag in target.platforms for word in ("--platform", tag)]
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
         requirements.write("\n".join(lines) + "\n")
         requirements.flush()
         done = subprocess.run(
             [
-                sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
-                "--no-deps", "--require-hashes", "--only-binary", ":all:", "--implementation", "cp",
-                "--python-version", target.release.python, *platforms, "--dest", str(cache),
-                "-r", requirements.name,
+                sys.executable, "-m", "pip", command, "--quiet", "--disable-pip-version-check",
+                "--no-deps", "--require-hashes", *options, "-r", requirements.name,
             ],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
     if done.returncode != 0:
         names = ", ".join(f"{pin.name} {pin.version}" for pin in wanted)
         raise NoWheelError(
-            f"no wheel for {target.name} (Python {target.release.python}, {target.machine}), or no network; "
-            f"wanted: {names}\n{done.stderr.strip()}\n"
+            f"no wheel {what}, or no network; wanted: {names}\n{done.stderr.strip()}\n"
             "Choose a version that has one and run make lock, or take the package from Debian (FROM_DEBIAN)."
         )

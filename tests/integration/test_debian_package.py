@@ -161,13 +161,16 @@ def test_all_that_is_needed_is_inside_and_nothing_else(tree: Path) -> None:
 
 
 def test_every_file_of_systemd_has_its_place(tree: Path) -> None:
+    from products import GATEWAY
     from tree import StageError, place, sources
 
-    ours = [path for path in sources(ROOT) if path.parts[0] == "systemd" and path.parts[1] != "debian"]
-    assert ours
-    for path in ours:
-        target = place(PurePosixPath(*path.parts[1:]))
-        assert (tree / target).read_bytes() == (ROOT / path).read_bytes()
+    ours = [PurePosixPath(*path.parts[1:]) for path in sources(ROOT) if path.parts[0] == "systemd"]
+    units = [path for path in ours if path.parts[0] not in ("debian", "jobs", "container")]
+    assert units
+    for path in units:
+        assert GATEWAY.unit(path) == path
+        assert (tree / place(path)).read_bytes() == (ROOT / "systemd" / path).read_bytes()
+    assert not list(tree.rglob("*fieldgate-jobs*"))
     with pytest.raises(StageError, match=r"systemd/fieldgate\.servce: no rule"):
         place(PurePosixPath("fieldgate.servce"))
     placed = str(place(PurePosixPath("mosquitto.service.d/fieldgate.conf")))

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from gateway.cli import parser_of
+from spark_jobs.settings import parse_command, parse_run
 
 _SYSTEMD = Path(__file__).resolve().parents[3] / "systemd"
 _UNITS = sorted(path.name for path in _SYSTEMD.glob("fieldgate*.*") if path.suffix in (".service", ".timer"))
+_JOBS = "jobs/fieldgate-jobs@.service"
 _ANALYZE = shutil.which("systemd-analyze")
 
 
@@ -23,28 +25,33 @@ def lines(name: str, key: str) -> list[str]:
 
 
 @pytest.mark.skipif(_ANALYZE is None, reason="needs systemd-analyze")
-def test_the_daemons_exposure_is_at_most_2() -> None:
+@pytest.mark.parametrize("unit", ["fieldgate.service", _JOBS])
+def test_a_services_exposure_is_at_most_2(unit: str, tmp_path: Path) -> None:
+    # An instance of a template.
+    file = tmp_path / Path(unit).name.replace("@.", "@all.")
+    file.write_text((_SYSTEMD / unit).read_text())
     judged = subprocess.run(
-        [
-            str(_ANALYZE), "security", "--offline=true", "--no-pager", "--threshold=20",
-            str(_SYSTEMD / "fieldgate.service"),
-        ],
+        [str(_ANALYZE), "security", "--offline=true", "--no-pager", "--threshold=20", str(file)],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert judged.returncode == 0, judged.stdout + judged.stderr
 
 
 @pytest.mark.skipif(_ANALYZE is None, reason="needs systemd-analyze")
-@pytest.mark.parametrize("unit", _UNITS)
+@pytest.mark.parametrize("unit", [*_UNITS, "fieldgate-jobs@maintain.service"])
 def test_systemd_accepts_every_key(unit: str, tmp_path: Path) -> None:
     program = tmp_path / "fieldgate"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    for path in _SYSTEMD.glob("fieldgate*.*"):
+    for path in (*_SYSTEMD.glob("fieldgate*.*"), *(_SYSTEMD / "jobs").rglob("*.*")):
+        if path.is_dir():
+            continue
         text = path.read_text()
-        for installed in ("/usr/bin/fieldgate", "/usr/libexec/fieldgate/backoff"):
+        for installed in ("/usr/bin/fieldgate-cloud", "/usr/bin/fieldgate", "/usr/libexec/fieldgate/backoff"):
             text = text.replace(installed, str(program))
-        (tmp_path / path.name).write_text(text)
+        folder = tmp_path / path.parent.name if path.suffix == ".conf" else tmp_path
+        folder.mkdir(exist_ok=True)
+        (folder / path.name).write_text(text)
     judged = subprocess.run(
         [str(_ANALYZE), "verify", "--man=no", "--recursive-errors=no", str(tmp_path / unit)],
         capture_output=True, text=True, check=False, timeout=60,
@@ -106,8 +113,9 @@ def test_a_crash_loop_backs_off_until_a_run_of_a_minute_or_a_stop(
     assert waited_s(3, "signal") == 0
 
 
-def test_the_hardening_notes_line_by_line_what_it_breaks() -> None:
-    text = (_SYSTEMD / "fieldgate.service").read_text().partition("# Hardening.")[2].partition("[Install]")[0]
+@pytest.mark.parametrize("unit", ["fieldgate.service", _JOBS])
+def test_the_hardening_notes_what_it_breaks(unit: str) -> None:
+    text = (_SYSTEMD / unit).read_text().partition("# Hardening.")[2].partition("[Install]")[0]
     uncommented = []
     before = "#"
     for line in text.splitlines()[1:]:
@@ -117,9 +125,27 @@ def test_the_hardening_notes_line_by_line_what_it_breaks() -> None:
     assert uncommented == []
 
 
-def test_it_never_gives_up() -> None:
-    assert lines("fieldgate.service", "StartLimitIntervalSec") == ["0"]
-    assert lines("fieldgate.service", "Restart") == ["always"]
+@pytest.mark.parametrize("unit", ["fieldgate.service", _JOBS])
+def test_it_never_gives_up(unit: str) -> None:
+    assert lines(unit, "StartLimitIntervalSec") == ["0"]
+    assert lines(unit, "Restart") == ["always"]
+
+
+@pytest.mark.parametrize(("instance", "job"), [("all", "all"), ("maintain", ""), ("alerts", "alerts")])
+def test_each_instance_of_the_jobs_is_a_command(instance: str, job: str, tmp_path: Path) -> None:
+    """As systemd splits it; the config is put where the unit has it."""
+    config = tmp_path / "cloud.toml"
+    config.write_text('[lake]\nuri = "/srv/lake"\n')
+    drop_in = f"jobs/fieldgate-jobs@{instance}.service.d/command.conf"
+    environment = lines(_JOBS if job else drop_in, "Environment")[0].strip('"').replace("%i", instance)
+    (start,) = lines(_JOBS, "ExecStart")
+    program, jobs, *words = start.replace("$COMMAND", environment.removeprefix("COMMAND=")).split()
+    assert (program, jobs) == ("/usr/bin/fieldgate-cloud", "jobs")
+    command, *words = [word.replace("/etc/fieldgate-cloud/cloud.toml", str(config)) for word in words]
+    settings = parse_run(words) if job else parse_command(command, words)[1]
+    assert settings.lake == "/srv/lake"
+    # The program ends by itself before systemd kills it.
+    assert int(lines(_JOBS, "TimeoutStopSec")[0].removesuffix("s")) > 30
 
 
 def test_the_hardware_watchdog_is_what_the_pi_can() -> None:
