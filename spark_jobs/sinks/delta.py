@@ -80,6 +80,11 @@ def table_version(spark: SparkSession, location: str) -> int:
     return int(snapshot(spark, location).version())
 
 
+def has_files(spark: SparkSession, location: str) -> bool:
+    """Whether the table holds anything, as this process last read or wrote it."""
+    return bool(snapshot(spark, location).numOfFiles())
+
+
 def latest_version(spark: SparkSession, location: str) -> int:
     """Version the table has by now, others' commits included."""
     # Loading a table reads what is new in its log.

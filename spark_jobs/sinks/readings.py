@@ -6,7 +6,9 @@ a checkpoint that was lost, repeats nothing. All writes carry a number of the wr
 (``sinks.lease``): a process that has lost it can't write.
 
 The stored ranges may be behind ``readings``: each row has the version of it up to which they are complete,
-and what came after that, from whichever job, is taken up from its change feed.
+and what came after that, from whichever job, is taken up from its change feed. In memory are those of
+identities that got something lately; others are looked up when they return, so what is in memory doesn't grow
+with the runs that have ended. The driver does nothing for each reading, and makes no object of it.
 """
 
 from __future__ import annotations
@@ -15,31 +17,35 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
-from delta.tables import DeltaTable
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.frames import rows_frame
 from spark_jobs.schemas import READINGS, SEEN, columns
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, rows_after, table_version, write_once
+from spark_jobs.sinks.delta import ensure_table, has_files, rows_after, table_version, write_once
 from spark_jobs.sinks.partition_offsets import Partition
 from spark_jobs.sinks.quarantine import QuarantineSink
-from spark_jobs.state.seen import Contents, Range, SeenRanges
-from spark_jobs.transforms.dedupe import unseen_readings
-from spark_jobs.transforms.packing import Identity, identity_ranges, readings_of, rejects_of, rows_in
+from spark_jobs.state.seen import Ranges, SeenRanges
+from spark_jobs.transforms.dedupe import joined_ranges, unseen_readings
+from spark_jobs.transforms.packing import IDENTITY, identity_ranges, readings_of, rejects_of, rows_in
 
 _COMPACT_EVERY: Final = 100
 """Writes after which the log of seen ranges is replaced by their union."""
 _STORE_EVERY_S: Final = 10.0
 """The seen ranges are stored so often at most: a commit takes longer than to read them up again."""
-_STORE_AT_ONCE: Final = 10_000
+_STORE_AT_ONCE: Final = 200_000
 """Ranges that are not left unstored for so long."""
+_REMEMBERED_S: Final = 3600
+"""Identities that get nothing for so long leave memory."""
 _SMALL_BATCH: Final = 50_000
 """Up to here one file per batch and date is better than one per task."""
+_RANGE: Final = (*IDENTITY, "first", "last")
 _SEEN_SPANS: Final = columns("gateway channel run: string, seen: spans", spans="first last: long")
 
 
@@ -61,14 +67,14 @@ class BatchCounts:
 
 
 class _Batch:
-    """A packed batch with its summary: contents, spans and reasons of rejects, late readings."""
+    """A packed batch with its summary: identities, spans and reasons of rejects, late readings."""
 
     def __init__(self, spark: SparkSession, packed: DataFrame) -> None:
         self._spark, self._packed = spark, packed
         self._summary = packed.where(F.col("identities").isNotNull()).toArrow()
-        self.contents = Contents()
-        for identities in self._summary["identities"]:
-            self.contents.add(rows_in(identities.as_buffer()))
+        tables = [rows_in(identities.as_buffer()) for identities in self._summary["identities"]]
+        self.ranges = Ranges.of(pa.concat_tables(tables)) if tables else None
+        self.rows = 0 if self.ranges is None else int(self.ranges.table["rows"].to_numpy().sum())
         self.spans: dict[Partition, tuple[int, int]] = {}
         self.reasons = Counter[str]()
         for places in self._summary["places"].drop_null():
@@ -84,7 +90,7 @@ class _Batch:
 
     def readings_frame(self) -> DataFrame:
         """The batch's readings."""
-        return self._here("readings", self.contents.rows) or readings_of(self._packed)
+        return self._here("readings", self.rows) or readings_of(self._packed)
 
     def rejects_frame(self) -> DataFrame:
         """The batch's rejects."""
@@ -106,19 +112,19 @@ class IngestSink:
     ) -> None:
         self._spark = spark
         self._clock = clock
-        is_new = not any(
-            DeltaTable.isDeltaTable(spark, settings.table(table.name)) for table in (READINGS, SEEN)
-        )
         self._readings = ensure_table(spark, settings, READINGS)
         self._quarantine = QuarantineSink(spark, settings)
         self._seen_table = ensure_table(spark, settings, SEEN)
         self._seen = SeenRanges()
-        self._unstored: list[tuple[Identity, Range]] = []
+        # Arrow tables: gateway, channel, run, first, last.
+        self._unstored: list[Any] = []
         self._writer: tuple[str, int] | None = None
         self._stored_at_s = clock()
         self._stores = 0
-        # The version of readings that the ranges in memory are complete for. What was just made has no rows.
-        self._covered = 0 if is_new else self._load_seen()
+        # The version of readings that the ranges stored and in memory are complete for.
+        stored = spark.read.format("delta").load(self._seen_table).agg(F.max("readings_version"))
+        covered = stored.collect()[0][0]
+        self._covered = -1 if covered is None else int(covered)
         self._take_up()
 
     def write(self, packed: DataFrame, app: str, number: int) -> BatchCounts:
@@ -127,14 +133,15 @@ class IngestSink:
         packed = packed.persist()
         try:
             found = _Batch(self._spark, packed)
-            rows = found.contents.rows
+            rows = found.rows
             new_reasons = Counter[str]()
             if found.reasons:
                 new_reasons = self._quarantine.write(found.rejects_frame(), found.spans, app, number)
-            new_rows = self._write_readings(found, app, number) if rows else 0
+            new_rows = self._write_readings(found, found.ranges, app, number) if found.ranges and rows else 0
         finally:
             packed.unpersist()
-        if self._clock() - self._stored_at_s >= _STORE_EVERY_S or len(self._unstored) >= _STORE_AT_ONCE:
+        unstored = sum(table.num_rows for table in self._unstored)
+        if self._clock() - self._stored_at_s >= _STORE_EVERY_S or unstored >= _STORE_AT_ONCE:
             self.flush()
         rejects, new_rejects = found.reasons.total(), new_reasons.total()
         return BatchCounts(
@@ -149,47 +156,49 @@ class IngestSink:
 
     def remembered(self) -> int:
         """How many ranges of seqs are in memory."""
-        return sum(1 for _ in self._seen.ranges())
+        return len(self._seen)
 
     def flush(self) -> None:
-        """Stores the seen ranges that are not stored yet."""
+        """Stores the seen ranges that are not stored yet, and forgets those that nothing was added to."""
         self._stored_at_s = self._clock()
         # Before the first write they are what the next start finds as well.
         if not self._unstored or self._writer is None:
             return
+        unstored = pa.concat_tables(self._unstored)
+        version = pa.repeat(pa.scalar(self._covered, pa.int64()), unstored.num_rows)
+        table = unstored.append_column("readings_version", version).rename_columns(SEEN.schema.names)
+        frame = self._spark.createDataFrame(table).coalesce(1)
         compact = self._stores % _COMPACT_EVERY == _COMPACT_EVERY - 1
-        ranges = self._seen.ranges() if compact else self._unstored
-        rows = ((*key, first, last, self._covered) for key, (first, last) in ranges)
-        frame = rows_frame(self._spark, SEEN.schema, rows).coalesce(1)
+        if compact:
+            frame = joined_ranges(self._stored().union(_plain(frame)))
+            frame = frame.withColumn("readings_version", F.lit(self._covered).cast("long")).toDF(
+                *SEEN.schema.names
+            )
         write_once(frame, self._seen_table, *self._writer, mode="overwrite" if compact else "append")
         self._stores += 1
         self._unstored = []
+        self._seen.forget(int(self._stored_at_s) - _REMEMBERED_S)
 
-    def _write_readings(self, found: _Batch, app: str, number: int) -> int:
+    def _write_readings(self, found: _Batch, ranges: Ranges, app: str, number: int) -> int:
         # Another job (a replay) may have added readings.
         self._take_up()
-        ranges, twice = found.contents.ranges, found.contents.twice
+        self._look_up(ranges)
+        repeated = np.flatnonzero(ranges.twice | self._seen.repeated(ranges))
+        names = ranges.identities.take(repeated).to_pylist()
+        keys = ranges.keys[ranges.begins[repeated]].tolist()
         repeating = [
-            (*key, [{"first": first, "last": last} for first, last in self._seen[key].spans()])
-            for key, seqs in ranges.items()
-            if key in twice or any(self._seen[key].overlaps(*span) for span in seqs.spans())
+            (*name.values(), [{"first": first, "last": last} for first, last in self._seen.spans(key)])
+            for name, key in zip(names, keys, strict=True)
         ]
-        added: list[tuple[Identity, Range]] = []
-        new_rows = 0
-        for key, seqs in ranges.items():
-            before = len(self._seen[key])
-            self._seen[key].update(seqs)
-            if grown := len(self._seen[key]) - before:
-                new_rows += grown
-                added += [(key, span) for span in seqs.spans()]
+        new_rows = self._seen.add(ranges, int(self._clock()))
         if new_rows:
             fresh = found.readings_frame()
             if repeating:
                 seen = rows_frame(self._spark, _SEEN_SPANS, repeating)
-                fresh = unseen_readings(fresh, seen, copies=bool(twice))
-            small = found.contents.rows <= _SMALL_BATCH
+                fresh = unseen_readings(fresh, seen, copies=bool(ranges.twice.any()))
+            small = found.rows <= _SMALL_BATCH
             write_once(fresh.coalesce(1) if small else fresh, self._readings, app, number)
-            self._unstored += added
+            self._unstored.append(ranges.table.select(_RANGE))
             version = table_version(self._spark, self._readings)
             if version > self._covered + 1:
                 self._take_up()
@@ -197,18 +206,36 @@ class IngestSink:
                 self._covered = version
         return new_rows
 
-    def _load_seen(self) -> int:
-        """Takes up the ranges as stored; gives the version of ``readings`` that they are complete for."""
-        covered = -1
-        for row in self._spark.read.format("delta").load(self._seen_table).toLocalIterator():
-            self._seen[row.gateway, row.channel, row.run].add(row.first_seq, row.last_seq)
-            covered = max(covered, row.readings_version)
-        return covered
+    def _look_up(self, ranges: Ranges) -> None:
+        """Takes up what is stored of those identities that are not in memory."""
+        wanted = ranges.identities.filter(pa.array(self._seen.unknown(ranges)))
+        if wanted.num_rows and has_files(self._spark, self._seen_table):
+            names = F.broadcast(self._spark.createDataFrame(wanted))
+            self._add(joined_ranges(self._stored().join(names, list(IDENTITY), "left_semi")).toArrow())
 
     def _take_up(self) -> None:
         """Takes up what ``readings`` got after the version covered."""
         rows, self._covered = rows_after(self._spark, self._readings, self._covered, identity_ranges)
-        for row in rows:
-            gateway, channel, run, first, last = row.values()
-            self._seen[gateway, channel, run].add(first, last)
-            self._unstored.append(((gateway, channel, run), (first, last)))
+        if rows:
+            table = pa.table({name: [row[name] for row in rows] for name in _RANGE})
+            self._unstored.append(table)
+            # First what was stored before of identities that are not in memory.
+            self._look_up(_ranges(table))
+            self._add(table)
+
+    def _add(self, table: Any) -> None:
+        self._seen.add(_ranges(table), int(self._clock()))
+
+    def _stored(self) -> DataFrame:
+        return _plain(self._spark.read.format("delta").load(self._seen_table))
+
+
+def _plain(seen: DataFrame) -> DataFrame:
+    """Rows of ``_seen`` as ranges."""
+    return seen.drop("readings_version").toDF(*_RANGE)
+
+
+def _ranges(table: Any) -> Ranges:
+    """Ranges in which each number is once."""
+    rows = pc.add(pc.subtract(table["last"], table["first"]), 1)
+    return Ranges.of(table.append_column("rows", rows))

@@ -9,8 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.reading_records import GATEWAY_ID
 from spark_jobs.schemas import QUARANTINE
-
-_IDENTITY = ("gateway", "channel", "run")
+from spark_jobs.transforms.packing import IDENTITY
 
 
 def as_quarantined(rejects: DataFrame) -> DataFrame:
@@ -28,15 +27,25 @@ def unseen_readings(readings: DataFrame, seen: DataFrame, *, copies: bool) -> Da
     """
     columns = readings.columns
     outside = ~F.exists(F.col("seen"), lambda span: F.col("seq").between(span["first"], span["last"]))
-    new = readings.join(F.broadcast(seen), list(_IDENTITY), "left").where(F.col("seen").isNull() | outside)
+    new = readings.join(F.broadcast(seen), list(IDENTITY), "left").where(F.col("seen").isNull() | outside)
     if not copies:
         return new.select(*columns)
     # Copies can lie in different partitions and topics, where offsets don't order them: any fixed order will
     # do.
-    arrival = Window.partitionBy(*_IDENTITY, "seq").orderBy(
+    arrival = Window.partitionBy(*IDENTITY, "seq").orderBy(
         "kafka_time", "kafka_topic", "kafka_partition", "kafka_offset"
     )
     return new.withColumn("_copy", F.row_number().over(arrival)).where("_copy = 1").select(*columns)
+
+
+def joined_ranges(ranges: DataFrame) -> DataFrame:
+    """Ranges of seqs (gateway, channel, run, first, last); of those that overlap or touch one is made."""
+    in_order = Window.partitionBy(*IDENTITY).orderBy("first")
+    reached = F.max("last").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
+    begins = (reached.isNull() | (F.col("first") > reached + 1)).cast("int")
+    numbered = ranges.withColumn("_begins", begins).withColumn("_number", F.sum("_begins").over(in_order))
+    bounds = F.min("first").alias("first"), F.max("last").alias("last")
+    return numbered.groupBy(*IDENTITY, "_number").agg(*bounds).drop("_number")
 
 
 RECORD: Final = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_time")

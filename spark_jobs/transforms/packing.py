@@ -24,9 +24,8 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 from spark_jobs.schemas import QUARANTINE, READINGS
 from spark_jobs.transforms.validate import parse_batch
 
-Identity = tuple[str, str, str]
-"""gateway, channel, run."""
-_KEY: Final = ("gateway", "channel", "run")
+IDENTITY: Final = ("gateway", "channel", "run")
+"""With ``seq`` what makes a reading."""
 
 PACKED: Final = StructType(
     [
@@ -47,7 +46,7 @@ _SMALL: Final = 5_000
 """A task of up to so many records has a single row: the driver gets everything at once."""
 
 _RANGE: Final = [(name, pa.int64()) for name in ("first", "last", "rows")]
-_IDENTITIES: Final = pa.schema([*((name, pa.string()) for name in _KEY), *_RANGE])
+_IDENTITIES: Final = pa.schema([*((name, pa.string()) for name in IDENTITY), *_RANGE])
 _PLACES: Final = pa.schema(
     [("kafka_topic", pa.string()), ("kafka_partition", pa.int32()), ("reason", pa.string()), *_RANGE]
 )
@@ -56,7 +55,7 @@ _PACKED_ROWS: Final = to_arrow_schema(PACKED)
 
 def identities_of(rows: Any) -> Any:
     """Gateway, channel, run and seq of readings (an Arrow table or batch), in 20 bytes each."""
-    return pa.table({**{name: rows[name].dictionary_encode() for name in _KEY}, "seq": rows["seq"]})
+    return pa.table({**{name: rows[name].dictionary_encode() for name in IDENTITY}, "seq": rows["seq"]})
 
 
 def ranges_of(identities: Iterable[Any]) -> Any:
@@ -69,7 +68,7 @@ def ranges_of(identities: Iterable[Any]) -> Any:
         return _IDENTITIES.empty_table()
     table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     codes = np.zeros(table.num_rows, np.int64)
-    for name in _KEY:
+    for name in IDENTITY:
         (column,) = table[name].chunks
         codes = codes * len(column.dictionary) + column.indices.to_numpy()
     seqs = table["seq"].to_numpy()
@@ -77,7 +76,7 @@ def ranges_of(identities: Iterable[Any]) -> Any:
     codes, seqs = codes[order], seqs[order]
     edges = np.flatnonzero((np.diff(codes) != 0) | (np.diff(seqs) > 1)) + 1
     begins, ends = np.append(0, edges), np.append(edges, len(seqs))
-    keys = table.select(_KEY).take(pa.array(order[begins]))
+    keys = table.select(IDENTITY).take(pa.array(order[begins]))
     columns = [*keys.columns, seqs[begins], seqs[ends - 1], ends - begins]
     return pa.table(columns, _IDENTITIES.names).cast(_IDENTITIES)
 
@@ -173,7 +172,7 @@ def rejects_of(frame: DataFrame) -> DataFrame:
 
 def identity_ranges(readings: DataFrame) -> DataFrame:
     """Ranges that together hold exactly the readings given: gateway, channel, run, first, last."""
-    ranges = readings.select(*_KEY, "seq").mapInArrow(
+    ranges = readings.select(*IDENTITY, "seq").mapInArrow(
         lambda batches: ranges_of(map(identities_of, batches)).to_batches(), from_arrow_schema(_IDENTITIES)
     )
     return ranges.drop("rows")

@@ -142,6 +142,28 @@ def test_ranges_are_stored_now_and_then_and_compacted(
     assert again.readings == 1
 
 
+def test_identities_that_got_nothing_for_an_hour_leave_memory_and_are_looked_up_again(
+    spark: SparkSession, settings: Settings
+) -> None:
+    now_s = [0.0]
+    sink = IngestSink(spark, settings, clock=lambda: now_s[0])
+    feed(sink, spark, encoded([*map(reading, (1, 2, 5)), reading(1, run="run-2")]), 0)
+    assert sink.remembered() == 3
+    # The second run goes on.
+    for batch, at_s in enumerate((1800.0, 3700.0), start=1):
+        now_s[0] = at_s
+        feed(sink, spark, encoded([reading(batch + 1, run="run-2")]), batch, offset=batch * 10)
+    assert sink.remembered() == 1
+    counts = feed(sink, spark, encoded(map(reading, (2, 3, 5, 6))), 3, offset=30)
+    assert (counts.readings, counts.repeated, sink.remembered()) == (2, 2, 3)
+    # A start has none in memory but what was not stored.
+    again = opened(spark, settings)
+    assert again.remembered() <= 3
+    assert feed(again, spark, encoded([reading(2, run="run-2")]), 0, app="ingest-b").repeated == 1
+    seqs = [(row["run"], row["seq"]) for row in rows_of(settings, "readings")]
+    assert sorted(seqs) == [("run-1", seq) for seq in (1, 2, 3, 5, 6)] + [("run-2", n) for n in (1, 2, 3)]
+
+
 def test_what_was_not_stored_when_it_died_is_stored_by_the_next(
     spark: SparkSession, settings: Settings
 ) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from delta.exceptions import ConcurrentTransactionException
 from pyspark.sql import SparkSession
@@ -190,7 +191,8 @@ def test_a_writer_that_was_suspended_writes_nothing_more(
     good = packed(kafka_frame(spark, encoded(map(reading, range(3, 6))), first_offset=3), "dead")
     with pytest.raises(FencedError):
         old.write(good, first.app, first.next_write())
-    old._unstored = [(("mast-07", "cup.wind_speed", "run-1"), (1, 1))]
+    range_of_one = {"gateway": "mast-07", "channel": "cup.wind_speed", "run": "run-1", "first": 1, "last": 1}
+    old._unstored = [pa.Table.from_pylist([range_of_one])]
     with pytest.raises(FencedError):
         old.flush()
     assert [table_version(spark, settings.table(table.name)) for table in TABLES] == before

@@ -7,10 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.state.seen import Contents
+from spark_jobs.state.seen import Ranges, SeenRanges
 from spark_jobs.transforms.packing import identities_of, ranges_of
-
-KEY = ("g", "c.wind_speed", "r")
 
 
 def plain_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
@@ -52,14 +50,35 @@ def test_a_task_gives_its_identities_as_ranges(batches: list[list[Row]]) -> None
     assert sorted(found) == sorted(expected)
 
 
-@given(st.lists(ROWS, min_size=1, max_size=4))
-def test_tasks_together_find_what_stands_there_twice(tasks: list[list[Row]]) -> None:
-    contents = Contents()
-    for rows in tasks:
-        contents.add(task_ranges([rows]))
-    every = [row for rows in tasks for row in rows]
-    assert contents.rows == len(every)
-    assert contents.twice == {row[:3] for row in every if every.count(row) > 1}
-    for key, seqs in contents.ranges.items():
-        assert list(seqs.spans()) == plain_ranges(row[3] for row in every if row[:3] == key)
-    assert {key for key, _ in contents.ranges.ranges()} == {row[:3] for row in every}
+@given(st.lists(st.lists(ROWS, min_size=1, max_size=3), max_size=4), st.integers(0, 4))
+def test_batches_are_held_against_what_was_seen(batches: list[list[list[Row]]], forgotten: int) -> None:
+    """Each batch's rows come of several tasks. One by one, the plain way, gives the same."""
+    seen = SeenRanges()
+    stored: dict[tuple[str, str, str], set[int]] = {}
+    for number, tasks in enumerate(batches):
+        ranges = Ranges.of(pa.concat_tables([task_ranges([rows]) for rows in tasks]))
+        every = [row for rows in tasks for row in rows]
+        names = [tuple(row.values()) for row in ranges.identities.to_pylist()]
+        assert sorted(names) == sorted({row[:3] for row in every})
+        if number == forgotten:
+            seen.forget(number)
+            stored = {}
+        there = sum(map(len, stored.values()))
+        unknown, repeated = seen.unknown(ranges).tolist(), seen.repeated(ranges).tolist()
+        for at, name in enumerate(names):
+            mine, before = [row[3] for row in every if row[:3] == name], stored.setdefault(name, set())
+            assert unknown[at] == (not before)
+            assert bool(ranges.twice[at]) == (len(mine) > len(set(mine)))
+            assert bool(repeated[at]) == bool(before & set(mine))
+            before |= set(mine)
+        now_there = sum(map(len, stored.values()))
+        assert seen.add(ranges, number) == now_there - there
+        for at, name in enumerate(names):
+            assert seen.spans(int(ranges.keys[ranges.begins[at]])) == plain_ranges(stored[name])
+    assert len(seen) == sum(len(plain_ranges(numbers)) for numbers in stored.values())
+
+
+def test_what_has_no_rows_is_nothing() -> None:
+    ranges = Ranges.of(task_ranges([]))
+    seen = SeenRanges()
+    assert (seen.add(ranges, 0), seen.unknown(ranges).tolist(), seen.repeated(ranges).tolist()) == (0, [], [])
