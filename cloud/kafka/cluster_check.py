@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -102,11 +102,28 @@ def open_admin(
         admin = AdminClient(settings, logger=log)
     except KafkaException as error:
         raise CloudError(str(error.args[0].str()).strip()) from error
+    return admin, first_metadata(admin, errors, bootstrap_servers, properties, timeout_s)
+
+
+def first_metadata(
+    client: AdminClient | Consumer,
+    errors: list[KafkaError],
+    bootstrap_servers: str,
+    properties: Mapping[str, str],
+    timeout_s: float,
+) -> ClusterMetadata:
+    """What a new client gets; ``errors`` are those of its ``error_cb``. Raises NoAnswer with the cause."""
     try:
-        return admin, metadata(admin, timeout_s)
+        return metadata(client, timeout_s, refused=lambda: _refused(client, errors))
     except KafkaException as error:
-        admin.poll(0)
+        client.poll(0)
         raise NoAnswer(_reason(errors or [error.args[0]], bootstrap_servers, properties)) from error
+
+
+def _refused(client: AdminClient | Consumer, errors: Sequence[KafkaError]) -> bool:
+    """Whether the broker won't let the client in, however often it tries."""
+    client.poll(0)
+    return any(error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL) for error in errors)
 
 
 def _reason(errors: Sequence[KafkaError], bootstrap_servers: str, properties: Mapping[str, str]) -> str:
@@ -118,13 +135,15 @@ def _reason(errors: Sequence[KafkaError], bootstrap_servers: str, properties: Ma
     return listener_fault(bootstrap_servers, properties) or text
 
 
-def metadata(client: AdminClient | Consumer, timeout_s: float) -> ClusterMetadata:
-    """Brokers and topics, requested until the time is over. Raises KafkaException."""
+def metadata(
+    client: AdminClient | Consumer, timeout_s: float, refused: Callable[[], bool] = lambda: False
+) -> ClusterMetadata:
+    """Brokers and topics, requested until the time is over or ``refused``. Raises KafkaException."""
     deadline_s = time.monotonic() + timeout_s
     while True:
         try:
             # In short steps: librdkafka can't be interrupted while it waits.
             return client.list_topics(timeout=min(_STEP_S, timeout_s))
         except KafkaException:
-            if time.monotonic() >= deadline_s:
+            if refused() or time.monotonic() >= deadline_s:
                 raise

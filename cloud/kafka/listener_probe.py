@@ -130,13 +130,13 @@ def _distrusted(error: ssl.SSLCertVerificationError, host: str) -> str:
     if code in _UNKNOWN:
         return "the broker's certificate is of an authority that isn't in ssl.ca.location"
     if code in _OTHER_HOST:
-        return f"the broker's certificate is not for {host}: use the name it has in kafka.bootstrap_servers"
+        return f"the broker's certificate is not for {host}: use the name it has in the bootstrap servers"
     return f"the broker's certificate is refused: {error.verify_message}"
 
 
 def _refused(error: ssl.SSLError) -> str:
     reason = (error.reason or str(error)).replace("_", " ").lower()
     return (
-        f"the broker refuses this gateway's certificate ({reason}): see ssl.certificate.location and "
+        f"the broker refuses our certificate ({reason}): see ssl.certificate.location and "
         "ssl.key.location, its last day, and the authority that the broker trusts"
     )

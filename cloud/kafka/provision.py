@@ -81,9 +81,7 @@ def provision_topics(
     try:
         admin, found = open_admin(bootstrap_servers, properties or {}, timeout_s)
     except NoAnswer as error:
-        raise ProvisionError(
-            f"no answer from Kafka at {bootstrap_servers} within {timeout_s:g} s: {error}"
-        ) from error
+        raise ProvisionError(f"no answer from Kafka at {bootstrap_servers}: {error}") from error
     present = found.topics
     wanted = dict.fromkeys((*TOPICS, *sorted(others)))
     missing = [name for name in wanted if name not in present]

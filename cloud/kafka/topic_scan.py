@@ -12,7 +12,7 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from cloud.errors import CloudError
-from cloud.kafka.cluster_check import metadata
+from cloud.kafka.cluster_check import NoAnswer, first_metadata
 from cloud.kafka.run_accounts import Books
 from cloud.wire.channel_records import (
     CHANNELS_TOPIC,
@@ -132,6 +132,8 @@ class _Scan:
     def __init__(self, bootstrap_servers: str, properties: dict[str, str], timeout_s: float) -> None:
         self._servers = bootstrap_servers
         self._timeout_s = timeout_s
+        self._properties = properties
+        self._errors: list[KafkaError] = []
         settings: dict[str, object] = {
             **properties,
             "bootstrap.servers": bootstrap_servers,
@@ -140,6 +142,7 @@ class _Scan:
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
+            "error_cb": self._errors.append,
         }
         try:
             # An outage is reported by the exception; librdkafka would repeat it on stderr.
@@ -150,11 +153,17 @@ class _Scan:
     def topics(self) -> set[str]:
         """Names of all topics."""
         try:
-            return set(metadata(self._consumer, self._timeout_s).topics)
-        except KafkaException as error:
-            raise ScanError(
-                f"no answer from Kafka at {self._servers} within {self._timeout_s:g} s: {error.args[0].str()}"
-            ) from error
+            found = first_metadata(
+                self._consumer, self._errors, self._servers, self._properties, self._timeout_s
+            )
+        except NoAnswer as error:
+            raise ScanError(f"no answer from Kafka at {self._servers}: {error}") from error
+        if RUNS_TOPIC not in found.topics:
+            # Left out where the user may not see it; asked for by name the broker gives the reason.
+            refusal = self._consumer.list_topics(RUNS_TOPIC, self._timeout_s).topics[RUNS_TOPIC].error
+            if refusal is not None and refusal.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise ScanError(f"Kafka at {self._servers} forbids {RUNS_TOPIC}: allow Describe and Read")
+        return set(found.topics)
 
     def read(self, topics: list[str], book: Callable[[Message], None], progress: Progress) -> list[str]:
         """Book each message up to the end of now; the topics whose oldest messages are deleted already."""
@@ -182,7 +191,8 @@ class _Scan:
                     if error.code() == KafkaError._PARTITION_EOF:
                         # The last offsets may be of markers, or compacted away.
                         ends.pop(place_read, None)
-                    elif not error.retriable():
+                    elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                        # It commits nothing, so it needs no permission for its group.
                         raise KafkaException(error)
                     continue
                 if place_read not in ends:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.kafka_access import require_access
 from spark_jobs.settings import Settings
 
 
@@ -12,8 +13,9 @@ def kafka_records(spark: SparkSession, settings: Settings, pattern: str, max_rec
     """A stream of all records of the topics a Java pattern matches, those that appear later included.
 
     ``max_records`` bounds one batch. Works while no topic matches yet. Columns: value, key, topic, partition,
-    offset, timestamp, timestampType, headers.
+    offset, timestamp, timestampType, headers. Raises KafkaAccessError, CloudError.
     """
+    require_access(spark, settings, pattern)
     return (
         spark.readStream.format("kafka")
         .options(**settings.kafka_options())
@@ -44,6 +46,7 @@ def kafka_between(
 
     Columns as of ``kafka_records``. With ``gateway`` only those whose key is that gateway's.
     """
+    require_access(spark, settings, settings.topic_pattern)
     records = (
         spark.read.format("kafka")
         .options(**settings.kafka_options())

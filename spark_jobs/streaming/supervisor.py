@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs import metrics
 from spark_jobs.errors import JobError, SettingsError
+from spark_jobs.kafka_access import refusal_in
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.retry import backoff_s
 from spark_jobs.streaming.batch_gate import PATIENCE_S, BatchGate
@@ -51,6 +52,8 @@ def reason_of(error: BaseException | None) -> str:
     """An error in one line: of Spark's errors the beginning and the last cause."""
     if error is None:
         return "stopped without an error"
+    if not isinstance(error, JobError) and (refusal := refusal_in(str(error))) is not None:
+        return refusal
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith(("Caused by:", "py4j.Py4JException"))]
     begin = [line for line in lines if not line.startswith("===")][:2] or [type(error).__name__]

@@ -76,7 +76,7 @@ def test_reports_what_is_unaccounted(
 def test_reports_that_kafka_does_not_answer(free_port: int) -> None:
     done = status("--bootstrap-servers", f"127.0.0.1:{free_port}", "--timeout", "1")
     assert done.returncode == 1
-    assert f"no answer from Kafka at 127.0.0.1:{free_port} within 1 s" in done.stderr
+    assert f"no answer from Kafka at 127.0.0.1:{free_port}: " in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -89,7 +89,7 @@ def test_the_command_creates_what_a_dry_run_names(
 
 
 def test_an_unreachable_broker_is_an_error_not_a_traceback(free_port: int) -> None:
-    with pytest.raises(ProvisionError, match=rf"^no answer from Kafka at 127.0.0.1:{free_port} within 1 s: "):
+    with pytest.raises(ProvisionError, match=rf"^no answer from Kafka at 127.0.0.1:{free_port}: "):
         provision_topics(f"127.0.0.1:{free_port}", timeout_s=1)
 
 

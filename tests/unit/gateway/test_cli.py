@@ -130,7 +130,7 @@ def test_version() -> None:
 
 def test_topics_need_an_address_or_a_config(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(("provision", "topics")) == 2
-    assert capsys.readouterr().err == "fieldgate: one of --bootstrap-servers and -c is required\n"
+    assert capsys.readouterr().err == "fieldgate: one of --bootstrap-servers, --cloud and -c is required\n"
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_an_unreachable_kafka_ends_with_1(free_port: int) -> None:
     servers = f"127.0.0.1:{free_port}"
     done = fieldgate("provision", "topics", "--bootstrap-servers", servers, "--timeout", "0.5")
     assert done.returncode == 1
-    assert done.stderr.startswith(f"fieldgate: no answer from Kafka at {servers} within 0.5 s")
+    assert done.stderr.startswith(f"fieldgate: no answer from Kafka at {servers}: ")
     assert "Traceback" not in done.stderr
 
 

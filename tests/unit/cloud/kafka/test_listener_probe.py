@@ -118,7 +118,7 @@ def test_one_that_wants_a_login(serve: Serve, certificates: Path) -> None:
         (
             "elsewhere",
             "elsewhere",
-            "the broker's certificate is not for 127.0.0.1: use the name it has in kafka.bootstrap_servers",
+            "the broker's certificate is not for 127.0.0.1: use the name it has in the bootstrap servers",
         ),
         ("old", "old", "the broker's certificate has expired, or this machine's clock is wrong"),
     ],
@@ -135,9 +135,7 @@ def test_a_certificate_that_is_not_trusted(
 def test_a_clients_certificate_that_the_broker_does_not_take(serve: Serve, certificates: Path) -> None:
     properties = {"security.protocol": "SSL", "ssl.ca.location": str(certificates / "broker.pem")}
     address = serve("broker", "mast")
-    assert (listener_fault(address, properties) or "").startswith(
-        "the broker refuses this gateway's certificate ("
-    )
+    assert (listener_fault(address, properties) or "").startswith("the broker refuses our certificate (")
     own = {name: str(certificates / f"mast.{end}") for name, end in
            (("ssl.certificate.location", "pem"), ("ssl.key.location", "key"))}  # fmt: skip
     assert (listener_fault(address, {**properties, **own}) or "").startswith(
