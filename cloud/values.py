@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 from typing import Final
 
+CLOUD_CONFIG = Path("/etc/fieldgate/cloud.toml")
+"""What jobs and ``query`` read where it is, unless their options name another Kafka or lake."""
+
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DAY_S: Final = 86_400
 

@@ -215,7 +215,7 @@ def _run_parser() -> argparse.ArgumentParser:
 def _of_file(config: CloudConfig) -> dict[str, Any]:
     """Settings that a file has; ``[jobs]`` has their names."""
     lake, jobs = config.lake, config.jobs.model_dump(exclude={"conf"})
-    places = {"lake": lake.uri, "checkpoints": lake.checkpoints, "model_dir": lake.models}
+    places = {"lake": lake.path, "checkpoints": lake.checkpoints, "model_dir": lake.models}
     found = {**jobs, **places, "bootstrap_servers": config.kafka.servers}
     if jobs["rules"] is not None:
         found["rules"] = _rules(jobs["rules"])
@@ -225,6 +225,9 @@ def _of_file(config: CloudConfig) -> dict[str, Any]:
 def _settings(options: argparse.Namespace, jobs: tuple[str, ...]) -> Settings:
     """Settings of the options that were given, else the file's; the defaults of the others hold."""
     file: CloudConfig | None = options.cloud
+    # Whoever names another Kafka or lake, as the demo does, doesn't mean this machine's.
+    if not (file or options.bootstrap_servers or options.lake) and values.CLOUD_CONFIG.exists():
+        file = _cloud(str(values.CLOUD_CONFIG))
     chosen: dict[str, Any] = {"bootstrap_servers": _SERVERS, "lake": _location("./lake")}
     for given in (_of_file(file) if file is not None else {}, vars(options)):
         names = (field.name for field in fields(Settings))

@@ -1,4 +1,4 @@
-"""``[kafka]``: librdkafka's names, as librdkafka takes them and as Java's clients do."""
+"""``[kafka]``: the servers, and librdkafka's properties as librdkafka takes them and as Java's clients do."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def _upper(value: Any) -> Any:
 
 
 class KafkaConfig(BaseModel):
-    """The connection to Kafka. Aliases are the names in the file, which are librdkafka's."""
+    """The connection to Kafka. Aliases with a dot are librdkafka's names, in ``[kafka.properties]``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True)
 
-    servers: Annotated[str, AfterValidator(server_list)] = named("bootstrap.servers", "127.0.0.1:9092")
+    servers: Annotated[str, AfterValidator(server_list)] = named("bootstrap_servers", "127.0.0.1:9092")
     protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)
     ] = named("security.protocol", "PLAINTEXT")
@@ -83,7 +83,7 @@ class KafkaConfig(BaseModel):
                 found[alias] = value.name if alias.endswith(".location") else value.reveal()
             elif value != field.default:
                 found[alias] = value
-        found.pop("bootstrap.servers", None)
+        found.pop("bootstrap_servers", None)
         return found
 
     def java_options(self) -> dict[str, str]:

@@ -35,6 +35,7 @@ from cloud.values import location
 _T = TypeVar("_T", bound=BaseModel)
 
 _SECTIONS: Final = tuple(CloudConfig.model_fields)
+_PROPERTIES: Final[KeyPath] = ("kafka", "properties")
 _S3: Final = ("s3://", "s3a://")
 
 
@@ -113,22 +114,22 @@ def _read(path: Path) -> tuple[_Source, CloudConfig | None]:
             message, guess = unknown_key(name, _SECTIONS)
             source.error((name,), message.replace("key", "section", 1), guess)
     base = path.absolute().parent
-    kafka = _section(source, KafkaConfig, ("kafka",), _flatten)
-    store = _section(source, StoreConfig, ("lake", "store"))
+    kafka = _section(source, KafkaConfig, ("kafka",), _properties)
+    store = _section(source, StoreConfig, ("lake", "storage"))
     lake = _section(source, LakeConfig, ("lake",), partial(_locations, base=base))
     jobs = _section(source, JobsConfig, ("jobs",), partial(_job_options, base=base))
     if kafka is None or lake is None or store is None or jobs is None:
         return source, None
     for key, message in kafka.problems():
-        source.error(("kafka", *key.split(".")), message)
+        source.error((*_PROPERTIES, *key.split(".")), message)
     if (store.access_key is None) != (store.secret_key is None):
         missing = "secret_key" if store.secret_key is None else "access_key"
-        source.error(("lake", "store"), f"needs {missing} too: both, or neither and the environment's")
-    if store != StoreConfig() and lake.uri is not None and not lake.uri.startswith(_S3):
-        source.warn(("lake", "store"), f"has no effect: [lake] uri is no s3a:// but {quote(lake.uri)}")
+        source.error(("lake", "storage"), f"needs {missing} too: both, or neither and the environment's")
+    if store != StoreConfig() and lake.path is not None and not lake.path.startswith(_S3):
+        source.warn(("lake", "storage"), f"has no effect: [lake] path is no s3a:// but {quote(lake.path)}")
     if source.errors():
         return source, None
-    return source, CloudConfig(kafka=kafka, lake=lake.model_copy(update={"store": store}), jobs=jobs)
+    return source, CloudConfig(kafka=kafka, lake=lake.model_copy(update={"storage": store}), jobs=jobs)
 
 
 _Prepare = Callable[[_Source, dict[str, Any]], dict[str, KeyPath]]
@@ -196,15 +197,27 @@ def _flat(
     return flat, paths
 
 
-def _flatten(source: _Source, raw: dict[str, Any]) -> dict[str, KeyPath]:
-    flat, paths = _flat(source, raw, ("kafka",))
-    raw.clear()
+def _properties(source: _Source, raw: dict[str, Any]) -> dict[str, KeyPath]:
+    """Librdkafka's properties beside the section's own keys; properties elsewhere are errors."""
+    known = {str(field.validation_alias) for field in KafkaConfig.model_fields.values()}
+    properties = raw.pop("properties", {})
+    if not isinstance(properties, dict):
+        source.error(_PROPERTIES, "must be a table: [kafka.properties]")
+        properties = {}
+    for name, place in _flat(source, raw, ("kafka",))[1].items():
+        if "." in name and name in known:
+            source.error(place, "belongs in [kafka.properties]")
+            raw.pop(str(place[1]), None)
+    flat, paths = _flat(source, properties, _PROPERTIES)
+    if (servers := next((name for name in flat if name.startswith("bootstrap")), None)) is not None:
+        source.error(paths[servers], "belongs in kafka.bootstrap_servers")
+        del flat[servers]
     raw.update(flat)
     return paths
 
 
 def _locations(_: _Source, raw: dict[str, Any], *, base: Path) -> dict[str, KeyPath]:
-    raw.pop("store", None)
+    raw.pop("storage", None)
     raw.update({key: location(value, base) for key, value in raw.items() if isinstance(value, str)})
     return {}
 

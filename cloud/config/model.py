@@ -38,7 +38,8 @@ def _conf(conf: Mapping[str, str]) -> Mapping[str, str]:
     secret = next(filter(_SECRET_CONF.search, conf), None)
     if secret is not None:
         raise ValueError(
-            f"{secret} would be shown by Spark: [lake.store] has the store's credentials, [kafka] has Kafka's"
+            f"{secret} would be shown by Spark: [lake.storage] has the store's credentials, "
+            "[kafka.properties] has Kafka's"
         )
     return conf
 
@@ -48,7 +49,7 @@ class _Table(BaseModel):
 
 
 class StoreConfig(_Table):
-    """``[lake.store]``: the object store; keys that are None come from the environment (``AWS_*``).
+    """``[lake.storage]``: the object store; keys that are None come from the environment (``AWS_*``).
 
     ``path_style``: the bucket in the path (most stores but Amazon's); None: where an endpoint is given.
     """
@@ -63,10 +64,10 @@ class StoreConfig(_Table):
 class LakeConfig(_Table):
     """``[lake]``: where tables, checkpoints and models are, directories (absolute by now) or URIs."""
 
-    uri: str | None = None
+    path: str | None = None
     checkpoints: str | None = None
     models: str | None = None
-    store: StoreConfig = StoreConfig()
+    storage: StoreConfig = StoreConfig()
 
 
 class JobsConfig(_Table):
@@ -94,4 +95,4 @@ class CloudConfig(_Table):
     @property
     def store(self) -> StoreConfig:
         """The object store."""
-        return self.lake.store
+        return self.lake.storage

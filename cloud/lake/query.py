@@ -21,6 +21,7 @@ from deltalake.exceptions import DeltaError
 
 from cloud.config import CloudConfig, load
 from cloud.lake.tables import LakeError, missing_table, open_lake
+from cloud.values import CLOUD_CONFIG
 
 _DIGITS: Final = 6
 """Significant digits of numbers in a table that had to be made narrower."""
@@ -167,8 +168,11 @@ def parser() -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Runs one query and prints its answer; exit status 1 on an error, which goes to stderr in one line."""
     options = parser().parse_args(argv)
-    config = CloudConfig() if options.cloud is None else load(options.cloud)
-    lake: str = options.lake or config.lake.uri or "./lake"
+    path: Path | None = options.cloud
+    if not (path or options.lake) and CLOUD_CONFIG.exists():
+        path = CLOUD_CONFIG
+    config = CloudConfig() if path is None else load(path)
+    lake: str = options.lake or config.lake.path or "./lake"
     try:
         connection = open_lake(lake)
         try:

@@ -62,11 +62,9 @@ def _check_cloud(path: Path) -> tuple[dict[str, Any] | None, str, Sequence[Probl
     facts = {
         "bootstrap_servers": config.kafka.servers,
         "security_protocol": config.kafka.protocol,
-        "lake": config.lake.uri or "./lake",
+        "lake": config.lake.path or "./lake",
     }
-    good = (
-        f"good: Kafka at {config.kafka.servers} ({config.kafka.protocol}), lake {config.lake.uri or './lake'}"
-    )
+    good = f"good: Kafka at {config.kafka.servers} ({config.kafka.protocol}), lake {facts['lake']}"
     return facts, good, problems
 
 

@@ -61,8 +61,8 @@ def configure(image: Image, settings: Settings) -> None:
     """Writes the image's cloud.toml, with the modes it has when it is mounted from a secret."""
     config = image.root / "etc/fieldgate-cloud/cloud.toml"
     config.write_text(
-        f'[kafka]\nbootstrap.servers = "{settings.bootstrap_servers}"\n'
-        '[lake]\nuri = "/var/lib/fieldgate-cloud/lake"\n'
+        f'[kafka]\nbootstrap_servers = "{settings.bootstrap_servers}"\n'
+        '[lake]\npath = "/var/lib/fieldgate-cloud/lake"\n'
         f"[jobs]\ninterval = '60s'\ntrigger = '500ms'\ntopics = '{settings.topic_pattern}'\n"
     )
     config.chmod(0o440)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cloud import values
 from spark_jobs.errors import SettingsError
 from spark_jobs.settings import TOPIC_PATTERN, duration_s, interval_s, parse_command, parse_run
 
@@ -80,15 +81,16 @@ def test_topics(topic: str, taken: bool) -> None:
 
 CLOUD = """\
 [kafka]
-bootstrap.servers = "kafka:9093"
+bootstrap_servers = "kafka:9093"
+[kafka.properties]
 security.protocol = "SASL_SSL"
 sasl.mechanism = "PLAIN"
 sasl.username = "jobs"
 sasl.password = { file = "password" }
 [lake]
-uri = "lake"
+path = "lake"
 checkpoints = "s3a://bucket/checkpoints"
-[lake.store]
+[lake.storage]
 region = "eu-central-1"
 [jobs]
 interval = "1m"
@@ -140,6 +142,15 @@ def test_options_win_over_the_file(cloud: Path) -> None:
     assert settings.kafka_options()["kafka.security.protocol"] == "SASL_SSL"
 
 
+def test_the_file_of_the_machine_counts_where_no_option_names_another_kafka_or_lake(
+    cloud: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(values, "CLOUD_CONFIG", cloud)
+    assert parse_run(["all"]).bootstrap_servers == "kafka:9093"
+    for argv in (["--bootstrap-servers", "h:1"], ["--lake", "/l"]):
+        assert parse_run(["all", *argv]).kafka_options().keys() == {"kafka.bootstrap.servers"}
+
+
 def test_other_commands_take_the_file(cloud: Path) -> None:
     for name, more in (("maintain", ()), ("replay", ("--from", "2026-01-01")), ("recalibrate", ("--list",)),
                        ("train", ("--from", "2026-01-01", "--to", "2026-02-01"))):  # fmt: skip
@@ -147,8 +158,8 @@ def test_other_commands_take_the_file(cloud: Path) -> None:
 
 
 def test_a_wrong_file_is_a_wrong_setting(cloud: Path) -> None:
-    cloud.write_text("[lake]\nurl = 1\n")
-    with pytest.raises(SettingsError, match=rf'{cloud}:2: lake.url: .*did you mean "uri"'):
+    cloud.write_text("[lake]\npth = 1\n")
+    with pytest.raises(SettingsError, match=rf'{cloud}:2: lake.pth: .*did you mean "path"'):
         parse_run(["all", "--cloud", str(cloud)])
 
 

@@ -57,7 +57,7 @@ def test_kubernetes_accepts_every_manifest() -> None:
 def test_each_driver_runs_a_command(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = tmp_path / "cloud.toml"
-    config.write_text('[kafka]\nbootstrap.servers = "kafka:9092"\n[lake]\nuri = "s3a://masts/lake"\n')
+    config.write_text('[kafka]\nbootstrap_servers = "kafka:9092"\n[lake]\npath = "s3a://masts/lake"\n')
     jobs, command, *arguments = pods()[name]["containers"][0]["args"]
     assert jobs == "jobs"
     given = [word.replace("/etc/fieldgate-cloud/cloud.toml", str(config)) for word in arguments]

@@ -135,7 +135,7 @@ def test_it_never_gives_up(unit: str) -> None:
 def test_each_instance_of_the_jobs_is_a_command(instance: str, job: str, tmp_path: Path) -> None:
     """As systemd splits it; the config is put where the unit has it."""
     config = tmp_path / "cloud.toml"
-    config.write_text('[lake]\nuri = "/srv/lake"\n')
+    config.write_text('[lake]\npath = "/srv/lake"\n')
     drop_in = f"jobs/fieldgate-jobs@{instance}.service.d/command.conf"
     environment = lines(_JOBS if job else drop_in, "Environment")[0].strip('"').replace("%i", instance)
     (start,) = lines(_JOBS, "ExecStart")

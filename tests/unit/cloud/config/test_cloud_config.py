@@ -57,7 +57,7 @@ def test_the_example_is_right_and_means_what_it_says(example: Path) -> None:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.certificates": "the authority",
     }
-    assert config.lake.uri == "/srv/fieldgate/lake"
+    assert config.lake.path == "/srv/fieldgate/lake"
     assert (config.jobs.interval_s, config.jobs.trigger_s) == (600, 2.0)
     assert config.jobs.conf == {"spark.sql.shuffle.partitions": "4"}
 
@@ -76,7 +76,7 @@ def test_a_clients_certificate_for_java_goes_by_its_content(tmp_path: Path) -> N
     for name, text in (("own.pem", "certificate\n"), ("own.key", KEY), ("secret", "open")):
         (tmp_path / name).write_text(text)
     text = """\
-[kafka]
+[kafka.properties]
 security.protocol = "ssl"
 "ssl.certificate.location" = "own.pem"
 ssl.key.location = "own.key"
@@ -96,7 +96,7 @@ ssl.endpoint.identification.algorithm = "none"
     assert kafka.properties()["ssl.key.location"] == str(tmp_path / "own.key")
     (tmp_path / "own.key").write_text(KEY.replace("PRIVATE", "RSA PRIVATE"))
     assert problems(tmp_path, text) == [
-        f"4: kafka.ssl.key.location: {tmp_path}/own.key is no PKCS#8 key, which Java needs: "
+        f"4: kafka.properties.ssl.key.location: {tmp_path}/own.key is no PKCS#8 key, which Java needs: "
         "openssl pkcs8 -topk8 -in … -out …"
     ]
 
@@ -106,43 +106,48 @@ ssl.endpoint.identification.algorithm = "none"
     [
         ("[kafak]", '1: kafak: is not a known section (did you mean "kafka"?)'),
         ("kafka = 1", "1: kafka: must be a table: [kafka]"),
-        ("[kafka]\nbootstrap_servers = 'a:1'",
-         '2: kafka.bootstrap_servers: is not a known key (did you mean "bootstrap.servers"?)'),
-        ("[kafka]\nbootstrap.servers = 'a'",
-         "2: kafka.bootstrap.servers: must be \"HOST:PORT\", several with commas between them, not 'a'"),
-        ("[kafka]\nsecurity.protocol = 'TLS'",
-         '2: kafka.security.protocol: must be one of "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", '
-         'not "TLS"'),
-        ("[kafka]\nsasl.username = 'x'",
-         "2: kafka.sasl.username: has no effect with security.protocol PLAINTEXT: that must be SASL_SSL or "
-         "SASL_PLAINTEXT"),
-        ("[kafka]\nssl.ca.location = 'x'",
-         "2: kafka.ssl.ca.location: has no effect with security.protocol PLAINTEXT: that must be SSL or "
-         "SASL_SSL"),
-        ("[kafka]\nsecurity.protocol = 'SASL_SSL'",
-         "2: kafka.security.protocol: needs sasl.mechanism too, such as SCRAM-SHA-512"),
-        ("[kafka]\nsecurity.protocol = 'SASL_SSL'\nsasl.mechanism = 'PLAIN'\nsasl.username = 'x'",
-         "3: kafka.sasl.mechanism: needs sasl.password too"),
-        ("[kafka]\nsasl.password = { fil = 'x' }",
-         '2: kafka.sasl.password.fil: is not a known key (did you mean "sasl.password"?)'),
-        ("[kafka]\nsasl.password = { file = 'x', environment = 'Y' }",
-         '2: kafka.sasl.password: must name one of file, environment, credential, as in { file = "…" }'),
-        ("[kafka]\nsasl.username = 'x'\n'sasl.username' = 'y'",
-         '3: kafka."sasl.username": sasl.username is given twice, dotted and quoted'),
-        ("[lake]\nurl = 'x'", '2: lake.url: is not a known key (did you mean "uri"?)'),
-        ("[lake.store]\nendpoint = 'store:9000'",
-         "2: lake.store.endpoint: must be http(s)://HOST[:PORT], not 'store:9000'"),
-        ("[lake.store]\naccess_key = 5",
-         '2: lake.store.access_key: must be a string, in "quotes", or { file = "…" }'),
-        ("[lake.store]\naccess_key = 'x'",
-         "1: lake.store: needs secret_key too: both, or neither and the environment's"),
+        ("[kafka]\nbootstrap.servers = 'a:1'",
+         '2: kafka.bootstrap: is not a known key (did you mean "bootstrap_servers"?)'),
+        ("[kafka.properties]\nbootstrap.servers = 'a:1'",
+         "2: kafka.properties.bootstrap.servers: belongs in kafka.bootstrap_servers"),
+        ("[kafka]\nsecurity.protocol = 'SSL'", "2: kafka.security.protocol: belongs in [kafka.properties]"),
+        ("[kafka]\nproperties = 1", "2: kafka.properties: must be a table: [kafka.properties]"),
+        ("[kafka]\nbootstrap_servers = 'a'",
+         "2: kafka.bootstrap_servers: must be \"HOST:PORT\", several with commas between them, not 'a'"),
+        ("[kafka.properties]\nsecurity.protocol = 'TLS'",
+         '2: kafka.properties.security.protocol: must be one of "PLAINTEXT", "SSL", "SASL_PLAINTEXT", '
+         '"SASL_SSL", not "TLS"'),
+        ("[kafka.properties]\nsasl.username = 'x'",
+         "2: kafka.properties.sasl.username: has no effect with security.protocol PLAINTEXT: that must be "
+         "SASL_SSL or SASL_PLAINTEXT"),
+        ("[kafka.properties]\nssl.ca.location = 'x'",
+         "2: kafka.properties.ssl.ca.location: has no effect with security.protocol PLAINTEXT: that must be "
+         "SSL or SASL_SSL"),
+        ("[kafka.properties]\nsecurity.protocol = 'SASL_SSL'",
+         "2: kafka.properties.security.protocol: needs sasl.mechanism too, such as SCRAM-SHA-512"),
+        ("[kafka.properties]\nsecurity.protocol = 'SASL_SSL'\nsasl.mechanism = 'PLAIN'\nsasl.username = 'x'",
+         "3: kafka.properties.sasl.mechanism: needs sasl.password too"),
+        ("[kafka.properties]\nsasl.password = { fil = 'x' }",
+         '2: kafka.properties.sasl.password.fil: is not a known key (did you mean "sasl.password"?)'),
+        ("[kafka.properties]\nsasl.password = { file = 'x', environment = 'Y' }",
+         '2: kafka.properties.sasl.password: must name one of file, environment, credential, '
+         'as in { file = "…" }'),
+        ("[kafka.properties]\nsasl.username = 'x'\n'sasl.username' = 'y'",
+         '3: kafka.properties."sasl.username": sasl.username is given twice, dotted and quoted'),
+        ("[lake]\npth = 'x'", '2: lake.pth: is not a known key (did you mean "path"?)'),
+        ("[lake.storage]\nendpoint = 'store:9000'",
+         "2: lake.storage.endpoint: must be http(s)://HOST[:PORT], not 'store:9000'"),
+        ("[lake.storage]\naccess_key = 5",
+         '2: lake.storage.access_key: must be a string, in "quotes", or { file = "…" }'),
+        ("[lake.storage]\naccess_key = 'x'",
+         "1: lake.storage: needs secret_key too: both, or neither and the environment's"),
         ("[jobs]\ninterval = '7m'",
          "2: jobs.interval: an interval of 7m does not divide a day into whole seconds"),
         ("[jobs]\ntrigger = 2", '2: jobs.trigger: must be a time such as "10m", in quotes, not 2'),
         ("[jobs]\nmax_records = 0", "2: jobs.max_records: must be at least 1, not 0"),
         ("[jobs.conf]\nspark.hadoop.fs.s3a.secret.key = 'x'",
-         "1: jobs.conf: spark.hadoop.fs.s3a.secret.key would be shown by Spark: [lake.store] has the store's "
-         "credentials, [kafka] has Kafka's"),
+         "1: jobs.conf: spark.hadoop.fs.s3a.secret.key would be shown by Spark: [lake.storage] has the "
+         "store's credentials, [kafka.properties] has Kafka's"),
         ("[jobs\n", '1: is not valid TOML: expected "]" at the end of a table declaration'),
     ],
 )  # fmt: skip
@@ -160,7 +165,7 @@ def test_all_mistakes_at_once_in_the_order_of_the_lines(tmp_path: Path) -> None:
 
 
 SECURED = """\
-[kafka]
+[kafka.properties]
 security.protocol = "SASL_PLAINTEXT"
 sasl.mechanism = "PLAIN"
 sasl.username = "x"
@@ -174,7 +179,7 @@ def test_a_secret_is_read_at_each_use(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError) as raised:
         kafka.properties()
     assert str(raised.value) == (
-        f"{tmp_path}/cloud.toml:5: kafka.sasl.password: {secret}: no such file or directory: "
+        f"{tmp_path}/cloud.toml:5: kafka.properties.sasl.password: {secret}: no such file or directory: "
         "put it there, or correct this line"
     )
     for password in ("first", "second"):
@@ -191,11 +196,12 @@ def test_what_only_the_service_has_is_a_warning(tmp_path: Path, monkeypatch: pyt
         SECURED.format(each) for each in ('{ environment = "PASSWORD" }', '{ credential = "kafka" }')
     )
     assert problems(tmp_path, by_environment) == [
-        "5: kafka.sasl.password: there is no PASSWORD in this process's environment; not examined here"
+        "5: kafka.properties.sasl.password: there is no PASSWORD in this process's environment; "
+        "not examined here"
     ]
     assert problems(tmp_path, by_credential) == [
-        "5: kafka.sasl.password: systemd gives kafka to a service with LoadCredential=kafka:… only; "
-        "not examined here"
+        "5: kafka.properties.sasl.password: systemd gives kafka to a service with LoadCredential=kafka:… "
+        "only; not examined here"
     ]
     monkeypatch.setenv("PASSWORD", "one")
     (tmp_path / "kafka").write_text("two\n")
@@ -207,7 +213,7 @@ def test_what_only_the_service_has_is_a_warning(tmp_path: Path, monkeypatch: pyt
 def test_no_repr_and_no_problem_shows_a_secret(tmp_path: Path) -> None:
     text = (
         SECURED.format('"hidden-one"')
-        + '[lake.store]\naccess_key = "hidden-two"\nsecret_key = "hidden-three"\n'
+        + '[lake.storage]\naccess_key = "hidden-two"\nsecret_key = "hidden-three"\n'
     )
     path = write(tmp_path, text)
     config = load(path)

@@ -88,13 +88,13 @@ def test_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_the_clouds_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "cloud.toml"
-    path.write_text('[kafka]\nbootstrap.servers = "kafka:9092"\n[lake]\nuri = "/srv/lake"\n')
+    path.write_text('[kafka]\nbootstrap_servers = "kafka:9092"\n[lake]\npath = "/srv/lake"\n')
     assert cli.main(["check", "--cloud", str(path)]) == 0
     assert capsys.readouterr().out == "good: Kafka at kafka:9092 (PLAINTEXT), lake /srv/lake\n"
-    path.write_text("[lake]\nurl = 1\n")
+    path.write_text("[lake]\npth = 1\n")
     assert cli.main(["check", "--cloud", str(path)]) == 1
     assert capsys.readouterr().out == (
-        f'{path}:2: lake.url: is not a known key (did you mean "uri"?)\n1 error, 0 warnings\n'
+        f'{path}:2: lake.pth: is not a known key (did you mean "path"?)\n1 error, 0 warnings\n'
     )
     assert cli.main(["check", "--cloud", str(path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["problems"][0]["line"] == 2
