@@ -25,7 +25,6 @@ from gateway.clock.hold import BootTime
 from gateway.forwarding.backlog import Backlog, SentRow
 from gateway.forwarding.inbox import Announced, Call, Event, Inbox, Retained, Sampled
 from gateway.forwarding.ledger import Entry
-from gateway.forwarding.live import LiveSender
 from gateway.forwarding.outbox_writer import (
     Fetched,
     NotFetched,
@@ -37,8 +36,8 @@ from gateway.forwarding.outbox_writer import (
 )
 from gateway.forwarding.reception import Reception
 from gateway.forwarding.seq_summary import summarise
-from gateway.forwarding.spill import SpillTimer
 from gateway.forwarding.state import State
+from gateway.forwarding.uplink import Uplink
 from gateway.ports import Broker, Sink
 from gateway.system.watchdog import Heartbeat
 
@@ -51,14 +50,13 @@ _LONGEST_POLL_S: Final = 0.05
 # A few milliseconds' work: overdue messages don't wait for more.
 _EVENTS_PER_TURN: Final = 128
 _RECHECK_S: Final = 0.1
-_RETRY_STORE_S: Final = 1.0
 # Beyond this much in memory the broker must keep what it has; it has the session for that.
 MAX_MEMORY_BYTES: Final = 32 << 20
 # For the watchdog.
 _TURN_PERIODS: Final = 0.25
 _MOVE_PERIODS: Final = 1.0
 
-Uplink = Literal["healthy", "spilling", "draining", "metered"]
+UplinkState = Literal["healthy", "spilling", "draining", "metered"]
 
 
 class Forwarder:
@@ -87,9 +85,8 @@ class Forwarder:
         self._broker = broker
         self._on_drop = on_drop
         self._reception = Reception(state, broker)
-        self._spill = SpillTimer(state, outbox)
+        self._uplink = Uplink(state, live, outbox)
         self._backlog = Backlog(state, backlog, outbox)
-        self._live = LiveSender(state, live, outbox)
         self._ended = False
         self._full = False
         self._poll_s = _FIRST_POLL_S
@@ -137,7 +134,7 @@ class Forwarder:
         def stop() -> None:
             self._state.taking = False
             self._state.stop_at_s = self._state.monotonic() + grace_s
-            self._live.hurry()
+            self._uplink.hurry()
 
         self.inbox.put(Call(stop))
         self._thread.join()
@@ -173,7 +170,7 @@ class Forwarder:
         )
 
     @property
-    def uplink(self) -> Uplink:
+    def uplink(self) -> UplinkState:
         """Whether Kafka answers, and whether a backlog is on its way."""
         if not self.kafka.answering:
             return "spilling"
@@ -224,12 +221,10 @@ class Forwarder:
             messages = broker.read(now_s, take=not self._full)
             for message in messages:
                 for entry in self._reception.take(message, now_s):
-                    self._live.send(entry, now_s)
+                    self._uplink.send(entry, now_s)
             reported = self._take_outcomes(now_s)
-            self.kafka.evaluate(now_s)
-            self._bound_memory(now_s)
-            self._spill.store(now_s)
-            self._live.try_again(now_s, backlog=self._backlog.sendable)
+            self._uplink.turn(now_s, backlog=self._backlog.sendable)
+            self._bound_memory()
             self._backlog.turn(now_s)
             self._settle()
             broker.write()
@@ -259,9 +254,9 @@ class Forwarder:
 
     def _take_outcomes(self, now_s: float) -> bool:
         """What became of records at the sinks; whether there was anything."""
-        reported = self._live.poll(now_s)
+        reported = self._uplink.poll(now_s)
         drained = self._backlog.poll(now_s)
-        self._live.confirmed(drained, now_s)
+        self._uplink.confirmed(drained, now_s)
         return reported or bool(drained)
 
     def _dispatch(self, event: Event, now_s: float) -> None:
@@ -274,18 +269,15 @@ class Forwarder:
                 self._broker.publish(topic, record.value)
             case Announced(record):
                 state.compacted.entered(record)
-                self._live.send(state.ledger.enter(record, now_s, own=False), now_s)
+                self._uplink.send(state.ledger.enter(record, now_s, own=False), now_s)
             case Retained(messages):
                 self._broker.retain(messages)
-            case Stored():
+            case Stored() | NotStored():
                 self._take_answer(event, now_s)
-            case NotStored():
-                self._take_answer(event, now_s)
-                self._live.send_waiting(now_s)
             case BootTime():
                 state.hold.decide(event)
                 self._backlog.released()
-                self._live.send_waiting(now_s)
+                self._uplink.send_waiting(now_s)
             case Fetched(rows, backfilled):
                 # Rows that Kafka has since an event before this one are to be removed, not sent.
                 self._settle()
@@ -306,9 +298,8 @@ class Forwarder:
             self._backlog.stored(answer.entries, answer.numbers)
             state.ledger.stored(answer.entries, answer.numbers)
         else:
-            state.store_again_s = now_s + _RETRY_STORE_S
             self._refusals += 1
-            state.ledger.not_stored(answer.entries)
+            self._uplink.not_stored(answer.entries, now_s)
 
     def _settle(self) -> None:
         """Send the PUBACKs that are due, remove the rows that Kafka has."""
@@ -317,13 +308,9 @@ class Forwarder:
             self._broker.acknowledge(ack)
         self._backlog.remove(settled.rows)
 
-    def _bound_memory(self, now_s: float) -> None:
+    def _bound_memory(self) -> None:
         """Leave with the broker what there is no room for; give up our own oldest readings at the last."""
-        state, ledger = self._state, self._state.ledger
-        if ledger.refused:
-            unpack = state.kafka.answering or not state.disk_refuses(now_s)
-            if ledger.repack(state.kafka.parked_topics, unpack=unpack):
-                self._live.send_waiting(now_s)
+        ledger = self._state.ledger
         if self._full != (ledger.open_bytes > (MAX_MEMORY_BYTES // 2 if self._full else MAX_MEMORY_BYTES)):
             self._full = not self._full
             if self._full:
@@ -338,7 +325,7 @@ class Forwarder:
 
     def _patience_s(self) -> float:
         now_s, stop_at_s = self._state.monotonic(), self._state.stop_at_s
-        until_s = min(now_s + _IDLE_S, self.kafka.wake_s(), self._spill.wake_s(now_s), self._broker.wake_s())
+        until_s = min(now_s + _IDLE_S, self.kafka.wake_s(), self._uplink.wake_s(now_s), self._broker.wake_s())
         if any(sink.open for sink in self._sinks):
             until_s = min(until_s, now_s + self._poll_s)
             self._poll_s = min(2 * self._poll_s, _LONGEST_POLL_S)

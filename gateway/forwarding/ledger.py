@@ -1,7 +1,7 @@
 """Where every message stands, from its first receipt to its durable end.
 
-    WAITING ──> PRODUCED ──> confirmed by Kafka          (leaves the ledger)
-       └───────────┴──────> STORING ──> row of the outbox (leaves the ledger)
+    waiting ──> at the sink ──> confirmed by Kafka          (leaves the ledger)
+       └────────────┴───────> storing ──> row of the outbox (leaves the ledger)
 
 Invariants:
 
@@ -23,7 +23,6 @@ import zlib
 from collections import OrderedDict, deque
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import Final
@@ -46,19 +45,12 @@ _SHARE: Final = 4
 """Others' packs may fill this part of memory before they make room for this gateway's."""
 
 
-class Stage(Enum):
-    """How far an entry has come."""
-
-    WAITING = auto()
-    PRODUCED = auto()
-    STORING = auto()
-
-
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Entry:
     """One message. Times are monotonic; ``at_sink`` while the sink owes us its outcome.
 
-    One that isn't ``live`` goes to the sink by way of the outbox only.
+    ``storing`` once it is on its way to the disk. One that isn't ``live`` goes to the sink by way of the
+    outbox only.
     """
 
     record: Record
@@ -66,7 +58,7 @@ class Entry:
     own: bool
     live: bool = True
     acks: list[Ack] = field(default_factory=list)
-    stage: Stage = Stage.WAITING
+    storing: bool = False
     at_sink: bool = False
     sent_s: float = float("-inf")
     delivered: bool = False
@@ -77,6 +69,11 @@ class Entry:
     def size_bytes(self) -> int:
         """What it takes in memory."""
         return ENTRY_BYTES + len(self.record.value)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether neither the sink nor the outbox has it."""
+        return not (self.at_sink or self.storing)
 
     @property
     def others(self) -> bool:
@@ -177,12 +174,6 @@ class Ledger:
         entry.acks.append(ack)
         ack.owed += 1
 
-    def produced(self, entry: Entry, now_s: float) -> None:
-        """The sink takes the entry."""
-        entry.stage = Stage.PRODUCED
-        entry.at_sink = True
-        entry.sent_s = now_s
-
     def delivered(self, entry: Entry) -> None:
         """Kafka has confirmed the entry, early or late."""
         entry.at_sink = False
@@ -191,7 +182,7 @@ class Ledger:
             self._settled.rows.append(entry.number)
             return
         entry.delivered = True
-        if entry.stage is not Stage.STORING:
+        if not entry.storing:
             self._close(entry)
 
     def undelivered(self, entry: Entry) -> None:
@@ -199,8 +190,6 @@ class Ledger:
         entry.at_sink = False
         if entry.number is not None:
             self.held.discard(entry.number)
-        elif entry.stage is Stage.PRODUCED:
-            entry.stage = Stage.WAITING
 
     def replace(self, entry: Entry, record: Record) -> None:
         """Send another record (its dead letter) in the entry's place; PUBACKs and deadline stay."""
@@ -220,7 +209,7 @@ class Ledger:
 
     def waiting(self) -> list[Entry]:
         """The entries that neither the sink nor the outbox has, oldest first."""
-        return [entry for entry in self._unstored if entry.stage is Stage.WAITING]
+        return [entry for entry in self._unstored if entry.waiting]
 
     def records(self) -> Iterator[Record]:
         """What is open or packed."""
@@ -238,7 +227,7 @@ class Ledger:
             if entry.entered_s <= entered_before_s or entry.record.topic in topics
         ]
         for entry in taken:
-            entry.stage = Stage.STORING
+            entry.storing = True
             del self._unstored[entry]
             self._storing[entry] = None
         return taken
@@ -281,11 +270,11 @@ class Ledger:
         """The outbox refused entries: they stay, but for those Kafka confirmed meanwhile."""
         # Back to the front, in their order: they are older than what has come since.
         for entry in reversed(entries):
-            entry.stage = Stage.PRODUCED if entry.at_sink else Stage.WAITING
             if entry.delivered:
                 self._close(entry)
                 continue
             del self._storing[entry]
+            entry.storing = False
             self._unstored[entry] = None
             self._unstored.move_to_end(entry, last=False)
             self.refused += not entry.refused
@@ -305,7 +294,7 @@ class Ledger:
         if self._packs and unpack and not self._storing and len(refused) < PACK_ENTRIES:
             self._unpack()
             return True
-        idle = [each for each in refused if each.stage is Stage.WAITING and not each.acks]
+        idle = [each for each in refused if each.waiting and not each.acks]
         for at in range(0, len(idle) - 2 * PACK_ENTRIES, PACK_ENTRIES):
             self._pack(idle[at : at + PACK_ENTRIES])
         return False

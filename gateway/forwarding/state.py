@@ -47,8 +47,6 @@ class State:
     """Whether new messages are accepted."""
     stop_at_s: float | None = None
     """When a stop gives up waiting for Kafka; None while it runs."""
-    store_again_s: float = float("-inf")
-    """Until then a disk that has refused entries is left alone."""
 
     def __post_init__(self) -> None:
         self.kafka = KafkaHealth(self.pace)
@@ -58,11 +56,3 @@ class State:
     def stopping(self) -> bool:
         """Whether all is stored at once, and nothing new is fetched."""
         return self.stop_at_s is not None
-
-    def entered_before_s(self, now_s: float) -> float:
-        """Entries that entered before this moment must be on their way to the disk now."""
-        return now_s - self.pace.store_after_s(answering=self.kafka.answering)
-
-    def disk_refuses(self, now_s: float) -> bool:
-        """Whether the disk is not to be tried yet."""
-        return now_s < self.store_again_s

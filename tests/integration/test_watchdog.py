@@ -142,7 +142,7 @@ def pings_go_on(mast: Mast) -> None:
 
 
 def wedge_forwarder(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon.gateway.forwarder._live, "try_again", gate)
+    return behind(daemon.gateway.forwarder._uplink, "turn", gate)
 
 
 def wedge_writer(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
@@ -201,13 +201,13 @@ def test_a_wedged_part_ends_the_pings(
 def test_a_forwarder_that_comes_round_and_forwards_nothing_ends_the_pings(mast: Mast) -> None:
     pings_go_on(mast)
     watchdog = mast.daemon.gateway.watchdog
-    spill = mast.daemon.gateway.forwarder._spill
-    store = spill.store
-    spill.store = lambda now_s: None  # type: ignore[method-assign]
+    uplink = mast.daemon.gateway.forwarder._uplink
+    store = uplink._store
+    uplink._store = lambda now_s: None  # type: ignore[method-assign]
     try:
         eventually(lambda: watchdog.stuck, 20, until=lambda stuck: stuck == ("forwarding",))
     finally:
-        spill.store = store  # type: ignore[method-assign]
+        uplink._store = store  # type: ignore[method-assign]
     pings_go_on(mast)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from drivers.driver_type import DriverType
 from drivers.interface import Channel, Measurement
-from gateway.forwarding.live import LiveSender
 from gateway.forwarding.outbox_writer import OutboxWriter
+from gateway.forwarding.uplink import Uplink
 
 CHANNEL = Channel("temperature", "Cel", "Cel", -40.0, 80.0)
 _PLACE = Path("/run/fieldgate-wedges")
@@ -36,7 +36,7 @@ def _wedge(owner: type[Any], method: str, part: str) -> None:
     setattr(owner, method, called)
 
 
-_wedge(LiveSender, "try_again", "forwarder")
+_wedge(Uplink, "turn", "forwarder")
 _wedge(OutboxWriter, "_store", "outbox-writer")
 
 

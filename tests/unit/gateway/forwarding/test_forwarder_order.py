@@ -31,7 +31,7 @@ def test_a_row_whose_record_was_delivered_while_it_was_stored_is_not_drained() -
     state = forwarder._state
     record = Record("mqtt.wind_speed", b"k", b"v", ())
     entry = state.ledger.enter(record, 99.0, own=False)
-    forwarder._live.send(entry, 100.0)
+    forwarder._uplink.send(entry, 100.0)
     (taken,) = state.ledger.take_for_storing(100.0)
     live.open.pop()(None)
     forwarder._take_outcomes(100.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from gateway.forwarding.ledger import ENTRY_BYTES, Entry, Ledger, Settled, Stage
+from gateway.forwarding.ledger import ENTRY_BYTES, Entry, Ledger, Settled
 from gateway.ports import Ack, Record
 
 
@@ -18,7 +18,7 @@ def test_an_echo_is_recognised_by_its_bytes_until_it_is_confirmed() -> None:
     entry = ledger.enter(record(b"one"), 0.0, own=True)
     assert ledger.echoed(b"two", Ack(1, 7)) is None
     assert ledger.echoed(b"one", Ack(1, 8)) is entry
-    ledger.produced(entry, 0.0)
+    entry.at_sink = True
     ledger.delivered(entry)
     assert ledger.take_settled() == Settled(acks=[Ack(1, 8)])
     assert ledger.echoed(b"one", Ack(1, 9)) is None
@@ -50,7 +50,7 @@ def test_a_foreign_message_is_no_echo() -> None:
 def test_a_stored_row_is_held_while_the_sink_has_its_copy_and_deleted_by_a_late_delivery() -> None:
     ledger = Ledger()
     entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
-    ledger.produced(entry, 0.0)
+    entry.at_sink = True
     assert ledger.take_for_storing(1.0) == [entry]
     ledger.stored([entry], [41])
     assert ledger.take_settled() == Settled(acks=[Ack(1, 1)])
@@ -63,7 +63,7 @@ def test_a_stored_row_is_held_while_the_sink_has_its_copy_and_deleted_by_a_late_
 def test_a_delivery_during_the_commit_deletes_the_row_as_soon_as_it_is_there() -> None:
     ledger = Ledger()
     entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
-    ledger.produced(entry, 0.0)
+    entry.at_sink = True
     ledger.take_for_storing(1.0)
     ledger.delivered(entry)
     assert ledger.take_settled() == Settled()
@@ -107,13 +107,13 @@ def test_a_puback_of_several_readings_is_due_after_the_last() -> None:
     ledger = Ledger()
     ack = Ack(1, 7)
     first, second, third = (ledger.enter(record(b"%d" % n), 0.0, own=False, ack=ack) for n in range(3))
-    ledger.produced(third, 0.0)
+    third.at_sink = True
     ledger.delivered(third)
     assert ledger.take_settled() == Settled()
     assert ledger.take_for_storing(1.0) == [first, second]
     ledger.not_stored([first, second])
     assert ledger.take_settled() == Settled()
-    ledger.produced(first, 0.0)
+    first.at_sink = True
     ledger.delivered(first)
     assert ledger.take_settled() == Settled()
     ledger.take_for_storing(1.0)
@@ -206,9 +206,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(target=at_sink, entry=entries)
     def produce(self, entry: Entry) -> object:
-        if entry.stage is not Stage.WAITING or entry in self.durable:
+        if not entry.waiting or entry in self.durable:
             return multiple()
-        self.ledger.produced(entry, self.now_s)
+        entry.at_sink = True
         return entry
 
     @rule(entry=consumes(at_sink))

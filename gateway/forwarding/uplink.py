@@ -1,17 +1,23 @@
-"""Sends entries of the ledger to Kafka as they come, while Kafka answers; detects when it does again.
+"""Each entry's way to Kafka while that answers, to the outbox while it doesn't, and back.
 
-Owned by the forwarder's thread. The outbox has a way of its own (``backlog.py``); the outcomes of both show
-whether Kafka answers.
+    healthy ── a report is overdue ──> spilling ── a prompt report, live or of the outbox ──> healthy
+
+Invariants: what Kafka has not confirmed within half the commit interval is stored; what is stored in any case
+(an outage, a metered uplink, a clock that isn't synchronised) within nine tenths, with one commit for all of
+it; one commit at a time. What the disk refuses is tried again each second, and goes to Kafka instead while
+that answers.
+
+Owned by the forwarder's thread; times are monotonic. The outbox has a way of its own (``backlog.py``).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gateway.forwarding.backlog import SentRow
-from gateway.forwarding.ledger import PACK_ENTRIES, Entry, Stage
+from gateway.forwarding.ledger import PACK_ENTRIES, Entry
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.record_codec import replayed
 from gateway.forwarding.state import State
@@ -19,29 +25,50 @@ from gateway.ports import Sink, Undelivered
 
 log = logging.getLogger(__name__)
 
+_NEVER: Final = float("-inf")
+_RETRY_STORE_S: Final = 1.0
 _TRY_EVERY_S: Final = 20.0
 _RECHECK_S: Final = 1.0
 # Of what waits, so much at the sink at once: it is in its memory, too.
 _MOST_OPEN: Final = 2 * PACK_ENTRIES
 
 
-class LiveSender:
-    """Entries to the sink, and their outcomes."""
+class Uplink:
+    """Entries to the sink and their outcomes; those that are overdue to the outbox's writer."""
 
     def __init__(self, state: State, sink: Sink[Entry], outbox: OutboxWriter) -> None:
         self._state = state
         self._sink = sink
         self._outbox = outbox
-        self._try_at_s = self._batch_at_s = float("-inf")
+        self._try_at_s = self._batch_at_s = self._store_at_s = _NEVER
+
+    def wake_s(self, now_s: float) -> float:
+        """When ``turn`` has something to store, infinity when only an event can change that."""
+        ledger = self._state.ledger
+        oldest = ledger.oldest_unstored()
+        if oldest is None or (ledger.storing and not self._state.stopping):
+            return float("inf")
+        return max(oldest.entered_s + now_s - self._entered_before_s(now_s), self._store_at_s)
+
+    def turn(self, now_s: float, *, backlog: bool) -> None:
+        """Store what is due, or send it after all; ``backlog``: rows of the outbox are on their way."""
+        self._state.kafka.evaluate(now_s)
+        if self._state.ledger.refused:
+            self._repack(now_s)
+        self._store(now_s)
+        if not self._state.kafka.answering:
+            self._try_again(now_s, backlog=backlog)
 
     def hurry(self) -> None:
         """The process ends soon: try at once."""
-        self._try_at_s = self._batch_at_s = float("-inf")
+        self._try_at_s = self._batch_at_s = _NEVER
+
+    # To Kafka.
 
     def send(self, entry: Entry, now_s: float) -> None:
         """Hand an entry to the sink, where it waits and may go: Kafka answers, its time is known."""
         state = self._state
-        if not state.kafka.answering or not entry.live or entry.stage is not Stage.WAITING:
+        if not (state.kafka.answering and entry.live and entry.waiting):
             return
         if state.hold.holds(entry.record):
             return
@@ -53,7 +80,7 @@ class LiveSender:
             released = replayed(released)
         if released is not entry.record:
             state.ledger.replace(entry, released)
-        state.ledger.produced(entry, now_s)
+        entry.at_sink, entry.sent_s = True, now_s
         if not self._sink.send(entry.record, entry):
             state.ledger.undelivered(entry)
             if not self._sink.usable:
@@ -68,17 +95,17 @@ class LiveSender:
         Over a metered link with the next batch, unless memory holds more than that.
         """
         state = self._state
+        if not state.kafka.answering:
+            return
         if state.pace.batch_s is not None and not state.ledger.packed:
             if now_s < self._batch_at_s:
                 return
             self._batch_at_s = now_s + state.pace.batch_s
-        if state.kafka.answering:
-            for entry in state.ledger.waiting():
-                if self._sink.open >= _MOST_OPEN:
-                    return
-                overdue = entry.entered_s < state.entered_before_s(now_s)
-                if not entry.own or entry.acks or overdue:
-                    self.send(entry, now_s)
+        for entry in state.ledger.waiting():
+            if self._sink.open >= _MOST_OPEN:
+                return
+            if not entry.own or entry.acks or entry.entered_s < self._entered_before_s(now_s):
+                self.send(entry, now_s)
 
     def poll(self, now_s: float) -> bool:
         """Take the sink's outcomes; whether there were any."""
@@ -98,7 +125,7 @@ class LiveSender:
     def _undelivered(self, entry: Entry, undelivered: Undelivered, now_s: float) -> None:
         state = self._state
         state.ledger.undelivered(entry)
-        if undelivered.record_at_fault and entry.stage is Stage.WAITING:
+        if undelivered.record_at_fault and entry.waiting:
             letter = state.intake.records.refused(entry.record, undelivered.problem)
             if letter is not None:
                 state.counters.dead_letters += 1
@@ -125,19 +152,16 @@ class LiveSender:
                 self.send(state.ledger.enter(overtaken, now_s, own=False), now_s)
         for topic, sent_s in newest_s.items():
             # A late report may be all there is where the outbox has no row to be the probe.
-            if state.kafka.confirmed(topic, sent_s, now_s) or state.disk_refuses(now_s):
+            if state.kafka.confirmed(topic, sent_s, now_s) or self._disk_refuses(now_s):
                 self._go_live(now_s)
 
-    def try_again(self, now_s: float, *, backlog: bool) -> None:
+    def _try_again(self, now_s: float, *, backlog: bool) -> None:
         """Without a ``backlog`` there is no probe: what waits, or comes next, may go live and be it.
 
         That is so when nothing is left to send but what waits for the clock, and when the disk refuses. Not
         too often: over a slow link every report is late, and each try would be stored as well.
         """
-        state = self._state
-        if state.kafka.answering:
-            return
-        refuses = state.disk_refuses(now_s)
+        state, refuses = self._state, self._disk_refuses(now_s)
         if now_s < self._try_at_s or (backlog and not refuses):
             return
         if len(state.ledger) and not (refuses or state.hold.active):
@@ -153,3 +177,49 @@ class LiveSender:
             self._state.kafka.answering = True
             log.warning("event=kafka.answers outbox_records=%d", self._outbox.records)
             self.send_waiting(now_s)
+
+    # To the outbox.
+
+    def not_stored(self, entries: Sequence[Entry], now_s: float) -> None:
+        """The disk has refused entries."""
+        self._store_at_s = now_s + _RETRY_STORE_S
+        self._state.ledger.not_stored(entries)
+        self.send_waiting(now_s)
+
+    def _store(self, now_s: float) -> None:
+        """Store what is overdue, and with it whatever would be soon; everything during a stop."""
+        state, ledger = self._state, self._state.ledger
+        oldest, before_s, stopping = ledger.oldest_unstored(), self._entered_before_s(now_s), state.stopping
+        if oldest is None or self._disk_refuses(now_s) or not (stopping or oldest.entered_s <= before_s):
+            return
+        if oldest.at_sink and not stopping:
+            state.kafka.watch(oldest)
+            state.kafka.evaluate(now_s)
+        if ledger.storing and not stopping:
+            # One commit at a time, and what is overdue by then goes with the next: behind a slow card commits
+            # would queue up, and each reading wait for all those before it.
+            return
+        # Once one is overdue because of Kafka, the others would be too: one commit for all of them.
+        everything = stopping or not state.kafka.answering or state.pace.metered or state.hold.active
+        # What is for a parked topic is overdue sooner or later: with this commit, not with one of its own.
+        taken = ledger.take_for_storing(now_s if everything else before_s, state.kafka.parked_topics)
+        for entry in taken:
+            if entry.refused and now_s - entry.entered_s > state.pace.late_after_s:
+                # It comes behind newer rows, so its number won't tell.
+                ledger.replace(entry, replayed(entry.record))
+        if taken:
+            self._outbox.store(taken, drop_oldest=ledger.nearly_full)
+
+    def _repack(self, now_s: float) -> None:
+        kafka = self._state.kafka
+        unpack = kafka.answering or not self._disk_refuses(now_s)
+        if self._state.ledger.repack(kafka.parked_topics, unpack=unpack):
+            self.send_waiting(now_s)
+
+    def _disk_refuses(self, now_s: float) -> bool:
+        """Whether the disk is not to be tried yet."""
+        return now_s < self._store_at_s
+
+    def _entered_before_s(self, now_s: float) -> float:
+        """Entries that entered before this moment must be on their way to the disk now."""
+        return now_s - self._state.pace.store_after_s(answering=self._state.kafka.answering)
