@@ -284,7 +284,8 @@ def test_a_message_of_another_device_is_acknowledged_when_memory_has_got_rid_of_
 def test_what_the_disk_refuses_is_packed_and_goes_to_the_disk_when_it_works_again() -> None:
     taken = threading.Event()
     outbox = BarredOutbox(taken)
-    silent = ScriptedSink(lambda record: False)
+    # One that never gives a record up would keep those of each probe.
+    silent = Unusable(lambda record: False)
     with running(silent, outbox=outbox) as (forwarder, station):
         sample(forwarder, station, 1)
         eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
@@ -314,7 +315,7 @@ def test_packs_go_to_a_kafka_that_answers_while_the_disk_refuses() -> None:
 def test_memory_is_bounded_while_the_disk_refuses_and_what_is_left_at_the_end_is_announced() -> None:
     outbox, station = BarredOutbox(threading.Event()), intake()[0]
     drops: list[Drop] = []
-    silent = ScriptedSink(lambda record: False)
+    silent = Unusable(lambda record: False)
     forwarder = make_forwarder(station, silent, silent, outbox, on_drop=drops.append)
     ledger = forwarder._state.ledger
     forwarder.start()
