@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 from buffer.blocks import Group
 from drivers.interface import Clock as Clock
 from drivers.interface import Driver as Driver
 
 T = TypeVar("T")
+REPLAYED: Final = ("replayed", b"1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,12 @@ class Record:
     key: bytes
     value: bytes
     headers: tuple[tuple[str, bytes], ...]
+
+    def replayed(self) -> Record:
+        """The same with the header of those that leave late."""
+        if REPLAYED in self.headers:
+            return self
+        return Record(self.topic, self.key, self.value, (*self.headers, REPLAYED))
 
 
 @dataclass(slots=True, unsafe_hash=True)

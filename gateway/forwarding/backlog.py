@@ -13,11 +13,11 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gateway.forwarding.drain_cursor import Batches, Drain, LateRows, SkippedRows
+from gateway.forwarding.drain_cursor import Drain, LateRows, SkippedRows, next_batch_s
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.parked_rows import ParkedRows
-from gateway.forwarding.record_codec import from_bytes, replayed
+from gateway.forwarding.record_codec import from_bytes
 from gateway.forwarding.state import State
 from gateway.ports import Record, Sink, Undelivered
 from gateway.system.backoff import Backoff
@@ -48,12 +48,13 @@ class Backlog:
         self._state = state
         self._sink = sink
         self._outbox = outbox
-        self._batches = Batches(state.pace.batch_s)
         self._late = LateRows(state.pace.late_after_s)
         self._skipped = SkippedRows()
         self._parked = ParkedRows(state.kafka)
         self._drain = Drain()
-        self._not_before_s = self._pass_began_s = float("-inf")
+        self._not_before_s = self._pass_began_s = self._batch_at_s = float("-inf")
+        # A metered uplink's rows leave in a pass every ``batch_s``, on a grid that begins here.
+        self._grid_s: float | None = None
         self._freed = 0
         self._remove_backoff = Backoff(_REMOVE_AGAIN_S, _LONGEST_REMOVE_PAUSE_S)
         self._remove_again_s = float("-inf")
@@ -77,13 +78,12 @@ class Backlog:
 
     def wake_s(self) -> float:
         """When ``turn`` has something to do, infinity when only an event can change that."""
-        fetch_s = max(self._not_before_s, self._batches.wake_s()) if self._wanted() else _NEVER
-        return min(fetch_s, self._drain.remove_at_s())
+        fetch_s = max(self._not_before_s, self._batch_at_s) if self._wanted() else _NEVER
+        return min(fetch_s, self._drain.remove_at_s)
 
     def turn(self, now_s: float) -> None:
         """Remove delivered rows that are due, and fetch more where it is time; none during a stop."""
         state = self._state
-        self._batches.tick(now_s)
         self._late.tick(now_s)
         if self._freed != state.kafka.freed:
             # What waited for that topic need not wait the pause out: the process may be about to end. And the
@@ -91,11 +91,11 @@ class Backlog:
             self._freed, self._not_before_s = state.kafka.freed, float("-inf")
             self._drain.restart()
             self._parked.freed()
-        if now_s >= self._drain.remove_at_s() or state.stopping:
-            self.remove(self._drain.take_delivered(_NEVER if state.stopping else now_s))
+        if now_s >= self._drain.remove_at_s or state.stopping:
+            self.remove(self._drain.take_delivered())
         if state.stopping or not self._wanted():
             return
-        if now_s < max(self._not_before_s, self._batches.wake_s()):
+        if now_s < max(self._not_before_s, self._batch_at_s):
             return
         self.moves += 1
         if self._drain.at_start:
@@ -140,7 +140,7 @@ class Backlog:
         if backfilled:
             self._skipped.release()
         if not rows:
-            self._batches.end()
+            self._end_batch(now_s)
             self._parked.forget_found()
         if not self._drain.fetched(rows[-1][0] if rows else None):
             self._not_before_s = now_s + self._pause_s(now_s)
@@ -151,6 +151,13 @@ class Backlog:
                 self._take_row(number, stored, now_s)
         if batch := self._parked.take_batch():
             self._outbox.refile(batch)
+
+    def _end_batch(self, now_s: float) -> None:
+        """A pass has come to the newest row."""
+        batch_s = self._state.pace.batch_s
+        if batch_s is not None:
+            self._grid_s = self._pass_began_s if self._grid_s is None else self._grid_s
+            self._batch_at_s = next_batch_s(self._grid_s, batch_s, now_s)
 
     def refiled(self, before: Sequence[int], numbers: Mapping[str, Sequence[int]]) -> None:
         """Late rows of parked topics are in the outbox under other numbers."""
@@ -176,7 +183,7 @@ class Backlog:
         else:
             record = state.hold.release(record)
             self._parked.sent(number)
-            self._send(number, replayed(record) if number in self._late else record, now_s)
+            self._send(number, record.replayed() if number in self._late else record, now_s)
 
     def _may_refile(self, number: int, record: Record) -> bool:
         """Whether a row is to be stored again: not while what stands beside it in its block stays as well."""

@@ -36,11 +36,9 @@ class Drain:
         self._again = False
         self._fruitless = True
         self._open: set[int] = set()
-        # Delivered rows, and when they are removed; those the disk refused to remove come later, together.
+        # Delivered rows, and when they are removed.
         self._delivered: set[int] = set()
-        self._remove_at_s = _NEVER
-        self._refused: set[int] = set()
-        self._refused_at_s = _NEVER
+        self.remove_at_s = _NEVER
         self._removed_since_fetch: set[int] = set()
 
     @property
@@ -61,7 +59,7 @@ class Drain:
     @property
     def under_way(self) -> int:
         """How many rows are at the sink or wait for their removal."""
-        return len(self._open) + len(self._delivered) + len(self._refused)
+        return len(self._open) + len(self._delivered)
 
     def begin(self) -> int:
         """Start a fetch; the rows after the number it gives are wanted."""
@@ -94,12 +92,7 @@ class Drain:
 
     def is_under_way(self, number: int) -> bool:
         """Whether a fetched row is at the sink, or delivered, or removed since the fetch began."""
-        return (
-            number in self._open
-            or number in self._delivered
-            or number in self._removed_since_fetch
-            or number in self._refused
-        )
+        return number in self._open or number in self._delivered or number in self._removed_since_fetch
 
     def sent(self, number: int) -> None:
         """The sink has taken a row."""
@@ -115,26 +108,18 @@ class Drain:
         """Kafka has confirmed rows: they are removed with those before them."""
         self._open.difference_update(numbers)
         self._delivered.update(numbers)
-        if numbers and self._remove_at_s == _NEVER:
-            self._remove_at_s = now_s + _REMOVE_EVERY_S
+        if numbers and self.remove_at_s == _NEVER:
+            self.remove_at_s = now_s + _REMOVE_EVERY_S
 
-    def remove_at_s(self) -> float:
-        """When delivered rows are to be removed, infinity without any."""
-        return min(self._remove_at_s, self._refused_at_s)
-
-    def take_delivered(self, now_s: float = _NEVER) -> tuple[int, ...]:
+    def take_delivered(self) -> tuple[int, ...]:
         """The rows to remove now."""
-        rows: set[int] = set()
-        if now_s >= self._remove_at_s:
-            rows, self._delivered, self._remove_at_s = self._delivered, set(), _NEVER
-        if now_s >= self._refused_at_s:
-            rows, self._refused, self._refused_at_s = rows | self._refused, set(), _NEVER
+        rows, self._delivered, self.remove_at_s = self._delivered, set(), _NEVER
         return tuple(sorted(rows))
 
     def not_removed(self, rows: Sequence[int], again_s: float) -> None:
         """Delivered rows are still there: they are never sent again, only their removal is due."""
-        self._refused.update(rows)
-        self._refused_at_s = again_s
+        self._delivered.update(rows)
+        self.remove_at_s = again_s
 
     def removed(self, rows: Sequence[int]) -> None:
         """These rows are being removed: a fetch under way may still bring them."""
@@ -248,27 +233,6 @@ class LateRows:
         return number <= self._up_to
 
 
-class Batches:
-    """When rows of the outbox may be fetched: live at any time, metered in a pass every ``batch_s``."""
-
-    def __init__(self, batch_s: float | None) -> None:
-        self._batch_s = batch_s
-        self._due_s = -_NEVER
-        self._open = False
-
-    def wake_s(self) -> float:
-        """When rows may be fetched."""
-        return -_NEVER if self._batch_s is None or self._open else self._due_s
-
-    def tick(self, now_s: float) -> None:
-        """A pass begins where one is due, whether or not the last one has come to its end."""
-        if self._batch_s is None or now_s < self._due_s:
-            return
-        due_s = now_s if self._due_s == -_NEVER else self._due_s
-        # On a grid, so that a slow batch doesn't make all the following ones later.
-        self._due_s = due_s + (1 + (now_s - due_s) // self._batch_s) * self._batch_s
-        self._open = True
-
-    def end(self) -> None:
-        """The pass has come to the newest row."""
-        self._open = False
+def next_batch_s(first_s: float, batch_s: float, now_s: float) -> float:
+    """When the batch after this moment begins: on a grid, so that a slow one delays none that follows."""
+    return first_s + (1 + (now_s - first_s) // batch_s) * batch_s

@@ -86,11 +86,6 @@ class Inbox:
         """The next event; None where there is none."""
         return self._events.popleft() if self._events else None
 
-    @property
-    def empty(self) -> bool:
-        """Whether nothing waits now."""
-        return not self._events
-
     def sleep(self, timeout_s: float, descriptor: int | None, interest: int) -> None:
         """Sleep until an event waits, ``descriptor`` is ready for ``interest``, or the time is over."""
         # First: an event put from now on writes to the descriptor.

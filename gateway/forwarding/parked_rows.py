@@ -20,8 +20,7 @@ from collections.abc import Mapping, Sequence
 from cloud.wire.number_set import NumberSet
 from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
 from gateway.forwarding.kafka_health import KafkaHealth
-from gateway.forwarding.record_codec import REPLAYED, replayed
-from gateway.ports import Record
+from gateway.ports import REPLAYED, Record
 
 
 class ParkedRows:
@@ -45,7 +44,7 @@ class ParkedRows:
         if REPLAYED in record.headers:
             self._refiled[record.topic].add(number)
         elif refile:
-            self._found[number] = replayed(record)
+            self._found[number] = record.replayed()
             self._found_bytes += len(record.value)
 
     def sent(self, number: int) -> None:

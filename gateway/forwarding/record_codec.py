@@ -13,16 +13,8 @@ import msgspec
 from cloud.wire.fields import UNDECODABLE
 from gateway.ports import Record
 
-REPLAYED: Final = ("replayed", b"1")
 _LENGTH: Final = struct.Struct(">I")
 _HEAD: Final = msgspec.json.Decoder(tuple[str, str, list[tuple[str, str]]])
-
-
-def replayed(record: Record) -> Record:
-    """The record with the header of those that leave late."""
-    if REPLAYED in record.headers:
-        return record
-    return Record(record.topic, record.key, record.value, (*record.headers, REPLAYED))
 
 
 def to_bytes(record: Record) -> bytes:

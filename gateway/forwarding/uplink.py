@@ -19,7 +19,6 @@ from typing import Final
 from gateway.forwarding.backlog import SentRow
 from gateway.forwarding.ledger import PACK_ENTRIES, Entry
 from gateway.forwarding.outbox_writer import OutboxWriter
-from gateway.forwarding.record_codec import replayed
 from gateway.forwarding.state import State
 from gateway.ports import Sink, Undelivered
 
@@ -77,7 +76,7 @@ class Uplink:
         released = state.hold.release(entry.record)
         if now_s - entry.entered_s > state.pace.late_after_s:
             # A disk that hangs or refuses has kept it here.
-            released = replayed(released)
+            released = released.replayed()
         if released is not entry.record:
             state.ledger.replace(entry, released)
         entry.at_sink, entry.sent_s = True, now_s
@@ -206,7 +205,7 @@ class Uplink:
         for entry in taken:
             if entry.refused and now_s - entry.entered_s > state.pace.late_after_s:
                 # It comes behind newer rows, so its number won't tell.
-                ledger.replace(entry, replayed(entry.record))
+                ledger.replace(entry, entry.record.replayed())
         if taken:
             self._outbox.store(taken, drop_oldest=ledger.nearly_full)
 

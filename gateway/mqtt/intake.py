@@ -145,9 +145,12 @@ class Intake:
         if reading.quantity not in wire.UNITS:
             raise wire.InvalidReading("UNKNOWN_QUANTITY", f"no topic for {reading.quantity}")
         self._check_topic(route)
-        if reading.gateway != self._gateway:
-            self._forwarded(reading)
-        return (self.records.reading(reading, payload, mqtt_topic, unrepaired, route.topic, route.key),)
+        record = self.records.reading(reading, payload, mqtt_topic, unrepaired, route.topic, route.key)
+        if reading.gateway == self._gateway:
+            # Of an earlier run, whose end the broker's session has outlived.
+            return (record.replayed(),)
+        self._forwarded(reading)
+        return (record,)
 
     def _raw(self, mqtt_topic: str, payload: bytes, route: Route, *, retained: bool) -> Record:
         if route.forward.topic is not None:

@@ -23,7 +23,6 @@ from gateway.commands.arguments import FAILED, OK, CommandError
 from gateway.commands.outbox import export_format
 from gateway.commands.outbox.export_format import BadLine, End
 from gateway.commands.progress import ShowProgress, progress_bar
-from gateway.forwarding.record_codec import replayed
 from gateway.ports import Record
 
 _OPEN_AT_KAFKA: Final = 5_000
@@ -50,7 +49,7 @@ class Sending:
 
     def send(self, line: int, record: Record) -> None:
         """Hand a record over; waits while Kafka has enough to confirm."""
-        record = replayed(record)
+        record = record.replayed()
         while self._sink.open >= _OPEN_AT_KAFKA or not self._sink.send(record, line):
             self._take()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.forwarding.drain_cursor import MOST_OPEN, Batches, Drain, LateRows
+from gateway.forwarding.drain_cursor import MOST_OPEN, Drain, LateRows, next_batch_s
 
 
 def test_rows_are_removed_after_their_delivery_together() -> None:
@@ -13,14 +13,14 @@ def test_rows_are_removed_after_their_delivery_together() -> None:
     drain.fetched(2)
     drain.sent(1)
     drain.sent(2)
-    assert drain.remove_at_s() == float("inf")
+    assert drain.remove_at_s == float("inf")
     drain.delivered((1,), 10.0)
     drain.delivered((2,), 10.1)
-    assert drain.remove_at_s() == 10.2
+    assert drain.remove_at_s == 10.2
     assert drain.under_way == 2
     assert drain.take_delivered() == (1, 2)
     assert drain.under_way == 0
-    assert drain.remove_at_s() == float("inf")
+    assert drain.remove_at_s == float("inf")
     assert drain.begin() == 2
 
 
@@ -42,16 +42,11 @@ def test_rows_the_disk_does_not_remove_are_not_sent_again() -> None:
     drain.begin()
     drain.not_removed((1,), 12.0)
     assert drain.is_under_way(1)
+    # What is delivered meanwhile waits with it: one attempt for all.
     drain.delivered((2,), 10.5)
-    # What can be removed, in memory maybe, doesn't wait for what the disk refused.
-    assert drain.remove_at_s() == pytest.approx(10.7)
-    assert drain.take_delivered(11.0) == (2,)
-    assert drain.remove_at_s() == 12.0
+    assert drain.remove_at_s == 12.0
     assert not drain.idle
-    # Those refused later wait with the earlier ones: one attempt for all of them, after the longer pause.
-    drain.not_removed((2,), 14.0)
-    assert drain.take_delivered(12.0) == ()
-    assert drain.take_delivered(14.0) == (1, 2)
+    assert drain.take_delivered() == (1, 2)
 
 
 def test_what_was_not_delivered_stays_and_is_fetched_before_anything_newer() -> None:
@@ -105,32 +100,11 @@ def test_a_failed_fetch_is_repeated_from_the_same_place() -> None:
     assert drain.begin() == 9
 
 
-def test_live_rows_may_go_at_any_time() -> None:
-    batches = Batches(None)
-    batches.tick(5.0)
-    batches.end()
-    assert batches.wake_s() == float("-inf")
-
-
-def test_a_pass_begins_at_once_and_then_every_batch() -> None:
-    batches = Batches(60.0)
-    batches.tick(100.0)
-    # The pass goes on until it has come to the newest row.
-    assert batches.wake_s() == float("-inf")
-    batches.end()
-    assert batches.wake_s() == 160.0
-
-
 @pytest.mark.parametrize(
-    ("late_at_s", "next_s"), [(160.0, 220.0), (219.9, 220.0), (220.0, 280.0), (500.0, 520.0)]
+    ("ended_s", "next_s"), [(100.5, 160.0), (160.0, 220.0), (219.9, 220.0), (220.0, 280.0), (500.0, 520.0)]
 )
-def test_a_late_pass_does_not_shift_the_following_ones(late_at_s: float, next_s: float) -> None:
-    batches = Batches(60.0)
-    batches.tick(100.0)
-    batches.end()
-    batches.tick(late_at_s)
-    batches.end()
-    assert batches.wake_s() == next_s
+def test_a_late_pass_does_not_shift_the_following_ones(ended_s: float, next_s: float) -> None:
+    assert next_batch_s(100.0, 60.0, ended_s) == next_s
 
 
 def late_of(late: LateRows, *numbers: int) -> list[int]:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.record_codec import REPLAYED
 from gateway.mqtt.intake import Intake
-from gateway.ports import Record
+from gateway.ports import REPLAYED, Record
 from tests.support.clocks import SkippingTime
 from tests.support.forwarding import Done, make_forwarder
 from tests.support.memory_outbox import MemoryOutbox

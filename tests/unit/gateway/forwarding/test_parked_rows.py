@@ -26,9 +26,9 @@ from gateway.forwarding.backlog import Backlog
 from gateway.forwarding.kafka_health import Pace
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import Answer, Fetched, NotRemoved, OutboxWriter, Refiled, Stored
-from gateway.forwarding.record_codec import REPLAYED, from_bytes
+from gateway.forwarding.record_codec import from_bytes
 from gateway.forwarding.state import State
-from gateway.ports import Outbox, Record
+from gateway.ports import REPLAYED, Outbox, Record
 from tests.support.forwarding import Done, SinkOf
 from tests.support.memory_outbox import MemoryOutbox
 from tests.unit.gateway.mqtt.test_intake import intake

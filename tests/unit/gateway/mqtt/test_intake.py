@@ -17,7 +17,7 @@ from gateway.clock.repair import boot_of, repaired
 from gateway.config.model import DropIf, ForwardConfig, ForwardReading
 from gateway.forwarding.record_codec import from_bytes, to_bytes
 from gateway.mqtt.intake import Intake
-from gateway.ports import Record
+from gateway.ports import REPLAYED, Record
 from gateway.sequences import Sequences
 from tests.unit.cloud.wire.test_reading_records import READING
 
@@ -80,21 +80,24 @@ def refused(records: Sequence[Record] | None) -> str:
 
 
 def test_another_devices_reading_is_forwarded_byte_for_byte() -> None:
-    payload = b" " + encode_reading(READING)
+    payload = b" " + encode_reading(replace(READING, gateway="device-1"))
     accepted = intake()[0].accept("sensors/one", payload)
     assert accepted == (
         Record(
             "mqtt.wind_speed",
-            b"mast-07/cup-50m-a.wind_speed",
+            b"device-1/cup-50m-a.wind_speed",
             payload,
             (("mqtt-topic", b"sensors/one"), ("received-at", b"2026-11-21T07:35:01.500Z")),
         ),
     )
 
 
-def test_an_earlier_runs_reading_is_forwarded() -> None:
-    payload = encode_reading(replace(READING, run="earlier"))
-    made(intake()[0].accept("t", payload))
+def test_an_earlier_runs_reading_is_forwarded_as_late_and_another_gateways_is_not() -> None:
+    """The broker's session has kept it over the restart: it is no news."""
+    for gateway, late in (("mast-07", True), ("mast-08", False)):
+        payload = encode_reading(replace(READING, run="earlier", gateway=gateway))
+        made(records := intake()[0].accept("t", payload))
+        assert (REPLAYED in only(records).headers) == late
 
 
 def test_an_echo_of_an_issued_reading_needs_nothing() -> None:
