@@ -5,7 +5,6 @@ Validators raise ValueError with what the value should have been; ``rules_file``
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
@@ -27,6 +26,8 @@ from pydantic import (
     model_validator,
 )
 
+from cloud.toml_problems import nearest
+from cloud.values import duration_s
 from cloud.wire.alert_records import SEVERITIES
 from cloud.wire.command_records import NAME
 
@@ -34,20 +35,17 @@ FIELDS: Final = ("rule", "gateway", "channel", "value")
 """What a message may name in braces."""
 
 _RULE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
-_UNIT_US: Final = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 
 
-def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """A hint at the word most like this one; empty where none is."""
-    found = difflib.get_close_matches(word.lower()[:100], list(words), n=1, cutoff=0.6)
-    return f' (did you mean "{found[0]}"?)' if found else ""
+def _did_you_mean(word: str, words: Iterable[str]) -> str:
+    guess = nearest(word, words)
+    return f' (did you mean "{guess}"?)' if guess else ""
 
 
 def _one_of(words: Collection[str]) -> Callable[[object], str]:
     def check(value: object) -> str:
         if value not in tuple(words):
-            raise ValueError(f"must be one of {', '.join(words)}{did_you_mean(str(value), words)}")
+            raise ValueError(f"must be one of {', '.join(words)}{_did_you_mean(str(value), words)}")
         return str(value)
 
     return check
@@ -69,10 +67,10 @@ def _version(value: object) -> str:
 
 
 def _duration_us(value: object) -> int:
-    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
-        raise ValueError('must be a duration such as "500ms", "30s", "10m", "1h" or "1d"')
-    return round(float(found[1]) * _UNIT_US[found[2]])
+    with suppress(ValueError):
+        if isinstance(value, str):
+            return round(duration_s(value) * 1e6)
+    raise ValueError('must be a duration such as "500ms", "30s", "10m", "1h" or "1d"')
 
 
 def _patterns(value: object) -> tuple[str, ...]:
@@ -107,7 +105,7 @@ def _message(value: object) -> str:
         raise ValueError('is no message: braces name values, e.g. "{channel} at {value:.1f}"') from error
     if wrong is not None:
         there = ", ".join(f"{{{name}}}" for name in FIELDS)
-        raise ValueError(f"names {{{wrong}}}; there are {there}{did_you_mean(wrong, FIELDS)}")
+        raise ValueError(f"names {{{wrong}}}; there are {there}{_did_you_mean(wrong, FIELDS)}")
     return value
 
 

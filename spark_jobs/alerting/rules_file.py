@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from cloud.toml_lines import KeyPath, Lines
-from spark_jobs.alerting.rules import KINDS, CommandRule, Rules, did_you_mean
+from cloud.toml_problems import BOUNDS, Problem, show, unknown_key
+from spark_jobs.alerting.rules import KINDS, CommandRule, Rules
 from spark_jobs.errors import SettingsError
 
 DEFAULT_RULES: Final = files("spark_jobs.alerting") / "default_rules.toml"
 """The rules in use where no file is named: on a cluster they are inside the package's archive."""
 
 _SYNTAX_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
-_TABLE: Final = {"rule": "must be a table: [[rule]]", "command": "must be a table: [rule.command]"}
-_TEXTS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
-    "missing": lambda _: "is missing",
-    "float_type": lambda _: "must be a number, without quotes",
-    "int_type": lambda _: "must be a whole number, without quotes",
-    "finite_number": lambda _: "must be a finite number",
-    "greater_than": lambda context: f"must be above {context['gt']:g}",
-    "greater_than_equal": lambda context: f"must be at least {context['ge']:g}",
-    "less_than_equal": lambda context: f"must be at most {context['le']:g}",
-    "value_error": lambda context: str(context["error"]),
-    "tuple_type": lambda _: "must be tables: [[rule]], with two brackets",
+_TEXTS: Final = {
+    "missing": "is missing",
+    "float_type": "must be a number, without quotes",
+    "int_type": "must be a whole number, without quotes",
+    "finite_number": "must be a finite number",
+    "tuple_type": "must be tables: [[rule]], with two brackets",
 }
 """What is printed for pydantic's types of errors."""
 
@@ -40,15 +37,21 @@ def _model_at(path: KeyPath, kind: str) -> type[BaseModel]:
     return CommandRule if "command" in path else KINDS[kind]
 
 
-def _text(error: Mapping[str, Any], path: KeyPath, kind: str) -> str:
-    if error["type"] in _TEXTS:
-        return _TEXTS[error["type"]](error.get("ctx", {}))
-    if error["type"] == "extra_forbidden":
+def _text(error: ErrorDetails, path: KeyPath, kind: str) -> tuple[str, str | None]:
+    """What is wrong with a key, and the nearest right word."""
+    what, context = error["type"], error.get("ctx", {})
+    if what in _TEXTS:
+        return _TEXTS[what], None
+    if what in BOUNDS:
+        return f"must be {BOUNDS[what]} {show(next(iter(context.values())))}", None
+    if what == "value_error":
+        return str(context["error"]), None
+    if what == "extra_forbidden":
         fields = _model_at(path, kind).model_fields
-        keys = [str(field.validation_alias or name) for name, field in fields.items()]
-        hint = did_you_mean(str(path[-1]), keys) or f"; there are {', '.join(keys)}"
-        return f"is not a known key{hint}"
-    return _TABLE["command" if path[-1] == "command" else "rule"]
+        return unknown_key(
+            str(path[-1]), [str(each.validation_alias or name) for name, each in fields.items()]
+        )
+    return f"must be a table: {'[rule.command]' if path[-1] == 'command' else '[[rule]]'}", None
 
 
 def _key(path: KeyPath, given: Any) -> str:
@@ -61,7 +64,7 @@ def _key(path: KeyPath, given: Any) -> str:
     return ".".join((f"rule[{number}]", *map(str, path[2:])))
 
 
-def _repeated_names(given: Mapping[str, Any], lines: Lines) -> Iterable[tuple[KeyPath, str]]:
+def _repeated_names(given: Mapping[str, Any], lines: Lines) -> Iterable[tuple[KeyPath, str, None]]:
     first: dict[str, int] = {}
     tables = given.get("rule")
     for position, table in enumerate(tables if isinstance(tables, list) else ()):
@@ -69,7 +72,7 @@ def _repeated_names(given: Mapping[str, Any], lines: Lines) -> Iterable[tuple[Ke
         if isinstance(name, str):
             path = ("rule", position, "name")
             if name in first:
-                yield path, f"is the name of the rule on line {first[name]} too: give each its own"
+                yield path, f"is the name of the rule on line {first[name]} too: give each its own", None
             first.setdefault(name, lines.of(path)[0])
 
 
@@ -83,7 +86,7 @@ def parse_rules(text: str, file: str) -> Rules:
         message = _SYNTAX_LINE.sub("", str(error))
         raise SettingsError(f"{file}:{line}: is not TOML: {message}") from error
     lines = Lines(text)
-    found = list(_repeated_names(given, lines))
+    found: list[tuple[KeyPath, str, str | None]] = list(_repeated_names(given, lines))
     try:
         rules = Rules.model_validate(given)
     except ValidationError as error:
@@ -92,10 +95,13 @@ def parse_rules(text: str, file: str) -> Rules:
             path, kind = each["loc"], ""
             if len(path) > 2:
                 path, kind = (*path[:2], *path[3:]), str(path[2])
-            found.append((path, _text(each, path, kind)))
+            found.append((path, *_text(each, path, kind)))
     if found:
-        problems = sorted((lines.of(path)[0], _key(path, given), message) for path, message in found)
-        raise SettingsError("\n".join(f"{file}:{line}: {key}: {message}" for line, key, message in problems))
+        problems = [
+            Problem(file, lines.of(path)[0], _key(path, given), text, guess) for path, text, guess in found
+        ]
+        problems.sort(key=lambda problem: (problem.line or 0, problem.key))
+        raise SettingsError("\n".join(map(str, problems)))
     return rules
 
 

@@ -1,19 +1,51 @@
-"""What new readings and rejects mean for presence: when channels sent last, and which numbers are there."""
+"""Which channels are there, and what is missing of them: the rows of ``presence``, made of other tables.
+
+All of it is counted anew each time, spread by gateway, so nothing has to be kept: what is joined and compared
+is Spark's work, what a gateway's runs account for that of ``cloud.wire.seq_accounting``, as for ``fieldgate
+status``. Times are microseconds since the epoch.
+
+A run record has what was sent by its time, so it counts only once the readings sent before it are in the
+table: when a later arrival of its gateway is there, or five minutes later. Until then the figures stay as
+they were.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial, reduce
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from cloud.wire.reading_records import claimed_identity
+from cloud.wire.run_records import RunRecord, Unfinished
+from cloud.wire.seq_accounting import (
+    Found,
+    Known,
+    current_run,
+    held_of_channels,
+    held_of_runs,
+    named_runs,
+    run_balance,
+)
+from cloud.wire.status_records import OFFLINE, ONLINE
+from spark_jobs.schemas import PRESENCE, columns
+from spark_jobs.transforms.dedupe import joined_ranges
+from spark_jobs.transforms.packing import IDENTITY
 from spark_jobs.transforms.statistics import timely
 
-_IDENTITY: Final = ("gateway", "channel", "run")
+SILENT: Final = "silent"
+SETTLE_US: Final = 300_000_000
+"""After so long a run record counts whether or not something of its gateway has arrived since."""
+_PERIODS: Final = 5
+_METERED: Final = 3
+"""A metered gateway sends once a minute or less: it is silent after so many times as long."""
+_ENDED: Final = ("stopped", "killed")
 
 
 def arrivals(readings: DataFrame) -> DataFrame:
@@ -39,7 +71,7 @@ def arrivals(readings: DataFrame) -> DataFrame:
 
 
 _CLAIMED: Final = StructType(
-    [*(StructField(name, StringType()) for name in _IDENTITY), StructField("seq", LongType())]
+    [*(StructField(name, StringType()) for name in IDENTITY), StructField("seq", LongType())]
 )
 
 
@@ -58,3 +90,204 @@ def claimed(rejects: DataFrame) -> DataFrame:
     """
     issued = rejects.where("overflow is null and reason <> 'FORGED'")
     return issued.select("payload").mapInArrow(_claims, _CLAIMED)
+
+
+def dropped(runs: DataFrame) -> DataFrame:
+    """The ranges of seq that run records announce as dropped."""
+    drops = runs.select(F.explode("dropped").alias("drop")).select("drop.*")
+    return drops.select(*IDENTITY, F.greatest("first", F.lit(1)).alias("first"), "last")
+
+
+def _whole(found: DataFrame, runs: DataFrame) -> DataFrame:
+    """Runs that have ended and of which everything is in these ranges: gateway, run."""
+
+    def range_of(entry: Column) -> Column:
+        return F.struct(entry["key"].alias("channel"), F.lit(1).cast("long").alias("first"), entry["value"])
+
+    issued = F.transform(F.filter(F.map_entries("last_seq"), lambda entry: entry["value"] > 0), range_of)
+    ended = runs.where(F.col("state").isin(*_ENDED)).select(
+        "gateway", "run", F.array_sort(issued).alias("issued")
+    )
+    stored = F.array_sort(F.collect_list(F.struct("channel", "first", "last"))).alias("stored")
+    there = found.groupBy("gateway", "run").agg(stored)
+    return there.join(ended, ["gateway", "run"]).where("stored <=> issued").select("gateway", "run")
+
+
+_JUDGED: Final = columns(
+    "gateway: string, offline metered: bool, losses: losses",
+    losses="channel: string, pending lost announced: long",
+)
+
+
+def judged(
+    found: Mapping[str, DataFrame], runs: DataFrame, settled: DataFrame, statuses: DataFrame,
+    arrived: DataFrame, now_us: int, *, all_settled: bool,
+) -> DataFrame:  # fmt: skip
+    """Each gateway's state, and what is missing of its channels: ``losses``, null where it is unknown.
+
+    ``runs`` are the run records as they are now, ``settled`` those that may count (all, ``all_settled``).
+    ``found``: ranges (gateway, channel, run, first, last) by where they are, as ``Found`` names it. Runs that
+    ended with nothing missing are left out before anything of them is looked at.
+    """
+    found = {**found, "kafka": joined_ranges(found["kafka"])}
+    whole = _whole(found["kafka"], settled).withColumn("whole", F.lit(True))
+    places = (rows.select(F.lit(place).alias("place"), *rows.columns) for place, rows in found.items())
+    rest = reduce(DataFrame.union, places).join(whole, ["gateway", "run"], "left_anti")
+    counted = settled.join(whole, ["gateway", "run"], "left").withColumn(
+        "last_seq",
+        F.when(F.col("whole"), F.create_map().cast("map<string,bigint>")).otherwise(F.col("last_seq")),
+    )
+    told = F.unix_micros("told_at").alias("told_us")
+    record = ("run", "state", told, "previous_run", "in_flight", "outbox_records", "unfinished", "last_seq")
+    lists: dict[str, tuple[DataFrame, tuple[str | Column, ...]]] = {
+        "ranges": (rest, ("place", "run", "channel", "first", "last")),
+        "runs": (runs, ("run", "state", told, "previous_run", "unfinished")),
+        "settled": (counted, record),
+        "statuses": (statuses, ("run", "state", told, "uplink")),
+    }
+    by_gateway = [
+        rows.groupBy("gateway").agg(F.collect_list(F.struct(*names)).alias(name))
+        for name, (rows, names) in lists.items()
+    ]
+    together = reduce(lambda left, right: left.join(right, "gateway", "full_outer"), [arrived, *by_gateway])
+    return together.mapInArrow(partial(_judge, now_us=now_us, all_settled=all_settled), _JUDGED)
+
+
+def _judge(batches: Iterable[Any], now_us: int, *, all_settled: bool) -> Iterator[Any]:
+    schema = to_arrow_schema(_JUDGED)
+    for batch in batches:
+        rows = [judge(row, now_us, all_settled=all_settled) for row in batch.to_pylist()]
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def judge(row: Mapping[str, Any], now_us: int, *, all_settled: bool = False) -> dict[str, Any]:
+    """One gateway of ``judged``."""
+    records, settled = _known(row, "runs"), _known(row, "settled")
+    statuses = {each["run"]: each for each in row["statuses"] or ()}
+    run = _newest_run(records, statuses)
+    status, record = statuses.get(run or ""), records.get(run or "")
+    can_count = all_settled or all(
+        (row["arrived_us"] or 0) >= at_us or now_us >= at_us + SETTLE_US for _, at_us in settled.values()
+    )
+    return {
+        "gateway": row["gateway"],
+        "offline": (status is not None and status["state"] == OFFLINE)
+        or (record is not None and record[0].state in _ENDED),
+        "metered": status is not None and status["uplink"] == "metered",
+        "losses": _losses(row["ranges"] or (), settled) if can_count else None,
+    }
+
+
+def _known(row: Mapping[str, Any], name: str) -> dict[str, tuple[RunRecord, int]]:
+    """The run records in one of a gateway's lists, as far as the accounts need them."""
+    return {
+        each["run"]: (
+            RunRecord(
+                gateway=row["gateway"],
+                run=each["run"],
+                state=each["state"],
+                last_seq=dict(each.get("last_seq") or ()),
+                in_flight=each.get("in_flight") or 0,
+                outbox_records=each.get("outbox_records") or 0,
+                previous_run=each["previous_run"],
+                unfinished=tuple(Unfinished(**end) for end in each["unfinished"] or ()),
+            ),
+            each["told_us"],
+        )
+        for each in row[name] or ()
+    }
+
+
+def _newest_run(records: Known, statuses: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """The gateway's run now: the last one with a record, or one with no more than a status yet."""
+    named = named_runs(records)
+    current = current_run(records, named)
+    since_us = statuses[current]["told_us"] if current is not None and current in statuses else -1
+    begun = {
+        run: status["told_us"]
+        for run, status in statuses.items()
+        if run not in records
+        and run not in named
+        and (current is None or (status["state"] == ONLINE and status["told_us"] > since_us))
+    }
+    return max(begun, key=lambda run: begun[run], default=current)
+
+
+def _losses(spans: Iterable[Mapping[str, Any]], known: Known) -> list[dict[str, Any]]:
+    """Pending, lost and announced of each channel, over all runs."""
+    found: defaultdict[str, Found] = defaultdict(Found)
+    for each in spans:
+        getattr(found[each["run"]], each["place"])[each["channel"]].add(each["first"], each["last"])
+    named = named_runs(known)
+    current = current_run(known, named)
+    balances = {
+        run: run_balance(
+            found.get(run, Found()),
+            known[run][0] if run in known else None,
+            counted=run in known or run in named,
+            current=run == current,
+        )
+        for run in {*found, *known, *named}
+    }
+    held = held_of_runs(balances, known, current)
+    totals: dict[str, dict[str, Any]] = {}
+    for run, channels in balances.items():
+        shares = held_of_channels(channels, held[run])
+        for channel, balance in channels.items():
+            empty = {"channel": channel, "pending": 0, "lost": 0, "announced": 0}
+            total, kept = totals.setdefault(channel, empty), shares.get(channel, 0)
+            total["pending"] += balance.issuing + kept
+            total["lost"] += len(balance.settled) - kept
+            total["announced"] += balance.dropped
+    return list(totals.values())
+
+
+_COUNTS: Final = ("pending", "lost", "announced")
+
+
+def with_arrivals(old: DataFrame, arrived: DataFrame) -> DataFrame:
+    """Rows of ``presence`` with new arrivals: gateway, channel, last_seen_us, newest, counts."""
+    newest = ("time_us", "new", "value", "period_ms")
+    before = old.select(
+        "gateway", "channel", F.unix_micros("last_seen").alias("last_seen_us"),
+        F.struct(F.unix_micros("last_time").alias("time_us"), F.lit(0).alias("new"),
+                 F.col("last_value").alias("value"), "period_ms").alias("newest"),
+        F.struct(*_COUNTS).alias("counts"),
+    )  # fmt: skip
+    after = arrived.withColumn("new", F.lit(1)).select(
+        "gateway", "channel", "last_seen_us", F.struct(*newest).alias("newest"), F.lit(None).alias("counts")
+    )
+    # Of two readings of one time the later one is the corrected one.
+    return before.unionByName(after).groupBy("gateway", "channel").agg(
+        F.max("last_seen_us").alias("last_seen_us"), F.max("newest").alias("newest"),
+        F.max("counts").alias("counts"),
+    )  # fmt: skip
+
+
+def presence_rows(channels: DataFrame, gateways: DataFrame, silent_us: int, now_us: int) -> DataFrame:
+    """The rows of ``presence`` by ``with_arrivals`` and ``judged``, without their ``updated_at``."""
+    losses = gateways.select("gateway", F.explode("losses").alias("losses")).select(
+        "gateway", "losses.channel", F.struct(*(f"losses.{name}" for name in _COUNTS)).alias("now")
+    )
+    patience_us = F.greatest(
+        _PERIODS * 1000 * F.coalesce("newest.period_ms", F.lit(0)).cast("long"),
+        silent_us * F.when(F.col("metered"), _METERED).otherwise(1),
+    )
+    here = F.coalesce(now_us - F.col("last_seen_us") <= patience_us, F.lit(False))
+    state = F.when(F.col("offline"), OFFLINE).when(here, ONLINE).otherwise(SILENT)
+    counts = F.coalesce("now", "counts")
+    return (
+        channels.join(losses, ["gateway", "channel"], "full_outer")
+        .join(gateways.select("gateway", "offline", "metered"), "gateway", "left")
+        .select(
+            "gateway",
+            "channel",
+            F.timestamp_micros("last_seen_us").alias("last_seen"),
+            F.timestamp_micros("newest.time_us").alias("last_time"),
+            F.col("newest.value").alias("last_value"),
+            state.alias("state"),
+            *(F.coalesce(counts[name], F.lit(0)).cast("long").alias(name) for name in _COUNTS),
+            F.col("newest.period_ms").alias("period_ms"),
+        )
+        .select(*PRESENCE.without("updated_at").names)
+    )

@@ -20,12 +20,12 @@ from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import encode_reading
 from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.presence import PresenceJob
-from spark_jobs.schemas import QUARANTINE, READINGS, Table
+from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write
 from spark_jobs.sinks.records import LedgerSink
 from spark_jobs.transforms.packing import identity_ranges
-from spark_jobs.transforms.presence import arrivals, claimed
+from spark_jobs.transforms.presence import arrivals, claimed, presence_rows, with_arrivals
 from spark_jobs.transforms.records import RUN_LEDGER, STATUS_LEDGER, record_rows
 from tests.spark.records import KAFKA_US, START_US, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end
@@ -132,6 +132,43 @@ def test_the_table_follows_the_tables_it_is_made_of(spark: SparkSession, setting
     assert rows_of(settings, "presence") == before
 
 
+def test_silence_is_five_periods_and_a_minute_at_least(spark: SparkSession) -> None:
+    old = [
+        {"gateway": gateway, "channel": channel, "last_seen": KAFKA_US, "last_time": START_US,
+         "last_value": 7.0, "period_ms": period_ms, "pending": 1, "lost": 2, "announced": 3}
+        for gateway, channel, period_ms in
+        (("mast-07", "cup", 1000), ("mast-07", "baro", 20_000), ("slow", "cup", 1000), ("gone", "cup", 1000))
+    ]  # fmt: skip
+    schema = to_arrow_schema(PRESENCE.without("state", "updated_at"))
+    none = spark.createDataFrame([], "gateway string, channel string, last_seen_us long, time_us long, "
+                                 "value double, period_ms int")  # fmt: skip
+    channels = with_arrivals(spark.createDataFrame(pa.Table.from_pylist(old, schema=schema)), none)
+    losses = [{"channel": "baro", "pending": 0, "lost": 9, "announced": 0}]
+    gateways = spark.createDataFrame(
+        [("mast-07", False, False, losses), ("slow", False, True, None), ("gone", True, False, None)],
+        "gateway string, offline boolean, metered boolean, "
+        "losses array<struct<channel: string, pending: long, lost: long, announced: long>>",
+    )
+
+    def states(after_s: int) -> list[tuple[str, str, str]]:
+        rows = presence_rows(channels, gateways, 60 * S, KAFKA_US + after_s * S).collect()
+        # What is not known anew stays.
+        assert {row.lost for row in rows if row.channel == "cup"} == {2}
+        assert {row.lost for row in rows if row.channel == "baro"} == {9}
+        return sorted((row.gateway, row.channel, row.state) for row in rows)
+
+    def expected(cup: str, baro: str, slow: str) -> list[tuple[str, str, str]]:
+        gone = ("gone", "cup", "offline")
+        return [gone, ("mast-07", "baro", baro), ("mast-07", "cup", cup), ("slow", "cup", slow)]
+
+    assert states(60) == expected("online", "online", "online")
+    assert states(61) == expected("silent", "online", "online")
+    assert states(101) == expected("silent", "silent", "online")
+    # A metered gateway sends once a minute.
+    assert states(180) == expected("silent", "silent", "online")
+    assert states(181) == expected("silent", "silent", "silent")
+
+
 def test_the_hour_that_comes_twice_hides_no_reject(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +181,7 @@ def test_the_hour_that_comes_twice_hides_no_reject(
         first_s = int(datetime(2026, 10, 25, 0, 40, tzinfo=UTC).timestamp()) - KAFKA_US // S
         for seq, minutes in enumerate((0, 30, 60, 90), start=1):
             tables.rejects(first_s + 60 * minutes, encode_reading(reading(seq)).replace(b'"m/s"', b'"km/h"'))
-            run_to_end(settings, job)
+            job._set_rejects_aside()
     finally:
         monkeypatch.undo()
         time.tzset()
