@@ -57,7 +57,10 @@ class Table:
     """A Delta table: its name under the lake, columns, storage, and the key its rows are merged by.
 
     ``bounds`` are the columns whose lowest and highest value the log has for each file; () is Delta's choice,
-    the first 32. A table that an older version made keeps what it has.
+    the first 32. A table that an older version made keeps what it has, its partitions too.
+
+    ``dated_later``: rows get their date once they are done, and lie together until then: what changes often
+    apart from what doesn't any more.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Table:
     partitioned_by_date: bool = False
     change_feed: bool = False
     bounds: tuple[str, ...] = ()
+    dated_later: bool = False
 
     def without(self, *names: str) -> StructType:
         """The columns but for these."""
@@ -138,15 +142,17 @@ RUNS: Final = Table(
     columns(
         "gateway run previous_run boot state: string, started ended: time, last_seq: long map, "
         "in_flight outbox_records: long, dropped: drops, dropped_records: long map, drops_unknown: bool, "
-        "unfinished: ends, revision: long, told_at updated_at: time",
+        "unfinished: ends, revision: long, told_at updated_at: time, date: date",
         drops="reason gateway run channel: string, first last: long",
         ends="run end: string, lost_at_most_s: double",
     ),
     key=("gateway", "run"),
+    partitioned_by_date=True,
+    dated_later=True,
     change_feed=True,
 )
 """The run ledger. ``told_at`` is Kafka's time of the record the row is of; ``ended`` is that of the last one
-of a run that ended, null while it runs."""
+of a run that ended, null while it runs, as is its ``date``."""
 
 STATUS: Final = Table(
     "_status",

@@ -60,7 +60,8 @@ def _add_missing_columns(spark: SparkSession, location: str, table: Table) -> No
     if missing:
         # Even a write of no rows has to have the partition's column.
         partition = [table.schema["date"]] if table.partitioned_by_date else []
-        spark.createDataFrame([], StructType([*missing, *partition])).write.format("delta").mode(
+        fields = {field.name: field for field in (*missing, *partition)}
+        spark.createDataFrame([], StructType(list(fields.values()))).write.format("delta").mode(
             "append"
         ).option("mergeSchema", "true").save(location)
 

@@ -27,7 +27,7 @@ def merge_rows(
     location: str,
     table: Table,
     rows: DataFrame,
-    days: Iterable[date],
+    days: Iterable[date | None],
     *,
     condition: str,
     changed: Mapping[str, str],
@@ -36,14 +36,20 @@ def merge_rows(
     """Merges rows (``s``) into a table (``t``) by its key: expressions of columns that are changed and added.
 
     A row that is there is changed where ``condition`` holds; added ones get their key and date too, and all
-    of them ``updated_at`` where the table has it. ``days`` are those of the rows, unused without partitions.
+    of them ``updated_at`` where the table has it. ``days`` are those the table may hold the rows under (of a
+    table that is ``dated_later`` those it does; None: not done), unused without partitions.
     """
-    key = ("date", *table.key) if table.partitioned_by_date else table.key
+    dated = table.partitioned_by_date
+    key = ("date", *table.key) if dated and not table.dated_later else table.key
     same_row = " and ".join(f"t.{name} <=> s.{name}" for name in key)
-    if table.partitioned_by_date:
+    if dated:
         # With literals Delta reads these partitions alone.
-        dates = ", ".join(f"date{day.isoformat()!r}" for day in sorted(days))
-        same_row = f"t.date in ({dates}) and {same_row}"
+        dates = ["t.date is null"] if table.dated_later else []
+        if known := ", ".join(f"date{day.isoformat()!r}" for day in sorted(filter(None, days))):
+            dates.append(f"t.date in ({known})")
+        same_row = f"({' or '.join(dates)}) and {same_row}"
+    if table.dated_later:
+        changed, added = ({**given, "date": "s.date"} for given in (changed, added))
     stamp = {"updated_at": _NOW} if "updated_at" in table.schema.names else {}
 
     def merge() -> None:
@@ -79,17 +85,21 @@ def differs(table: Table, names: Iterable[str]) -> str:
     return " or ".join(f"not ({value('t', name)} <=> {value('s', name)})" for name in names)
 
 
-def merge_changed(spark: SparkSession, location: str, table: Table, rows: Any) -> None:
+def merge_changed(
+    spark: SparkSession, location: str, table: Table, rows: Any, days: Iterable[date | None] | None = None
+) -> None:
     """Merges rows by the table's key. ``rows``: an Arrow table with key, values and (where it has one) date.
 
-    Sets ``updated_at``; where the table has a ``version`` it is 1 for a new row, one more for a changed one.
+    ``days`` as of ``merge_rows``; by default those of the rows. Sets ``updated_at``; where the table has a
+    ``version`` it is 1 for a new row, one more for a changed one.
     """
     if not rows.num_rows:
         return
     given = spark.createDataFrame(rows).select(
         *(F.col(field.name).cast(field.dataType) for field in table.schema if field.name in rows.column_names)
     )
-    days = pc.unique(rows["date"]).to_pylist() if table.partitioned_by_date else ()
+    if days is None:
+        days = pc.unique(rows["date"]).to_pylist() if table.partitioned_by_date else ()
     values = {name: f"s.{name}" for name in table.values}
     versioned = "version" in table.schema.names
     merge_rows(

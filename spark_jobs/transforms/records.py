@@ -22,6 +22,7 @@ from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import DEAD_LETTER_PAYLOAD_BYTES
 from cloud.wire.run_records import RunRecord
 from cloud.wire.status_records import parse_status
+from spark_jobs.intervals import day_of
 from spark_jobs.schemas import CHANNELS, QUARANTINE, RUNS, STATUS, Table
 from spark_jobs.transforms.dedupe import RECORD, as_quarantined
 from spark_jobs.transforms.latest_record import (
@@ -75,6 +76,7 @@ def run_row(value: bytes, told_us: int, offset: int) -> Row:
         "dropped_records": sorted(record.dropped_records.items()),
         "unfinished": [asdict(each) for each in record.unfinished],
         "told_at": told_us,
+        "date": day_of(told_us) if record.state in _ENDED else None,
     }
 
 

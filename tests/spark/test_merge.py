@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from spark_jobs.schemas import MAST, PRESENCE
+from spark_jobs.schemas import MAST, PRESENCE, RUNS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version
 from spark_jobs.sinks.merge import merge_changed
-from tests.spark.records import rows_of
+from spark_jobs.sinks.records import LedgerSink
+from spark_jobs.transforms.records import RUN_LEDGER, record_rows
+from tests.spark.records import KAFKA_US, kafka_frame, rows_of
+from tests.spark.test_records_job import run_record
 
 NOON = datetime(2026, 5, 28, 12, tzinfo=UTC)
 NUMBERS = pa.map_(pa.string(), pa.float64())
@@ -58,6 +64,49 @@ def test_only_what_changed_is_written(spark: SparkSession, settings: Settings) -
     assert (after[changed]["version"], after[changed]["air_density"]) == (2, 1.1)
     assert after[changed]["updated_at"] > before[changed]["updated_at"]
     assert len(after) == 2
+
+
+def run_files(settings: Settings) -> dict[str | None, set[str]]:
+    """The files of ``runs`` by the day in their path."""
+    found: dict[str | None, set[str]] = {}
+    for uri in DeltaTable(settings.table("runs")).file_uris():
+        day = re.search(r"date=(\d{4}-\d\d-\d\d)", uri)
+        found.setdefault(day and day[1], set()).add(uri)
+    return found
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_runs_that_have_ended_are_not_written_again_with_those_that_go_on(
+    spark: SparkSession, settings: Settings, older: bool
+) -> None:
+    if older:
+        # Without the column, and so without the partitions.
+        old = replace(RUNS, schema=RUNS.without("date"), partitioned_by_date=False, dated_later=False)
+        ensure_table(spark, settings, old)
+    sink = LedgerSink(spark, settings, RUN_LEDGER)
+
+    def write(*records: bytes, day: int = 0) -> dict[str, tuple[str, int]]:
+        at_us = KAFKA_US + day * 86_400_000_000
+        sink.write(record_rows(kafka_frame(spark, records, kafka_us=at_us), RUN_LEDGER))
+        rows = rows_of(settings, "runs")
+        assert all((row["date"] is None) == (row["state"] == "running") for row in rows)
+        assert len(rows) == len({row["run"] for row in rows})
+        return {row["run"]: (row["state"], dict(row["last_seq"])["cup.wind_speed"]) for row in rows}
+
+    write(run_record("r1", "stopped", 5), run_record("r2", "running", 1))
+    before = run_files(settings)
+    assert write(run_record("r2", "running", 2), run_record("r3", "running", 1), day=1)["r2"] == (
+        "running",
+        2,
+    )
+    after = run_files(settings)
+    if not older:
+        assert (set(before), after["2026-05-28"]) == ({None, "2026-05-28"}, before["2026-05-28"])
+        assert after[None] != before[None]
+    # One ends, and of one that has ended a record comes late.
+    found = write(run_record("r2", "stopped", 3), run_record("r1", "stopped", 6), day=2)
+    assert found == {"r1": ("stopped", 6), "r2": ("stopped", 3), "r3": ("running", 1)}
+    assert older or set(run_files(settings)) == {None, "2026-05-30"}
 
 
 def test_an_older_table_gets_the_columns_that_came_since(spark: SparkSession, settings: Settings) -> None:
