@@ -85,7 +85,6 @@ class AlertsJob(Job):
         self._rules_read_ns = self._rules_path.stat().st_mtime_ns if self._rules_path else 0
         # The query's thread evaluates readings, the supervisor's what is due by the clock or from the tables.
         self._lock = threading.Lock()
-        self._writing = threading.Lock()
         self._started_s = self._logged_s = time.monotonic()
         self._timers = {
             "table": Timer(_TABLE_EVERY_S),
@@ -290,16 +289,15 @@ class AlertsJob(Job):
         self._save()
 
     def write_table(self) -> None:
-        """Writes the rows that wait; a row leaves the state when it is in the table."""
-        with self._writing:
-            with self._lock:
-                rows = dict(self._unwritten)
-            if not rows:
-                return
-            merge_alerts(self._spark, self._location, rows.values())
-            with self._lock:
-                self._unwritten = {key: row for key, row in self._unwritten.items() if rows.get(key) != row}
-                self._save()
+        """Writes the rows that wait; a row leaves the state when it is in the table. Only one thread does."""
+        with self._lock:
+            rows = dict(self._unwritten)
+        if not rows:
+            return
+        merge_alerts(self._spark, self._location, rows.values())
+        with self._lock:
+            self._unwritten = {key: row for key, row in self._unwritten.items() if rows.get(key) != row}
+            self._save()
 
     def _try_to_write(self) -> None:
         """Writes the rows that wait; where that fails (another's commits, a store that is away) they stay."""
@@ -327,7 +325,8 @@ class AlertsJob(Job):
     def _restore(self) -> None:
         """Goes on from the state, and with the alerts that are open by the table."""
         older = StateFiles(self._spark, f"{self._settings.checkpoints.rstrip('/')}/alerts-state")
-        state = self._files.load() or older.load()
+        whole = self._shard[1] == 1
+        state = self._files.load() or (older.load() if whole else None)
         if state is not None:
             self._generation, self._done = state["generation"], state["batch"]
             self._notifier.issued = {
@@ -339,7 +338,7 @@ class AlertsJob(Job):
             self._unwritten = state["unwritten"]
             self._engine.restore(state["gateways"])
         self._pending += self._ends(self._engine.adopt(self._open_alerts()))
-        if older.next > 1:
+        if whole and older.next > 1:
             self._save()
             older.delete()
 

@@ -32,7 +32,7 @@ from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, Reading, en
 from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.jobs.alerts import AlertsJob
 from spark_jobs.maintenance.backup import back_up
-from spark_jobs.schemas import ANOMALIES, CHANNELS, STATISTICS
+from spark_jobs.schemas import ALERTS, ANOMALIES, CHANNELS, STATISTICS
 from spark_jobs.settings import Settings, parse_run
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sources.samples import collect_samples
@@ -368,6 +368,24 @@ def test_each_state_file_has_a_part_of_the_fleet_and_what_changed(
 
 def stored(job: AlertsJob) -> Any:
     return msgspec.json.decode(msgspec.json.encode(job._engine.to_state()))
+
+
+def test_what_an_older_version_left_is_taken_over_by_the_one_process_there_was(
+    spark: SparkSession, settings: Settings
+) -> None:
+    row = dict.fromkeys(ALERTS.without("updated_at").names) | {
+        "id": "1", "rule": "gale", "rule_version": "1", "gateway": "mast-07", "channel": "cup.wind_speed",
+        "raised_at": 1_780_000_020_000_000, "historical": False,
+    }  # fmt: skip
+    left = {"generation": "q", "batch": 7, "engine": {}, "issued": {}, "versions": {}, "outputs": []}
+    older = Path(settings.checkpoints) / "alerts-state"
+    StateFiles(spark, str(older)).save({**left, "pending": [], "unwritten": {"1": row}, "v": 1})
+    assert AlertsJob(spark, replace(settings, shard=(1, 2)))._unwritten == {}
+    job = AlertsJob(spark, settings)
+    assert job._unwritten == {"1": row}
+    assert list(job._engine.to_state()) == ["mast-07"]
+    assert not older.exists()
+    assert AlertsJob(spark, settings)._unwritten == {"1": row}
 
 
 def two_of_each_shard(gateway: str) -> list[str]:
