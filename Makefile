@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 BYTECODE := env -u PYTHONDONTWRITEBYTECODE
 MVN_COPY := mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime
 
-.PHONY: help setup setup-dev packages packages-dev jars mirror-jars run deb test test-full test-vm mutants bench lint lock clean
+.PHONY: help setup setup-dev packages packages-dev jars jars-s3 mirror-jars run deb test test-full test-vm mutants bench lint lock clean
 
 help:
 	@echo 'make run        install what is missing, then the demo: mast, brokers, Spark jobs, live view'
@@ -18,13 +18,14 @@ help:
 	@echo 'make mutants    break the code once for each promise and see the test named fail'
 	@echo 'make bench      measure for docs/performance.md (an hour; BENCH=peers 30 minutes, BENCH=grid 18)'
 	@echo 'make deb        Debian packages for bookworm and trixie, amd64 and arm64, into dist/; ARGS="--product cloud"'
+	@echo 'make jars-s3    what Spark needs for a lake on S3'
 	@echo 'make setup      only install what the demo needs: Debian packages, virtual environment, jars'
 	@echo 'make lint       only the gates; make lock renews both locks; make clean removes what setup made'
 
 # What the demo needs, and what the tests and the package's build need besides.
 setup: packages $(VENV)/.installed jars
 
-setup-dev: packages-dev $(VENV)/.installed-dev jars
+setup-dev: packages-dev $(VENV)/.installed-dev jars jars-s3 .moto/.installed
 
 packages:
 	@.ci/install-packages run
@@ -49,6 +50,13 @@ $(VENV)/.installed-dev: requirements-dev.lock pyproject.toml
 	$(INSTALL)
 	@touch $(VENV)/.installed $@
 
+# A store of objects for the tests, in an environment of its own: it wants older libraries than the jobs have.
+.moto/.installed: tests/support/moto.lock
+	@echo 'Installing an S3 for the tests into .moto'
+	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes -r $<
+	@touch $@
+
 jars: .jars/kafka/.complete .jars/spark/.complete
 
 .jars/kafka/.complete: cloud/local/kafka_broker.pom.xml
@@ -58,6 +66,16 @@ jars: .jars/kafka/.complete .jars/spark/.complete
 .jars/spark/.complete: spark_jobs/spark.pom.xml
 	@echo "Fetching Spark's Kafka and Delta jars into $(@D)"
 	@rm -rf $(@D) && $(MVN_COPY) -f $< -DoutputDirectory=$(CURDIR)/$(@D) && touch $@
+
+# Only for a lake on S3: its file system, and a log store of ours.
+jars-s3: .jars/s3/.complete
+
+.jars/s3/.complete: spark_jobs/s3.pom.xml spark_jobs/ConditionalPutLogStore.java | $(VENV)/.installed .jars/spark/.complete
+	@echo "Fetching the jars of S3 into $(@D)"
+	@rm -rf $(@D) && $(MVN_COPY) -f $< -DoutputDirectory=$(CURDIR)/$(@D)
+	@cd $(@D) && java -jar ecj-*.jar -17 -d classes $(CURDIR)/spark_jobs/ConditionalPutLogStore.java -classpath \
+	  $$(printf %s: $(CURDIR)/$(VENV)/lib/python3*/site-packages/pyspark/jars/hadoop-client-*.jar ../spark/*.jar *.jar)
+	@cd $(@D) && $(CURDIR)/$(BIN)/python -m zipfile -c fieldgate-s3.jar classes/fieldgate && rm -r classes ecj-*.jar && touch .complete
 
 # Only for a long test: MirrorMaker 2.
 .jars/mirror/.complete: tests/spark/mirror.pom.xml
@@ -114,6 +132,7 @@ lock:
 	  pyproject.toml -o requirements-dev.lock
 	$(COMPILE) --constraint requirements-dev.lock --no-emit-package systemd-python \
 	  --extra pi --extra spark --extra analyst pyproject.toml -o requirements.lock
+	$(COMPILE) tests/support/moto.in -o tests/support/moto.lock
 
 clean:
-	rm -rf $(VENV) .jars .wheels dist
+	rm -rf $(VENV) .jars .moto .wheels dist

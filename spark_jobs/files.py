@@ -50,15 +50,19 @@ class Files:
     def entries(self, uri: str) -> list[Entry]:
         """The files and folders in a folder, by name; none where there is no folder."""
         path = self._path(uri)
-        if not self._system(path).exists(path):
-            return []
+        try:
+            statuses = self._system(path).listStatus(path)
+        except Py4JJavaError as error:
+            if _is_missing(error):
+                return []
+            raise
         found = [
             Entry(
                 str(status.getPath().getName()),
                 str(status.getPath().toString()),
                 bool(status.isDirectory()),
             )
-            for status in self._system(path).listStatus(path)
+            for status in statuses
         ]
         return sorted(found, key=lambda entry: entry.name)
 
@@ -88,9 +92,12 @@ class Files:
         """A small file; None where there is none. With ``checked`` it must match its checksum file."""
         path = self._path(uri)
         system = self._system(path) if checked else self._plain(path)
-        if not system.exists(path):
-            return None
-        stream = system.open(path)
+        try:
+            stream = system.open(path)
+        except Py4JJavaError as error:
+            if _is_missing(error):
+                return None
+            raise
         try:
             return bytes(stream.readAllBytes())
         finally:
@@ -112,13 +119,16 @@ class Files:
         finally:
             stream.close()
 
+    def make_folder(self, uri: str) -> None:
+        """Makes a folder, and those above it, where there is none."""
+        path = self._path(uri)
+        self._system(path).mkdirs(path)
+
     def create_new(self, uri: str, text: str) -> bool:
         """A small file of one line where there is none; whether there was none.
 
         Of several writers one succeeds, by the log store that Delta makes the lake's commits with.
         """
-        folder = self._path(uri).getParent()
-        self._system(folder).mkdirs(folder)
         lines = self._jvm.java.util.Collections.singletonList(text).iterator()
         lines = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(lines)
         store = self._jvm.org.apache.spark.sql.delta.storage.LogStore.apply(self._session)
@@ -129,3 +139,8 @@ class Files:
                 raise
             return False
         return True
+
+
+def _is_missing(error: Py4JJavaError) -> bool:
+    # Asked for first, each file in a bucket would cost two more requests.
+    return "FileNotFoundException" in str(error.java_exception)

@@ -23,7 +23,7 @@ def write_package(folder: Path) -> Path:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in _PACKAGES:
             for file in sorted((_PROJECT / package).rglob("*")):
-                if file.is_file() and file.suffix not in (".pyc", ".xml"):
+                if file.is_file() and file.suffix not in (".pyc", ".xml", ".java"):
                     entry = zipfile.ZipInfo(str(file.relative_to(_PROJECT)))
                     archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
     return target

@@ -17,6 +17,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from cloud.local import class_archive
+from spark_jobs import s3
 from spark_jobs.errors import SettingsError
 from spark_jobs.package import write_package
 from spark_jobs.registry import STREAMING
@@ -29,19 +30,21 @@ _SECRETS: Final = "(?i)secret|passw|passphrase|token|access[.]?key|jaas|keystore
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
-def find_jars() -> list[Path]:
+def find_jars(kind: str = "spark") -> list[Path]:
     """The jars Spark needs beyond its own: in FIELDGATE_JARS, or in .jars/spark beside the packages.
 
-    Raises SettingsError where there are none.
+    With ``kind`` "s3" those for a lake there. Raises SettingsError where there are none.
     """
     named = os.environ.get("FIELDGATE_JARS")
-    folders = [Path(named) / "spark", Path(named)] if named else [_PROJECT / ".jars" / "spark"]
+    folders = [Path(named) / kind, Path(named)] if named else [_PROJECT / ".jars" / kind]
+    first, target = {"spark": ("delta-spark", "make jars"), "s3": ("fieldgate-s3", "make jars-s3")}[kind]
     for folder in folders:
         jars = sorted(folder.glob("*.jar"))
-        if any(jar.name.startswith("delta-spark") for jar in jars):
+        if any(jar.name.startswith(first) for jar in jars):
             return jars
+    what = {"spark": "Spark", "s3": "S3"}[kind]
     raise SettingsError(
-        f"no Spark jars in {folders[-1]}: run `make jars`, or set FIELDGATE_JARS to their folder"
+        f"no {what} jars in {folders[-1]}: run `{target}`, or set FIELDGATE_JARS to their folder"
     )
 
 
@@ -69,7 +72,7 @@ def _slots(settings: Settings) -> str:
     return f"local[{_cores(settings.master) * queries}]"
 
 
-def _submitted() -> dict[str, str]:
+def _submitted(settings: Settings) -> dict[str, str]:
     """The configuration of spark-submit, where it started this program: it holds over our own choice."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
@@ -78,6 +81,8 @@ def _submitted() -> dict[str, str]:
     loadable: Any = SparkContext._jvm
     if not loadable.org.apache.spark.util.Utils.classIsLoadable(_EXTENSION):
         raise SettingsError("spark-submit was given no Delta jar: --jars with all of .jars/spark/*.jar")
+    if s3.uses_s3(settings) and not loadable.org.apache.spark.util.Utils.classIsLoadable(s3.LOG_STORE):
+        raise SettingsError("spark-submit was given no S3 jars: --jars with all of .jars/s3/*.jar too")
     return given
 
 
@@ -93,11 +98,13 @@ def _environment(*, local: bool) -> None:
 
 
 def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
-    """Starts Spark, or joins the session of this process. Raises SettingsError without jars.
+    """Starts Spark, or joins the session of this process.
+
+    Raises SettingsError without jars, or where the lake is in a bucket that can't be used.
 
     Under spark-submit its master and configuration are used, not those of the settings.
     """
-    submitted = _submitted()
+    submitted = _submitted(settings)
     if submitted:
         settings = replace(settings, master=submitted.get("spark.master", settings.master))
     local = settings.master.startswith("local[") or settings.master == "local"
@@ -144,17 +151,20 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
             ]
         ),
     }
+    more_jars = find_jars("s3") if s3.uses_s3(settings) and not submitted else []
     if submitted:
         # Its jars are on the class path already; its Java is started.
         del options[_JAVA_OPTIONS]
         options["spark.log.level"] = "WARN"
     elif local:
-        jars = find_jars()
+        jars = find_jars() + more_jars
         # On the class path no executor has to fetch them, which makes the start a second faster.
         options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
         options[_JAVA_OPTIONS] = " ".join([options[_JAVA_OPTIONS], *class_archive.using(jars[0].parent)])
     else:
-        options["spark.jars"] = ",".join(map(str, find_jars()))
+        options["spark.jars"] = ",".join(map(str, find_jars() + more_jars))
+    if s3.uses_s3(settings):
+        options |= s3.options(settings)
     if _is_local(settings.checkpoints):
         # Spark's own choice for local paths starts a process, readlink, for each file: six to nine a batch,
         # half of a small batch's time. This one renames just as atomically.
@@ -171,6 +181,9 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
     spark = builder.getOrCreate()
     if not settings.master.startswith("local") and not submitted:
         spark.sparkContext.addPyFile(str(write_package(Path(tempfile.mkdtemp(prefix="fieldgate-")))))
+    if s3.uses_s3(settings):
+        s3.log_in(spark, settings)
+        s3.refuse_unsafe(spark, settings)
     return spark
 
 

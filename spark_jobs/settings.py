@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cloud import values
+from cloud.lake.object_store import for_hadoop
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.fields import parse_time
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC
@@ -233,6 +234,9 @@ def _settings(options: argparse.Namespace, jobs: tuple[str, ...]) -> Settings:
         names = (field.name for field in fields(Settings))
         chosen |= {name: given[name] for name in names if given.get(name) is not None}
     conf = (*(file.jobs.conf.items() if file is not None else ()), *options.conf)
+    chosen |= {
+        name: for_hadoop(chosen[name]) for name in ("lake", "checkpoints", "model_dir") if name in chosen
+    }
     beside = f"{chosen['lake'].rstrip('/')}-checkpoints"
     return Settings(**{"checkpoints": beside, **chosen, "jobs": jobs, "conf": conf})
 

@@ -20,7 +20,8 @@ import duckdb
 from deltalake.exceptions import DeltaError
 
 from cloud.config import CloudConfig, load
-from cloud.lake.tables import LakeError, missing_table, open_lake
+from cloud.errors import CloudError
+from cloud.lake.tables import missing_table, open_lake
 from cloud.values import CLOUD_CONFIG
 
 _DIGITS: Final = 6
@@ -174,15 +175,15 @@ def run(argv: Sequence[str]) -> int:
     config = CloudConfig() if path is None else load(path)
     lake: str = options.lake or config.lake.path or "./lake"
     try:
-        connection = open_lake(lake)
+        connection = open_lake(lake, config.store)
         try:
             answer: Any = connection.sql(options.sql)
             found = answer.to_arrow_table() if answer is not None else None
         finally:
             connection.close()
-    except (LakeError, DeltaError, duckdb.Error) as error:
+    except (CloudError, DeltaError, duckdb.Error) as error:
         absent = _ABSENT.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
-        text = _one_line(error) if absent is None else missing_table(lake, absent[1])
+        text = _one_line(error) if absent is None else missing_table(lake, absent[1], config.store)
         sys.stderr.write(f"error: {text}\n")
         return 1
     if found is None:

@@ -118,6 +118,7 @@ class Lease:
             number, holder = self._last()
         epoch = max(int(self._wall()), holder.epoch + 1 if holder else 0)
         self._me = replace(self._me, epoch=epoch)
+        self._files.make_folder(self._folder)
         self._add(number, self._me)
         self._keeper.start()
         for table in tables:

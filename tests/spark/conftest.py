@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.session import spark_session
+from spark_jobs.errors import SettingsError
+from spark_jobs.s3 import LOG_STORE
+from spark_jobs.session import find_jars, spark_session
 from spark_jobs.settings import Settings
 
 
@@ -47,9 +51,18 @@ _SETTINGS = Settings(
 )
 
 
+def _jars() -> str:
+    """Those for lakes in buckets too, so that no session of their own is needed."""
+    jars = find_jars()
+    with suppress(SettingsError):
+        jars += find_jars("s3")
+    return os.pathsep.join(map(str, jars))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = spark_session(_SETTINGS, app="fieldgate-tests")
+    class_path = ("spark.driver.extraClassPath", _jars()), ("spark.delta.logStore.s3a.impl", LOG_STORE)
+    session = spark_session(replace(_SETTINGS, conf=(*_SETTINGS.conf, *class_path)), app="fieldgate-tests")
     yield session
     session.stop()
 

@@ -17,10 +17,13 @@ def started(settings: Settings, job: Job) -> StreamingQuery:
 
 def run_to_end(settings: Settings, job: Job) -> None:
     """All there is to read, as ``--once`` does it."""
-    query = started(settings, job)
-    query.awaitTermination()
-    assert query.exception() is None
-    job.finish()
+    try:
+        query = started(settings, job)
+        query.awaitTermination()
+        assert query.exception() is None
+        job.finish()
+    finally:
+        job.close()
 
 
 class SimpleJob(Job):

@@ -1,0 +1,185 @@
+"""A lake in a bucket: commits of which one succeeds, one writer, jobs and queries by ``cloud.toml``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from cloud.lake.query import run as query
+from cloud.lake.tables import open_lake
+from cloud.local.kafka_broker import LocalBroker
+from cloud.local.process import free_port
+from spark_jobs import s3
+from spark_jobs.errors import SettingsError
+from spark_jobs.files import Files
+from spark_jobs.jobs.ingest import LEASE, TABLES
+from spark_jobs.schemas import SEEN
+from spark_jobs.session import find_jars
+from spark_jobs.settings import Settings, parse_run
+from spark_jobs.sinks.delta import FencedError, ensure_table, fence, write_once
+from spark_jobs.sinks.lease import Lease
+from spark_jobs.sinks.readings import IngestSink
+from spark_jobs.transforms.packing import packed
+from tests.faults.uplink import Uplink
+from tests.spark.programs import QUICK, Program
+from tests.spark.records import encoded, kafka_frame, reading
+from tests.spark.test_replay import produce
+from tests.support.s3 import SECRET, Moto
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moto]:
+    with Moto(tmp_path_factory.mktemp("moto")) as store:
+        yield store
+
+
+def in_bucket(spark: SparkSession, settings: Settings, moto: Moto, port: int | None = None) -> Settings:
+    """Settings with a lake in a new bucket, which the tests' session can reach as one of its own would."""
+    place = f"s3a://{moto.make_bucket()}/lake"
+    settings = replace(settings, lake=place, checkpoints=f"{place}-checkpoints", store=moto.options(port))
+    hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
+    for key, value in s3.options(settings).items():
+        if key.startswith("spark.hadoop."):
+            hadoop.set(key.removeprefix("spark.hadoop."), value)
+    s3.log_in(spark, settings)
+    return settings
+
+
+def test_of_writers_that_race_one_makes_the_commit(
+    spark: SparkSession, settings: Settings, moto: Moto
+) -> None:
+    settings = in_bucket(spark, settings, moto)
+    s3.refuse_unsafe(spark, settings)
+    files = Files(spark)
+    with ThreadPoolExecutor(6) as pool:
+        for number in range(10):
+            uri = f"{settings.lake}/race/{number:020d}.json"
+            won = list(pool.map(lambda writer, uri=uri: files.create_new(uri, f"by {writer}"), range(6)))
+            assert won.count(True) == 1
+            assert files.read(uri) == f"by {won.index(True)}\n"
+
+
+def test_a_commit_whose_answer_was_lost_is_made_once(
+    spark: SparkSession, settings: Settings, moto: Moto
+) -> None:
+    with Uplink(free_port(), moto.port) as link:
+        settings = in_bucket(spark, settings, moto, link.port)
+        location = ensure_table(spark, settings, SEEN)
+        rows = spark.createDataFrame([("m", "c", "r", 1, 2, 3)], SEEN.schema).coalesce(1)
+        files = Files(spark)
+        assert files.create_new(f"{settings.lake}/first", "text")
+        link.break_before_answer()
+        assert files.create_new(f"{settings.lake}/second", "text")
+        assert link.resets == 1
+        # Of another it is refused all the same.
+        assert not files.create_new(f"{settings.lake}/second", "other")
+        for number in range(4):
+            link.break_before_answer()
+            write_once(rows, location, "app", number)
+        assert link.resets == 5
+        assert spark.read.format("delta").load(location).count() == 4
+
+
+def test_a_writer_that_was_suspended_writes_nothing_more(
+    spark: SparkSession, settings: Settings, moto: Moto
+) -> None:
+    settings = in_bucket(spark, settings, moto)
+    first, frame = Lease(spark, settings, LEASE, "ingest"), kafka_frame(spark, encoded([reading(1)]))
+    with first.held(TABLES):
+        old = IngestSink(spark, settings)
+        assert old.write(packed(frame, "dead"), first.app, first.next_write()).readings == 1
+        for table in TABLES:
+            fence(spark, settings.table(table.name), first.app, 1 << 62)
+        frame = kafka_frame(spark, encoded([reading(2)]), first_offset=1)
+        with pytest.raises(FencedError):
+            old.write(packed(frame, "dead"), first.app, first.next_write())
+    assert spark.read.format("delta").load(settings.table("readings")).count() == 1
+
+
+def test_what_is_refused_before_anything_starts(
+    spark: SparkSession, settings: Settings, moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = in_bucket(spark, settings, moto)
+    monkeypatch.setattr(Files, "create_new", lambda self, uri, text: True)
+    with pytest.raises(SettingsError, match=r"ignores If-None-Match.* commits of two writers would be lost"):
+        s3.refuse_unsafe(spark, settings)
+    monkeypatch.undo()
+    nowhere = replace(settings, lake="s3a://no-such-bucket-here/lake")
+    with pytest.raises(SettingsError, match=r"no such bucket: no-such-bucket-here at http://127"):
+        s3.refuse_unsafe(spark, nowhere)
+    monkeypatch.setenv("FIELDGATE_JARS", str(tmp_path))
+    with pytest.raises(SettingsError, match=r"no S3 jars in .*: run `make jars-s3`"):
+        find_jars("s3")
+
+
+def test_jobs_and_queries_by_cloud_toml(
+    moto: Moto,
+    kafka: LocalBroker,
+    kafka_topic: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic = kafka_topic("s3")
+    lake = f"s3://{moto.make_bucket()}/masts"
+    produce(kafka, topic, time.time_ns() // 1000, [reading(seq) for seq in range(1, 51)])
+    config = moto.config(
+        tmp_path / "cloud.toml", lake, None, "[kafka]", f'bootstrap_servers = "{kafka.bootstrap_servers}"'
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "spark_jobs",
+        "run",
+        "ingest",
+        "--cloud",
+        str(config),
+        "--topics",
+        topic,
+        *QUICK,
+    ]
+    settings = parse_run(["ingest", "--cloud", str(config)])
+    assert settings.lake == lake.replace("s3://", "s3a://")
+
+    def rows() -> int:
+        with open_lake(lake, moto.options()) as connection:
+            (count,) = connection.sql("SELECT count(*) FROM readings").fetchall()[0]
+            return int(count)
+
+    with Program(command, tmp_path / "first.log") as first:
+        first.awaits("event=ingest.batch batch=0")
+        assert rows() == 50
+        tree = [psutil.Process(first.pid), *psutil.Process(first.pid).children(recursive=True)]
+        commands = [Path("/proc", str(process.pid), "cmdline").read_bytes() for process in tree]
+        assert not [command for command in commands if SECRET.encode() in command]
+        with Program([*command, "--once"], tmp_path / "second.log") as second:
+            assert second.ends() == 1
+            assert f"writes the records of {settings.lake}: stop it first" in second.log
+        assert first.terminate() == 0
+        assert SECRET not in first.log
+    assert query(["SELECT max(seq) AS last FROM readings", "--cloud", str(config), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"last": 50}]
+
+
+def test_why_a_query_finds_nothing(moto: Moto, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = moto.config(tmp_path / "cloud.toml", f"s3a://{moto.make_bucket()}/lake")
+
+    def error(*more: str) -> str:
+        assert query(["SELECT 1", "--cloud", str(config), *more]) == 1
+        return capsys.readouterr().err
+
+    assert "no lake at s3a://" in error()
+    assert "no such bucket: nowhere at http://127.0.0.1" in error("--lake", "s3://nowhere/lake")
+    config = moto.config(tmp_path / "cloud.toml", "s3://any/lake", free_port())
+    assert "no connection to http://127.0.0.1" in error()
