@@ -42,7 +42,7 @@ def build(
     with tempfile.TemporaryDirectory(prefix="fieldgate-deb-") as top:
         staged = Stage(Path(top))
         staged.top.chmod(0o755)
-        stage(staged, root, product, wheels, root / ".jars" / "spark")
+        stage(staged, root, product, wheels, root / ".jars")
         if product is GATEWAY:
             commands = command_line()
             completion = PurePosixPath("usr/share/bash-completion/completions/fieldgate")

@@ -147,10 +147,11 @@ def stage(stage: Stage, root: Path, product: Product, wheels: Iterable[Path], ja
     if "spark" in product.extras:
         # The jobs are a process of their own, and Spark's workers others.
         children = 'os.environ["PYTHONPATH"] = sys.path[0]\n'
-        if not (found := sorted(jars.glob("*.jar"))):
-            raise StageError(f"no jars in {jars}: run make jars")
-        for jar in found:
-            stage.write(product.library / ".jars" / "spark" / jar.name, jar.read_bytes())
+        for kind in ("spark", "s3"):
+            if not (found := sorted(jars.glob(f"{kind}/*.jar"))):
+                raise StageError(f"no jars in {jars / kind}: run make jars jars-s3")
+            for jar in found:
+                stage.write(product.library / ".jars" / kind / jar.name, jar.read_bytes())
     launcher = _LAUNCHER.format(name=product.name, children=children)
     stage.write(PurePosixPath("usr/bin") / product.name, launcher.encode(), 0o755)
     stage.compressed(product.documents / "changelog", (root / "CHANGELOG.md").read_text(encoding="utf-8"))

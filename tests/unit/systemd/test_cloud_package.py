@@ -25,7 +25,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tree import Stage, stage
 
     top, jars = tmp_path_factory.mktemp("top"), tmp_path_factory.mktemp("jars")
-    (jars / "delta-spark.jar").write_bytes(b"jar")
+    for jar in ("spark/delta-spark.jar", "s3/fieldgate-s3.jar"):
+        (jars / jar).parent.mkdir()
+        (jars / jar).write_bytes(b"jar")
     staged = Stage(top)
     stage(staged, ROOT, CLOUD, [], jars)
     write(staged, CLOUD, Target(RELEASES["trixie"], "amd64"), "0.2.0")
@@ -41,6 +43,7 @@ def test_what_is_inside(tree: Path) -> None:
         "usr/share/doc/fieldgate-cloud/examples/cloud.toml",
         f"{LIBRARY}/spark_jobs/submit.py",
         f"{LIBRARY}/.jars/spark/delta-spark.jar",
+        f"{LIBRARY}/.jars/s3/fieldgate-s3.jar",
     ):
         assert (tree / path).is_file(), path
     # Nothing of the gateway's package: both may be on one machine.
