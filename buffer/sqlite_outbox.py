@@ -203,8 +203,8 @@ class SqliteOutbox:
                 with contextlib.suppress(sqlite3.Error):
                     self._blocks.write_removed()
                 self._file.close()
+                lock.write_closed()
         finally:
-            lock.write_closed()
             lock.release()
 
     # Opening.

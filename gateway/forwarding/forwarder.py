@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Final, Literal
 
-from buffer.drops import MEMORY_FULL, NOT_STORED, OTHERS_SHARE, Drop, OnDrop, ignore
+from buffer.drops import Drop, OnDrop, ignore
 from gateway.clock.hold import BootTime
 from gateway.forwarding.backlog import Backlog, SentRow
 from gateway.forwarding.inbox import Announced, Call, Event, Inbox, Retained, Sampled
@@ -35,7 +35,6 @@ from gateway.forwarding.outbox_writer import (
     Stored,
 )
 from gateway.forwarding.reception import Reception
-from gateway.forwarding.seq_summary import summarise
 from gateway.forwarding.state import State
 from gateway.forwarding.uplink import Uplink
 from gateway.ports import Broker, Sink
@@ -50,6 +49,8 @@ _LONGEST_POLL_S: Final = 0.05
 # A few milliseconds' work: overdue messages don't wait for more.
 _EVENTS_PER_TURN: Final = 128
 _RECHECK_S: Final = 0.1
+# With the grace for Kafka well within the unit's TimeoutStopSec: what is lost is to be announced.
+_LAST_COMMITS_S: Final = 10.0
 # Beyond this much in memory the broker must keep what it has; it has the session for that.
 MAX_MEMORY_BYTES: Final = 32 << 20
 # For the watchdog.
@@ -140,15 +141,16 @@ class Forwarder:
         self._thread.join()
         self.outbox.end()
         self._take_last()
-        while entries := ledger.next_to_store():
-            self.outbox.store_last(entries)
-            refusals = self._refusals
-            self._take_last()
-            if self._refusals > refusals:
+        refusals, until_s = self._refusals, self._state.monotonic() + _LAST_COMMITS_S
+        while self._refusals == refusals and self._state.monotonic() < until_s:
+            entries = ledger.next_to_store()
+            if not entries:
                 break
+            self.outbox.store_last(entries)
+            self._take_last()
         self.outbox.close()
         self._settle()
-        return Drop(NOT_STORED, 0, 0, len(ledger), summarise(ledger.records())) if len(ledger) else None
+        return ledger.left()
 
     def is_alive(self) -> bool:
         """Whether this thread and the outbox writer's run."""
@@ -277,7 +279,7 @@ class Forwarder:
             case BootTime():
                 state.hold.decide(event)
                 self._backlog.released()
-                self._uplink.send_waiting(now_s)
+                self._uplink.released(now_s)
             case Fetched(rows, backfilled):
                 # Rows that Kafka has since an event before this one are to be removed, not sent.
                 self._settle()
@@ -296,7 +298,7 @@ class Forwarder:
         if isinstance(answer, Stored):
             state.counters.stored += len(answer.numbers)
             self._backlog.stored(answer.entries, answer.numbers)
-            state.ledger.stored(answer.entries, answer.numbers)
+            self._uplink.stored(answer.entries, answer.numbers)
         else:
             self._refusals += 1
             self._uplink.not_stored(answer.entries, now_s)
@@ -318,10 +320,9 @@ class Forwarder:
             else:
                 log.warning("event=mqtt.resumed")
         if ledger.size_bytes > ledger.most_bytes:
-            of_others, lost = ledger.give_up()
-            if lost:
-                reason = OTHERS_SHARE if of_others else MEMORY_FULL
-                self._on_drop(Drop(reason, 0, 0, len(lost), summarise(lost)))
+            lost = ledger.give_up()
+            if lost is not None:
+                self._on_drop(lost)
 
     def _patience_s(self) -> float:
         now_s, stop_at_s = self._state.monotonic(), self._state.stop_at_s

@@ -19,18 +19,18 @@ until ``take_settled``.
 
 from __future__ import annotations
 
-import zlib
-from collections import OrderedDict, deque
-from collections.abc import Container, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import Final
 
-import msgspec
-
+from buffer.drops import MEMORY_FULL, NOT_STORED, OTHERS_SHARE, Drop
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, EVENTS_TOPIC, RUNS_TOPIC, STATUS_TOPIC
+from gateway.forwarding.packs import Pack, Packs
+from gateway.forwarding.seq_summary import join, summarise
 from gateway.ports import Ack, Record
 
 ENTRY_BYTES: Final = 1024
@@ -38,11 +38,11 @@ ENTRY_BYTES: Final = 1024
 MOST_BYTES: Final = 48 << 20
 """Beyond so much the oldest go that owe no PUBACK, or are our own: neither Kafka nor the disk takes them."""
 PACK_ENTRIES: Final = 500
-_PACKED: Final = msgspec.msgpack.Decoder(list[tuple[Record, float, bool, bool]])
+PACK_BYTES: Final = 1 << 20
 is_others: Final = attrgetter("others")
 _STATE_TOPICS: Final = frozenset({RUNS_TOPIC, EVENTS_TOPIC, STATUS_TOPIC, CHANNELS_TOPIC})
 _SHARE: Final = 4
-"""Others' packs may fill this part of memory before they make room for this gateway's."""
+"""What others sent without a PUBACK may fill this part of memory before it makes room for this gateway's."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -82,20 +82,6 @@ class Entry:
         return topic == DEAD_LETTER_TOPIC or not (self.own or topic in _STATE_TOPICS)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pack:
-    """Entries that the disk has refused, compressed."""
-
-    content: bytes
-    count: int
-    others: bool
-
-    def entries(self) -> Iterator[Entry]:
-        """The entries, to be opened again."""
-        for record, entered_s, own, live in _PACKED.decode(zlib.decompress(self.content)):
-            yield Entry(record, entered_s, own, live, refused=True)
-
-
 @dataclass(slots=True)
 class Settled:
     """What falls due when entries reach their durable end: PUBACKs, and outbox rows no longer needed."""
@@ -113,8 +99,7 @@ class Ledger:
         self._unstored: OrderedDict[Entry, None] = OrderedDict()
         self._storing: dict[Entry, None] = {}
         self._awaiting_echo: dict[bytes, Entry] = {}
-        self._packs: deque[Pack] = deque()
-        self.packed = self._packed_bytes = self._others_bytes = 0
+        self.packs = Packs()
         self._settled = Settled()
         self.open_bytes = 0
         """What the open entries take."""
@@ -124,12 +109,12 @@ class Ledger:
         """Rows of the outbox that must not be drained yet, because the sink has a copy of them."""
 
     def __len__(self) -> int:
-        return len(self._unstored) + len(self._storing) + self.packed
+        return len(self._unstored) + len(self._storing) + self.packs.records
 
     @property
     def size_bytes(self) -> int:
         """What entries and packs take."""
-        return self.open_bytes + self._packed_bytes
+        return self.open_bytes + self.packs.size_bytes
 
     @property
     def nearly_full(self) -> bool:
@@ -212,19 +197,21 @@ class Ledger:
         return [entry for entry in self._unstored if entry.waiting]
 
     def records(self) -> Iterator[Record]:
-        """What is open or packed."""
-        packed = chain.from_iterable(pack.entries() for pack in self._packs)
-        return (entry.record for entry in chain(packed, self._storing, self._unstored))
+        """What is open."""
+        return (entry.record for entry in chain(self._storing, self._unstored))
 
-    def take_for_storing(self, entered_before_s: float, topics: Container[str] = ()) -> list[Entry]:
+    def take_for_storing(
+        self, entered_before_s: float, topics: Container[str] = (), *, again: bool = True
+    ) -> list[Entry]:
         """The entries that entered before a moment and are not on their way to the disk; now they are.
 
-        Of ``topics``, those that entered later as well.
+        Of ``topics``, those that entered later as well. Those refused before only ``again``.
         """
         taken = [
             entry
             for entry in self._unstored
-            if entry.entered_s <= entered_before_s or entry.record.topic in topics
+            if (again or not entry.refused)
+            and (entry.entered_s <= entered_before_s or entry.record.topic in topics)
         ]
         for entry in taken:
             entry.storing = True
@@ -232,29 +219,37 @@ class Ledger:
             self._storing[entry] = None
         return taken
 
-    def give_up(self) -> tuple[bool, list[Record]]:
-        """Remove an eighth of the bound that is nowhere else, or a pack: the oldest. What is lost, and whose.
+    def give_up(self) -> Drop | None:
+        """Remove a pack, or entries taking an eighth of the bound that are nowhere else: the oldest.
 
-        True where it is others', who hold more than their share. Messages that owe a PUBACK are not among
-        it, since the broker has them until they are acknowledged.
+        What is lost. It is others' where they hold more than their share. Messages that owe a PUBACK are not
+        among it, since the broker has them until they are acknowledged.
         """
-        over = self._others_bytes > self.most_bytes // _SHARE
-        if self._packs:
-            pack = next(pack for pack in self._packs if pack.others or not over)
-            self._take_pack(pack)
-            self.refused -= pack.count
-            return over, [entry.record for entry in pack.entries()]
-        doomed: list[Entry] = []
+        idle = [entry for entry in self._unstored if not entry.at_sink and (entry.own or not entry.acks)]
+        others_bytes = self.packs.others_bytes + sum(entry.size_bytes for entry in idle if entry.others)
+        over = others_bytes > self.most_bytes // _SHARE
+        reason = OTHERS_SHARE if over else MEMORY_FULL
+        for pack in self.packs:
+            if pack.others or not over:
+                self.packs.remove(pack)
+                self.refused -= pack.count
+                return pack.drop(reason)
+        lost: list[Record] = []
         freed = 0
-        for entry in self._unstored:
-            if freed >= self.most_bytes // 8:
-                break
-            if not entry.at_sink and (entry.own or not entry.acks):
-                doomed.append(entry)
+        for entry in idle:
+            if freed < self.most_bytes // 8 and (entry.others or not over):
+                lost.append(entry.record)
                 freed += entry.size_bytes
-        for entry in doomed:
-            self._close(entry)
-        return False, [entry.record for entry in doomed]
+                self._close(entry)
+        return Drop(reason, 0, 0, len(lost), summarise(lost)) if lost else None
+
+    def left(self) -> Drop | None:
+        """All that is open or packed, as a loss at the end."""
+        records = [entry.record for entry in (*self._storing, *self._unstored)]
+        drops = [pack.drop(NOT_STORED) for pack in self.packs]
+        if records:
+            drops.append(Drop(NOT_STORED, 0, 0, len(records), summarise(records)))
+        return join(drops) if drops else None
 
     def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> None:
         """The outbox has entries under these numbers."""
@@ -285,53 +280,60 @@ class Ledger:
 
     # Packs.
 
-    def repack(self, topics: Container[str], *, unpack: bool) -> bool:
-        """Pack the oldest refused entries where there are many; ``unpack`` the oldest where few are open.
+    def repack(self, waits: Callable[[Record], bool], *, to_kafka: bool, to_disk: bool) -> bool:
+        """Open the oldest pack that may go where few are on their way; pack the oldest where many rest.
 
-        What is for ``topics``, which take nothing, is not packed again. Whether a pack was opened.
+        ``waits``: Kafka would not take a record. Whether a pack was opened.
         """
-        refused = [each for each in self._unstored if each.refused and each.record.topic not in topics]
-        if self._packs and unpack and not self._storing and len(refused) < PACK_ENTRIES:
-            self._unpack()
-            return True
-        idle = [each for each in refused if each.waiting and not each.acks]
-        for at in range(0, len(idle) - 2 * PACK_ENTRIES, PACK_ENTRIES):
-            self._pack(idle[at : at + PACK_ENTRIES])
+        of_kafka: list[Entry] = []
+        resting: list[Entry] = []
+        for entry in self._unstored:
+            if entry.refused:
+                (resting if waits(entry.record) else of_kafka).append(entry)
+        moving = len(of_kafka) + (len(resting) if to_disk else 0)
+        self._pack([each for each in resting if each.waiting and not each.acks], waits=True)
+        if moving < PACK_ENTRIES and not self._storing:
+            for pack in self.packs:
+                if to_disk or (to_kafka and not pack.waits):
+                    self._unpack(pack)
+                    return True
+        self._pack([each for each in of_kafka if each.waiting and not each.acks], waits=False)
         return False
 
     def next_to_store(self) -> list[Entry]:
         """All entries that are not on their way to the disk, then a pack's with each call; now they are."""
-        if not self._unstored and self._packs:
-            self._unpack()
+        if not self._unstored:
+            for pack in self.packs:
+                self._unpack(pack)
+                break
         return self.take_for_storing(float("inf"))
 
-    def _pack(self, entries: Sequence[Entry]) -> None:
-        for others, of_class in groupby(sorted(entries, key=is_others), is_others):
-            rows = [(each.record, each.entered_s, each.own, each.live) for each in of_class]
-            pack = Pack(zlib.compress(msgspec.msgpack.encode(rows)), len(rows), others)
-            self._packs.append(pack)
-            self._count(pack, 1)
-        for entry in entries:
-            del self._unstored[entry]
-            self.open_bytes -= entry.size_bytes
-            self._await_no_echo(entry)
+    def _pack(self, idle: Sequence[Entry], *, waits: bool) -> None:
+        """The oldest, as long as there are two packs' worth."""
+        left_bytes, begin = sum(entry.size_bytes for entry in idle), 0
+        while left_bytes > 2 * PACK_BYTES or len(idle) - begin > 2 * PACK_ENTRIES:
+            some: list[Entry] = []
+            size = 0
+            while size < PACK_BYTES and len(some) < PACK_ENTRIES and begin < len(idle):
+                some.append(idle[begin])
+                size += idle[begin].size_bytes
+                begin += 1
+            left_bytes -= size
+            for others, of_class in groupby(sorted(some, key=is_others), is_others):
+                rows = [(each.record, each.entered_s, each.own, each.live) for each in of_class]
+                self.packs.add(rows, others=others, waits=waits)
+            for entry in some:
+                del self._unstored[entry]
+                self.open_bytes -= entry.size_bytes
+                self._await_no_echo(entry)
 
-    def _unpack(self) -> None:
-        pack = self._packs[0]
-        self._take_pack(pack)
+    def _unpack(self, pack: Pack) -> None:
+        self.packs.remove(pack)
         # They are older than what is open.
-        for entry in reversed(list(pack.entries())):
+        for record, entered_s, own, live in reversed(pack.rows()):
+            entry = Entry(record, entered_s, own, live, refused=True)
             self._open(entry)
             self._unstored.move_to_end(entry, last=False)
-
-    def _take_pack(self, pack: Pack) -> None:
-        self._packs.remove(pack)
-        self._count(pack, -1)
-
-    def _count(self, pack: Pack, sign: int) -> None:
-        self.packed += sign * pack.count
-        self._packed_bytes += sign * len(pack.content)
-        self._others_bytes += sign * len(pack.content) * pack.others
 
     def _open(self, entry: Entry) -> None:
         self._unstored[entry] = None

@@ -132,12 +132,12 @@ class OutboxWriter:
         self._tasks: PriorityQueue[tuple[int, int, Callable[[], None] | None]] = PriorityQueue()
         self._order = count()
         self._thread = threading.Thread(target=self._run, name="outbox-writer", daemon=True)
-        self.records = len(outbox)
-        self.size_bytes = outbox.size_bytes()
-        """Size on disk, write-ahead log included."""
+        self.records = self.size_bytes = 0
+        """Rows, and the size on disk, write-ahead log included."""
         self.problem = outbox.problem
         """Why nothing can be stored, None while it can."""
-        self._is_full = False
+        self.is_full = False
+        """Whether that is for want of room."""
         self._try_at_s = self._worked_s = float("-inf")
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._backfilled = outbox.backfilled
@@ -145,6 +145,7 @@ class OutboxWriter:
         self._done = 0
         if self.problem is not None:
             log.error("event=outbox.unusable action=keep_in_memory error=%s", self.problem)
+        self._measure()
 
     def start(self) -> None:
         """Start the thread."""
@@ -153,6 +154,11 @@ class OutboxWriter:
     def is_alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread.is_alive()
+
+    @property
+    def may_try(self) -> bool:
+        """Whether the disk would be tried now: it works, or a pause after it refused is over."""
+        return self._monotonic() >= self._try_at_s
 
     @property
     def busy(self) -> bool:
@@ -235,12 +241,12 @@ class OutboxWriter:
             log.warning("event=outbox.unusable action=keep_in_memory error=%s", error)
             if now_s - self._worked_s > _CALM_S:
                 self._backoff.reset()
-        self.problem, self._is_full = str(error), isinstance(error, OutboxDiskFull)
+        self.problem, self.is_full = str(error), isinstance(error, OutboxDiskFull)
         self._try_at_s = now_s + self._backoff.next()
 
     def _works(self) -> None:
         if self.problem is not None:
-            self.problem, self._worked_s = None, self._monotonic()
+            self.problem, self.is_full, self._worked_s = None, False, self._monotonic()
             log.warning("event=outbox.usable records=%d", len(self._outbox))
 
     def _answer(self, answer: Answer) -> None:
@@ -260,7 +266,7 @@ class OutboxWriter:
         """A commit for each part, none of two classes; what is stored before the disk refuses stays so."""
         self._asked = True
         waiting, stored = sorted(entries, key=is_others), 0
-        if self._monotonic() < self._try_at_s and not (drop_oldest and self._is_full):
+        if self._monotonic() < self._try_at_s and not (drop_oldest and self.is_full):
             self._answer(NotStored(entries))
             return
         for others, of_class in groupby(waiting, is_others):
@@ -278,7 +284,8 @@ class OutboxWriter:
                     self._answer(NotStored(sorted(waiting[stored:], key=attrgetter("entered_s"))))
                     return
                 stored += len(part)
-                self._works()
+                if not (drop_oldest and self.is_full):
+                    self._works()
                 self._answer(Stored(part, numbers))
 
     def _fetch(self, after: int) -> None:

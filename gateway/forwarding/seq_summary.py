@@ -80,10 +80,11 @@ def joined(drops: Iterable[Drop]) -> Iterator[Drop]:
         else:
             of_reason[drop.reason] = [drop]
             groups.append(of_reason[drop.reason])
-    return map(_join, groups)
+    return map(join, groups)
 
 
-def _join(drops: list[Drop]) -> Drop:
+def join(drops: list[Drop]) -> Drop:
+    """Drops of one reason, at least one, as one."""
     if len(drops) == 1:
         return drops[0]
     counts = [drop.count for drop in drops if drop.count is not None]

@@ -20,7 +20,7 @@ from gateway.forwarding.backlog import SentRow
 from gateway.forwarding.ledger import PACK_ENTRIES, Entry
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.state import State
-from gateway.ports import Sink, Undelivered
+from gateway.ports import Record, Sink, Undelivered
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,9 @@ class Uplink:
         self._sink = sink
         self._outbox = outbox
         self._try_at_s = self._batch_at_s = self._store_at_s = _NEVER
+        # Whether something has come or gone since the last look at what rests.
+        self._moved = False
+        self._freed = 0
 
     def wake_s(self, now_s: float) -> float:
         """When ``turn`` has something to store, infinity when only an event can change that."""
@@ -73,6 +76,9 @@ class Uplink:
             return
         if not state.kafka.may_send(entry.record.topic, now_s):
             return
+        if entry.refused and state.compacted.is_stale(entry.record):
+            state.ledger.delivered(entry)
+            return
         released = state.hold.release(entry.record)
         if now_s - entry.entered_s > state.pace.late_after_s:
             # A disk that hangs or refuses has kept it here.
@@ -96,7 +102,7 @@ class Uplink:
         state = self._state
         if not state.kafka.answering:
             return
-        if state.pace.batch_s is not None and not state.ledger.packed:
+        if state.pace.batch_s is not None and not state.ledger.packs.records:
             if now_s < self._batch_at_s:
                 return
             self._batch_at_s = now_s + state.pace.batch_s
@@ -109,6 +115,7 @@ class Uplink:
     def poll(self, now_s: float) -> bool:
         """Take the sink's outcomes; whether there were any."""
         outcomes = self._sink.poll()
+        self._moved = self._moved or bool(outcomes)
         delivered = [entry for entry, undelivered in outcomes if undelivered is None]
         self._state.counters.confirmed += len(delivered)
         self.confirmed(delivered, now_s)
@@ -160,7 +167,8 @@ class Uplink:
         That is so when nothing is left to send but what waits for the clock, and when the disk refuses. Not
         too often: over a slow link every report is late, and each try would be stored as well.
         """
-        state, refuses = self._state, self._disk_refuses(now_s)
+        state = self._state
+        refuses = self._disk_refuses(now_s) or self._outbox.problem is not None
         if now_s < self._try_at_s or (backlog and not refuses):
             return
         if len(state.ledger) and not (refuses or state.hold.active):
@@ -179,10 +187,21 @@ class Uplink:
 
     # To the outbox.
 
+    def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> None:
+        """The disk has entries."""
+        self._moved = True
+        self._state.ledger.stored(entries, numbers)
+
     def not_stored(self, entries: Sequence[Entry], now_s: float) -> None:
         """The disk has refused entries."""
-        self._store_at_s = now_s + _RETRY_STORE_S
+        self._moved, self._store_at_s = True, now_s + _RETRY_STORE_S
         self._state.ledger.not_stored(entries)
+        self.send_waiting(now_s)
+
+    def released(self, now_s: float) -> None:
+        """What has waited for the clock may leave."""
+        self._moved = True
+        self._state.ledger.packs.release()
         self.send_waiting(now_s)
 
     def _store(self, now_s: float) -> None:
@@ -201,18 +220,35 @@ class Uplink:
         # Once one is overdue because of Kafka, the others would be too: one commit for all of them.
         everything = stopping or not state.kafka.answering or state.pace.metered or state.hold.active
         # What is for a parked topic is overdue sooner or later: with this commit, not with one of its own.
-        taken = ledger.take_for_storing(now_s if everything else before_s, state.kafka.parked_topics)
+        full = ledger.nearly_full
+        again = full or stopping or self._outbox.may_try
+        taken = ledger.take_for_storing(
+            now_s if everything else before_s, state.kafka.parked_topics, again=again
+        )
+        self._store_at_s = now_s + _RETRY_STORE_S if not taken else self._store_at_s
         for entry in taken:
             if entry.refused and now_s - entry.entered_s > state.pace.late_after_s:
                 # It comes behind newer rows, so its number won't tell.
                 ledger.replace(entry, entry.record.replayed())
         if taken:
-            self._outbox.store(taken, drop_oldest=ledger.nearly_full)
+            self._outbox.store(taken, drop_oldest=full)
 
     def _repack(self, now_s: float) -> None:
-        kafka = self._state.kafka
-        unpack = kafka.answering or not self._disk_refuses(now_s)
-        if self._state.ledger.repack(kafka.parked_topics, unpack=unpack):
+        """Let packs take part again, a few at a time, and pack what rests, where something has moved."""
+        ledger, kafka, hold = self._state.ledger, self._state.kafka, self._state.hold
+        in_place = ledger.nearly_full and self._outbox.is_full
+        to_disk = (self._outbox.problem is None or in_place) and not self._disk_refuses(now_s)
+        if self._freed != kafka.freed:
+            self._freed, self._moved = kafka.freed, True
+            ledger.packs.release()
+        if not (self._moved or (to_disk and ledger.packs.records)):
+            return
+
+        def waits(record: Record) -> bool:
+            return record.topic in kafka.parked_topics or hold.holds(record)
+
+        self._moved = ledger.repack(waits, to_kafka=kafka.answering, to_disk=to_disk)
+        if self._moved:
             self.send_waiting(now_s)
 
     def _disk_refuses(self, now_s: float) -> bool:

@@ -291,7 +291,7 @@ def test_what_the_disk_refuses_is_packed_and_goes_to_the_disk_when_it_works_agai
         eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
         for seq in range(2, 3001):
             sample(forwarder, station, seq)
-        eventually(lambda: forwarder._state.ledger.packed, until=lambda packed: packed >= 1500)
+        eventually(lambda: forwarder._state.ledger.packs.records, until=lambda packed: packed >= 1500)
         assert forwarder.in_flight == 3000
         taken.set()
         eventually(lambda: len(outbox), until=lambda stored: stored == 3000)
@@ -304,7 +304,7 @@ def test_packs_go_to_a_kafka_that_answers_while_the_disk_refuses() -> None:
     forwarder.start()
     for seq in range(1, 3001):
         sample(forwarder, station, seq)
-    eventually(lambda: forwarder._state.ledger.packed, until=lambda packed: packed >= 1500)
+    eventually(lambda: forwarder._state.ledger.packs.records, until=lambda packed: packed >= 1500)
     live.usable = True
     monotonic.skip(21)
     eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 3000)
@@ -323,7 +323,7 @@ def test_memory_is_bounded_while_the_disk_refuses_and_what_is_left_at_the_end_is
     eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
     for seq in range(2, 4001):
         sample(forwarder, station, seq)
-    eventually(lambda: ledger.packed, until=lambda packed: packed >= 2000)
+    eventually(lambda: ledger.packs.records, until=lambda packed: packed >= 2000)
     # More than the packs take: they go, and of the others some.
     ledger.most_bytes = 1 << 20
     eventually(lambda: ledger.size_bytes, until=lambda taken: taken <= ledger.most_bytes)
