@@ -16,6 +16,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.files import Files
 from spark_jobs.intervals import moment_of, now_us
 from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, RUNS, SEEN, SET_ASIDE, STATUS, Table
 from spark_jobs.session import small_batch_session
@@ -140,6 +141,9 @@ class PresenceJob(Job):
             return self._read(READINGS)
         if latest_version(self._spark, location) <= covered:
             return self._spark.createDataFrame([], READINGS.schema)
+        if not Files(self._spark).exists(f"{location}/_delta_log/{covered + 1:020d}.json"):
+            # The log of what came since is cleaned: ingest has stored nothing for a week.
+            return self._read(READINGS)
         feed = self._spark.read.format("delta").option("readChangeFeed", "true")
         changes = feed.option("startingVersion", covered + 1).load(location)
         return changes.where("_change_type in ('insert', 'update_postimage')")

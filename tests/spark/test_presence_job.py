@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable
@@ -20,7 +22,7 @@ from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import encode_reading
 from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.presence import PresenceJob
-from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, Table
+from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, SEEN, Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write
 from spark_jobs.sinks.records import LedgerSink
@@ -40,7 +42,7 @@ class Tables:
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self._spark = spark
         self._location = {
-            table.name: ensure_table(spark, settings, table) for table in (READINGS, QUARANTINE)
+            table.name: ensure_table(spark, settings, table) for table in (READINGS, QUARANTINE, SEEN)
         }
         self._runs = LedgerSink(spark, settings, RUN_LEDGER)
         self._status = LedgerSink(spark, settings, STATUS_LEDGER)
@@ -130,6 +132,28 @@ def test_the_table_follows_the_tables_it_is_made_of(spark: SparkSession, setting
     job = PresenceJob(spark, again, now_us=lambda: KAFKA_US + now_s * S)
     assert presence(job, again) == [("offline", 0, 2, 2)]
     assert rows_of(settings, "presence") == before
+
+
+def test_readings_that_are_not_in_the_stored_ranges_yet(spark: SparkSession, settings: Settings) -> None:
+    tables = Tables(spark, settings)
+    job = PresenceJob(spark, settings)
+
+    def unseen() -> list[int]:
+        return sorted(row.seq for row in job._unseen().collect())
+
+    for seq in (1, 2, 3):
+        tables.readings(seq, {"r1": [seq]})
+    assert unseen() == [1, 2, 3]
+    seen = {"gateway": "mast-07", "channel": "cup.wind_speed", "run": "r1", "first_seq": 1, "last_seq": 1}
+    tables._append(SEEN, [{**seen, "readings_version": 1}])
+    assert unseen() == [2, 3]
+    # What its log no longer has may be anything that is there.
+    deltalake.DeltaTable(settings.table("readings")).create_checkpoint()
+    for version in (0, 1, 2):
+        (Path(settings.table("readings")) / "_delta_log" / f"{version:020d}.json").unlink()
+    assert unseen() == [1, 2, 3]
+    tables._append(SEEN, [{**seen, "readings_version": 3}])
+    assert unseen() == []
 
 
 def test_silence_is_five_periods_and_a_minute_at_least(spark: SparkSession) -> None:
