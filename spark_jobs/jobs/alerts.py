@@ -31,14 +31,14 @@ from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
 from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC
 from spark_jobs.alerting.alarm import OpenAlert
-from spark_jobs.alerting.engine import Engine
+from spark_jobs.alerting.engine import Engine, IntervalRow
 from spark_jobs.alerting.evaluator import AlertEvent
 from spark_jobs.alerting.notifications import Notifier, closing, merged_row
 from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Rule, Rules
 from spark_jobs.alerting.rules_file import DEFAULT_RULES, load_rules
 from spark_jobs.errors import SettingsError
 from spark_jobs.frames import dicts_of
-from spark_jobs.intervals import now_us
+from spark_jobs.intervals import SECOND_US, now_us
 from spark_jobs.metrics import STATE_ROWS
 from spark_jobs.schemas import ALERTS, ANOMALIES, CHANNELS, STATISTICS, Table
 from spark_jobs.session import small_batch_session, task_slots
@@ -47,7 +47,7 @@ from spark_jobs.sinks.delta import ensure_table, latest_version, rows_after
 from spark_jobs.sinks.kafka import Outgoing, produce
 from spark_jobs.sinks.merge import merge_alerts
 from spark_jobs.sources.kafka import kafka_records
-from spark_jobs.sources.samples import anomaly_rows, collect_samples, intervals_of, recovery_rows
+from spark_jobs.sources.samples import anomaly_rows, collect_samples, recovery_rows
 from spark_jobs.state.alert_state import StateFiles
 from spark_jobs.streaming.query import Job, Source, query_id
 from spark_jobs.streaming.timer import Timer
@@ -206,8 +206,9 @@ class AlertsJob(Job):
                 return rows_of(changes.where(self._own(F.col("gateway"))), interval_s=interval_s)
 
             changed, latest = rows_after(self._spark, location, after, shape)
+            rows = [IntervalRow(**row, length_us=interval_s * SECOND_US) for row in changed]
             with self._lock:
-                events += self._engine.observe_intervals(kind, intervals_of(changed, interval_s), now_us())
+                events += self._engine.observe_intervals(kind, rows, now_us())
                 self._versions[table.name] = latest
         return events
 

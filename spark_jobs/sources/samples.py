@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +12,6 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.reading_records import UNSYNCED
 from spark_jobs.alerting.channel_state import Sample
-from spark_jobs.alerting.engine import IntervalRow
-from spark_jobs.intervals import SECOND_US
 from spark_jobs.transforms.validate import parse_batch
 
 
@@ -71,10 +69,3 @@ def anomaly_rows(changes: DataFrame, interval_s: int) -> DataFrame:
         "version",
         F.try_element_at("channels", F.lit(1))["channel"].alias("about"),
     )
-
-
-def intervals_of(rows: Iterable[Mapping[str, Any]], interval_s: int) -> list[IntervalRow]:
-    """The intervals of the rows above."""
-    length_us = interval_s * SECOND_US
-    names = ("gateway", "channel", "start_us", "measure", "version", "about")
-    return [IntervalRow(length_us=length_us, **{name: row[name] for name in names}) for row in rows]

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial, reduce
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
@@ -23,7 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from cloud.wire.reading_records import claimed_identity
-from cloud.wire.run_records import RunRecord, Unfinished
+from cloud.wire.run_records import RunRecord
 from cloud.wire.seq_accounting import (
     Found,
     Known,
@@ -180,22 +181,12 @@ def judge(row: Mapping[str, Any], now_us: int, *, all_settled: bool = False) -> 
 
 def _known(row: Mapping[str, Any], name: str) -> dict[str, tuple[RunRecord, int]]:
     """The run records in one of a gateway's lists, as far as the accounts need them."""
-    return {
-        each["run"]: (
-            RunRecord(
-                gateway=row["gateway"],
-                run=each["run"],
-                state=each["state"],
-                last_seq=dict(each.get("last_seq") or ()),
-                in_flight=each.get("in_flight") or 0,
-                outbox_records=each.get("outbox_records") or 0,
-                previous_run=each["previous_run"],
-                unfinished=tuple(Unfinished(**end) for end in each["unfinished"] or ()),
-            ),
-            each["told_us"],
-        )
-        for each in row[name] or ()
-    }
+    records = {}
+    for each in row[name] or ():
+        told = {key: value for key, value in each.items() if value is not None}
+        told |= {"gateway": row["gateway"], "last_seq": dict(each.get("last_seq") or ())}
+        records[each["run"]] = msgspec.convert(told, RunRecord), each["told_us"]
+    return records
 
 
 def _newest_run(records: Known, statuses: Mapping[str, Mapping[str, Any]]) -> str | None:
