@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
-from buffer.blocks import Group
 from drivers.interface import Clock as Clock
 from drivers.interface import Driver as Driver
 
@@ -54,59 +53,6 @@ class Message(NamedTuple):
     retained: bool = False
     repeated: bool = False
     session: int = 1
-
-
-class Outbox(Protocol):
-    """A durable queue of opaque records, oldest first. One thread uses it."""
-
-    problem: str | None
-    """Why it could not be opened yet: each call tries again."""
-
-    def append(
-        self,
-        records: Sequence[bytes],
-        summary: bytes = b"",
-        *,
-        others: bool = False,
-        drop_oldest: bool = True,
-    ) -> list[int]:
-        """Take all of them or none, durably; their numbers, growing, never used again.
-
-        At the cap, and with ``drop_oldest`` on a full disk, ``others``' records make room first where they
-        hold more than their share, else the oldest; their drop is announced by the summary they came with.
-        """
-
-    def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
-        """The oldest records with numbers above ``after``.
-
-        At most ``limit`` of them and ``max_bytes``, but always one where there is one.
-        """
-
-    def remove(self, numbers: Iterable[int]) -> None:
-        """Forget records; unknown numbers are ignored. After a crash some may come again."""
-
-    def refile(self, groups: Sequence[Group]) -> Sequence[Sequence[int]]:
-        """Take groups of records as the newest in place of those they were read from; each one's new numbers.
-
-        All or nothing; after a crash some of the old ones may come again. Raises where it can't be done now
-        without dropping others.
-        """
-
-    def __len__(self) -> int:
-        """How many records are stored; a little more while a damaged file is salvaged."""
-
-    def size_bytes(self) -> int:
-        """Bytes on disk, write-ahead log included."""
-
-    @property
-    def backfilled(self) -> int:
-        """Raised when records may have come in below numbers that were read already."""
-
-    def probe(self) -> None:
-        """Raise what ``append`` would, where it could store nothing now."""
-
-    def close(self) -> None:
-        """Release the file; safe to call twice."""
 
 
 class Undelivered(Protocol):

@@ -28,7 +28,7 @@ from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
 from gateway.forwarding.ledger import Entry, is_others
 from gateway.forwarding.record_codec import to_bytes
 from gateway.forwarding.seq_summary import exactly, summarise
-from gateway.ports import Outbox, Record
+from gateway.ports import Record
 from gateway.system.backoff import Backoff
 from gateway.system.watchdog import Heartbeat
 
@@ -122,7 +122,7 @@ class OutboxWriter:
 
     def __init__(
         self,
-        outbox: Outbox,
+        outbox: SqliteOutbox,
         report: Callable[[Answer], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from buffer.drops import OnDrop, ignore
+from buffer.sqlite_outbox import SqliteOutbox
 from cloud.kafka.producer import KafkaSink
 from gateway.clock.hold import ClockHold
 from gateway.config.model import MqttConfig
@@ -24,7 +25,7 @@ from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.intake import Intake
 from gateway.mqtt.session import MqttSession
 from gateway.mqtt.subscriptions import Subscriptions
-from gateway.ports import Ack, Message, Outbox, Record, Sink, Snapshot, Undelivered
+from gateway.ports import Ack, Message, Record, Sink, Snapshot, Undelivered
 from tests.support.servers import eventually
 
 Arrived = Callable[[Message], None]
@@ -127,7 +128,7 @@ def make_forwarder(
     intake: Intake,
     live: PlayedSink | KafkaSink[Any],
     backlog: PlayedSink | KafkaSink[Any],
-    outbox: Outbox,
+    outbox: SqliteOutbox,
     acks: Acks | None = None,
     commit_interval_s: float = 0.2,
     batch_s: float | None = None,

@@ -1,4 +1,4 @@
-"""An outbox in memory, for tests.
+"""An outbox in memory, for tests: it has all that the one on the disk has, and uses none of it.
 
 One thread uses it at a time. Nothing is durable: records end with the process.
 """
@@ -14,6 +14,7 @@ from buffer import drops
 from buffer.blocks import Group
 from buffer.drops import Drop, OnDrop
 from buffer.errors import OutboxClosed, OutboxDiskFull
+from buffer.sqlite_outbox import SqliteOutbox
 
 RECORD_OVERHEAD_BYTES: Final = 80
 """What Python spends on a record beside its bytes: object, table entry, number (CPython 3.11, 64 bit)."""
@@ -32,7 +33,7 @@ class _Block:
         return len(self.summary) + sum(RECORD_OVERHEAD_BYTES + len(record) for record in self.left.values())
 
 
-class MemoryOutbox:
+class MemoryOutbox(SqliteOutbox):
     """Opaque records, oldest first, without a disk.
 
     ``max_bytes`` bounds the memory taken (None: no bound); past it the oldest block goes and ``on_drop`` is
@@ -45,7 +46,7 @@ class MemoryOutbox:
         self._max_bytes = max_bytes
         self._on_drop = on_drop
         # Numbers only grow and dicts keep insertion order, so this is sorted without sorting.
-        self._blocks: dict[int, _Block] = {}
+        self._held_blocks: dict[int, _Block] = {}
         self._issued = numbered_from - 1
         self._count = 0
         self._bytes = 0
@@ -75,7 +76,7 @@ class MemoryOutbox:
                 raise OutboxDiskFull(f"{size} bytes are more than the outbox in memory may hold")
             while self._bytes + size > self._max_bytes:
                 self._drop_oldest()
-        self._blocks[block.first] = block
+        self._held_blocks[block.first] = block
         self._issued = numbers[-1]
         self._count += len(numbers)
         self._bytes += size
@@ -86,7 +87,7 @@ class MemoryOutbox:
         self._check_open()
         taken: list[tuple[int, bytes]] = []
         taken_bytes = 0
-        for block in self._blocks.values():
+        for block in self._held_blocks.values():
             if block.first + block.count - 1 <= after:
                 continue
             for number, record in block.left.items():
@@ -101,10 +102,10 @@ class MemoryOutbox:
     def remove(self, numbers: Iterable[int]) -> None:
         """Forget records; unknown numbers are ignored."""
         self._check_open()
-        firsts = list(self._blocks)
+        firsts = list(self._held_blocks)
         for number in numbers:
             at = bisect_right(firsts, number) - 1
-            block = self._blocks.get(firsts[at]) if at >= 0 else None
+            block = self._held_blocks.get(firsts[at]) if at >= 0 else None
             record = None if block is None else block.left.pop(number, None)
             if block is None or record is None:
                 continue
@@ -112,13 +113,14 @@ class MemoryOutbox:
             self._bytes -= RECORD_OVERHEAD_BYTES + len(record)
             if not block.left:
                 self._bytes -= len(block.summary)
-                del self._blocks[block.first]
+                del self._held_blocks[block.first]
 
-    def refile(self, groups: Sequence[Group]) -> list[list[int]]:
+    def refile(self, groups: Sequence[Group]) -> list[range]:
         """Store groups of records as the newest in place of those they were read from."""
         for group in groups:
             self.remove(group.numbers)
-        return [self.append(group.records, group.summary) for group in groups]
+        stored = [self.append(group.records, group.summary) for group in groups]
+        return [range(numbers[0], numbers[-1] + 1) for numbers in stored]
 
     def __len__(self) -> int:
         return self._count
@@ -140,7 +142,7 @@ class MemoryOutbox:
         self._closed = True
 
     def _drop_oldest(self) -> None:
-        block = self._blocks.pop(next(iter(self._blocks)))
+        block = self._held_blocks.pop(next(iter(self._held_blocks)))
         self._count -= len(block.left)
         self._bytes -= block.size_bytes()
         last = block.first + block.count - 1

@@ -28,7 +28,7 @@ from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import Answer, Fetched, NotRemoved, OutboxWriter, Refiled, Stored
 from gateway.forwarding.record_codec import from_bytes
 from gateway.forwarding.state import State
-from gateway.ports import REPLAYED, Outbox, Record
+from gateway.ports import REPLAYED, Record
 from tests.support.forwarding import Done, SinkOf
 from tests.support.memory_outbox import MemoryOutbox
 from tests.unit.gateway.mqtt.test_intake import intake
@@ -62,7 +62,7 @@ class Cloud:
 class Mast:
     """A backlog and its outbox, all in this thread; the test moves the time."""
 
-    def __init__(self, outbox: Outbox, cloud: Cloud, batch_s: float | None = None) -> None:
+    def __init__(self, outbox: SqliteOutbox, cloud: Cloud, batch_s: float | None = None) -> None:
         self.now_s = 1000.0
         self.cloud = cloud
         self.outbox = outbox
@@ -263,7 +263,7 @@ def test_where_the_outbox_refuses_to_store_them_again_they_leave_from_where_they
     mast.now_s += 70
     refused: list[Sequence[Group]] = []
 
-    def refile(groups: Sequence[Group]) -> list[list[int]]:
+    def refile(groups: Sequence[Group]) -> list[range]:
         refused.append(groups)
         raise OSError("not now")
 
