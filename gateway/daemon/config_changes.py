@@ -19,6 +19,8 @@ RESTART: Final = "systemctl restart fieldgate"
 _SECTIONS: Final = ("gateway", "mqtt", "kafka", "uplink", "outbox", "clock")
 _LIVE: Final = frozenset(
     {
+        ("mqtt", "username"),
+        ("mqtt", "password"),
         ("mqtt", "home_assistant"),
         ("mqtt", "home_assistant_prefix"),
         ("kafka", "bootstrap_servers"),

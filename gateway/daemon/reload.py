@@ -165,6 +165,8 @@ class Reload:
             take_over()
         sensors = [sensor.name for sensor in config.sensors]
         self._gateway.intake.apply(config.kafka.topic, routes(config), sensors)
+        if changes.touches("mqtt"):
+            self._gateway.session.log_in(config.mqtt.login)
         if changes.forwards:
             self._gateway.session.refilter(filters(config))
             self._gateway.last.clear_forwarded()

@@ -10,37 +10,33 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.clock.hold import BootTime
 from gateway.forwarding.outbox_writer import Answer
 from gateway.ports import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(NamedTuple):
     """One of our own readings, to be published to an MQTT topic."""
 
     record: Record
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
+class Announced(NamedTuple):
     """A record of the gateway itself: its runs, status, calibrations, events. As durable as a reading."""
 
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
-class Retained:
+class Retained(NamedTuple):
     """Messages that the local broker shall retain, by topic; an empty one removes what it has."""
 
     messages: Mapping[str, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """Something to do between two messages: those that have arrived come before it."""
 
     function: Callable[[], None]

@@ -12,11 +12,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count, groupby
 from operator import attrgetter
 from queue import Empty, PriorityQueue
-from typing import Final
+from typing import Final, NamedTuple
 
 from buffer.blocks import Group
 from buffer.drops import OnDrop
@@ -55,46 +54,40 @@ def open_outbox(config: Config, on_drop: OnDrop) -> SqliteOutbox:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """Entries are in the outbox under these numbers, on the disk."""
 
     entries: Sequence[Entry]
     numbers: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class NotStored:
+class NotStored(NamedTuple):
     """The disk refused entries."""
 
     entries: Sequence[Entry]
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(NamedTuple):
     """The oldest rows after a number; ``backfilled`` where rows may have come in below earlier ones."""
 
     rows: Sequence[tuple[int, bytes]]
     backfilled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NotFetched:
+class NotFetched(NamedTuple):
     """Rows could not be read."""
 
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotRemoved:
+class NotRemoved(NamedTuple):
     """Rows are still there."""
 
     numbers: tuple[int, ...]
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refiled:
+class Refiled(NamedTuple):
     """Rows were stored again; each topic's new numbers follow one another."""
 
     before: Sequence[int]

@@ -106,8 +106,6 @@ class MqttSession:
             reconnect_on_failure=False,
             manual_ack=True,
         )
-        if config.login is not None:
-            client.username_pw_set(*config.login)
         client.max_inflight_messages_set(_IN_FLIGHT)
         client.max_queued_messages_set(_QUEUED)
         client.will_set(will[0], will[1], qos=1, retain=True)
@@ -120,6 +118,7 @@ class MqttSession:
         client.on_socket_register_write = lambda *_: None
         client.connect_async(config.host, config.port, config.keepalive_s)
         self._client = client
+        self.log_in(config.login)
 
     # What the loop calls.
 
@@ -177,6 +176,10 @@ class MqttSession:
         changed = {topic: each for topic, each in messages.items() if self._retained.get(topic) != each}
         self._retained |= changed
         self._publish_retained(changed)
+
+    def log_in(self, login: tuple[str, str | None] | None) -> None:
+        """Connect as this user, with this password, from the next connect on: the broker asks then."""
+        self._client.username_pw_set(*(login or (None, None)))
 
     def refilter(self, filters: Iterable[str]) -> None:
         """Subscribe to these from now on, without a new connection."""

@@ -36,6 +36,17 @@ def test_who_is_let_in(guarded: LocalMosquitto, login: tuple[str, str | None] | 
         link.stop()
 
 
+def test_a_renewed_password_needs_no_restart(guarded: LocalMosquitto) -> None:
+    link = Link(guarded.host, guarded.port, login=("mast", "simsalabim"))
+    link.start()
+    try:
+        assert not link.ready.wait(0.5)
+        link.do(lambda: link.session.log_in(("mast", "sesame")))
+        assert link.ready.wait(60)
+    finally:
+        link.stop()
+
+
 def test_doctor_goes_in_as_the_daemon_does(guarded: LocalMosquitto, tmp_path: Path) -> None:
     login = {"username": "mast", "password": {"file": "mqtt.password"}}
     text = config_text(board=None, mqtt={"host": guarded.host, "port": guarded.port, **login})

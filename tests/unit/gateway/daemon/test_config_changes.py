@@ -131,6 +131,12 @@ def test_what_changes_live(tmp_path: Path, change: tuple[str, str], key: tuple[s
     assert changes.summary()["settings"] == [".".join(key)]
 
 
+def test_a_login_at_the_local_broker_changes_live(tmp_path: Path) -> None:
+    changed = config(tmp_path, ("port = 1883", 'port = 1883\nusername = "mast"\npassword = "sesame"'))
+    changes = compare(config(tmp_path), changed)
+    assert (changes.settings, changes.restart) == ((("mqtt", "username"), ("mqtt", "password")), ())
+
+
 @pytest.mark.parametrize(
     ("change", "key"),
     [
