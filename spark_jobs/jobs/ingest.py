@@ -33,8 +33,9 @@ class IngestJob(Job):
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self._spark = spark
         self._settings = settings
-        self._lease = Lease(spark, settings, LEASE, self.name)
-        self._lease.take(TABLES)
+        self.lease = lease = Lease(spark, settings, LEASE, self.name)
+        lease.take(TABLES)
+        self._next_write = lease.next_write
         self._sink = IngestSink(spark, settings)
         self._slots = task_slots(spark)
 
@@ -46,7 +47,7 @@ class IngestJob(Job):
     def batch(self, rows: DataFrame, number: int) -> None:
         """Validates a batch and stores what is new of it."""
         started = time.monotonic()
-        write = self._lease.app, self._lease.next_write()
+        write = self._next_write()
         # Many topics, few records each: as many tasks as cores, not one per partition.
         records = packed(rows.coalesce(self._slots), self._settings.dead_letter_topic)
         counts = self._sink.write(records, *write)
@@ -63,14 +64,6 @@ class IngestJob(Job):
             {**vars(counts), "batch": number, "seconds": time.monotonic() - started},
         )
 
-    def tick(self) -> None:
-        """Ends a query that may write no more."""
-        self._lease.check()
-
     def finish(self) -> None:
         """Stores the seen ranges."""
         self._sink.flush()
-
-    def close(self) -> None:
-        """Gives the lease of the readings back."""
-        self._lease.give_back()

@@ -52,8 +52,9 @@ class RecordsJob(Job):
             settings.runs_topic: RUN_LEDGER,
             settings.status_topic: STATUS_LEDGER,
         }
-        self._lease = Lease(spark, settings, "records", self.name)
-        self._lease.take((MESSAGES, QUARANTINE, *(ledger.table for ledger in ledgers.values())))
+        self.lease = lease = Lease(spark, settings, "records", self.name)
+        self._next_write = lease.next_write
+        lease.take((MESSAGES, QUARANTINE, *(ledger.table for ledger in ledgers.values())))
         self._messages = settings.table(MESSAGES.name)
         self._stored = StoredOffsets(spark, self._messages)
         self._quarantine = QuarantineSink(spark, settings)
@@ -70,7 +71,7 @@ class RecordsJob(Job):
     def batch(self, rows: DataFrame, number: int) -> None:
         """Stores messages and records, each once."""
         started = time.monotonic()
-        write = self._lease.app, self._lease.next_write()
+        write = self._next_write()
         # Several passes: what the broker has given once needn't be fetched again.
         records = rows.coalesce(self._slots).persist()
         try:
@@ -119,14 +120,6 @@ class RecordsJob(Job):
         new = self._quarantine.write(rejects, places, *write)
         metrics.quarantined(new)
         return changed, new.total()
-
-    def tick(self) -> None:
-        """Ends a query that may write no more."""
-        self._lease.check()
-
-    def close(self) -> None:
-        """Gives the lease of the records back."""
-        self._lease.give_back()
 
 
 def _spans(records: DataFrame) -> tuple[Spans, dict[Partition, int]]:

@@ -88,7 +88,7 @@ def replay_kafka(
             done = {"records": records.count()}
         else:
             few = records.coalesce(task_slots(spark))
-            done = vars(sink.write(packed(few, settings.dead_letter_topic), lease.app, lease.next_write()))
+            done = vars(sink.write(packed(few, settings.dead_letter_topic), *lease.next_write()))
         slice_counts = {name: done.get(name, 0) for name in COUNTED}
         total.update(slice_counts)
         log.info(
@@ -122,7 +122,7 @@ def replay_quarantine(
         if not dry_run and total["left_quarantine"]:
             good = records.join(readings.toDF(*_PLACE), _PLACE, "left_semi")
             sink = IngestSink(spark, settings)
-            stored = sink.write(packed(good, settings.dead_letter_topic), lease.app, lease.next_write())
+            stored = sink.write(packed(good, settings.dead_letter_topic), *lease.next_write())
             sink.flush()
             # Only now: what is cut short here is found in both tables, and leaves next time.
             release(spark, settings, readings)

@@ -89,7 +89,7 @@ class Lease:
         wall: Callable[[], float] = time.time,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.app = f"fieldgate-{name}"
+        self._app = f"fieldgate-{name}"
         self._name = name
         self._spark, self._settings = spark, settings
         self._files = Files(spark)
@@ -122,12 +122,12 @@ class Lease:
         self._add(number, self._me)
         self._keeper.start()
         for table in tables:
-            fence(self._spark, ensure_table(self._spark, self._settings, table), self.app, epoch * _WRITES)
+            fence(self._spark, ensure_table(self._spark, self._settings, table), self._app, epoch * _WRITES)
 
-    def next_write(self) -> int:
-        """The version of the application with which the next batch is to be written."""
+    def next_write(self) -> tuple[str, int]:
+        """The application and its version with which the next batch is to be written."""
         self.check()
-        return self._me.epoch * _WRITES + next(self._writes)
+        return self._app, self._me.epoch * _WRITES + next(self._writes)
 
     def check(self) -> None:
         """Raises LeaseTakenError where the last renewal found that another process has taken it."""

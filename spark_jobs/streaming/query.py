@@ -10,6 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
+from spark_jobs.sinks.lease import Lease
 from spark_jobs.streaming.batch_gate import BatchGate
 from spark_jobs.streaming.checkpoint import check_checkpoint
 
@@ -34,6 +35,8 @@ class Job(ABC):
     name: str
     query: StreamingQuery | None = None
     """The query once it is started."""
+    lease: Lease | None = None
+    """Under which it writes, where one process may."""
 
     @abstractmethod
     def source(self) -> Source:
@@ -43,14 +46,18 @@ class Job(ABC):
     def batch(self, rows: DataFrame, number: int) -> None:
         """Stores what a batch amounts to; called by the query's thread. Doing it again changes nothing."""
 
-    def tick(self) -> None:  # noqa: B027 - most have nothing to do by the clock
-        """Called about once a second while the query runs."""
+    def tick(self) -> None:
+        """Called about once a second while the query runs. Raises LeaseTakenError: it may write no more."""
+        if self.lease is not None:
+            self.lease.check()
 
     def finish(self) -> None:  # noqa: B027 - nor when all is read
         """Called after a ``--once`` query has ended."""
 
-    def close(self) -> None:  # noqa: B027 - nor anything to give back
+    def close(self) -> None:
         """Called when the query has ended, however it did."""
+        if self.lease is not None:
+            self.lease.give_back()
 
 
 def query_id(rows: DataFrame) -> str:

@@ -168,7 +168,7 @@ def test_a_renewal_that_finds_another_holder_ends_the_query(
 def feed(sink: IngestSink, spark: SparkSession, seqs: range, lease: Lease) -> BatchCounts:
     """A batch of readings and one reject; the kth reading is at offset k."""
     frame = kafka_frame(spark, [*encoded(map(reading, seqs)), b"bad"], first_offset=seqs[0])
-    return sink.write(packed(frame, "dead"), lease.app, lease.next_write())
+    return sink.write(packed(frame, "dead"), *lease.next_write())
 
 
 def test_a_writer_that_was_suspended_writes_nothing_more(
@@ -188,7 +188,7 @@ def test_a_writer_that_was_suspended_writes_nothing_more(
         feed(old, spark, range(3, 6), first)
     good = packed(kafka_frame(spark, encoded(map(reading, range(3, 6))), first_offset=3), "dead")
     with pytest.raises(FencedError):
-        old.write(good, first.app, first.next_write())
+        old.write(good, *first.next_write())
     range_of_one = {"gateway": "mast-07", "channel": "cup.wind_speed", "run": "run-1", "first": 1, "last": 1}
     old._unstored = [pa.Table.from_pylist([range_of_one])]
     with pytest.raises(FencedError):

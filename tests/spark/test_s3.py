@@ -99,12 +99,12 @@ def test_a_writer_that_was_suspended_writes_nothing_more(
     first, frame = Lease(spark, settings, LEASE, "ingest"), kafka_frame(spark, encoded([reading(1)]))
     with first.held(TABLES):
         old = IngestSink(spark, settings)
-        assert old.write(packed(frame, "dead"), first.app, first.next_write()).readings == 1
+        assert old.write(packed(frame, "dead"), *first.next_write()).readings == 1
         for table in TABLES:
-            fence(spark, settings.table(table.name), first.app, 1 << 62)
+            fence(spark, settings.table(table.name), first._app, 1 << 62)
         frame = kafka_frame(spark, encoded([reading(2)]), first_offset=1)
         with pytest.raises(FencedError):
-            old.write(packed(frame, "dead"), first.app, first.next_write())
+            old.write(packed(frame, "dead"), *first.next_write())
     assert spark.read.format("delta").load(settings.table("readings")).count() == 1
 
 
