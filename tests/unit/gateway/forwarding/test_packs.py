@@ -53,6 +53,8 @@ def test_a_topic_that_takes_nothing_keeps_no_other_in_memory_and_stays_packed() 
         assert len(ledger.waiting()) <= 3 * PACK_ENTRIES
     assert sorted(taken) == sorted(b"mqtt.co2 %d" % number for number in range(5000))
     assert len(ledger) == ledger.refused == 5000
+    # What waits rests, and is not opened in vain.
+    assert not ledger.repack(lambda record: record.topic == WIND, to_kafka=True, to_disk=False)
     ledger.packs.release()
     for _ in range(100):
         taken += deliver(ledger)
