@@ -41,10 +41,11 @@ def refusal_in(text: str) -> str | None:
     return f"no TLS connection with Kafka: {message}; see ssl.ca.location and the certificates"
 
 
-def require_access(spark: SparkSession, settings: Settings, pattern: str) -> None:
+def require_access(spark: SparkSession, settings: Settings, pattern: str, *, running: bool = False) -> None:
     """Tries the login, and which of the topics that a Java pattern matches may be read.
 
-    Raises KafkaAccessError, CloudError. A Kafka that isn't reached is no error: queries wait for it.
+    Raises KafkaAccessError, CloudError. A Kafka that isn't reached is no error: queries wait for it. While a
+    query is ``running`` one that is slow to answer isn't taken for a listener of another kind.
     """
     java: Any = spark._jvm
     options = java.java.util.HashMap()
@@ -64,7 +65,7 @@ def require_access(spark: SparkSession, settings: Settings, pattern: str) -> Non
         properties = {} if settings.kafka is None else settings.kafka.properties()
         causes = "\n".join(_causes(error))
         fault = None
-        if "Sasl" not in causes:
+        if "Ssl" in causes or not (running or "Sasl" in causes):
             # Java has one text for all wrong certificates, and none for a listener of another kind.
             fault = listener_fault(settings.bootstrap_servers, properties)
         refusal = fault or refusal_in(causes)

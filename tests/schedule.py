@@ -12,6 +12,7 @@ _TOGETHER: Final = {
     "tests/spark/test_alerts_job.py": "pipelines",
     "tests/spark/test_job_faults.py": "pipelines",
     "tests/spark/test_jobs.py": "pipelines",
+    "tests/spark/test_secured_kafka.py": "pipelines",
     "tests/spark/": "spark",
     "tests/integration/test_demo": "pipelines",
     "tests/integration/test_end_to_end": "pipelines",

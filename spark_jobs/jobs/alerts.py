@@ -105,8 +105,8 @@ class AlertsJob(Job):
 
     def source(self) -> Source:
         """Readings and dead letters, from the earliest."""
-        topics, most = self._settings.topic_pattern, min(self._settings.max_records, _MAX_RECORDS)
-        stream = kafka_records(self._spark, self._settings, topics, most * self._shard[1])
+        self.topics, most = self._settings.topic_pattern, min(self._settings.max_records, _MAX_RECORDS)
+        stream = kafka_records(self._spark, self._settings, self.topics, most * self._shard[1])
         return Source(stream, min(_TRIGGER_S, self._settings.trigger_s))
 
     def _own(self, gateway: Column) -> Column:

@@ -41,8 +41,9 @@ class IngestJob(Job):
 
     def source(self) -> Source:
         """Readings and dead letters, from the earliest."""
-        topics, most = self._settings.topic_pattern, self._settings.max_records
-        return Source(kafka_records(self._spark, self._settings, topics, most), self._settings.trigger_s)
+        self.topics, most = self._settings.topic_pattern, self._settings.max_records
+        stream = kafka_records(self._spark, self._settings, self.topics, most)
+        return Source(stream, self._settings.trigger_s)
 
     def batch(self, rows: DataFrame, number: int) -> None:
         """Validates a batch and stores what is new of it."""

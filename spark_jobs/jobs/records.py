@@ -64,9 +64,10 @@ class RecordsJob(Job):
 
     def source(self) -> Source:
         """Everything in the topics of messages, records and statuses, from the earliest."""
-        topics = "|".join(map(re.escape, (self._settings.raw_topic, *self._ledgers)))
+        self.topics = "|".join(map(re.escape, (self._settings.raw_topic, *self._ledgers)))
         most = min(self._settings.max_records, _MOST_RECORDS)
-        return Source(kafka_records(self._spark, self._settings, topics, most), self._settings.trigger_s)
+        stream = kafka_records(self._spark, self._settings, self.topics, most)
+        return Source(stream, self._settings.trigger_s)
 
     def batch(self, rows: DataFrame, number: int) -> None:
         """Stores messages and records, each once."""

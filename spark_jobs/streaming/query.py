@@ -37,6 +37,8 @@ class Job(ABC):
     """The query once it is started."""
     lease: Lease | None = None
     """Under which it writes, where one process may."""
+    topics: str | None = None
+    """Kafka's topics that it follows, a Java pattern; None where it follows tables."""
 
     @abstractmethod
     def source(self) -> Source:

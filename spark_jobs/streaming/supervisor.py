@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs import metrics
 from spark_jobs.errors import JobError, SettingsError
-from spark_jobs.kafka_access import refusal_in
+from spark_jobs.kafka_access import refusal_in, require_access
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.retry import backoff_s
 from spark_jobs.streaming.batch_gate import PATIENCE_S, BatchGate
@@ -38,6 +38,8 @@ _HOPELESS: Final = 6
 """So many failures in a row, of every query, and the process gives up."""
 _HEALTHY_S: Final = 120.0
 """A query that ran so long starts with the first wait again."""
+_ACCESS_S: Final = 30.0
+"""So often a running query's permissions in Kafka are looked at."""
 _FIRST_BATCH_S: Final = 10.0
 """The other queries wait at most so long: a backlog's batch, or a Kafka that is away, takes longer."""
 _FIRST_BATCH_POLL_S: Final = 0.1
@@ -81,6 +83,7 @@ class Supervised:
     _began: bool = False
     _started_at: float = 0.0
     _retry_at: float = 0.0
+    _access_at: float = 0.0
 
     def supervise(self) -> None:
         """One round: starts the query when that is due, handles its end, or calls the job's tick."""
@@ -124,6 +127,10 @@ class Supervised:
             self._metrics.update(self.query)
         except Exception as error:  # noqa: BLE001 - figures that can't be had are no reason to end a query
             log.debug("event=metrics.failed query=%s %s", self.name, reason_of(error))
+        if self.settings.kafka is not None and self.job.topics and time.monotonic() >= self._access_at:
+            # Topics that may be seen no more are gone to Spark, and a query without topics is idle for ever.
+            self._access_at = time.monotonic() + _ACCESS_S
+            require_access(self.spark, self.settings, self.job.topics, running=True)
         self.job.tick()
 
     def _fail(self, error: BaseException | None) -> None:

@@ -1,12 +1,19 @@
-"""Kafka's refusals in the text of a failure."""
+"""Kafka's refusals in a failure's text and to a running query. Real ones: test_secured_kafka.py."""
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+from typing import Any, cast
 
+import pytest
+from pyspark.sql import DataFrame
+
+from cloud.config import KafkaConfig
 from spark_jobs.errors import JobError
-from spark_jobs.kafka_access import refusal_in
-from spark_jobs.streaming.supervisor import reason_of
+from spark_jobs.kafka_access import KafkaAccessError, refusal_in
+from spark_jobs.settings import parse_run
+from spark_jobs.streaming.query import Job, Source
+from spark_jobs.streaming.supervisor import Supervised, reason_of
 
 ERRORS = "Caused by: org.apache.kafka.common.errors."
 
@@ -36,3 +43,44 @@ def test_a_refusal_is_one_line(cause: str, refusal: str | None) -> None:
     if refusal is not None:
         assert reason_of(RuntimeError(failure)) == refusal
     assert reason_of(JobError("as it is")) == "as it is"
+
+
+class _Query:
+    isActive = True  # noqa: N815 - Spark's name
+    stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class _Follower(Job):
+    name = "follower"
+    topics = "mqtt[.].+"
+
+    def source(self) -> Source:
+        raise NotImplementedError
+
+    def batch(self, rows: DataFrame, number: int) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("login", [KafkaConfig(), None])
+def test_a_running_query_ends_when_its_topics_are_forbidden(
+    monkeypatch: pytest.MonkeyPatch, login: KafkaConfig | None
+) -> None:
+    asked: list[str] = []
+
+    def refuse(_spark: object, _settings: object, pattern: str, *, running: bool) -> None:
+        assert running
+        asked.append(pattern)
+        raise KafkaAccessError("Kafka forbids it")
+
+    monkeypatch.setattr("spark_jobs.streaming.supervisor.require_access", refuse)
+    anything: Any = object()
+    settings = replace(parse_run(["ingest"]), kafka=login)
+    query = _Query()
+    supervised = Supervised("follower", anything, settings, _Follower, job=_Follower())
+    supervised.query = supervised._metrics = cast("Any", query)
+    supervised.supervise()
+    assert asked == ([] if login is None else ["mqtt[.].+"])
+    assert (query.stopped, supervised.failures) == ((False, 0) if login is None else (True, 1))

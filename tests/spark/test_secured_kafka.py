@@ -1,0 +1,230 @@
+"""A Kafka with logins, end to end: gateway, topics, all jobs, accounts; refusals are named, mended, and over.
+
+The jobs meet a wrong authority, a wrong password and a missing permission, and go on as each is mended;
+meanwhile nothing that others may read shows a secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import psutil
+import pytest
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.cimpl import Producer
+
+from cloud.lake.query import run as run_query
+from cloud.local.process import free_port
+from cloud.wire.reading_records import ALERTS_TOPIC, encode_reading, reading_key
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from tests.spark.programs import QUICK, Program
+from tests.spark.records import reading
+from tests.support.config import config_text, cup
+from tests.support.mast import records, run_gateway
+from tests.support.secured_kafka import SecuredBroker
+from tests.support.servers import eventually, fieldgate
+
+TOPIC = "mqtt.wind_speed"
+PASSWORD, KEY_PASSWORD, WRONG = 'jobs "sesame" \\ one', "key-sesame", "wrong-sesame"
+RULES = """\
+max_age = "1d"
+[[rule]]
+name = "any-wind"
+kind = "threshold"
+above = -1
+quantity = "wind_speed"
+"""
+LOG = """\
+rootLogger.level = info
+rootLogger.appenderRef.stderr.ref = stderr
+logger.repl.name = org.apache.spark.api.python.PythonGatewayServer
+logger.repl.level = info
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %c{1}: %m%n%ex
+"""
+"""Everything that Spark and Kafka's clients log by themselves, their configuration included."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with SecuredBroker(tmp_path_factory.mktemp("secured")) as broker:
+        broker.set_password("mast-07", "mast-sesame")
+        broker.set_password("jobs", PASSWORD)
+        broker.allow("mast-07", AclOperation.WRITE, AclOperation.DESCRIBE)
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def place(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``scram.toml`` and ``mtls.toml``, and what they name: the jobs' own, which are changed in place."""
+    place = tmp_path_factory.mktemp("cloud")
+    for name in ("ca.pem", "jobs.pem", "jobs.key", "jobs.locked.key"):
+        (place / name).write_bytes((broker.certificates / name).read_bytes())
+    for name, text in (("password", PASSWORD), ("key.password", KEY_PASSWORD), ("rules.toml", RULES)):
+        (place / name).write_text(text)
+    rest = f"""\
+ssl.ca.location = "ca.pem"
+ssl.certificate.location = "jobs.pem"
+ssl.key.location = "jobs.locked.key"
+ssl.key.password = {{ file = "key.password" }}
+[lake]
+path = "lake"
+[jobs]
+interval = "1m"
+trigger = "1s"
+rules = "rules.toml"
+[jobs.conf]
+spark.eventLog.enabled = true
+spark.eventLog.compress = false
+spark.eventLog.dir = "{place / "events"}"
+"""
+    login = 'security.protocol = "SASL_SSL"\nsasl.mechanism = "SCRAM-SHA-512"\nsasl.username = "jobs"\n'
+    login += 'sasl.password = { file = "password" }\n'
+    (place / "events").mkdir()
+    (place / "scram.toml").write_text(_head(broker.scram) + login + rest)
+    mtls = _head(broker.mtls) + 'security.protocol = "SSL"\n' + rest
+    (place / "mtls.toml").write_text(mtls)
+    return place
+
+
+def _head(servers: str) -> str:
+    return f'[kafka]\nbootstrap_servers = "{servers}"\n[kafka.properties]\n'
+
+
+def test_a_gateway_its_topics_and_its_accounts(
+    broker: SecuredBroker, place: Path, tmp_path: Path, mosquitto: LocalMosquitto
+) -> None:
+    refused = fieldgate("status", "--cloud", place / "scram.toml")
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"fieldgate: Kafka at {broker.scram} forbids gateway.runs: allow Describe and Read\n"
+    )
+    broker.allow("jobs", AclOperation.ALL)
+    assert fieldgate("check", "--cloud", place / "mtls.toml").returncode == 0
+    done = fieldgate("provision", "topics", "--cloud", place / "mtls.toml", "--partitions", "1")
+    assert (done.returncode, done.stderr) == (0, "")
+    properties = {
+        "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "mast-07",
+        "sasl.password": "mast-sesame", "ssl.ca.location": str(place / "ca.pem"),
+    }  # fmt: skip
+    config = config_text(cup(interval_s=0.2), kafka={"properties": properties})
+    with run_gateway(tmp_path, config, "mast-07", broker.scram, mosquitto) as gateway:
+        gateway.sample(20)
+        gateway.delivered()
+        assert gateway.stop() == 0
+    counted = fieldgate("status", "--cloud", place / "scram.toml", "--json")
+    assert counted.returncode == 0, counted.stderr
+    total = json.loads(counted.stdout)["total"]
+    assert total["sampled"] == total["in_kafka"] >= 20
+    (place / "password").write_text(WRONG)
+    refused = fieldgate("status", "--cloud", place / "scram.toml")
+    (place / "password").write_text(PASSWORD)
+    assert "invalid credentials" in refused.stderr
+    broker.forbid("jobs")
+
+
+@pytest.mark.timeout(900)
+def test_the_jobs_go_on_as_each_refusal_is_mended_and_show_no_secret(
+    broker: SecuredBroker, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "ca.pem").write_bytes((broker.certificates / "other.pem").read_bytes())
+    (place / "password").write_text(WRONG)
+    (place / "log4j2.properties").write_text(LOG)
+    ui = free_port()
+    # In the order of Spark's command line the last one counts.
+    java = (
+        f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{place}/log4j2.properties"
+    )
+    options = [
+        "--cloud",
+        str(place / "scram.toml"),
+        *QUICK[2:],
+        "--conf",
+        f"spark.driver.extraJavaOptions={java}",
+    ]
+    options += ["--ui", "--conf", f"spark.ui.port={ui}"]
+    with Program([sys.executable, "-m", "spark_jobs", "run", "all", *options], place / "log") as jobs:
+        jobs.awaits("the broker's certificate is of an authority that isn't in ssl.ca.location")
+        (place / "ca.pem").write_bytes((broker.certificates / "ca.pem").read_bytes())
+        jobs.awaits("Kafka refuses the login: Authentication failed during authentication due to invalid")
+        (place / "password").write_text(PASSWORD)
+        jobs.awaits("Kafka forbids the jobs' user ")
+        broker.allow("jobs", AclOperation.ALL)
+        eventually(lambda: stored(place, capsys) >= 20, 300)
+        eventually(lambda: list(records(broker.bootstrap_servers, [ALERTS_TOPIC])), 120)
+        assert seen(place, ui, jobs) == []
+        # Taken away while they run, and given back.
+        before = jobs.log.count("Kafka forbids the jobs' user ")
+        broker.forbid("jobs")
+        produce_one(broker)
+        jobs.awaits("Kafka forbids the jobs' user ", before + 1)
+        broker.allow("jobs", AclOperation.ALL)
+        eventually(lambda: stored(place, capsys, "late-run") == 1, 300)
+        assert jobs.terminate() == 0
+    failures = [line for line in jobs.log.splitlines() if "event=query.failed" in line]
+    assert all("Kafka" in line and len(line) < 400 for line in failures), failures
+
+
+@pytest.mark.timeout(300)
+def test_replay_over_mtls(broker: SecuredBroker, place: Path) -> None:
+    broker.allow("jobs", AclOperation.ALL)
+    begin = time.strftime("%Y-%m-%d", time.gmtime(time.time() - 86_400))
+    done = fieldgate("jobs", "replay", "--cloud", place / "mtls.toml", "--from", begin, "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["records"] >= 21
+
+
+def stored(place: Path, capsys: pytest.CaptureFixture[str], run: str = "%") -> int:
+    """How many readings of runs are in the table, as ``query`` has it."""
+    sql = f"SELECT count(*) AS n FROM readings WHERE run LIKE '{run}'"  # noqa: S608 - the test's own word
+    capsys.readouterr()
+    if run_query([sql, "--cloud", str(place / "scram.toml"), "--json"]) != 0:
+        return 0
+    count: int = json.loads(capsys.readouterr().out)[0]["n"]
+    return count
+
+
+def produce_one(broker: SecuredBroker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    item = reading(1, run="late-run", at_us=time.time_ns() // 1000)
+    producer.produce(TOPIC, encode_reading(item), reading_key(item.gateway, item.channel))
+    assert producer.flush(30) == 0
+
+
+def seen(place: Path, ui: int, jobs: Program) -> list[str]:
+    """Where a secret is shown: log, event log, checkpoints, tables, command lines, Spark's interface."""
+    key = (place / "jobs.locked.key").read_text().splitlines()[1]
+    secrets = [PASSWORD, PASSWORD.replace("\\", "\\\\").replace('"', '\\"'), "sesame", key]
+    named = {"password", "key.password", "jobs.key", "jobs.locked.key"}
+    texts = {str(file): file.read_bytes().decode(errors="replace")
+             for file in place.rglob("*") if file.is_file() and file.name not in named}  # fmt: skip
+    tree = [psutil.Process(jobs.pid), *psutil.Process(jobs.pid).children(recursive=True)]
+    for process in tree:
+        with contextlib.suppress(psutil.Error):
+            texts[f"command line of {process.pid}"] = " ".join(process.cmdline())
+    base = f"http://127.0.0.1:{ui}"
+    application = json.loads(fetched(f"{base}/api/v1/applications"))[0]["id"]
+    api = f"{base}/api/v1/applications/{application}"
+    pages = [f"{base}/{page}/" for page in ("environment", "StreamingQuery", "SQL", "jobs")]
+    texts |= {
+        page: fetched(page) for page in (*pages, f"{api}/environment", f"{api}/sql?details=true&length=99")
+    }
+    assert "ConsumerConfig values" in texts[str(place / "log")], "the clients' configuration is in no log"
+    assert "kafka" in texts[f"{api}/sql?details=true&length=99"].lower(), "no plan with Kafka is shown"
+    assert any("SparkListenerSQLExecutionStart" in text for name, text in texts.items() if "/events/" in name)
+    return [name for name, text in texts.items() if any(secret in text for secret in secrets)]
+
+
+def fetched(url: str) -> str:
+    with urlopen(url, timeout=200) as answer:  # noqa: S310 - Spark's own interface
+        text: str = answer.read().decode(errors="replace")
+    return text
