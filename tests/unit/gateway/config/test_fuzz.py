@@ -126,7 +126,7 @@ def _mutated(draw: st.DrawFn) -> str:
     return "\n".join(lines)
 
 
-GOOD: Final = [path.read_text() for path in sorted(EXAMPLES.glob("*.toml"))]
+GOOD: Final = [path.read_text() for path in sorted(EXAMPLES.glob("*.toml")) if path.name != "cloud.toml"]
 _SIGNS: Final = [
     '"',
     "'",
