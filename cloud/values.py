@@ -14,8 +14,8 @@ _DAY_S: Final = 86_400
 
 
 def duration_s(text: str) -> float:
-    """Seconds in ``500ms``, ``2s``, ``1m``, ``1h``, ``7d``."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text.strip())
+    """Seconds in ``0``, ``500ms``, ``2s``, ``1m``, ``1h``, ``7d``."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", "0s" if text.strip() == "0" else text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a duration such as 500ms, 2s, 10m, 1h or 7d")
     return float(match[1]) * _SECONDS[match[2]]

@@ -11,10 +11,18 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_jobs.intervals import Interval
 from spark_jobs.schemas import columns
 
 _MOST_LITERALS: Final = 256
+
+
+def computed(frame: DataFrame) -> DataFrame:
+    """The frame's rows, computed once and kept by the executors as long as they are used.
+
+    Unlike with ``persist`` no plan is left that later ones would have to be compared with; rows that are lost
+    with an executor fail what uses them.
+    """
+    return frame.localCheckpoint()
 
 
 def arrow_rows(schema: StructType, rows: Iterable[Sequence[Any]]) -> Any:
@@ -30,16 +38,16 @@ def rows_frame(spark: SparkSession, schema: StructType | str, rows: Iterable[Seq
     return spark.createDataFrame(arrow_rows(columns(schema) if isinstance(schema, str) else schema, rows))
 
 
-def interval_frame(spark: SparkSession, intervals: Iterable[Interval]) -> DataFrame:
-    """The intervals as a frame: gateway, channel, interval_start."""
-    rows = ((*channel, start_us) for channel, start_us in intervals)
-    return rows_frame(spark, "gateway channel: string, interval_start: time", rows)
-
-
 def one_of(name: str, values: Iterable[Any]) -> Column:
     """A filter by which Delta leaves out files; of very many values none is made."""
     found = sorted(set(values))
     return F.col(name).isin(found) if len(found) <= _MOST_LITERALS else F.lit(True)
+
+
+def few_of(name: str, rows: DataFrame) -> Column:
+    """``one_of`` the values that a column of other rows has."""
+    found = rows.select(name).distinct().limit(_MOST_LITERALS + 1).collect()
+    return one_of(name, (row[0] for row in found))
 
 
 def dicts_of(table: Any) -> list[dict[str, Any]]:

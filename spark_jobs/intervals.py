@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 SECOND_US: Final = 1_000_000
 DAY_US: Final = 86_400 * SECOND_US
+FOREVER_US: Final = 1 << 62
+"""Before and after all times; differences still fit."""
 TIMES: Final = pa.timestamp("us", tz="UTC")
 """The Arrow type of times."""
-
-Channel = tuple[str, str]
-"""gateway, channel."""
-Interval = tuple[Channel, int]
-"""Channel and start."""
 
 _FIRST_S: Final = -62_135_596_800
 _LAST_S: Final = 253_402_300_799
@@ -36,10 +33,3 @@ def moment_of(time_us: int) -> datetime:
 def now_us() -> int:
     """The wall clock."""
     return time.time_ns() // 1000
-
-
-def intervals_of(rows: Any) -> list[Interval]:
-    """The intervals of the rows of an Arrow table: gateway, channel, interval_start."""
-    starts_us = rows["interval_start"].cast(pa.int64()).to_pylist()
-    channels = zip(rows["gateway"].to_pylist(), rows["channel"].to_pylist(), strict=True)
-    return list(zip(channels, starts_us, strict=True))

@@ -191,6 +191,18 @@ STATISTICS: Final = Table(
 )
 """``period_ms`` is the period in force at the interval's end: what is missing after it is counted from it."""
 
+PROGRESS: Final = Table(
+    "_progress",
+    columns(
+        "gateway channel: string, newest_us: long, is_open: bool, first_us last_us: long, period_ms: int, "
+        "unit: string, is_live: bool, until_us records_version pass: long"
+    ),
+)
+"""How far ``statistics`` of one interval length has come with each channel (``transforms.progress``).
+
+Internal; one a length, ``_progress_600s``. Made of ``statistics`` where it is lost.
+"""
+
 MAST: Final = Table(
     "mast",
     columns(

@@ -132,7 +132,7 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         "spark.databricks.delta.autoCompact.maxFileSize": str(8 << 20),
         # Spark's own choice, INT96, has no bounds in a file: for an hour all of each file would be read.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # What we merge are rows in the driver's memory: reading them twice gives the same.
+        # What we merge are computed rows: reading them twice gives the same.
         "spark.databricks.delta.merge.materializeSource": "none",
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         # Or a folder spark_jobs where the driver was started would be the workers', whatever was sent them.

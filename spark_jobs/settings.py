@@ -35,7 +35,8 @@ class Settings:
     """One run of one or more jobs.
 
     ``lake`` and ``checkpoints`` are directories or URIs Spark can write; ``interval_s`` divides a day;
-    ``trigger_s`` is the least time between two batches of ``ingest``; ``max_records`` bounds one batch;
+    ``trigger_s`` is the least time between two batches of ``ingest``; ``open_every_s`` is that between two
+    computations of open intervals, 0 for none; ``max_records`` bounds one batch;
     ``metrics`` is the HOST:PORT of the Prometheus endpoint; ``quarantine_cap`` bounds the rows of one gateway
     in one hour of Kafka's time; ``kafka`` is how to log in, ``store`` the object store of the lake;
     ``silent_after_s`` is how long a channel may go without a reading, where five
@@ -49,6 +50,7 @@ class Settings:
     checkpoints: str
     interval_s: int = 600
     trigger_s: float = 2.0
+    open_every_s: float = 60.0
     master: str = "local[2]"
     once: bool = False
     topic_pattern: str = TOPIC_PATTERN
@@ -194,9 +196,11 @@ def _run_parser() -> argparse.ArgumentParser:
     add("jobs", nargs="+", metavar="NAME", help=f"{', '.join(JOB_NAMES)} or all")
     _add_common(parser)
     more = "rows of quarantine per gateway and hour; more are counted, not stored"
+    opened = "between computations of the statistics of open intervals; 0: none (default: 60s)"
     silent = "a channel is silent after so long without a reading (default: 60s), or five of its periods"
     loss = "go on when Kafka no longer has what the checkpoint expects (default: fail with the reason)"
     add("--trigger", dest="trigger_s", type=duration_s, metavar="TIME", help="between batches; default: 2s")
+    add("--open-every", dest="open_every_s", type=duration_s, metavar="TIME", help=opened)
     add("--once", action="store_true", help="process what is there, then exit")
     add("--max-records", type=int, metavar="N", help="records in one batch, at most")
     add("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics here (default: not)")

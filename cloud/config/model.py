@@ -75,6 +75,7 @@ class JobsConfig(_Table):
 
     interval_s: Interval | None = named("interval")
     trigger_s: Duration | None = named("trigger")
+    open_every_s: Duration | None = named("open_every")
     silent_after_s: Duration | None = named("silent_after")
     topic_pattern: str | None = named("topics")
     master: str | None = None

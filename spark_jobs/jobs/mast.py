@@ -19,13 +19,12 @@ from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_changes
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sources.configured import with_periods_us
 from spark_jobs.sources.mast_intervals import MastInterval, intervals_within, statistics_in
-from spark_jobs.sources.statistics import has_readings
 from spark_jobs.state.configured import BEFORE, RecordChange, touched_spans
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.mast import QUANTITIES, mounted_channels
 from spark_jobs.transforms.mast_values import mast_rows
+from spark_jobs.transforms.statistics import has_readings
 
 log = logging.getLogger("fieldgate.jobs.mast")
 
@@ -55,9 +54,12 @@ class MastJob(Job):
             .where(closed & F.col("quantity").isin(*QUANTITIES) & now & has_readings())
             .select("gateway", F.unix_micros("interval_start").alias("start_us"))
         )
-        records = with_periods_us(table_changes(self._spark, self._settings, CHANNELS)).select(
+        periods_us = F.transform(
+            "periods", lambda each: F.array(F.unix_micros(each["begin"]), F.unix_micros(each["end"]))
+        )
+        records = table_changes(self._spark, self._settings, CHANNELS).select(
             *CHANNELS.key,
-            "periods",
+            periods_us.alias("periods"),
             "height_m",
             "pair",
             F.col("_change_type").alias("kind"),

@@ -1,9 +1,13 @@
 """``statistics``: readings to interval statistics.
 
-The intervals that new readings touch, and no others, are computed again, whole, from the table. So late
-readings correct them, and a batch that runs twice computes the same. While an interval is open its sums are
-kept where that gives the same (``state.running_intervals``): its readings are not read again and again.
-Configured channels get rows for intervals without readings (``jobs.missing_intervals``).
+An interval is over with a newer reading of its channel, by silence, or with ``--once``; then it is computed,
+whole, from the table, as it is each time late readings touch it. So they correct it, and a batch that runs
+twice computes the same. Open intervals are computed by the same code now and then (``--open-every``). What
+is done with readings and channels is done in executors; how far it has come is in the lake
+(``sinks.progress``), written last: what a crash leaves half done is done again, and changes nothing where it
+was done.
+
+Channels that were due get rows for intervals without readings (``jobs.missing_intervals``).
 """
 
 from __future__ import annotations
@@ -11,40 +15,44 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.frames import interval_frame
-from spark_jobs.intervals import Interval, intervals_of, now_us
+from spark_jobs.frames import computed
+from spark_jobs.intervals import SECOND_US, day_of, moment_of, now_us
 from spark_jobs.jobs.missing_intervals import MissingIntervals
 from spark_jobs.schemas import READINGS, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, table_changes
-from spark_jobs.sinks.statistics import delete_missing, merge_statistics
-from spark_jobs.sources.configured import ConfiguredChannels
-from spark_jobs.sources.readings import readings_in, timely_readings
-from spark_jobs.sources.statistics import StatisticsRows
-from spark_jobs.state.intervals import OpenIntervals
-from spark_jobs.state.running_intervals import RunningIntervals
+from spark_jobs.sinks.delta import ensure_table, latest_version, table_changes
+from spark_jobs.sinks.progress import Progress
+from spark_jobs.sinks.statistics import merge_statistics
+from spark_jobs.sources.readings import readings_in
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.streaming.timer import Timer
-from spark_jobs.transforms.interval_sums import ReadingsByInterval
-from spark_jobs.transforms.statistics import interval_statistics, touched_intervals
+from spark_jobs.transforms.progress import (
+    SILENCE_S,
+    STATE,
+    advanced,
+    completed,
+    next_due_s,
+    over,
+    restored,
+    silent_by_time,
+)
+from spark_jobs.transforms.statistics import CHANNEL, interval_statistics, touched_intervals
 
 log = logging.getLogger("fieldgate.jobs.statistics")
 
 _TRIGGER_S: Final = 0.5
 """Polls for new readings so often at most: it follows ``ingest``, which sets the pace."""
-_TICK_S: Final = 5.0
-_PART: Final = 50_000
+_SETTLE_EVERY_S: Final = 15.0
+_PART: Final = 100_000
 """Intervals computed and merged at a time."""
-_MOST_ROWS: Final = 250_000
-"""Readings of a batch that pass the driver, to be added; of a larger one the intervals are computed whole."""
+_INTERVALS: Final = "gateway string, channel string, start_us bigint"
 
 
 class StatisticsJob(Job):
@@ -56,138 +64,150 @@ class StatisticsJob(Job):
         self._settings = settings
         ensure_table(spark, settings, READINGS)
         self._location = ensure_table(spark, settings, STATISTICS)
-        # The query's thread computes what new readings touch, the supervisor's closes what is over.
+        self._progress = Progress(spark, settings)
+        self._missing = MissingIntervals(spark, settings, self._location)
+        # The query's thread closes what newer readings end, the supervisor's what silence does.
         self._lock = threading.Lock()
-        self._closed: Mapping[Interval, bool] = {}
-        self._table = StatisticsRows(spark, self._location, settings.interval_s)
-        self._missing = MissingIntervals(
-            settings.interval_s,
-            self._table,
-            ConfiguredChannels(spark, settings),
-            self._merge,
-            partial(delete_missing, spark, self._location, settings.interval_s),
-        )
-        self._intervals = OpenIntervals(settings.interval_s)
-        self._running = RunningIntervals(settings.interval_s)
-        self._restore()
-        self._timer = Timer(_TICK_S, at_once=False)
+        self._settle = Timer(_SETTLE_EVERY_S, at_once=False)
+        self._show = Timer(settings.open_every_s, at_once=False)
+        # Whether readings have come since the open intervals were computed.
+        self._has_news = True
+        # When silence may change anything, in seconds of the wall clock.
+        self._next_due_s = 0.0
+        self._records_version = self._progress.records_version()
+        self._state = computed(self._progress.read())
+        if self._records_version is None and latest_version(spark, self._location):
+            self._restore()
 
     def source(self) -> Source:
         """The changes of ``readings``."""
         changes = table_changes(self._spark, self._settings, READINGS)
         return Source(changes, min(_TRIGGER_S, self._settings.trigger_s), follows=(READINGS,))
 
+    def batch(self, rows: DataFrame, number: int) -> None:
+        """Closes the intervals that changed readings end, or have touched late."""
+        with self._lock:
+            self._has_news = True
+            touched = touched_intervals(rows, self._settings.interval_s)
+            # That one more reading has come into the newest interval of its channel is no news.
+            news = computed(touched.join(_open(self._state), [*CHANNEL, "start_us"], "left_anti"))
+            if not news.isEmpty():
+                self._pass(f"batch={number}", touched=news)
+
     def tick(self) -> None:
-        """Closes the intervals that are over, and those of channels that went silent."""
-        self._close_over()
-        if not self._timer.due():
-            return
-        with self._lock:
-            now_s, wall_us = time.monotonic(), now_us()
-            silent = self._intervals.silent(wall_us, now_s)
-        self._close(silent, "silence")
-        with self._lock:
-            self._log_missing(self._missing.silent(now_s, wall_us), "silence")
+        """Closes the intervals of channels that went silent; now and then computes what is open."""
+        if self._settle.due():
+            self.settle()
+        if self._settings.open_every_s and self._has_news and self._show.due():
+            self.show_open()
 
     def finish(self) -> None:
         """Closes what is open: nothing more will come in this run."""
         with self._lock:
-            everything = self._intervals.all()
-        self._close(everything, "end")
+            self._pass("end", ended=_open(self._state))
+
+    def settle(self) -> None:
+        """Closes open intervals that went silent, and writes what is missing by now."""
         with self._lock:
-            self._log_missing(self._missing.all(), "end")
+            wall_us = now_us()
+            if wall_us < self._next_due_s * SECOND_US and self._missing.version() == self._records_version:
+                return
+            late = computed(silent_by_time(self._state, wall_us, self._settings.interval_s))
+            starts = _starts(late)
+            if starts:
+                readings = readings_in(self._spark, self._settings, late, [row.start_us for row in starts])
+                recent = readings.where(F.col("ingested_at") > moment_of(wall_us - SILENCE_S * SECOND_US))
+                late = computed(late.join(recent.select(*CHANNEL).distinct(), list(CHANNEL), "left_anti"))
+            self._pass("silence", ended=late)
+
+    def show_open(self) -> None:
+        """Computes the open intervals, beside the query: a row that is closed meanwhile is left as it is."""
+        self._has_news = False
+        begun = time.monotonic()
+        wanted = _open(self._state)
+        starts = _starts(wanted)
+        for part in _parts(starts):
+            self._compute(wanted, part, closed=False)
+        _log_computed("open", starts, 0, begun)
 
     def _restore(self) -> None:
-        started = time.monotonic()
-        for row in self._missing.restore(started):
-            self._intervals.restore(row.channel, row.row_us, is_open=False, now_s=started)
-        for channel, start_us in self._table.open():
-            self._intervals.restore(channel, start_us, is_open=True, now_s=started)
-        log.info("event=statistics.restored seconds=%.2f", time.monotonic() - started)
-
-    def batch(self, rows: DataFrame, number: int) -> None:
-        """Computes the intervals that changed readings touch."""
+        """Takes up ``statistics`` where it has no state beside it: the lake is of an older version."""
         interval_s = self._settings.interval_s
-        table = timely_readings(rows, _MOST_ROWS)
-        readings = None if table is None else ReadingsByInterval.of_changes(table, interval_s)
-        if readings is None:
-            touched = intervals_of(touched_intervals(rows, interval_s).toArrow())
-        else:
-            touched = readings.intervals
+        rows = self._spark.read.format("delta").load(self._location).where(F.col("interval_s") == interval_s)
+        start_us = F.unix_micros("interval_start").alias("start_us")
         with self._lock:
-            now_s = time.monotonic()
-            for row in self._missing.learn({channel for channel, _ in touched}, now_s):
-                self._intervals.restore(row.channel, row.row_us, is_open=False, now_s=now_s)
-            new = set(filter(self._missing.is_new, touched))
-            running = set() if readings is None else self._running.add(readings, new)
-            due = self._intervals.touch(touched, now_s)
-            # What ended with its first readings is closed, and so computed whole.
-            running -= {interval for interval, closed in due.items() if closed}
-            self._running.drop(due.keys() - running)
-            for part in _parts(due):
-                begun = time.monotonic()
-                whole = [interval for interval in part if interval not in running]
-                found = self._rows(whole, [interval for interval in part if interval in running])
-                missing = self._missing.before(found, now_s, now_us())
-                self._closed = due
-                written = self._missing.write(missing, found) + self._missing.around_late()
-                _log_computed(f"batch={number}", found, due, len(whole), written, begun)
-        if self._settings.once:
-            # No query waits for new readings, and what is over would only become more.
-            self._close_over()
+            self._state = computed(restored(rows, interval_s))
+            self._pass("start", touched=rows.where("version = 0").select(*CHANNEL, start_us))
 
-    def _close_over(self) -> None:
-        with self._lock:
-            over = self._intervals.over()
-        self._close(over, "over")
+    def _pass(self, cause: str, touched: DataFrame | None = None, ended: DataFrame | None = None) -> None:
+        """Closes what is over by the intervals ``touched`` and the channels ``ended``."""
+        begun = time.monotonic()
+        interval_s = self._settings.interval_s
+        if touched is None:
+            touched = self._spark.createDataFrame([], _INTERVALS)
+        now = computed(advanced(self._state, touched, ended))
+        due = over(now)
+        starts = _starts(due)
+        closed = self._spark.createDataFrame([], f"{_INTERVALS}, period_ms int, unit string")
+        for part in _parts(starts):
+            rows = self._compute(due, part, closed=True)
+            start_us = F.unix_micros("interval_start").alias("start_us")
+            closed = closed.unionByName(rows.select(*CHANNEL, start_us, "period_ms", "unit"))
+        in_force, version = self._missing.records()
+        after = computed(completed(now, closed, in_force, now_us(), interval_s))
+        known = after.where("newest_us is not null or until_us is not null")
+        is_same = f"struct({','.join(STATE)}) <=> before"
+        figures = known.agg(
+            F.expr("count_if(has_gaps)").alias("gaps"),
+            F.expr(f"count_if(not ({is_same}))").alias("changed"),
+            F.min(next_due_s(interval_s)).alias("next_due_s"),
+        ).collect()[0]
+        missing = self._missing.fill(after, closed) if figures.gaps else 0
+        if starts:
+            missing += self._missing.around_late(after, closed, due)
+        if self._records_version not in (None, version):
+            missing += self._missing.follow_records(after, self._records_version)
+        if self._records_version != version:
+            self._progress.add(known, version)
+        elif figures.changed:
+            self._progress.add(known.where(f"not ({is_same})"), version)
+        self._state, self._records_version = known.select(*CHANNEL, *STATE), version
+        self._next_due_s = float("inf") if figures.next_due_s is None else figures.next_due_s
+        if starts or missing:
+            _log_computed(cause, starts, missing, begun)
 
-    def _close(self, intervals: Iterable[Interval], cause: str) -> None:
-        """Computes intervals whole and closes them, beside the query: it goes on meanwhile.
-
-        What is missing around them was written with their open rows.
-        """
-        for part in _parts(intervals):
-            begun = time.monotonic()
-            rows = self._rows(part, [])
-            with self._lock:
-                closed = dict.fromkeys(self._intervals.closed(part), True)
-                self._running.drop(closed)
-                rows = rows.filter(pa.array([each in closed for each in intervals_of(rows)], pa.bool_()))
-                self._closed = closed
-                self._merge(rows)
-            _log_computed(cause, rows, closed, len(part), 0, begun)
-
-    def _rows(self, whole: list[Interval], running: list[Interval]) -> Any:
-        """Rows of intervals: of the first computed from the table, of the others from their sums."""
-        if not whole:
-            return self._running.rows(running)
-        keys = interval_frame(self._spark, whole)
-        readings = readings_in(self._spark, self._settings, whole, keys)
-        rows = interval_statistics(readings, self._settings.interval_s).toArrow()
-        if not running:
-            return rows
-        added = self._running.rows(running).select(rows.column_names).cast(rows.schema)
-        return pa.concat_tables([rows, added])
-
-    def _merge(self, rows: Any) -> None:
-        merge_statistics(self._spark, self._location, rows, self._closed)
-
-    def _log_missing(self, missing: int, cause: str) -> None:
-        if missing:
-            log.info("event=statistics.missing cause=%s intervals=%d", cause, missing)
+    def _compute(self, wanted: DataFrame, starts: Sequence[Row], *, closed: bool) -> DataFrame:
+        """The rows of the wanted intervals of these starts, which are merged."""
+        starts_us = [row.start_us for row in starts]
+        part = wanted.where(F.col("start_us").between(min(starts_us), max(starts_us)))
+        readings = readings_in(self._spark, self._settings, part, starts_us)
+        rows = computed(interval_statistics(readings, self._settings.interval_s))
+        days = {day_of(start_us) for start_us in starts_us}
+        merge_statistics(self._spark, self._location, rows, days, closed=closed)
+        return rows
 
 
-def _log_computed(
-    cause: str, rows: Any, closed: Mapping[Interval, bool], whole: int, missing: int, begun: float
-) -> None:
-    log.info(
-        "event=statistics.computed cause=%s intervals=%d whole=%d closed=%d missing=%d seconds=%.2f",
-        *(cause, rows.num_rows, whole, sum(closed.values()), missing, time.monotonic() - begun),
-    )
+def _open(state: DataFrame) -> DataFrame:
+    return state.where("is_open").select(*CHANNEL, F.col("newest_us").alias("start_us"))
 
 
-def _parts(intervals: Iterable[Interval]) -> Iterator[list[Interval]]:
-    """In the order of time, so that a part touches few dates; in parts, because results pass the driver."""
-    in_order = sorted(intervals, key=lambda interval: interval[1])
-    for at in range(0, len(in_order), _PART):
-        yield in_order[at : at + _PART]
+def _starts(intervals: DataFrame) -> list[Row]:
+    """How many intervals begin at which time, in its order: start_us, number."""
+    return sorted(intervals.groupBy("start_us").agg(F.count("*").alias("number")).collect())
+
+
+def _parts(starts: Iterable[Row]) -> Iterator[list[Row]]:
+    """In the order of time, so that a part touches few dates; in parts, so that its keys fit into memory."""
+    part: list[Row] = []
+    for row in starts:
+        if part and sum(each.number for each in part) + row.number > _PART:
+            yield part
+            part = []
+        part.append(row)
+    if part:
+        yield part
+
+
+def _log_computed(cause: str, starts: Iterable[Row], missing: int, begun: float) -> None:
+    figures = cause, sum(row.number for row in starts), missing, time.monotonic() - begun
+    log.info("event=statistics.computed cause=%s intervals=%d missing=%d seconds=%.2f", *figures)

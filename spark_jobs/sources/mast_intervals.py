@@ -12,7 +12,7 @@ from spark_jobs.frames import one_of, rows_frame
 from spark_jobs.intervals import SECOND_US, day_of, moment_of
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.settings import Settings
-from spark_jobs.sources.statistics import has_readings
+from spark_jobs.transforms.statistics import has_readings
 
 MastInterval = tuple[str, int]
 """Gateway and start, microseconds since the epoch."""

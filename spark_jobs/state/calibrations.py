@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from cloud.wire.channel_records import ChannelRecord
 from spark_jobs.errors import JobError
-from spark_jobs.state.configured import FOREVER_US, union
+from spark_jobs.intervals import FOREVER_US
+from spark_jobs.state.configured import union
 from spark_jobs.transforms.recalibrate import Linear
 from spark_jobs.transforms.records import channel_row
 

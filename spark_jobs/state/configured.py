@@ -1,48 +1,19 @@
-"""When channels were configured, by their calibration records, and which times a change of these touches.
+"""Which times a change of calibration records touches.
 
 Pure. Times are microseconds since the epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cloud.wire.number_set import NumberSet
-from spark_jobs.intervals import SECOND_US, Channel
-
-FOREVER_US: Final = 1 << 62
+from spark_jobs.intervals import FOREVER_US
 
 Span = tuple[int, int]
 """Begin (inside) and end (outside), microseconds since the epoch; ±FOREVER_US where it has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Configured:
-    """The times any record of a channel was in force: disjoint, ascending.
-
-    An unknown begin (the gateway had no clock) is -FOREVER_US. ``period_ms`` and ``unit`` are those of the
-    newest record.
-    """
-
-    spans: tuple[Span, ...]
-    period_ms: int
-    unit: str
-
-    def within(self, first_us: int, end_us: int, interval_s: int) -> Iterator[Span]:
-        """The whole intervals from ``first_us`` up to ``end_us`` that lie in one of the spans."""
-        for span in self.spans:
-            first, end = whole_intervals(span, interval_s)
-            first, end = max(first_us, first), min(end_us, end)
-            if first < end:
-                yield first, end
-
-
-def whole_intervals(span: Span, interval_s: int) -> Span:
-    """Start of the first and end of the last interval that lie wholly within; empty where none does."""
-    length_us = interval_s * SECOND_US
-    return -(-span[0] // length_us) * length_us, span[1] // length_us * length_us
 
 
 def union(spans: Iterable[Span]) -> tuple[Span, ...]:
@@ -61,41 +32,6 @@ def _numbers(spans: Iterable[Span]) -> NumberSet:
 
 def _spans(numbers: NumberSet) -> tuple[Span, ...]:
     return tuple((first, last + 1) for first, last in numbers.spans())
-
-
-def configured(records: Iterable[Mapping[str, Any]]) -> dict[Channel, Configured]:
-    """The times in force by channel, of records of ``channels``.
-
-    Each record: gateway, channel, in_force, revision, interval_s, unit, and ``periods`` as a list of (begin,
-    end) in microseconds, None where unknown. A period whose end is unknown though its record is no longer in
-    force ends where the channel's next one begins; where there is none, nothing is known to be due in it.
-    """
-    by_channel: dict[Channel, list[Mapping[str, Any]]] = {}
-    for record in records:
-        by_channel.setdefault((record["gateway"], record["channel"]), []).append(record)
-    return {channel: _configured(found) for channel, found in by_channel.items()}
-
-
-def _configured(records: Sequence[Mapping[str, Any]]) -> Configured:
-    periods = [period for record in records for period in record["periods"] or ()]
-    begins = sorted(begin for begin, _ in periods if begin is not None)
-
-    def end_of(begin: int | None, end: int | None, *, in_force: bool) -> int:
-        if end is not None or in_force:
-            return FOREVER_US if end is None else end
-        start = -FOREVER_US if begin is None else begin
-        return next((later for later in begins if later > start), start)
-
-    newest = max(records, key=lambda record: (record["in_force"], record["revision"]))
-    return Configured(
-        spans=union(
-            (-FOREVER_US if begin is None else begin, end_of(begin, end, in_force=record["in_force"]))
-            for record in records
-            for begin, end in record["periods"] or ()
-        ),
-        period_ms=max(1, round(newest["interval_s"] * 1000)),
-        unit=newest["unit"],
-    )
 
 
 BEFORE: Final = "update_preimage"

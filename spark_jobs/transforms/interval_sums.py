@@ -1,4 +1,4 @@
-"""Interval statistics from sums of readings: the one definition of each figure, whole or batch by batch.
+"""Interval statistics of readings: the one definition of each figure.
 
 An interval holds the readings whose ``time`` (start of their period) lies in it. ``count`` = good + not
 evaluated, and only these enter the statistics. ``sd`` is n−1. ``gust`` is the highest mean of the readings
@@ -9,24 +9,19 @@ Values of ``wind_direction`` are degrees, which are never averaged: ``avg`` is t
 the unit vectors, in [0, 360), null where these cancel out; ``sd`` is by Yamartino's estimate from the same
 mean (J. Climate Appl. Meteor. 23, 1984, 1362-1366; EPA-454/R-99-005 section 6.2.1), 0 to 103.9 degrees; min,
 max and gust of a direction mean nothing and are null.
-
-Mean and squared deviations are put together as by Chan, Golub and LeVeque (The American Statistician 37,
-1983, 242-247), so that ``merged`` is associative but for rounding: in the last digits figures depend on how
-the readings were divided.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from cloud.wire.reading_records import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT
-from spark_jobs.intervals import DAY_US, SECOND_US, TIMES, Interval
+from spark_jobs.intervals import DAY_US, SECOND_US, TIMES
 
 GUST_S: Final = 3
 """Averaging time of a gust in seconds (WMO-No. 8)."""
@@ -45,95 +40,107 @@ FLAGS: Final = {
 _ROLL_UP: Final = (FAIL, SUSPECT, GOOD, NOT_EVALUATED)
 """The worst flag in an interval wins; missing stands alone."""
 
-SUMS: Final = np.dtype(
-    [
-        ("count", np.int64),
-        ("mean", np.float64),
-        ("squares", np.float64),
-        ("lowest", np.float64),
-        ("highest", np.float64),
-        ("highest_us", np.int64),
-        ("gust", np.float64),
-        ("gust_us", np.int64),
-        ("cubes", np.float64),
-        ("east", np.float64),
-        ("north", np.float64),
-        *((name, np.int64) for name in FLAGS),
-    ]
-)
-"""What some readings of an interval amount to. ``count`` readings entered; ``squares`` are deviations from
-``mean``, squared; of no value ``lowest`` is inf, ``highest`` and ``gust`` -inf. ``cubes``, ``east`` and
-``north`` (of unit vectors) are sums. Directions have neither mean nor extremes."""
-
-Sums = NDArray[np.void]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-def nothing(number: int) -> Sums:
-    """Sums of no readings: what changes nothing when merged."""
-    sums = np.zeros(number, SUMS)
-    sums["lowest"], sums["highest"], sums["gust"] = np.inf, -np.inf, -np.inf
-    return sums
+def statistics_of(readings: Any, interval_s: int) -> Any:
+    """The statistics of readings: columns of ``statistics`` but version and updated_at; ``ingested_from``.
 
-
-def merged(first: Sums, second: Sums) -> Sums:
-    """Sums of the readings of both, element by element; no reading may be in both."""
-    sums = np.zeros(len(first), SUMS)
-    for name in ("count", "cubes", "east", "north", *FLAGS):
-        sums[name] = first[name] + second[name]
-    share = second["count"] / np.maximum(sums["count"], 1)
-    apart = second["mean"] - first["mean"]
-    sums["mean"] = first["mean"] + apart * share
-    sums["squares"] = first["squares"] + second["squares"] + apart * apart * first["count"] * share
-    sums["lowest"] = np.minimum(first["lowest"], second["lowest"])
-    for value, time_us in (("highest", "highest_us"), ("gust", "gust_us")):
-        sums[value] = np.maximum(first[value], second[value])
-        earlier = np.minimum(first[time_us], second[time_us])
-        of_one = np.where(first[value] > second[value], first[time_us], second[time_us])
-        sums[time_us] = np.where(first[value] == second[value], earlier, of_one)
-    return sums
-
-
-def entering(values: Floats, quality: NDArray[np.int32]) -> Bools:
-    """Which readings enter the statistics."""
-    flagged: Bools = (quality == GOOD) | (quality == NOT_EVALUATED)
-    return flagged & np.isfinite(values)
-
-
-def sums_of(
-    begins: Ints, time_us: Ints, values: Floats, quality: NDArray[np.int32], direction: Bools, wind: Bools
-) -> Sums:
-    """Sums of groups of readings, without gusts.
-
-    The readings lie group by group in the order of time, group n from ``begins[n]`` on; ``direction`` and
-    ``wind``: whether a group's quantity is a direction, or a wind speed.
+    ``readings``: an Arrow table of gateway, channel, quantity, unit, time, period_ms, value, quality and
+    ingested_at, in the order of gateway, channel and time, of whole intervals. The quantity of an interval is
+    that of its first reading, unit and period are those of its last; ``ingested_from`` is when its first one
+    was ingested.
     """
-    sums = nothing(len(begins))
-    lengths = np.diff(begins, append=len(time_us))
+    time_us: Ints = readings["time"].cast(pa.int64()).to_numpy()
+    values: Floats = readings["value"].to_numpy()
+    quality: NDArray[np.int32] = readings["quality"].to_numpy()
+    periods_ms: Ints = readings["period_ms"].to_numpy().astype(np.int64)
+    first = begins_of(readings, interval_s)
+    begins: Ints = np.flatnonzero(first)
+    ends: Ints = np.append(begins, len(first))[1:]
+    lengths = ends - begins
 
     def total(of_readings: NDArray[Any]) -> NDArray[Any]:
         return np.add.reduceat(of_readings, begins)
 
-    for name, flag in FLAGS.items():
-        sums[name] = total((quality == flag).astype(np.int64))
-    enters = entering(values, quality)
-    sums["count"] = total(enters.astype(np.int64))
+    def of(figures: NDArray[Any], there: Bools) -> Any:
+        return pa.array(figures, mask=~there)
+
+    names = {name: readings[name].take(pa.array(begins)) for name in ("gateway", "channel", "quantity")}
+    direction, wind = (
+        np.array([each == quantity for each in names["quantity"].to_pylist()], bool)
+        for quantity in ("wind_direction", "wind_speed")
+    )
+    enters = ((quality == GOOD) | (quality == NOT_EVALUATED)) & np.isfinite(values)
+    count = total(enters.astype(np.int64))
+    samples, some = np.maximum(count, 1), count > 0
     vector = enters & np.repeat(direction, lengths)
     scalar = enters & ~vector
     known = np.where(enters, values, 0.0)
-    radians = np.radians(known)
-    sums["east"] = total(np.where(vector, np.sin(radians), 0.0))
-    sums["north"] = total(np.where(vector, np.cos(radians), 0.0))
-    mean = total(np.where(scalar, known, 0.0)) / np.maximum(sums["count"], 1)
+
+    mean = total(np.where(scalar, known, 0.0)) / samples
     apart = np.where(scalar, known - np.repeat(mean, lengths), 0.0)
-    sums["mean"], sums["squares"] = mean, total(apart * apart)
-    sums["cubes"] = np.where(wind, total(np.where(scalar, known * known * known, 0.0)), 0.0)
-    sums["lowest"] = np.minimum.reduceat(np.where(scalar, known, np.inf), begins)
-    highest = np.where(scalar, known, -np.inf)
-    sums["highest"], sums["highest_us"] = _first_at_highest(begins, lengths, time_us, highest)
-    return sums
+    deviation = np.sqrt(total(apart * apart) / np.maximum(count - 1, 1))
+    highest = _first_at_highest(begins, lengths, time_us, np.where(scalar, known, -np.inf))
+    gust = _gusts(begins, time_us, np.where(scalar, values, np.nan), periods_ms)
+    gust, gust_us = _first_at_highest(begins, lengths, time_us, gust)
+
+    radians = np.radians(known)
+    east = total(np.where(vector, np.sin(radians), 0.0)) / samples
+    north = total(np.where(vector, np.cos(radians), 0.0)) / samples
+    square = east * east + north * north
+    degrees = np.degrees(np.arctan2(east, north)) % 360.0
+    degrees = np.where(degrees < 360.0, degrees, 0.0)
+    epsilon = np.sqrt(np.maximum(0.0, 1.0 - square))
+    spread = np.degrees(np.arcsin(epsilon) * (1.0 + _YAMARTINO * epsilon**3))
+
+    start_us = time_us[begins] - time_us[begins] % (interval_s * SECOND_US)
+    period_ms = periods_ms[ends - 1]
+    # A reading's period holds until the next one, the first one's from the beginning.
+    from_us, until_us = time_us.copy(), np.append(time_us[1:], 0)
+    from_us[begins], until_us[ends - 1] = start_us, start_us + interval_s * SECOND_US
+    due = total((until_us - from_us) / (periods_ms * 1000))
+    changed = total(_differs(periods_ms) & ~first) > 0
+    expected = np.where(changed, due, interval_s * 1000.0 / period_ms)
+    flags = {flag: total((quality == flag).astype(np.int64)) for flag in FLAGS.values()}
+    rolled_up = np.select([flags[flag] > 0 for flag in _ROLL_UP], _ROLL_UP, MISSING)
+    ingested_us = readings["ingested_at"].cast(pa.int64()).to_numpy()
+    return pa.table(
+        {
+            **names,
+            "interval_start": pa.array(start_us).cast(TIMES),
+            "unit": readings["unit"].take(pa.array(ends - 1)),
+            "avg": of(np.where(direction, degrees, mean), some & (~direction | (square > _NO_DIRECTION))),
+            "min": of(np.minimum.reduceat(np.where(scalar, known, np.inf), begins), some & ~direction),
+            "max": of(highest[0], some & ~direction),
+            "sd": of(np.where(direction, spread, deviation), count > 1),
+            "gust": of(gust, np.isfinite(gust)),
+            "max_time": of(highest[1], some & ~direction).cast(TIMES),
+            "gust_time": of(gust_us, np.isfinite(gust)).cast(TIMES),
+            "cube_mean": of(total(np.where(scalar, known * known * known, 0.0)) / samples, wind & some),
+            "count": pa.array(count),
+            "expected": pa.array(expected),
+            "period_ms": pa.array(period_ms.astype(np.int32)),
+            **{name: pa.array(flags[flag]) for name, flag in FLAGS.items()},
+            "quality": pa.array(rolled_up.astype(np.int32)),
+            "interval_s": pa.array(np.full(len(begins), interval_s, np.int32)),
+            "recovery": pa.array(np.minimum(1.0, count / expected)),
+            "date": pa.array((start_us // DAY_US).astype(np.int32)).cast(pa.date32()),
+            "ingested_from": pa.array(np.minimum.reduceat(ingested_us, begins)).cast(TIMES),
+        }
+    )
+
+
+def begins_of(readings: Any, interval_s: int) -> Bools:
+    """Whether each of such readings is the first of its interval."""
+    time_us = readings["time"].cast(pa.int64()).to_numpy()
+    first = _differs(time_us - time_us % (interval_s * SECOND_US))
+    for name in ("gateway", "channel"):
+        first |= _differs(readings[name].combine_chunks().dictionary_encode().indices.to_numpy())
+    first[:1] = True
+    return first
 
 
 def _first_at_highest(begins: Ints, lengths: Ints, time_us: Ints, values: Floats) -> tuple[Floats, Ints]:
@@ -145,10 +152,11 @@ def _first_at_highest(begins: Ints, lengths: Ints, time_us: Ints, values: Floats
     return highest, np.where(np.isfinite(highest), first_us, 0)
 
 
-def gusts(begins: Ints, time_us: Ints, values: Floats, period_ms: Ints) -> Floats:
+def _gusts(begins: Ints, time_us: Ints, values: Floats, period_ms: Ints) -> Floats:
     """The mean of the 3 s that begin with each reading, -inf where they aren't complete and valid.
 
-    The readings lie as in ``sums_of``, those that don't enter the statistics as NaN; each has its period.
+    The readings lie group by group in the order of time, group n from ``begins[n]`` on; those that don't
+    enter the statistics are NaN; each has its period.
     """
     lengths = np.diff(begins, append=len(time_us))
     # Group after group on one axis of time, too far apart for a window to reach into the next one.
@@ -174,151 +182,6 @@ def gusts(begins: Ints, time_us: Ints, values: Floats, period_ms: Ints) -> Float
         borders = np.column_stack((firsts[complete], ends[complete])).ravel()
         found[complete] = np.add.reduceat(np.append(values, 0.0), borders)[::2] / needed[complete]
     return found
-
-
-def gust_sums(begins: Ints, time_us: Ints, gust: Floats) -> Sums:
-    """Sums of the highest gust of each group and nothing else; ``gust`` as ``gusts`` gives it."""
-    sums = nothing(len(begins))
-    lengths = np.diff(begins, append=len(time_us))
-    sums["gust"], sums["gust_us"] = _first_at_highest(begins, lengths, time_us, gust)
-    return sums
-
-
-def statistics_rows(
-    intervals: Sequence[Interval],
-    sums: Sums,
-    quantity: Sequence[str],
-    unit: Sequence[str],
-    period_ms: Ints,
-    expected: Floats,
-    interval_s: int,
-) -> Any:
-    """An Arrow table with the columns of ``statistics`` but for version and updated_at."""
-    count = sums["count"]
-    samples = np.maximum(count, 1)
-    direction = np.array([name == "wind_direction" for name in quantity], bool)
-    wind = np.array([name == "wind_speed" for name in quantity], bool)
-    scalar = (count > 0) & ~direction
-    east, north = sums["east"] / samples, sums["north"] / samples
-    square = east * east + north * north
-    degrees = np.degrees(np.arctan2(east, north)) % 360.0
-    degrees = np.where(degrees < 360.0, degrees, 0.0)
-    epsilon = np.sqrt(np.maximum(0.0, 1.0 - square))
-    spread = np.degrees(np.arcsin(epsilon) * (1.0 + _YAMARTINO * epsilon**3))
-    deviation = np.sqrt(sums["squares"] / np.maximum(count - 1, 1))
-    flags = {flag: sums[name] for name, flag in FLAGS.items()}
-    starts_us = np.array([start_us for _, start_us in intervals], np.int64)
-
-    def of(values: NDArray[Any], there: Bools, kind: Any = None) -> Any:
-        return pa.array(values, kind, mask=~there)
-
-    gusty = np.isfinite(sums["gust"])
-    return pa.table(
-        {
-            "gateway": pa.array([gateway for (gateway, _), _ in intervals], pa.string()),
-            "channel": pa.array([channel for (_, channel), _ in intervals], pa.string()),
-            "interval_start": pa.array(starts_us).cast(TIMES),
-            "quantity": pa.array(quantity, pa.string()),
-            "unit": pa.array(unit, pa.string()),
-            "avg": of(
-                np.where(direction, degrees, sums["mean"]),
-                (count > 0) & (scalar | (square > _NO_DIRECTION)),
-            ),
-            "min": of(sums["lowest"], scalar),
-            "max": of(sums["highest"], scalar),
-            "sd": of(np.where(direction, spread, deviation), count > 1),
-            "gust": of(sums["gust"], gusty),
-            "max_time": of(sums["highest_us"], scalar).cast(TIMES),
-            "gust_time": of(sums["gust_us"], gusty).cast(TIMES),
-            "cube_mean": of(sums["cubes"] / samples, wind & (count > 0)),
-            "count": pa.array(count),
-            "expected": pa.array(expected),
-            "period_ms": pa.array(period_ms.astype(np.int32)),
-            **{name: pa.array(sums[name]) for name in FLAGS},
-            "quality": pa.array(
-                np.select([flags[flag] > 0 for flag in _ROLL_UP], _ROLL_UP, MISSING).astype(np.int32)
-            ),
-            "interval_s": pa.array(np.full(len(intervals), interval_s, np.int32)),
-            "recovery": pa.array(np.minimum(1.0, count / expected)),
-            "date": pa.array((starts_us // DAY_US).astype(np.int32)).cast(pa.date32()),
-        }
-    )
-
-
-class ReadingsByInterval:
-    """Readings of an Arrow table in the order of gateway, channel and time, interval by interval.
-
-    Columns: gateway, channel, quantity, unit, time, period_ms, value, quality. Those of ``intervals[n]`` are
-    from ``begins[n]`` to before ``ends[n]``; the quantity is that of its first reading, unit and period are
-    those of its last.
-    """
-
-    def __init__(self, readings: Any, interval_s: int) -> None:
-        self._readings = readings
-        self._interval_s = interval_s
-        self.time_us: Ints = readings["time"].cast(pa.int64()).to_numpy()
-        self.values: Floats = readings["value"].to_numpy()
-        self.quality: NDArray[np.int32] = readings["quality"].to_numpy()
-        self.periods_ms: Ints = readings["period_ms"].to_numpy().astype(np.int64)
-        self.enters = entering(self.values, self.quality)
-        start_us = self.time_us - self.time_us % (interval_s * SECOND_US)
-        self.first = _differs(start_us) | _differs(_codes(readings["gateway"]))
-        self.first |= _differs(_codes(readings["channel"]))
-        self.first[:1] = True
-        self.begins: Ints = np.flatnonzero(self.first)
-        self.ends: Ints = np.append(self.begins, len(self.first))[1:]
-        at_first, at_last = readings.take(pa.array(self.begins)), readings.take(pa.array(self.ends - 1))
-        self.quantity: list[str] = at_first["quantity"].to_pylist()
-        self.direction: Bools = np.array([name == "wind_direction" for name in self.quantity], bool)
-        self.wind: Bools = np.array([name == "wind_speed" for name in self.quantity], bool)
-        self.unit: list[str] = at_last["unit"].to_pylist()
-        self.period_ms = self.periods_ms[self.ends - 1]
-        channels = zip(at_first["gateway"].to_pylist(), at_first["channel"].to_pylist(), strict=True)
-        self.intervals: list[Interval] = list(zip(channels, start_us[self.begins].tolist(), strict=True))
-
-    @classmethod
-    def of_changes(cls, readings: Any, interval_s: int) -> Self:
-        """Readings in any order; with a column ``added``: whether a row is new, and no correction."""
-        return cls(
-            readings.sort_by([(name, "ascending") for name in ("gateway", "channel", "time")]), interval_s
-        )
-
-    def regular(self) -> Bools:
-        """Which intervals' readings are added ones, of different times, of one period, and numbers."""
-        unlike = ~_differs(self.time_us) | _differs(self.periods_ms)
-        flagged = entering(np.zeros(len(self.values)), self.quality)
-        irregular = (unlike & ~self.first) | (flagged & ~self.enters) | ~self._readings["added"].to_numpy()
-        # Of an interval the rows are counted: an empty table has none to reduce.
-        counted = np.append(0, np.cumsum(irregular))
-        return np.asarray(counted[self.ends] == counted[self.begins])
-
-    def rows(self) -> Any:
-        """The statistics of the intervals, of which all readings must be here."""
-        lengths = self.ends - self.begins
-        valid = np.where(self.enters & ~np.repeat(self.direction, lengths), self.values, np.nan)
-        gust = gusts(self.begins, self.time_us, valid, self.periods_ms)
-        sums = merged(
-            sums_of(self.begins, self.time_us, self.values, self.quality, self.direction, self.wind),
-            gust_sums(self.begins, self.time_us, gust),
-        )
-        return statistics_rows(
-            self.intervals, sums, self.quantity, self.unit, self.period_ms, self._expected(), self._interval_s
-        )
-
-    def _expected(self) -> Floats:
-        """Samples due: a reading's period holds until the next one, the first one's from the beginning."""
-        starts_us = np.array([start_us for _, start_us in self.intervals], np.int64)
-        from_us, until_us = self.time_us.copy(), np.append(self.time_us[1:], 0)
-        from_us[self.begins] = starts_us
-        until_us[self.ends - 1] = starts_us + self._interval_s * SECOND_US
-        due = np.add.reduceat((until_us - from_us) / (self.periods_ms * 1000), self.begins)
-        changed = np.add.reduceat(_differs(self.periods_ms) & ~self.first, self.begins) > 0
-        return np.where(changed, due, self._interval_s * 1000.0 / self.period_ms)
-
-
-def _codes(column: Any) -> Ints:
-    codes: Ints = column.combine_chunks().dictionary_encode().indices.to_numpy()
-    return codes
 
 
 def _differs(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -7,10 +7,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.intervals import FOREVER_US
+
 QUANTITIES: Final = ("wind_speed", "temperature", "humidity", "pressure", "irradiance")
 """What is looked at: no other channel holds a row up."""
-_FAR_US: Final = 1 << 62
-"""Before and after all times, where a period's beginning or end isn't known; differences still fit."""
 
 
 def periods_in_force(channels: DataFrame) -> DataFrame:
@@ -19,8 +19,8 @@ def periods_in_force(channels: DataFrame) -> DataFrame:
     period = F.transform(
         F.coalesce(F.col("periods"), none),
         lambda each: F.struct(
-            F.coalesce(F.unix_micros(each["begin"]), F.lit(-_FAR_US)).alias("begin_us"),
-            F.coalesce(F.unix_micros(each["end"]), F.lit(_FAR_US)).alias("end_us"),
+            F.coalesce(F.unix_micros(each["begin"]), F.lit(-FOREVER_US)).alias("begin_us"),
+            F.coalesce(F.unix_micros(each["end"]), F.lit(FOREVER_US)).alias("end_us"),
             F.col("revision"),
             F.col("cal"),
             F.col("height_m"),

@@ -1,6 +1,7 @@
 """Readings to interval statistics: pure, and independent of the order readings arrived in.
 
 The definitions are those of ``interval_sums``, computed in Python workers, in which each interval is whole.
+Times in columns named ``_us`` are microseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -9,32 +10,38 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
-from cloud.wire.reading_records import UNSYNCED
+from cloud.wire.reading_records import MISSING, UNSYNCED
 from spark_jobs.intervals import SECOND_US
 from spark_jobs.schemas import STATISTICS
-from spark_jobs.transforms.interval_sums import FLAGS, ReadingsByInterval
+from spark_jobs.transforms.interval_sums import FLAGS, begins_of, statistics_of
 
-READING: Final = ("gateway", "channel", "quantity", "unit", "time", "period_ms", "value", "quality")
+CHANNEL: Final = ("gateway", "channel")
+READING: Final = (
+    *("gateway", "channel", "quantity", "unit", "time", "period_ms", "value", "quality", "ingested_at"),
+)
 """The columns of a reading that its statistics are made of."""
 ROWS: Final = StructType(
-    [field for field in STATISTICS.schema if field.name not in ("version", "updated_at")]
+    [
+        *(field for field in STATISTICS.schema if field.name not in ("version", "updated_at")),
+        StructField("ingested_from", TimestampType()),
+    ]
 )
+"""Computed rows; ``ingested_from`` is when the first of an interval's readings came, null without any."""
 _ROWS: Final = to_arrow_schema(ROWS)
 _AT_ONCE: Final = 100_000
 """Readings a worker computes with at once, unless a single interval has more."""
 
 
-def interval_start(time: Column, interval_s: int) -> Column:
+def begin_of(time_us: Column, interval_s: int) -> Column:
     """Start of the interval a time lies in; intervals are counted from midnight UTC."""
-    length_us = interval_s * SECOND_US
-    micros = F.unix_micros(time)
-    return F.timestamp_micros(micros - F.pmod(micros, F.lit(length_us)))
+    return time_us - F.pmod(time_us, F.lit(interval_s * SECOND_US))
 
 
 def timely() -> Column:
@@ -47,16 +54,23 @@ def counted(prefix: str = "") -> str:
     return f"({' + '.join(prefix + name for name in FLAGS)})"
 
 
+def has_readings() -> Column:
+    """Whether a row stands for readings, of whatever quality, and not for a missing interval."""
+    return F.expr(f"{counted()} > 0")
+
+
+def period_in_force(interval_s: int) -> Column:
+    """The period of a row in ms; of a version that had no such column the one that gives as many samples."""
+    return F.expr(f"coalesce(period_ms, int(round({interval_s * 1000} / expected)))")
+
+
 def touched_intervals(readings: DataFrame, interval_s: int) -> DataFrame:
-    """The (gateway, channel, interval_start) that readings belong to, once each.
+    """The intervals (gateway, channel, start_us) that readings belong to, once each.
 
     Readings of an unsynchronised clock belong to none: their time is not known well enough.
     """
-    return (
-        readings.where(timely())
-        .select("gateway", "channel", interval_start(F.col("time"), interval_s).alias("interval_start"))
-        .distinct()
-    )
+    start_us = begin_of(F.unix_micros("time"), interval_s).alias("start_us")
+    return readings.where(timely()).select(*CHANNEL, start_us).distinct()
 
 
 def _whole_intervals(batches: Iterable[Any], interval_s: int) -> Iterator[Any]:
@@ -66,7 +80,7 @@ def _whole_intervals(batches: Iterable[Any], interval_s: int) -> Iterator[Any]:
         pending.append(batch)
         if sum(each.num_rows for each in pending) >= _AT_ONCE:
             readings = pa.Table.from_batches(pending)
-            if begin := int(ReadingsByInterval(readings, interval_s).begins[-1]):
+            if begin := int(np.flatnonzero(begins_of(readings, interval_s))[-1]):
                 yield readings.slice(0, begin)
             pending = readings.slice(begin).to_batches()
     if pending:
@@ -75,18 +89,32 @@ def _whole_intervals(batches: Iterable[Any], interval_s: int) -> Iterator[Any]:
 
 def _compute(batches: Iterable[Any], interval_s: int) -> Iterator[Any]:
     for readings in _whole_intervals((each for each in batches if each.num_rows), interval_s):
-        yield from (
-            ReadingsByInterval(readings, interval_s).rows().select(_ROWS.names).cast(_ROWS).to_batches()
-        )
+        yield from statistics_of(readings, interval_s).select(_ROWS.names).cast(_ROWS).to_batches()
 
 
 def interval_statistics(readings: DataFrame, interval_s: int) -> DataFrame:
     """One row per (gateway, channel, interval_start) of the readings given, with the columns of ROWS.
 
-    ``readings`` hold whole intervals and carry ``interval_start``.
+    ``readings`` hold whole intervals and carry ``start_us``.
     """
     # A total order, so sums add up in the same order whenever they are computed again.
-    in_order = readings.repartition("gateway", "channel", "interval_start").sortWithinPartitions(
-        "gateway", "channel", "time", "run", "seq"
-    )
+    in_order = readings.repartition(*CHANNEL, "start_us").sortWithinPartitions(*CHANNEL, "time", "run", "seq")
     return in_order.select(*READING).mapInArrow(partial(_compute, interval_s=interval_s), ROWS)
+
+
+def missing_statistics(missing: DataFrame, interval_s: int) -> DataFrame:
+    """Rows of missing intervals (gateway, channel, start_us, period_ms, unit): no values, counts of 0."""
+    start = F.timestamp_micros("start_us")
+    given = {
+        **{name: F.col(name) for name in (*CHANNEL, "period_ms", "unit")},
+        **{name: F.lit(0) for name in (*FLAGS, "count", "recovery")},
+        "interval_s": F.lit(interval_s),
+        "interval_start": start,
+        "quantity": F.substring_index("channel", ".", -1),
+        "expected": interval_s * 1000.0 / F.col("period_ms"),
+        "quality": F.lit(MISSING),
+        "date": F.to_date(start),
+    }
+    return missing.select(
+        *(given.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in ROWS)
+    )

@@ -1,12 +1,13 @@
-"""How old a reading is when it can be queried: from Kafka's timestamp until it is in a table.
+"""How old a reading is when it can be queried, and how long after its end an interval's statistics can be.
 
     python -m tests.bench.freshness --seconds 660
 
 Runs ``jobs run ingest statistics`` as one process, produces ``--rate`` readings a second as that many
-channels of 1 Hz, and watches the tables' logs: a reading is in ``readings`` when the commit that adds its row
-is there, and in ``statistics`` when the row of its interval counts it. What arrived while the program
-started, and for ``--settle`` seconds after the first commit, isn't counted. Counts longer than an interval,
-because all channels' intervals end at once. Prints rows for docs/performance.md.
+channels of 1 Hz, and watches the tables' logs: a reading is in ``readings`` when the commit that adds its
+row is there, counted from Kafka's timestamp; an interval is in ``statistics`` when its closed row is, counted
+from its end. What arrived while the program started, and for ``--settle`` seconds after the first commit,
+isn't counted. Counts longer than an interval, because all channels' intervals end at once. Prints rows for
+docs/performance.md.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
@@ -36,12 +38,11 @@ from tests.support.servers import eventually
 
 _TOPIC: Final = "mqtt.wind_speed"
 _OF_A_GATEWAY: Final = 10
-_INTERVAL_S: Final = 600
 _STEP_S: Final = 0.1
 
 
 class Channels(threading.Thread):
-    """Produces one reading of each channel a second, and keeps when Kafka took it."""
+    """Produces one reading of each channel a second; how many of them Kafka has taken."""
 
     def __init__(self, bootstrap_servers: str, channels: int) -> None:
         super().__init__()
@@ -52,8 +53,7 @@ class Channels(threading.Thread):
             {"bootstrap.servers": bootstrap_servers, "linger.ms": "5", "compression.type": "zstd"}
         )
         self._ended = threading.Event()
-        # Kafka's times (s) of the readings of a channel in an interval, in their order.
-        self.taken: dict[tuple[str, str, int], list[float]] = {}
+        self.taken = 0
 
     def run(self) -> None:
         steps = round(1 / _STEP_S)
@@ -66,12 +66,10 @@ class Channels(threading.Thread):
                     gateway, channel, "wind_speed", "m/s", at_us, 1000, 7.235, 9.0, "Hz", 1, (), "run-1",
                     step // steps + 1, "synced", "5d1c0a7e",
                 )  # fmt: skip
-                start = at_us // 1_000_000 // _INTERVAL_S * _INTERVAL_S
-                times = self.taken.setdefault((gateway, channel, start), [])
 
-                def delivered(error: object, message: Message, times: list[float] = times) -> None:
+                def delivered(error: object, message: Message) -> None:
                     assert error is None, error
-                    times.append(message.timestamp()[1] / 1000)
+                    self.taken += 1
 
                 self._producer.produce(
                     _TOPIC, encode_reading(reading), reading_key(gateway, channel), on_delivery=delivered
@@ -105,14 +103,13 @@ class Log:
 
 
 class Watch:
-    """Ages of the readings of a run, by table."""
+    """Ages of readings and of closed rows in a run, by table."""
 
-    def __init__(self, lake: Path, channels: Channels) -> None:
+    def __init__(self, lake: Path, interval_s: int) -> None:
         self._logs = {name: Log(lake / name) for name in ("readings", "statistics")}
-        self._channels = channels
-        self._counted: dict[tuple[str, str, int], int] = {}
-        self._counts: list[tuple[tuple[str, str, int], int, float]] = []
-        # Pairs of Kafka's time and age, in seconds.
+        self._interval_s = interval_s
+        self._closed: set[tuple[str, str, int]] = set()
+        # Pairs of the time that counts (Kafka's, or the interval's end) and age, in seconds.
         self.ages: dict[str, list[tuple[float, float]]] = {name: [] for name in self._logs}
         self.first_s: float | None = None
         self.polled_s = 0.0
@@ -125,28 +122,20 @@ class Watch:
             times = [us / 1e6 for us in _microseconds(rows["kafka_time"])]
             self.ages["readings"] += [(at, visible_s - at) for at in times]
         keys = ["gateway", "channel", "interval_start"]
-        for visible_s, rows in self._logs["statistics"].news([*keys, "count"]):
-            starts = [us // 1_000_000 for us in _microseconds(rows["interval_start"])]
-            for *name, start, count in zip(
-                rows["gateway"].to_pylist(),
-                rows["channel"].to_pylist(),
-                starts,
-                rows["count"].to_pylist(),
-                strict=True,
-            ):
-                self._counts.append(((name[0], name[1], start), count, visible_s))
-        self._counts = [count for count in self._counts if not self._take_up(*count)]
+        for visible_s, rows in self._logs["statistics"].news([*keys, "version"]):
+            closed = rows.filter(pc.greater(rows["version"], 0))
+            starts = [us // 1_000_000 for us in _microseconds(closed["interval_start"])]
+            names = (closed[name].to_pylist() for name in keys[:2])
+            # A commit brings the rows again that share a file with changed ones.
+            new = set(zip(*names, starts, strict=True)) - self._closed
+            self._closed |= new
+            ends = [start + self._interval_s for _, _, start in new]
+            self.ages["statistics"] += [(end, visible_s - end) for end in ends]
         return self
 
-    def _take_up(self, key: tuple[str, str, int], count: int, visible_s: float) -> bool:
-        """Ages of the readings that a row counts; False where Kafka's answer to some hasn't been seen yet."""
-        taken = self._channels.taken.get(key, [])
-        if len(taken) < count:
-            return False
-        before = self._counted.get(key, 0)
-        self._counted[key] = max(before, count)
-        self.ages["statistics"] += [(at, visible_s - at) for at in taken[before:count]]
-        return True
+    def closed_at(self, end_s: float) -> int:
+        """How many channels' intervals of this end are closed."""
+        return sum(start + self._interval_s == end_s for _, _, start in self._closed)
 
 
 def _microseconds(times: Any) -> list[int]:
@@ -163,6 +152,9 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=1000, metavar="N", help="readings a second")
     parser.add_argument("--seconds", type=float, default=660.0, help="that count")
     parser.add_argument("--settle", type=float, default=30.0, help="seconds after the first commit")
+    parser.add_argument(
+        "--interval", type=int, default=600, metavar="S", help="of the statistics (default: 600)"
+    )
     parser.add_argument("--trigger", default="2s")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-") as name, LocalBroker(Path(name) / "kafka") as broker:
@@ -171,9 +163,10 @@ def main() -> int:
         lake = Path(name) / "lake"
         command = [sys.executable, "-m", "spark_jobs", "run", "ingest", "statistics", "--lake", str(lake)]
         command += ["--bootstrap-servers", broker.bootstrap_servers, "--trigger", options.trigger]
+        command += ["--interval", f"{options.interval}s"]
         with (Path(name) / "jobs.log").open("w") as log, subprocess.Popen(command, stderr=log) as jobs:
             channels = Channels(broker.bootstrap_servers, options.rate)
-            watch = Watch(lake, channels)
+            watch = Watch(lake, options.interval)
             channels.start()
             try:
                 first_s = eventually(lambda: watch.poll().first_s, 180, poll_s=0.2)
@@ -185,21 +178,22 @@ def main() -> int:
                     poll_s=0.2,
                 )
                 channels.stop()
-                everything = sum(map(len, channels.taken.values()))
+                last_s = until_s // options.interval * options.interval
                 eventually(
-                    lambda: {table: len(ages) for table, ages in watch.poll().ages.items()},
+                    lambda: (len(watch.poll().ages["readings"]), watch.closed_at(last_s)),
                     120,
-                    until=lambda there: min(there.values()) >= everything,
+                    until=lambda there: there[0] >= channels.taken and there[1] >= options.rate,
                     poll_s=0.2,
                 )
             finally:
                 channels.stop()
                 jobs.send_signal(signal.SIGTERM)
                 jobs.wait(60)
+    whats = {"readings": "readings, from Kafka to", "statistics": "closed intervals, from their end to"}
     for table, ages in watch.ages.items():
         counted = sorted(age for at, age in ages if from_s <= at < until_s)
         p50, p99 = percentile(counted, 0.5), percentile(counted, 0.99)
-        what = f"{len(counted):,} readings at {options.rate:,}/s, from Kafka to `{table}`: p50, p99, most"
+        what = f"{len(counted):,} {whats[table]} `{table}` at {options.rate:,}/s: p50, p99, most"
         sys.stdout.write(f"| {what} | {p50:.1f} s, {p99:.1f} s, {counted[-1]:.1f} s |\n")
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
     sys.stdout.write(f"| load of the machine, 1, 5 and 15 minutes | {load} |\n")

@@ -65,15 +65,16 @@ _PLAIN_COLUMNS = pa.schema(
         ("value", pa.float64()),
         ("quality", pa.int32()),
         ("clock", pa.string()),
+        ("ingested_at", pa.timestamp("us", tz="UTC")),
     ]
 )
 
 
 def reading_table(readings: Iterable[Reading]) -> Any:
     """Readings as an Arrow table, with what statistics need of the table ``readings``."""
+    places = {"time": "time_us", "ingested_at": "time_us"}
     rows = [
-        {name: getattr(each, "time_us" if name == "time" else name) for name in _PLAIN_COLUMNS.names}
-        for each in readings
+        {name: getattr(each, places.get(name, name)) for name in _PLAIN_COLUMNS.names} for each in readings
     ]
     return pa.Table.from_pylist(rows, schema=_PLAIN_COLUMNS)
 

@@ -61,11 +61,13 @@ def test_versions_distinguish_open_closed_and_corrected(spark: SparkSession, set
     try:
         store(spark, sink, [reading(1, 4.0), reading(2, 6.0)], 0)
         query.processAllAvailable()
+        assert rows(settings) == {}
+        job.show_open()
         assert rows(settings) == {0: (0, 2, 5.0)}
 
         store(spark, sink, [reading(3, 8.0), reading(121, 1.0)], 1)
         query.processAllAvailable()
-        job.tick()
+        job.show_open()
         # Minute 1 is missing: its row has count 0.
         assert rows(settings) == {0: (1, 3, 6.0), 1: (1, 0, None), 2: (0, 1, 1.0)}
 
@@ -195,7 +197,19 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
     settings: Settings, kafka: LocalBroker, topics: tuple[str, str], tmp_path: Path
 ) -> None:
     settings = with_topics(settings, kafka, topics)
-    command = [sys.executable, "-m", "spark_jobs", "run", "all", "--interval", "1m", "--trigger", "500ms"]
+    command = [
+        sys.executable,
+        "-m",
+        "spark_jobs",
+        "run",
+        "all",
+        "--interval",
+        "1m",
+        "--trigger",
+        "500ms",
+        "--open-every",
+        "1s",
+    ]
     command += ["--bootstrap-servers", kafka.bootstrap_servers, "--topics", settings.topic_pattern]
     command += ["--lake", settings.lake, "--checkpoints", settings.checkpoints]
     command += ["--dead-letter-topic", topics[1], "--metrics", "127.0.0.1:0"]

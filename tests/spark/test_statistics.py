@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from cloud.wire.reading_records import Reading
-from spark_jobs.transforms.statistics import interval_start, interval_statistics, touched_intervals
+from spark_jobs.transforms.statistics import begin_of, interval_statistics, touched_intervals
 from tests.spark.records import START_US, reading, reading_table
 
 S = 1_000_000
@@ -26,7 +26,7 @@ def statistics(
 ) -> dict[tuple[str, int], dict[str, Any]]:
     """Statistics by channel and interval start in microseconds."""
     frame = spark.createDataFrame(reading_table(readings)).repartition(2)
-    frame = frame.withColumn("interval_start", interval_start(F.col("time"), interval_s))
+    frame = frame.withColumn("start_us", begin_of(F.unix_micros("time"), interval_s))
     result = interval_statistics(frame, interval_s).toArrow()
     starts = result["interval_start"].cast(pa.int64()).to_pylist()
     return {(row["channel"], start_us): row for row, start_us in zip(result.to_pylist(), starts, strict=True)}
@@ -223,8 +223,7 @@ def test_special_channels_and_intervals(spark: SparkSession) -> None:
 def test_an_unsynchronised_clock_touches_nothing_and_a_repaired_one_does(spark: SparkSession) -> None:
     rows = [reading(1, clock="unsynced", quality=3), reading(61), reading(121, clock="repaired")]
     frame = spark.createDataFrame(reading_table(rows))
-    touched = touched_intervals(frame, 60).toArrow()
-    assert sorted(touched["interval_start"].cast(pa.int64()).to_pylist()) == [
+    assert sorted(touched_intervals(frame, 60).toArrow()["start_us"].to_pylist()) == [
         START_US + 60 * S,
         START_US + 120 * S,
     ]

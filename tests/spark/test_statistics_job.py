@@ -1,25 +1,30 @@
-"""The statistics job: open rows carried on from sums, and closed beside the query."""
+"""The statistics job: what it closes and when, open rows, what it goes on from, readings that have left."""
 
 from __future__ import annotations
 
-import logging
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_jobs.jobs import statistics
-from spark_jobs.schemas import STATISTICS
+from spark_jobs.intervals import now_us
+from spark_jobs.jobs import missing_intervals, statistics
+from spark_jobs.schemas import READINGS, STATISTICS
 from spark_jobs.settings import Settings
+from spark_jobs.sinks import progress
 from spark_jobs.sinks.delta import latest_version
 from spark_jobs.sinks.readings import IngestSink
-from tests.spark.records import reading
-from tests.spark.running import started
-from tests.spark.test_jobs import rows, store
+from spark_jobs.transforms.packing import packed
+from spark_jobs.transforms.statistics import interval_statistics
+from tests.spark.records import START_US, contents, encoded, kafka_frame, reading, rows_of
+from tests.spark.running import run_to_end, started
+from tests.spark.test_jobs import M, rows, store
 
 
 @contextmanager
@@ -34,127 +39,224 @@ def running(
         query.stop()
 
 
-def computed(caplog: pytest.LogCaptureFixture) -> list[tuple[int, int]]:
-    """How many rows each batch since the last time had, and how many of them were computed whole."""
-    logged = [text for text in caplog.messages if "event=statistics.computed cause=batch" in text]
-    caplog.clear()
-    return [
-        (int(text.partition("intervals=")[2].split()[0]), int(text.partition("whole=")[2].split()[0]))
-        for text in logged
-    ]
+class Clock:
+    """The job's: it stands still."""
+
+    us = now_us()
+
+    def __call__(self) -> int:
+        return self.us
 
 
-def test_an_open_row_is_carried_on_in_order_and_computed_after_anything_else(
-    spark: SparkSession, settings: Settings, caplog: pytest.LogCaptureFixture
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(statistics, "now_us", found)
+    return found
+
+
+def test_open_rows_come_now_and_then_and_closed_ones_with_the_next_reading(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level(logging.INFO, logger="fieldgate.jobs.statistics")
-    settings = replace(settings, once=False)
-    sink = IngestSink(spark, settings)
-    with running(spark, settings) as (_, query):
-        for at, value in enumerate((4.0, 6.0, 8.0)):
-            store(spark, sink, [reading(at + 1, value)], at)
-            query.processAllAvailable()
-        assert rows(settings) == {0: (0, 3, 6.0)}
-        assert computed(caplog) == [(1, 0), (1, 0), (1, 0)]
-
-    # What was counted before a restart is in the table only.
-    with running(spark, settings) as (job, query):
-        store(spark, sink, [reading(4, 2.0)], 3)
-        query.processAllAvailable()
-        assert rows(settings) == {0: (0, 4, 5.0)}
-        # An interval that begins after it is carried on again.
-        store(spark, sink, [reading(61, 1.0), reading(63, 3.0)], 4)
-        query.processAllAvailable()
-        store(spark, sink, [reading(64, 8.0)], 5)
-        query.processAllAvailable()
-        assert rows(settings) == {0: (0, 4, 5.0), 1: (0, 3, 4.0)}
-        job.tick()
-        assert rows(settings) == {0: (1, 4, 5.0), 1: (0, 3, 4.0)}
-        assert computed(caplog) == [(1, 1), (1, 0), (1, 0)]
-        # A late reading, and then one in order.
-        store(spark, sink, [reading(62, 0.0)], 6)
-        query.processAllAvailable()
-        store(spark, sink, [reading(65, 3.0)], 7)
-        query.processAllAvailable()
-        assert rows(settings) == {0: (1, 4, 5.0), 1: (0, 5, 3.0)}
-        assert computed(caplog) == [(1, 1), (1, 1)]
-
-
-def test_a_batch_too_large_to_pass_the_driver_is_computed_whole(
-    spark: SparkSession, settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caplog.set_level(logging.INFO, logger="fieldgate.jobs.statistics")
-    monkeypatch.setattr(statistics, "_MOST_ROWS", 2)
-    settings = replace(settings, once=False)
-    sink = IngestSink(spark, settings)
-    with running(spark, settings) as (_, query):
-        for at, seqs in enumerate(((1, 2), (3, 4, 5), (6,))):
-            store(spark, sink, [reading(seq, float(seq)) for seq in seqs], at)
-            query.processAllAvailable()
-    assert rows(settings) == {0: (0, 6, 3.5)}
-    assert computed(caplog) == [(1, 0), (1, 1), (1, 1)]
-
-
-def test_what_is_over_is_closed_beside_the_query_and_by_the_next_job(
-    spark: SparkSession, settings: Settings
-) -> None:
-    settings = replace(settings, once=False)
+    settings = replace(settings, once=False, open_every_s=0.0)
     sink = IngestSink(spark, settings)
     with running(spark, settings) as (job, query):
         store(spark, sink, [reading(1, 4.0)], 0)
         query.processAllAvailable()
+        # It is not to show any.
+        job.tick()
+        assert rows(settings) == {}
+        job.show_open()
+        assert rows(settings) == {0: (0, 1, 4.0)}
+        store(spark, sink, [reading(2, 6.0)], 1)
+        query.processAllAvailable()
+        assert rows(settings) == {0: (0, 1, 4.0)}
         # Its last reading and the first one of the next come together.
-        store(spark, sink, [reading(2, 6.0), reading(61, 1.0)], 1)
+        store(spark, sink, [reading(3, 8.0), reading(61, 1.0)], 2)
         query.processAllAvailable()
-        assert rows(settings) == {0: (0, 2, 5.0), 1: (0, 1, 1.0)}
-    # Killed before it closed the first.
-    with running(spark, settings) as (job, query):
-        job.tick()
-        assert rows(settings) == {0: (0, 2, 5.0), 1: (0, 1, 1.0)}
-        store(spark, sink, [reading(62, 3.0)], 2)
-        query.processAllAvailable()
-        job.tick()
-        assert rows(settings) == {0: (1, 2, 5.0), 1: (0, 2, 2.0)}
-    job.finish()
-    assert rows(settings) == {0: (1, 2, 5.0), 1: (1, 2, 2.0)}
-
-
-def test_only_open_intervals_are_carried_on(spark: SparkSession, settings: Settings) -> None:
-    settings = replace(settings, once=False)
-    sink = IngestSink(spark, settings)
-    with running(spark, settings) as (job, query):
+        assert rows(settings) == {0: (1, 3, 6.0)}
         # A backlog: all but the last are over as soon as they arrive.
-        store(spark, sink, [reading(1, 4.0), reading(61, 1.0), reading(121, 2.0)], 0)
+        store(spark, sink, [reading(121, 2.0), reading(181, 2.0), reading(241, 3.0)], 3)
         query.processAllAvailable()
-        assert rows(settings) == {0: (1, 1, 4.0), 1: (1, 1, 1.0), 2: (0, 1, 2.0)}
-        assert len(job._running) == 1
-        store(spark, sink, [reading(122, 2.0), reading(181, 3.0)], 1)
-        query.processAllAvailable()
-        assert len(job._running) == 2
+        assert rows(settings) == {
+            0: (1, 3, 6.0),
+            **{at: (1, 1, at and max(1.0, 2.0 * (at > 1))) for at in (1, 2, 3)},
+        }
+
+    # Started again it goes on; what is open is shown if there is news.
+    settings = replace(settings, open_every_s=0.001)
+    with running(spark, settings) as (job, query):
         job.tick()
-        assert len(job._running) == 1
-        job.finish()
-        assert len(job._running) == 0
+        assert rows(settings)[4] == (0, 1, 3.0)
+        version = latest_version(spark, settings.table(STATISTICS.name))
+        job.tick()
+        assert latest_version(spark, settings.table(STATISTICS.name)) == version
+        store(spark, sink, [reading(242, 5.0)], 4)
+        query.processAllAvailable()
+        job.tick()
+        assert rows(settings)[4] == (0, 2, 4.0)
+
+        # What is closed while its open row is being computed stays closed.
+        compute = interval_statistics
+
+        def compute_and_close(*given: Any) -> Any:
+            monkeypatch.undo()
+            found = compute(*given)
+            found = found.localCheckpoint()
+            store(spark, sink, [reading(243, 6.0), reading(301, 1.0)], 5)
+            query.processAllAvailable()
+            return found
+
+        monkeypatch.setattr(statistics, "interval_statistics", compute_and_close)
+        job.show_open()
+        assert rows(settings)[4] == (1, 3, 14 / 3)
 
 
-def test_closing_is_one_merge_also_beside_a_gap(spark: SparkSession, settings: Settings) -> None:
-    """What is missing was written with the open row: closing must not read for it again, nor rewrite it."""
+def test_silence_closes_a_minute_after_the_end_and_the_last_reading(
+    spark: SparkSession, settings: Settings, clock: Clock
+) -> None:
     settings = replace(settings, once=False)
     sink = IngestSink(spark, settings)
-    location = settings.table(STATISTICS.name)
+    twin = "twin.wind_speed"
     with running(spark, settings) as (job, query):
-        # Each 90 s, in intervals of 60 s: every third interval has no sample due.
-        for at, seq in enumerate((1, 5, 6)):
-            store(spark, sink, [reading(seq, 1.0, period_ms=90_000)], at)
-            query.processAllAvailable()
-            before = latest_version(spark, location)
-            job.tick()
-            assert latest_version(spark, location) == before + (at > 0)
-    assert {at: version for at, (version, *_) in rows(settings).items()} == {
-        **dict.fromkeys((0, 1, 6), 1),
-        **dict.fromkeys((3, 4), 1),
-        7: 0,
+        store(spark, sink, [reading(1), reading(1, channel=twin)], 0)
+        query.processAllAvailable()
+        job.settle()
+        # Its end is long ago, but it may still be coming in.
+        assert rows(settings) == {}
+        clock.us = now_us() + 61_000_000
+        job.settle()
+        assert sorted(row["version"] for row in rows_of(settings, "statistics")) == [1, 1]
+        # One goes on: its newest interval is where the other is missing once it is over, and not before.
+        clock.us = now_us()
+        store(spark, sink, [reading(121)], 1)
+        query.processAllAvailable()
+        job.settle()
+
+        def missing() -> dict[str, list[int]]:
+            found: dict[str, list[int]] = {}
+            for row in sorted(rows_of(settings, "statistics"), key=lambda row: row["interval_start"]):
+                if not row["count"]:
+                    at = (round(row["interval_start"].timestamp() * 1e6) - START_US) // M
+                    found.setdefault(row["channel"], []).append(at)
+            return found
+
+        assert missing() == {"cup.wind_speed": [1], twin: [1]}
+        clock.us = now_us() + 61_000_000
+        job.settle()
+        assert missing() == {"cup.wind_speed": [1], twin: [1, 2]}
+        # It comes back just where it was: late readings are corrections.
+        store(spark, sink, [reading(2, 9.25, channel=twin)], 2)
+        query.processAllAvailable()
+        (row,) = (
+            row for row in rows_of(settings, "statistics") if row["channel"] == twin and row["count"] == 2
+        )
+        assert (row["version"], row["avg"]) == (2, 8.25)
+
+
+def test_a_gateway_that_fell_silent_is_missing_if_it_was_live(
+    spark: SparkSession, settings: Settings, clock: Clock
+) -> None:
+    settings = replace(settings, once=False)
+    begin_us = now_us() // M * M - 3 * M
+    with running(spark, settings) as (job, query):
+        live = [reading(1, gateway="live", at_us=begin_us), reading(2, gateway="live", at_us=begin_us + M)]
+        replayed = [reading(1, gateway="old"), reading(61, gateway="old")]
+        frame = kafka_frame(spark, encoded([*live, *replayed]), kafka_us=now_us())
+        IngestSink(spark, settings).write(packed(frame, "dead"), "ingest-test", 0)
+        query.processAllAvailable()
+
+        def after_s(seconds: float) -> list[tuple[str, int]]:
+            """What is missing so long after the end of the last interval with readings."""
+            clock.us = begin_us + 2 * M + int(seconds * 1e6)
+            job.settle()
+            return sorted(
+                (row["gateway"], (round(row["interval_start"].timestamp() * 1e6) - begin_us) // M)
+                for row in rows_of(settings, "statistics")
+                if not row["count"]
+            )
+
+        assert after_s(300.0) == []
+        assert after_s(955.0) == []
+        # A quarter of an hour after the end of the minute that is missing.
+        assert after_s(961.0) == [("live", 2)]
+        assert after_s(1081.0) == [("live", 2), ("live", 3), ("live", 4)]
+        assert len(after_s(40 * 86_400.0)) == 31 * 1440 - 1
+
+
+def test_it_goes_on_from_a_lake_of_an_older_version(spark: SparkSession, settings: Settings) -> None:
+    """Which has open rows, also of intervals that are over, and no state; the checkpoint is as it was."""
+    settings = replace(settings, once=False)
+    sink = IngestSink(spark, settings)
+    with running(spark, settings) as (job, query):
+        store(spark, sink, [reading(1, 4.0), reading(241, 2.0)], 0)
+        query.processAllAvailable()
+        store(spark, sink, [reading(301, 6.0)], 1)
+        query.processAllAvailable()
+        job.show_open()
+    table = DeltaTable.forPath(spark, settings.table(STATISTICS.name))
+    table.update(f"unix_micros(interval_start) = {START_US + 4 * M}", {"version": "0"})
+    shutil.rmtree(settings.table("_progress_60s"))
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    with running(spark, settings) as (job, query):
+        assert rows(settings)[4] == (1, 1, 2.0)
+        assert rows(settings)[5] == (0, 1, 6.0)
+        store(spark, sink, [reading(302, 8.0), reading(421, 1.0)], 2)
+        query.processAllAvailable()
+        assert rows(settings) == {
+            0: (1, 1, 4.0),
+            **dict.fromkeys((1, 2, 3, 6), (1, 0, None)),
+            4: (1, 1, 2.0),
+            5: (1, 2, 7.0),
+        }
+
+
+@pytest.mark.parametrize("broken", ["merge", "missing", "state"])
+def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    places: dict[str, tuple[Any, str]] = {
+        "merge": (statistics, "merge_statistics"),
+        "missing": (missing_intervals, "merge_statistics"),
+        "state": (progress.Progress, "add"),
     }
+    batches = [
+        [reading(1, 4.0), reading(2, 6.0)],
+        [reading(61, 1.0), reading(301, 2.0), reading(1, 3.0, channel="twin.wind_speed")],
+        [reading(3, 8.0), reading(302, 4.0), reading(361, 4.0)],
+    ]
+    sink = IngestSink(spark, settings)
+    cuts = 0
+    for at, batch in enumerate(batches):
+        store(spark, sink, batch, at)
+        with monkeypatch.context() as cut:
+            place, name = places[broken]
+            whole = getattr(place, name)
+
+            def then_killed(*given: Any, whole: Any = whole, **named: Any) -> None:
+                nonlocal cuts
+                whole(*given, **named)
+                cuts += 1
+                raise KeyboardInterrupt
+
+            cut.setattr(place, name, then_killed)
+            job = statistics.StatisticsJob(spark, settings)
+            changes = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+            with suppress(KeyboardInterrupt):
+                job.batch(changes.load(settings.table(READINGS.name)), at)
+                job.finish()
+        # The batch comes again, with what has been done of it and before.
+        job = statistics.StatisticsJob(spark, settings)
+        job.batch(changes.load(settings.table(READINGS.name)), at)
+    job.finish()
+    written = contents(settings, "statistics")
+    versions = {at: version for at, (version, *_) in rows(settings).items()}
+    mine = replace(settings, lake=settings.lake + "-2", checkpoints=settings.checkpoints + "-2")
+    store(spark, IngestSink(spark, mine), [each for batch in batches for each in batch], 0)
+    run_to_end(mine, statistics.StatisticsJob(spark, mine))
+    assert written == contents(mine, "statistics")
+    assert max(versions.values()) == 2
+    assert cuts >= 2
 
 
 def test_once_closes_as_it_goes(spark: SparkSession, settings: Settings) -> None:
@@ -166,29 +268,28 @@ def test_once_closes_as_it_goes(spark: SparkSession, settings: Settings) -> None
         query.awaitTermination()
         assert query.exception() is None
         # As it is killed before it ends, the newest stays open.
-        assert rows(settings) == {**dict.fromkeys(range(at), (1, 2, 2.0)), at: (0, 2, 2.0)}
+        assert rows(settings) == dict.fromkeys(range(at), (1, 2, 2.0))
 
 
-def test_a_reading_that_comes_while_its_interval_is_being_closed_is_not_taken_back(
-    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+def test_late_readings_do_not_take_the_place_of_those_that_have_left_the_lake(
+    spark: SparkSession, settings: Settings
 ) -> None:
-    settings = replace(settings, once=False)
+    """Days leave ``readings``, and what comes for them later is all that can be read of them."""
     sink = IngestSink(spark, settings)
-    with running(spark, settings) as (job, query):
-        store(spark, sink, [reading(1, 4.0)], 0)
-        query.processAllAvailable()
-        store(spark, sink, [reading(61, 1.0)], 1)
-        query.processAllAvailable()
 
-        compute = job._rows
+    def run(*seqs: int, batch: int) -> dict[int, tuple[int, int, float | None]]:
+        store(spark, sink, [reading(seq, float(seq)) for seq in seqs], batch)
+        run_to_end(settings, statistics.StatisticsJob(spark, settings))
+        return rows(settings)
 
-        def compute_before_it_comes(*given: Any) -> Any:
-            monkeypatch.undo()
-            found = compute(*given)
-            store(spark, sink, [reading(2, 6.0)], 2)
-            query.processAllAvailable()
-            return found
-
-        monkeypatch.setattr(job, "_rows", compute_before_it_comes)
-        job.tick()
-        assert rows(settings) == {0: (1, 2, 5.0), 1: (0, 1, 1.0)}
+    assert run(1, 2, 3, 121, batch=0)[0] == (1, 3, 2.0)
+    # Late ones of a day that is there are added to it.
+    kept = run(4, batch=1)
+    assert kept == {0: (2, 4, 2.5), 1: (1, 0, None), 2: (1, 1, 121.0)}
+    DeltaTable.forPath(spark, settings.table("readings")).delete("date <= '2026-05-28'")
+    assert run(5, batch=2) == kept
+    # As many as before, and more.
+    assert run(6, 7, 8, 9, 10, batch=3) == kept
+    # Of an interval that had none they are all there is, and later ones count with them.
+    assert run(61, batch=4) == {**kept, 1: (2, 1, 61.0)}
+    assert run(63, batch=5) == {**kept, 1: (3, 2, 62.0)}

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from drivers.hall_anemometer import HallAnemometerOptions, wind_speed_mps
-from spark_jobs.transforms.statistics import interval_start, interval_statistics
+from spark_jobs.transforms.statistics import begin_of, interval_statistics
 from tests.support.servers import shared_data
 
 S = 1_000_000
@@ -47,11 +47,12 @@ def by_spark(
                     "value": pa.array(values, from_pandas=True),
                     "quality": pa.array(np.asarray(flags, dtype=np.int32)),
                     "clock": pa.array(["synced"] * n),
+                    "ingested_at": pa.array(np.zeros(n, np.int64)).cast(pa.timestamp("us", "UTC")),
                 }
             )
         )
     frame = spark.createDataFrame(pa.concat_tables(tables)).repartition(2, "seq")
-    frame = frame.withColumn("interval_start", interval_start(F.col("time"), interval_s))
+    frame = frame.withColumn("start_us", begin_of(F.unix_micros("time"), interval_s))
     rows = interval_statistics(frame, interval_s).toArrow()
     starts = rows["interval_start"].cast(pa.int64()).to_pylist()
     return {(row["channel"], start): row for row, start in zip(rows.to_pylist(), starts, strict=True)}
