@@ -19,6 +19,7 @@ from spark_jobs.transforms.progress import STATE
 from spark_jobs.transforms.statistics import CHANNEL
 
 _COMPACT_EVERY: Final = 50
+"""Writes after which rows that no longer hold are dropped; after a start's first too."""
 
 
 class Progress:
@@ -26,6 +27,7 @@ class Progress:
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self._spark = spark
+        self._added = 0
         table = replace(PROGRESS, name=f"{PROGRESS.name}_{settings.interval_s}s")
         self._location = ensure_table(spark, settings, table)
 
@@ -48,7 +50,8 @@ class Progress:
             F.lit(version).cast("long").alias("pass"),
         )
         write(noted.coalesce(1), self._location)
-        if version % _COMPACT_EVERY == 0:
+        self._added += 1
+        if self._added % _COMPACT_EVERY == 1:
             write(self._latest().coalesce(1), self._location, mode="overwrite")
 
     def _table(self) -> DataFrame:
