@@ -106,7 +106,8 @@ def statistics_of(readings: Any, interval_s: int) -> Any:
     expected = np.where(changed, due, interval_s * 1000.0 / period_ms)
     flags = {flag: total((quality == flag).astype(np.int64)) for flag in FLAGS.values()}
     rolled_up = np.select([flags[flag] > 0 for flag in _ROLL_UP], _ROLL_UP, MISSING)
-    ingested_us = readings["ingested_at"].cast(pa.int64()).to_numpy()
+    # Of a reading that doesn't have it, it was long ago.
+    ingested_us = readings["ingested_at"].cast(pa.int64()).fill_null(0).to_numpy()
     return pa.table(
         {
             **names,
