@@ -11,6 +11,7 @@ import logging
 from datetime import timedelta
 from typing import Final
 
+from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -66,6 +67,18 @@ class MissingIntervals:
     def version(self) -> int:
         """The version that ``channels`` has by now."""
         return latest_version(self._spark, self._channels)
+
+    def version_at(self, moment: DataFrame) -> int | None:
+        """The version that ``channels`` had at a moment (one row, ``at``), 0 before all that are known.
+
+        None where there is no moment.
+        """
+        versions = DeltaTable.forPath(self._spark, self._channels).history().crossJoin(moment)
+        found = versions.agg(
+            F.max("at").alias("at"),
+            F.max(F.when(F.col("timestamp") <= F.col("at"), F.col("version"))).alias("version"),
+        ).collect()[0]
+        return None if found.at is None else found.version or 0
 
     def _in_force(self, version: int) -> DataFrame:
         records = self._spark.read.format("delta").option("versionAsOf", version).load(self._channels)
@@ -199,7 +212,8 @@ class MissingIntervals:
         if of.number is None:
             return 0
         step_us = DAY_US if of.number > _PART else of.end_us - of.first_us
-        for begin_us in range(of.first_us, of.end_us, step_us):
+        # The newest day first: the next due row, by which a review sees that it is needed, comes last.
+        for begin_us in reversed(range(of.first_us, of.end_us, step_us)):
             part = found.withColumns(
                 {
                     "first_us": F.greatest("first_us", F.lit(begin_us)),

@@ -2,10 +2,10 @@
 
 An interval is over with a newer reading of its channel, by silence, or with ``--once``; then it is computed,
 whole, from the table, as it is each time late readings touch it. So they correct it, and a batch that runs
-twice computes the same. Open intervals are computed by the same code now and then (``--open-every``). What
-is done with readings and channels is done in executors; how far it has come is in the lake
-(``sinks.progress``), written last: what a crash leaves half done is done again, and changes nothing where it
-was done.
+twice computes the same. Open intervals are computed by the same code, when they begin and then now and again
+(``--open-every``). What is done with readings and channels is done in executors; how far it has come is in
+the lake (``sinks.progress``), written last: what a crash leaves half done is done again, and changes nothing
+where it was done.
 
 Channels that were due get rows for intervals without readings (``jobs.missing_intervals``).
 """
@@ -135,7 +135,9 @@ class StatisticsJob(Job):
         interval_s = self._settings.interval_s
         rows = self._spark.read.format("delta").load(self._location).where(F.col("interval_s") == interval_s)
         start_us = F.unix_micros("interval_start").alias("start_us")
+        written_at = F.max("updated_at") - F.expr("interval 1 hour")
         with self._lock:
+            self._records_version = self._missing.version_at(rows.agg(written_at.alias("at")))
             self._state = computed(restored(rows, interval_s))
             self._pass("start", touched=rows.where("version = 0").select(*CHANNEL, start_us))
 
@@ -146,6 +148,11 @@ class StatisticsJob(Job):
         if touched is None:
             touched = self._spark.createDataFrame([], _INTERVALS)
         now = computed(advanced(self._state, touched, ended))
+        # Until an interval is closed its row holds `mast` up; where the state is lost it is found by it.
+        begun_now = "is_open and not coalesce(before.is_open and before.newest_us = newest_us, false)"
+        opened = _open(now.where(begun_now))
+        for part in _parts(_starts(opened)):
+            self._compute(opened, part, closed=False)
         due = over(now)
         starts = _starts(due)
         closed = self._spark.createDataFrame([], f"{_INTERVALS}, period_ms int, unit string")
@@ -199,11 +206,13 @@ def _starts(intervals: DataFrame) -> list[Row]:
 def _parts(starts: Iterable[Row]) -> Iterator[list[Row]]:
     """In the order of time, so that a part touches few dates; in parts, so that its keys fit into memory."""
     part: list[Row] = []
+    number = 0
     for row in starts:
-        if part and sum(each.number for each in part) + row.number > _PART:
+        if part and number + row.number > _PART:
             yield part
-            part = []
+            part, number = [], 0
         part.append(row)
+        number += row.number
     if part:
         yield part
 

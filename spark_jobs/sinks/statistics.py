@@ -35,13 +35,15 @@ def merge_statistics(
 
     What is closed already stays so: an open row that was computed meanwhile doesn't touch it. And where
     readings have left the lake with their day, a row that was made of them stays as it is: later ones of its
-    interval, all that could be read, would take its place. They were all ingested after it, or are fewer.
+    interval, all that could be read, would take its place. They were all ingested long after it (ten minutes
+    are for clocks that differ), or are fewer.
     """
     if not days:
         return
     changes = f"({differs(STATISTICS, STATISTICS.values)})"
     new, known = counted("s."), counted("t.")
-    complete = f"({known} = 0 or (s.ingested_from <= t.updated_at and {new} >= {known}))"
+    in_time = "s.ingested_from <= t.updated_at + interval 10 minutes"
+    complete = f"({known} = 0 or ({in_time} and {new} >= {known}))"
     corrects = f"(t.version = 0 and {new} > 0) or ({changes} and {complete})"
     values = {name: f"s.{name}" for name in STATISTICS.values}
     merge_rows(

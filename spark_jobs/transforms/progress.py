@@ -103,6 +103,7 @@ def completed(
         F.count("*").alias("number"),
     )
     is_last = F.col("found_us") >= F.coalesce("last_us", "found_us")
+    is_new = F.col("found_us") > F.coalesce("last_us", F.col("found_us") - 1)
     is_live = F.lit(now_us) - F.col("found_us") - length_us < _LIVE_S * SECOND_US
     known = (
         now.join(found, list(CHANNEL), "left")
@@ -115,7 +116,7 @@ def completed(
             F.greatest("last_us", "found_us").alias("last_us"),
             F.when(is_last, F.col("found.period_ms")).otherwise(F.col("period_ms")).alias("period_ms"),
             F.when(is_last, F.col("found.unit")).otherwise(F.col("unit")).alias("unit"),
-            F.when(is_last, is_live).otherwise(F.col("is_live")).alias("is_live"),
+            F.when(is_new, is_live).otherwise(F.col("is_live")).alias("is_live"),
             "until_us",
             "found_first_us",
             "number",
