@@ -144,7 +144,7 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         _JAVA_OPTIONS: " ".join(
             [
                 # Spark matches a stopped query's whole error text against a recursive regular expression.
-                "-Xss16m",
+                "-Xss64m",
                 # With C1 alone the JVM reserves 48 MB, which is full in a minute; then it stops compiling.
                 "-XX:ReservedCodeCacheSize=240m",
                 f"-Dlog4j2.configurationFile=file:{_PACKAGE / 'log4j2.properties'}",

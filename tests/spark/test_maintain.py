@@ -227,8 +227,10 @@ def test_every_table_that_grows_has_a_retention_and_a_name_in_the_catalog(
         # What has no such time yet is going on.
         moments = [today - timedelta(days=days) for days in (401, 399)] + [None]
         rows = pa.table({"gateway": ["old", "new", "now"], column: pa.array(moments, TIMES)})
-        frame = spark.createDataFrame(rows).write.format("delta").mode("append")
-        frame.save(ensure_table(spark, settings, table))
+        frame = spark.createDataFrame(rows)
+        if table.partitioned_by_date:
+            frame = frame.withColumn("date", F.to_date(column))
+        frame.write.format("delta").mode("append").save(ensure_table(spark, settings, table))
     options = MaintenanceOptions(keep_days=dict.fromkeys(AGED_BY, 400), database="masts")
     try:
         Maintenance(spark, settings, options, lambda: today).round()
@@ -395,5 +397,5 @@ def test_options_make_the_plan() -> None:
     assert options_of(options, settings) == MaintenanceOptions(
         keep_days={"quarantine": 30, "readings": 400},
         vacuum_days=7.0,
-        backup="s3://b/lake-checkpoints-backup",
+        backup="s3a://b/lake-checkpoints-backup",
     )
