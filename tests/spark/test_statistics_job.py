@@ -230,8 +230,10 @@ def test_a_lost_state_loses_no_interval(spark: SparkSession, settings: Settings)
 
 @pytest.mark.parametrize("broken", ["merge", "missing", "state"])
 def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
-    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, broken: str
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, broken: str, full: bool
 ) -> None:
+    if broken != "state" and not full:
+        pytest.skip("only with --full: a minute each")
     places: dict[str, tuple[Any, str]] = {
         "merge": (statistics, "merge_statistics"),
         "missing": (missing_intervals, "merge_statistics"),
