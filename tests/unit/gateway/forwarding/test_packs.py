@@ -152,7 +152,8 @@ def test_a_slow_disk_is_not_waited_for_beyond_the_time_a_stop_has() -> None:
     forwarder.start()
     left = forwarder.stop(grace_s=0.0)
     assert left is not None
-    assert 0 < len(outbox) < 3000
+    # How many commits the forwarder's own thread began before it ended is the scheduler's.
+    assert 0 < len(outbox) < 5000
     assert len(outbox) + (left.count or 0) == 5000
 
 
