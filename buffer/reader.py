@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from buffer.zstd_dictionaries import ZstdDictionaries
 _BUSY_TIMEOUT_S: Final = 2.0
 _BLOCKS_A_SNAPSHOT: Final = 200
 _BYTES_A_SNAPSHOT: Final = 4 << 20
+_PAGES_A_STEP: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,26 @@ class OutboxReader:
                 return None
             with contextlib.closing(tables.blocks_from(self._connection, head.first)) as found:
                 return next(found, None)
+
+    def copy_to(self, target: Path, progress: Callable[[int, int], None]) -> None:
+        """One snapshot as a file of its own, damaged blocks as they are; ``progress`` is in pages.
+
+        Until it is written the outbox's log can't be given back.
+        """
+        with (
+            translated(target),
+            contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy,
+            contextlib.closing(self._connection.cursor()) as snapshot,
+        ):
+            # Without a transaction of ours the copy would begin again at each commit of the other program.
+            snapshot.execute("BEGIN")
+            snapshot.execute("SELECT 1 FROM sqlite_schema").fetchall()
+            self._connection.backup(
+                copy, pages=_PAGES_A_STEP, progress=lambda _, left, total: progress(total - left, total)
+            )
+            snapshot.execute("ROLLBACK")
+            # Else it could be read only where a log can be written beside it.
+            copy.execute("PRAGMA journal_mode = DELETE")
 
     def _snapshot(self, after: int) -> list[Block]:
         """The next blocks, in one short read transaction."""

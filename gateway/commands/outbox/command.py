@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from gateway.commands.arguments import add_config, add_json, add_properties, add_timeout
 from gateway.config import load
@@ -17,12 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(stats)
     add_json(stats)
 
-    export = commands.add_parser("export", help="write it to a file; nothing is removed")
-    export.add_argument("file", metavar="FILE", help="JSON Lines; - for standard output")
+    export = commands.add_parser("export", help="copy it to a file; nothing is removed")
+    export.add_argument("file", type=Path, metavar="FILE")
     add_config(export)
 
     bring = commands.add_parser("import", help="send an exported file to Kafka; doing it again is safe")
-    bring.add_argument("file", metavar="FILE", help="- for standard input")
+    bring.add_argument("file", type=Path, metavar="FILE")
     bring.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
     add_properties(bring)
     add_timeout(bring, 60.0, "seconds Kafka may take for a record")

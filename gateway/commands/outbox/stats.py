@@ -19,7 +19,7 @@ from gateway.commands.tables import plain_table, wide_console
 from gateway.config import Config
 from gateway.forwarding import capacity
 from gateway.forwarding.record_codec import from_bytes
-from gateway.forwarding.seq_summary import Range, ranges, summarise
+from gateway.forwarding.seq_summary import ranges
 
 _RANGES_SHOWN: Final = 3
 
@@ -40,7 +40,7 @@ def collect(config: Config, progress: ShowProgress) -> dict[str, Any]:
             first = first or block
             blocks += 1
             records += block.count
-            for each in ranges(block.summary) or _ranges_of_records(reader, block):
+            for each in ranges(block.summary):
                 seqs[each.gateway, each.run, each.channel].add(each.first, each.last)
             progress(records)
         oldest = min(_times(reader, first), default=None)
@@ -70,17 +70,6 @@ def collect(config: Config, progress: ShowProgress) -> dict[str, Any]:
                 for (gateway, run, channel), numbers in sorted(seqs.items())
             ],
         }
-
-
-def _ranges_of_records(reader: OutboxReader, block: Block) -> tuple[Range, ...]:
-    """The ranges of a block that was stored without a summary."""
-    found = []
-    for _, stored in reader.records_of(block):
-        try:
-            found.append(from_bytes(stored))
-        except ValueError:
-            continue
-    return ranges(summarise(found))
 
 
 def _times(reader: OutboxReader, block: Block | None) -> list[int]:

@@ -77,6 +77,33 @@ def test_reads_what_a_killed_writer_left_in_its_log(tmp_path: Path) -> None:
         assert len(list(reader.records())) == 36
 
 
+def test_a_copy_is_one_snapshot_while_another_program_writes(tmp_path: Path) -> None:
+    path, copy = tmp_path / "outbox.db", tmp_path / "copy.db"
+    outbox = filled(path, batches=10)
+    # Blocks that don't compress: the copy takes several steps.
+    for _ in range(100):
+        outbox.append([os.urandom(20_000)])
+    with OutboxReader(path) as reader:
+        records, steps = list(reader.records()), []
+
+        def write(done: int, total: int) -> None:
+            steps.append(total)
+            if len(steps) <= 2:
+                outbox.append([b"written meanwhile"])
+
+        reader.copy_to(copy, write)
+        # It goes on reading what is new.
+        assert len(list(reader.records())) == len(records) + 2
+    outbox.close()
+    assert len(steps) > 1
+    assert len(set(steps)) == 1
+    assert [each.name for each in tmp_path.glob("copy.db*")] == ["copy.db"]
+    copy.chmod(0o400)
+    with OutboxReader(copy) as reader:
+        assert list(reader.records()) == records
+    assert [each.name for each in tmp_path.glob("copy.db*")] == ["copy.db"]
+
+
 def test_passes_damage_over_and_counts_it(tmp_path: Path) -> None:
     path = tmp_path / "outbox.db"
     filled(path).close()
