@@ -11,9 +11,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cloud.toml_lines import KeyPath as KeyPath
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 OVERRIDES: Final = "--set"
 """What stands for the file where a value came from the command line."""
@@ -41,6 +44,7 @@ TYPES: Final = {
     "tuple_type": "a list, in [brackets]",
     "list_type": "a list, in [brackets]",
     "dict_type": "a table",
+    "model_type": "a table, as in { key = value }",
     "dataclass_type": "a table, as in { key = value }",
     "dataclass_exact_type": "a table, as in { key = value }",
 }
@@ -77,6 +81,14 @@ class ConfigError(Exception):
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = problems
         super().__init__("\n".join(str(problem) for problem in problems))
+
+
+class WrongValue(ValueError):
+    """A value that can't be meant; ``suggestion`` is one that may be."""
+
+    def __init__(self, message: str, suggestion: str | None = None) -> None:
+        self.suggestion = suggestion
+        super().__init__(message)
 
 
 def is_secret(key: str) -> bool:
@@ -119,21 +131,36 @@ def no_choice(expected: str, given: Any) -> tuple[str, str | None]:
     return f"must be {'one of ' if len(choices) > 1 else ''}{words}, not {quote(given)}", guess
 
 
+def explain(error: ErrorDetails, names: Sequence[str]) -> tuple[str, str | None]:
+    """What pydantic finds wrong with a key, and the nearest right word; ``names`` are its table's keys."""
+    what, given, context = error["type"], error["input"], error.get("ctx", {})
+    if what == "extra_forbidden":
+        return unknown_key(str(error["loc"][-1]), names)
+    if what == "missing":
+        return "is missing", None
+    if what == "value_error":
+        return str(context["error"]), getattr(context["error"], "suggestion", None)
+    if what == "literal_error":
+        return no_choice(context["expected"], given)
+    message = error["msg"][:1].lower() + error["msg"][1:]
+    if what in BOUNDS:
+        message = f"must be {BOUNDS[what]} {show(next(iter(context.values())))}"
+    elif what in TYPES:
+        message = f"must be {TYPES[what]}"
+    return f"{message}, not {quote(given)}", None
+
+
 def show(number: float) -> str:
     """A number as the file would have it, without superfluous digits."""
     return str(int(number)) if number == int(number) and abs(number) < 1e15 else f"{number:.9g}"
 
 
-def key_text(path: KeyPath, sensor_names: tuple[str | None, ...] = ()) -> str:
-    """``sensor["cup-50m-a"].slope``; a sensor without a name of its own by its position, counted from 1."""
+def key_text(path: KeyPath, names: Sequence[str | None] = ()) -> str:
+    """``sensor["cup-50m-a"].slope``; a table without one of these ``names`` by its position, from 1."""
     text = ""
     for depth, part in enumerate(path):
         if isinstance(part, int):
-            name = (
-                sensor_names[part]
-                if depth == 1 and path[0] == "sensor" and part < len(sensor_names)
-                else None
-            )
+            name = names[part] if depth == 1 and part < len(names) else None
             text += f"[{quote(name) if name is not None else part + 1}]"
         else:
             text += ("." if text else "") + (part if _BARE_KEY.fullmatch(part) else quote(part))

@@ -50,7 +50,9 @@ class TomlSource:
     missing: ClassVar[str] = ""
     """The remedy where there is no such file."""
     empty: ClassVar[str] = ""
-    """The remedy where there is nothing in it."""
+    """The remedy where there is nothing in it; without one that is allowed."""
+    named: ClassVar[str] = ""
+    """The ``[[tables]]`` that are shown by their names."""
 
     def __init__(self, path: Path) -> None:
         """Read a file."""
@@ -85,7 +87,14 @@ class TomlSource:
 
     def key(self, path: KeyPath) -> str:
         """A key as it is shown."""
-        return key_text(path)
+        return key_text(path, self.names() if path[:1] == (self.named,) else ())
+
+    def names(self) -> tuple[str | None, ...]:
+        """The name of each of the ``named`` tables, where it is one and no other has it."""
+        given = self.raw.get(self.named)
+        tables = given if isinstance(given, list) else []
+        names = [table.get("name") if isinstance(table, dict) else None for table in tables]
+        return tuple(name if isinstance(name, str) and names.count(name) == 1 else None for name in names)
 
     def table(self, name: str, example: str = "") -> dict[str, Any] | None:
         """A ``[section]``, empty where the file has none; None after its problem was noted."""
@@ -95,6 +104,18 @@ class TomlSource:
         several = isinstance(given, list) and given and isinstance(given[0], dict)
         self.error((name,), ONE_BRACKET.format(name) if several else f"must be a table: [{example or name}]")
         return None
+
+    def tables(self, name: str) -> list[tuple[KeyPath, dict[str, Any]]]:
+        """The ``[[name]]`` tables, each with its path; what isn't one is noted and left out."""
+        given = self.raw.get(name, [])
+        if not isinstance(given, list):
+            self.error((name,), TWO_BRACKETS.format(name))
+            return []
+        found: list[tuple[KeyPath, Any]] = [((name, position), each) for position, each in enumerate(given)]
+        for path, table in found:
+            if not isinstance(table, dict):
+                self.error(path, f"must be a table: [[{name}]]")
+        return [each for each in found if isinstance(each[1], dict)]
 
     def _note(
         self, path: KeyPath, message: str, guess: str | None, *, warning: bool = False, starts: bool = False
@@ -122,10 +143,10 @@ class TomlSource:
         if len(content) > MAX_BYTES:
             self._fail(f"is larger than {MAX_BYTES} bytes: not a config")
             return None
-        if not content.strip():
+        if self.empty and not content.strip():
             self._fail(f"is empty: {self.empty}")
             return None
-        if not content.strip(b"\0"):
+        if content and not content.strip(b"\0"):
             self._fail("holds zeros only, as after a power cut while it was written: restore it from a copy")
             return None
         try:

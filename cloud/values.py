@@ -42,8 +42,20 @@ def location(text: str, base: Path) -> str:
 
 def server_list(text: str) -> str:
     """``HOST:PORT[,HOST:PORT…]``."""
-    for each in text.split(","):
-        host, _, port = each.strip().rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f'must be "HOST:PORT", several with commas between them, not {each.strip()!r}')
+    for server in map(str.strip, text.split(",")):
+        host, colon, port = server.rpartition(":")
+        blank = any(char.isspace() for char in server)
+        if not server:
+            problem = "must not be empty, nor have a comma too many"
+        elif "://" in server:
+            problem = f'must not have a scheme: write "{server.partition("://")[2].rstrip("/")}"'
+        elif not colon and not blank:
+            problem = f'needs a port: write "{server}:9092"'
+        elif blank or host in ("", "[]") or re.fullmatch("[0-9]{1,5}", port) is None or int(port) > 65535:
+            problem = 'must be "host:port", or several separated by commas'
+        elif int(port) == 0:
+            problem = "must not have port 0"
+        else:
+            continue
+        raise ValueError(problem)
     return text

@@ -13,22 +13,11 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
 from cloud.config.kafka import KafkaConfig
 from cloud.config.model import CloudConfig, JobsConfig, LakeConfig, StoreConfig
 from cloud.config.secret import KINDS, Secret, UnreadableError
-from cloud.toml_problems import (
-    BOUNDS,
-    TYPES,
-    ConfigError,
-    KeyPath,
-    Problem,
-    no_choice,
-    quote,
-    show,
-    unknown_key,
-)
+from cloud.toml_problems import ConfigError, KeyPath, Problem, explain, quote, unknown_key
 from cloud.toml_source import OTHERS_MAY_READ, TomlSource, leaves
 from cloud.values import location
 
@@ -159,28 +148,12 @@ def _section(source: _Source, kind: type[_T], path: KeyPath, prepare: _Prepare |
         for each in error.errors(include_url=False):
             name = str(each["loc"][0])
             place = (*paths.get(name, (*path, name)), *map(str, each["loc"][1:]))
-            source.error(place, *_explain(kind, name, each))
+            source.error(place, *explain(each, [_alias(*field) for field in kind.model_fields.items()]))
     return model if source.errors() == before else None
 
 
 def _alias(name: str, field: FieldInfo) -> str:
     return str(field.validation_alias or name)
-
-
-def _explain(kind: type[BaseModel], name: str, error: ErrorDetails) -> tuple[str, str | None]:
-    """What is wrong with a key, and the nearest right word."""
-    what, given, context = error["type"], error["input"], error.get("ctx", {})
-    if what == "extra_forbidden":
-        return unknown_key(
-            name, [str(field.validation_alias or key) for key, field in kind.model_fields.items()]
-        )
-    if what == "value_error":
-        return str(context["error"]), None
-    if what == "literal_error":
-        return no_choice(context["expected"], given)
-    if what in BOUNDS:
-        return f"must be {BOUNDS[what]} {show(next(iter(context.values())))}, not {quote(given)}", None
-    return f"must be {TYPES[what]}, not {quote(given)}", None
 
 
 def _flat(

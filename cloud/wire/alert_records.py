@@ -6,14 +6,12 @@ alert, the newest record of an id is its state. Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
 from cloud.wire.fields import parse_time, to_json
 from cloud.wire.reading_records import VERSION
-
-SEVERITIES: Final = ("info", "warning", "critical")
 
 
 class AlertRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         facts, good, problems = _check_cloud(path)
     else:
         config, problems = check(path)
-        facts, good = (None, "") if config is None else (_facts(config), summary(config))
+        facts, good = (None, "") if config is None else _summary(config)
     errors = sum(problem.severity == "error" for problem in problems)
     if arguments.json:
         answer = {
@@ -68,24 +68,20 @@ def _check_cloud(path: Path) -> tuple[dict[str, Any] | None, str, Sequence[Probl
     return facts, good, problems
 
 
-def summary(config: Config) -> str:
-    """What a config means, on one line."""
-    facts = _facts(config)
-    return (
-        f"good: gateway {facts['gateway']} on board {facts['board']}: {_count(facts['sensors'], 'sensor')}, "
-        f"{_count(facts['channels'], 'channel')}, {facts['readings_per_s']:g} readings/s"
-        f" to {config.kafka.bootstrap_servers}"
-    )
-
-
-def _facts(config: Config) -> dict[str, Any]:
-    return {
+def _summary(config: Config) -> tuple[dict[str, Any], str]:
+    """What a config means, and that on one line."""
+    facts: dict[str, Any] = {
         "gateway": config.gateway.id,
         "board": config.board.kind,
         "sensors": len(config.sensors),
         "channels": capacity.channels(config),
         "readings_per_s": round(capacity.readings_per_s(config), 3),
     }
+    return facts, (
+        f"good: gateway {facts['gateway']} on board {facts['board']}: {_count(facts['sensors'], 'sensor')}, "
+        f"{_count(facts['channels'], 'channel')}, {facts['readings_per_s']:g} readings/s"
+        f" to {config.kafka.bootstrap_servers}"
+    )
 
 
 def _count(number: int, noun: str) -> str:

@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any, Final
 
 from rich.console import Console
 
+from cloud.toml_problems import nearest
 from gateway.commands.arguments import (
     FAILED,
     OK,
@@ -95,8 +95,8 @@ def chosen_sensors(config: Config, names: Sequence[str]) -> list[SensorConfig]:
     by_name = {sensor.name: sensor for sensor in config.sensors}
     for name in names:
         if name not in by_name:
-            near = get_close_matches(name, by_name, 1)
-            hint = f" (did you mean {near[0]}?)" if near else f"; there are {', '.join(by_name)}"
+            near = nearest(name, by_name)
+            hint = f" (did you mean {near}?)" if near else f"; there are {', '.join(by_name)}"
             raise CommandError(f"no sensor {name!r}{hint}")
     if not by_name:
         raise CommandError("the config has no sensors")

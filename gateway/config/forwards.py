@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cloud.toml_problems import KeyPath, quote
+from cloud.toml_problems import KeyPath, WrongValue, quote
 from cloud.wire.reading_records import READING_TOPIC_PREFIX, UNITS
 from gateway.config.kafka import topic_problem
 from gateway.config.keys import field_names, flat
@@ -22,7 +22,7 @@ from gateway.config.source import Source
 from gateway.config.steps import ALLOWED, STEPS, own_field
 from gateway.config.suggestions import misplaced
 from gateway.config.validate import validate
-from gateway.config.values import BRACES, PLACEHOLDER, WrongValue, overlap, topic_filter, wildcards
+from gateway.config.values import BRACES, PLACEHOLDER, overlap, topic_filter, wildcards
 
 _ANY: Final = frozenset({"filter", "payload", "topic", "key", "steps"})
 _READINGS: Final = frozenset(field_names(ForwardConfig)) - {"path", "time_path", "optional", "readings"}
@@ -163,7 +163,7 @@ def _check_channel(source: Source, path: KeyPath, forward: ForwardConfig, templa
         )
     elif _reaches_beyond(source, path, forward, template):
         return
-    elif not used and fixed in source.sensor_names() and forward.payload != "raw":
+    elif not used and fixed in source.names() and forward.payload != "raw":
         source.error(path, f"{quote(fixed)} is a sensor's name already")
     elif not used and available and forward.payload != "raw":
         source.warn(path, f"makes one channel of all the topics that match {quote(forward.filter)}")

@@ -86,20 +86,18 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
     for path, value in leaves(properties, ("kafka", "properties"), KINDS):
         name = ".".join(str(part) for part in path[2:])
         paths.setdefault(name, path)
-        if is_reference(value) and name not in REFUSED and name not in flat:
-            secret = read_secret(source, path, value)
-            if secret is not None:
-                flat[name] = secret
-            absent = absent or secret is None
-            problem = _property_problem(name, secret or "x")
-            if problem is not None:
-                refuse(path, f"is no property of librdkafka that takes this: {quote(name)}")
-            continue
         if name in REFUSED:
             refuse(path, REFUSED[name])
         elif name in flat:
             refuse(path, f"{name} is given twice, dotted and quoted")
             flat[name] += f" or {value}"
+        elif is_reference(value):
+            secret = read_secret(source, path, value)
+            if secret is not None:
+                flat[name] = secret
+            absent = absent or secret is None
+            if _property_problem(name, secret or "x") is not None:
+                refuse(path, f"is no property of librdkafka that takes this: {quote(name)}")
         elif isinstance(value, str | int | float):
             flat[name] = str(value).lower() if isinstance(value, bool) else str(value)
             problem = _property_problem(name, flat[name])

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from annotated_types import Ge, Le
 
 from cloud.toml_problems import KeyPath, Problem
+from cloud.values import server_list
 from drivers.interface import Channel
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
@@ -101,7 +102,7 @@ class KafkaConfig:
     """Where readings go."""
 
     bootstrap_servers: Annotated[
-        str, checked(values.servers), Meaning("the cluster: host:port, several with commas between")
+        str, checked(server_list), Meaning("the cluster: host:port, several with commas between")
     ] = "127.0.0.1:9092"
     topic: Annotated[KafkaTopic, Meaning("where readings go; {quantity} stands for wind_speed and so on")] = (
         "mqtt.{quantity}"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from cloud.toml_lines import split_key
 from cloud.toml_problems import OVERRIDES, KeyPath, Problem, key_text, nearest, quote
-from cloud.toml_source import TWO_BRACKETS, TomlSource, dates_as_text, unstorable, walk
+from cloud.toml_source import TomlSource, dates_as_text, unstorable, walk
 from gateway.config.file_watch import NamedFile
 
 PLACEHOLDER: Final = "CHANGE-ME"
@@ -20,6 +20,7 @@ class Source(TomlSource):
 
     missing: ClassVar = "fieldgate init writes one, -c names another"
     empty: ClassVar = "fieldgate init writes a file to begin with"
+    named: ClassVar = "sensor"
 
     def __init__(self, path: Path, *, at_work: bool = True) -> None:
         """Read a file; ``at_work`` where the config is about to be used, not only checked."""
@@ -57,31 +58,6 @@ class Source(TomlSource):
             return None
         return super().line(path)
 
-    def key(self, path: KeyPath) -> str:
-        """A key as it is shown, a sensor's with its name."""
-        return key_text(path, self.sensor_names())
-
-    def tables(self, name: str) -> list[tuple[KeyPath, dict[str, Any]]]:
-        """The ``[[name]]`` tables, each with its path; what isn't one is noted and left out."""
-        given = self.raw.get(name, [])
-        if not isinstance(given, list):
-            self.error((name,), TWO_BRACKETS.format(name))
-            return []
-        found: list[tuple[KeyPath, Any]] = [((name, position), each) for position, each in enumerate(given)]
-        for path, table in found:
-            if not isinstance(table, dict):
-                self.error(path, f"must be a table: [[{name}]]")
-        return [each for each in found if isinstance(each[1], dict)]
-
-    def sensor_names(self) -> tuple[str | None, ...]:
-        """Each sensor's name where it is one and no other sensor has it."""
-        sensors = self.raw.get("sensor")
-        names = [
-            sensor.get("name") if isinstance(sensor, dict) else None
-            for sensor in (sensors if isinstance(sensors, list) else ())
-        ]
-        return tuple(name if isinstance(name, str) and names.count(name) == 1 else None for name in names)
-
     def override(self, overrides: Mapping[str, object]) -> None:
         """Put values over the file's, by dotted key; sensors go by name: ``sensor.cup-50m-a.slope``."""
         for key, value in overrides.items():
@@ -101,7 +77,7 @@ class Source(TomlSource):
         path: KeyPath = ()
         for part in parts[:-1]:
             if isinstance(table, list):
-                names = self.sensor_names() if path == ("sensor",) else ()
+                names = self.names() if path == ("sensor",) else ()
                 position = names.index(part) if part in names else None
                 if position is None or not isinstance(table[position], dict):
                     guess = nearest(part, [name for name in names if name is not None])

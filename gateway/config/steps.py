@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import WithJsonSchema
 
 from cloud.toml_problems import quote
+from cloud.toml_source import leaves
 from cloud.wire.reading_records import ReadingFields
 from drivers.option_docs import Meaning
 from gateway.config.keys import field_names
@@ -31,12 +32,10 @@ def _flat(given: Any) -> Any:
     if not isinstance(given, Mapping):
         return given
     flat: dict[str, Any] = {}
-    for key, value in given.items():
-        within = _flat(value) if isinstance(value, Mapping) else {"": value}
-        for path, leaf in within.items():
-            name = f"{key}.{path}".removesuffix(".")
-            refuse((name in flat, f"{quote(name)} is given twice, dotted and quoted"))
-            flat[name] = leaf
+    for path, value in leaves(given, (), ()):
+        name = ".".join(map(str, path))
+        refuse((name in flat, f"{quote(name)} is given twice, dotted and quoted"))
+        flat[name] = value
     return flat
 
 

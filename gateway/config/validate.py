@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from cloud.toml_problems import BOUNDS, TYPES, KeyPath, no_choice, quote, show
+from cloud.toml_problems import BOUNDS, TYPES, KeyPath, explain, quote, show
 from drivers.boards.pi_header import BCM_AT, PLACES
 from drivers.option_docs import PIN, Meaning
 from gateway.config.keys import Key, field_names, keys_of, table_at
@@ -122,12 +122,7 @@ def _explain(
         return _out_of_bounds(error, context, key, given) + _otherwise(key, given), None
     if error in TYPES:
         return f"must be {TYPES[error]}, not {quote(given)}{_instead(error, key, given)}", None
-    if error == "literal_error":
-        return no_choice(context["expected"], given)
-    if error == _CHECKED:
-        return str(context["error"]), getattr(context["error"], "suggestion", None)
-    message = details["msg"]
-    return f"{message[:1].lower()}{message[1:]}, not {quote(given)}", None
+    return explain(details, ())
 
 
 def _out_of_bounds(error: str, context: Mapping[str, Any], key: Key, given: Any) -> str:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 from annotated_types import Le
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, ValidationInfo, WithJsonSchema
 
-from cloud.toml_problems import nearest, quote
+from cloud.toml_problems import WrongValue, nearest, quote
 from cloud.wire.reading_records import UNITS
 
 SHORTEST_TOKEN: Final = 16
@@ -38,14 +38,6 @@ BRACES: Final = re.compile(r"\{[^}]*\}?")
 LEGAL_TOPIC: Final = "must be 1 to 249 letters, digits, dots, underscores and hyphens"
 _KAFKA_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _LONGEST_TOPIC_BYTES: Final = 65_535
-
-
-class WrongValue(ValueError):
-    """A value that can't be meant; ``suggestion`` is one that may be."""
-
-    def __init__(self, message: str, suggestion: str | None = None) -> None:
-        self.suggestion = suggestion
-        super().__init__(message)
 
 
 LENIENT: Final = "lenient"
@@ -139,23 +131,6 @@ def host_and_port(text: str) -> tuple[str, int]:
     if not colon or not host or not _is_port(port):
         raise WrongValue('must be "host:port", such as "127.0.0.1:8321", or empty for no status page')
     return host, int(port)
-
-
-def servers(text: str) -> str:
-    """A comma-separated list of ``host:port``."""
-    for server in map(str.strip, text.split(",")):
-        host, colon, port = server.rpartition(":")
-        spaces = any(char.isspace() for char in server)
-        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        without_scheme = quote(server.partition("://")[2].rstrip("/"))
-        refuse(
-            (not server, "must not be empty, nor have a comma too many"),
-            ("://" in server, f"must not have a scheme: write {without_scheme}"),
-            (not colon and not spaces, f"needs a port: write {quote(f'{server}:9092')}"),
-            (not bare or spaces or not _is_port(port), 'must be "host:port", or several separated by commas'),
-            (port.strip("0") == "", "must not have port 0"),
-        )
-    return text
 
 
 def kafka_topic(topic: str) -> str:

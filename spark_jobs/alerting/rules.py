@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import string
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, Literal, Self
@@ -26,29 +26,14 @@ from pydantic import (
     model_validator,
 )
 
-from cloud.toml_problems import nearest
+from cloud.toml_problems import WrongValue, nearest
 from cloud.values import duration_s
-from cloud.wire.alert_records import SEVERITIES
 from cloud.wire.command_records import NAME
 
 FIELDS: Final = ("rule", "gateway", "channel", "value")
 """What a message may name in braces."""
 
 _RULE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
-
-
-def _did_you_mean(word: str, words: Iterable[str]) -> str:
-    guess = nearest(word, words)
-    return f' (did you mean "{guess}"?)' if guess else ""
-
-
-def _one_of(words: Collection[str]) -> Callable[[object], str]:
-    def check(value: object) -> str:
-        if value not in tuple(words):
-            raise ValueError(f"must be one of {', '.join(words)}{_did_you_mean(str(value), words)}")
-        return str(value)
-
-    return check
 
 
 def _matching(pattern: re.Pattern[str], what: str) -> Callable[[object], str]:
@@ -105,7 +90,7 @@ def _message(value: object) -> str:
         raise ValueError('is no message: braces name values, e.g. "{channel} at {value:.1f}"') from error
     if wrong is not None:
         there = ", ".join(f"{{{name}}}" for name in FIELDS)
-        raise ValueError(f"names {{{wrong}}}; there are {there}{_did_you_mean(wrong, FIELDS)}")
+        raise WrongValue(f"names {{{wrong}}}; there are {there}", nearest(wrong, FIELDS))
     return value
 
 
@@ -180,7 +165,7 @@ class Rule(_Table):
     gateway: Patterns = ("*",)
     channel: Patterns = ("*",)
     quantity: Patterns = ("*",)
-    severity: Annotated[str, BeforeValidator(_one_of(SEVERITIES))] = "warning"
+    severity: Literal["info", "warning", "critical"] = "warning"
     message: Annotated[str, BeforeValidator(_message)] = "{rule}: {channel} {value:g}"
     command: CommandRule | None = None
 
@@ -287,7 +272,7 @@ class UnknownKind(Rule):
     """A rule whose kind is missing or wrong: refused; of its keys those that all rules have are checked."""
 
     model_config = ConfigDict(extra="ignore")
-    kind: Annotated[str, BeforeValidator(_one_of(KINDS))]
+    kind: Literal["threshold", "stuck", "silent", "pair", "recovery", "anomaly"]
 
 
 UNKNOWN: Final = "unknown"

@@ -13,10 +13,10 @@ import re
 import tomllib
 from collections.abc import Collection, Mapping
 from datetime import date
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from cloud.toml_lines import Scan
+from cloud.toml_problems import nearest
 
 _BOM: Final = "\ufeff"
 _NUMBER_LIKE: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -157,8 +157,8 @@ def _position(raw: Mapping[str, Any], name: str) -> int:
     if name in names:
         raise CannotEdit(f"there are {names.count(name)} sensors called {name!r}")
     known = [each for each in names if isinstance(each, str)]
-    near = get_close_matches(name, known, 1)
-    hint = f" (did you mean {near[0]}?)" if near else f"; there are {', '.join(known)}" if known else ""
+    near = nearest(name, known)
+    hint = f" (did you mean {near}?)" if near else f"; there are {', '.join(known)}" if known else ""
     raise CannotEdit(f"no sensor {name!r}{hint}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Final
 
@@ -21,48 +21,39 @@ from gateway.system.times import now_text
 _POLL_S: Final = 0.3
 
 
+@dataclass
 class Walk:
     """One session with one installer. ``today`` is None while the clock isn't set."""
 
-    def __init__(
-        self,
-        config: Config,
-        session: Session,
-        source: Source,
-        terminal: Terminal,
-        today: date | None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._config = config
-        self._session = session
-        self._source = source
-        self._terminal = terminal
-        self._today = today
-        self._clock = clock
-        self._sleep = sleep
-        # The last readings by channel, so that what changes rarely need not be waited for.
-        self._last: dict[str, Row] = {}
+    config: Config
+    session: Session
+    source: Source
+    terminal: Terminal
+    today: date | None
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    last: dict[str, Row] = field(default_factory=dict)
+    """The last readings by channel, so that what changes rarely need not be waited for."""
 
     def go(self, sensors: Sequence[SensorConfig]) -> None:
         """All that isn't done yet. Raises EOFError, NoStatus, OSError; what is done is kept."""
         for number, sensor in enumerate(sensors, 1):
-            self._terminal.show(f"\n[{number}/{len(sensors)}] {sensor.name}, {_what(sensor)}")
+            self.terminal.show(f"\n[{number}/{len(sensors)}] {sensor.name}, {_what(sensor)}")
             self._papers(sensor)
-            for step in steps_of(self._config, sensor):
+            for step in steps_of(self.config, sensor):
                 self._step(step)
         for step in twin_steps(sensors):
-            self._terminal.show(f"\n{step.sensor} and its twin")
+            self.terminal.show(f"\n{step.sensor} and its twin")
             self._step(step)
 
     def _papers(self, sensor: SensorConfig) -> None:
-        for check, words in shortcomings(sensor, self._today):
-            self._terminal.show(f"Noted: {words}")
+        for check, words in shortcomings(sensor, self.today):
+            self.terminal.show(f"Noted: {words}")
             self._note(sensor.name, check, Result("fault", words))
         for question in questions(sensor):
             if self._is_done(sensor.name, question.check):
                 continue
-            if self._terminal.prompt(f"{question.text} y/n", ("y", "n")) == "y":
+            if self.terminal.prompt(f"{question.text} y/n", ("y", "n")) == "y":
                 result = Result("confirmed", question.text)
             else:
                 note = self._words("What does it say?")
@@ -83,15 +74,15 @@ class Walk:
     def _ready(self, phase: Phase) -> bool:
         """Whether the installer stands ready, False to skip it; without a question where nothing is to do."""
         if not phase.fresh:
-            self._terminal.show(phase.instruction)
+            self.terminal.show(phase.instruction)
             return True
-        return self._terminal.prompt(f"{phase.instruction} Enter: ready, s: skip", ("", "s")) == ""
+        return self.terminal.prompt(f"{phase.instruction} Enter: ready, s: skip", ("", "s")) == ""
 
     def _evaluate(self, step: Step) -> Result:
         windows: list[Window] = []
         for number, phase in enumerate(step.phases):
             if number:
-                self._terminal.show(phase.instruction)
+                self.terminal.show(phase.instruction)
             windows.append(self._collect(phase, windows))
         return step.evaluate(windows)
 
@@ -104,22 +95,22 @@ class Walk:
             for row in rows:
                 window.setdefault(row.channel, []).append(row)
                 if row.channel in names:
-                    self._terminal.show(live_line(row, names[row.channel]))
+                    self.terminal.show(live_line(row, names[row.channel]))
 
         self._poll()
         if not phase.fresh:
-            take([row for row in self._last.values() if row.channel in names])
-        end_s = self._clock() + phase.limit_s
-        while not phase.enough((*before, window)) and self._clock() < end_s:
-            if self._terminal.interrupted():
+            take([row for row in self.last.values() if row.channel in names])
+        end_s = self.clock() + phase.limit_s
+        while not phase.enough((*before, window)) and self.clock() < end_s:
+            if self.terminal.interrupted():
                 break
-            self._sleep(_POLL_S)
+            self.sleep(_POLL_S)
             take(self._poll())
         return window
 
     def _poll(self) -> list[Row]:
-        rows = self._source.poll()
-        self._last.update((row.channel, row) for row in rows)
+        rows = self.source.poll()
+        self.last.update((row.channel, row) for row in rows)
         return rows
 
     def _confirmed(self, result: Result) -> Result | None:
@@ -128,7 +119,7 @@ class Walk:
             "passed": (f"Passed: {result.words}. Enter: next, r: repeat, n: note a fault", ""),
             "open": (f"Judge yourself: {result.words}. y: it is right, r: repeat, n: note a fault", "y"),
         }.get(result.outcome, (f"Not right: {result.words}. r: repeat, n: note it as a fault", "r"))
-        answer = self._terminal.prompt(question, tuple(dict.fromkeys((good, "r", "n"))))
+        answer = self.terminal.prompt(question, tuple(dict.fromkeys((good, "r", "n"))))
         if answer == "r":
             return None
         if answer == good:
@@ -137,19 +128,19 @@ class Walk:
 
     def _words(self, question: str) -> str:
         """At least a word: a fault without a description isn't found again."""
-        while not (answer := self._terminal.prompt(question)):
-            self._terminal.show("In a few words, please.")
+        while not (answer := self.terminal.prompt(question)):
+            self.terminal.show("In a few words, please.")
         return answer
 
     def _note(self, sensor: str, check: str, result: Result) -> None:
-        self._session.note(sensor, check, replace(result, at=now_text("seconds")))
+        self.session.note(sensor, check, replace(result, at=now_text("seconds")))
 
     def _is_done(self, sensor: str, check: str) -> bool:
         """Whether it was done in the session before; then its outcome is shown."""
-        done = self._session.of(sensor).get(check)
+        done = self.session.of(sensor).get(check)
         if done is not None:
             mark = "done" if done.outcome in GOOD else "noted"
-            self._terminal.show(f"{check}: {mark} ({done.outcome})")
+            self.terminal.show(f"{check}: {mark} ({done.outcome})")
         return done is not None
 
 

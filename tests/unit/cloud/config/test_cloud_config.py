@@ -113,7 +113,7 @@ ssl.endpoint.identification.algorithm = "none"
         ("[kafka]\nsecurity.protocol = 'SSL'", "2: kafka.security.protocol: belongs in [kafka.properties]"),
         ("[kafka]\nproperties = 1", "2: kafka.properties: must be a table: [kafka.properties]"),
         ("[kafka]\nbootstrap_servers = 'a'",
-         "2: kafka.bootstrap_servers: must be \"HOST:PORT\", several with commas between them, not 'a'"),
+         '2: kafka.bootstrap_servers: needs a port: write "a:9092"'),
         ("[kafka.properties]\nsecurity.protocol = 'TLS'",
          '2: kafka.properties.security.protocol: must be one of "PLAINTEXT", "SSL", "SASL_PLAINTEXT", '
          '"SASL_SSL", not "TLS"'),

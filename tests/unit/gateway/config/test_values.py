@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paho.mqtt.client import topic_matches_sub
 
-from gateway.config.values import WrongValue, overlap, topic_filter, topic_root
+from cloud.toml_problems import WrongValue
+from gateway.config.values import overlap, topic_filter, topic_root
 
 _LEVELS = ("a", "b", "$x", "")
 _TOPICS = ["/".join(levels) for depth in range(1, 5) for levels in product(_LEVELS, repeat=depth)]

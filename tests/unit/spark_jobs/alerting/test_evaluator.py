@@ -18,8 +18,8 @@ from spark_jobs.alerting.channel_state import Sample
 from spark_jobs.alerting.engine import Engine, IntervalRow
 from spark_jobs.alerting.evaluator import AlertEvent
 from spark_jobs.alerting.notifications import Notifier, closing, command_id, merged_row
-from spark_jobs.alerting.rules import Anomaly, Recovery, Rules, alert_id
-from spark_jobs.alerting.rules_file import parse_rules
+from spark_jobs.alerting.rules import Anomaly, Recovery, alert_id
+from tests.support.rules import rules_of as rules
 
 S = 1_000_000
 T0 = 1_780_000_020 * S
@@ -31,10 +31,6 @@ quantity = "temperature"
 above = 60.0
 clear = 55.0
 """
-
-
-def rules(text: str) -> Rules:
-    return parse_rules(text, "rules.toml")
 
 
 def sample(
