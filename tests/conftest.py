@@ -17,7 +17,7 @@ from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import free_port as choose_port
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from tests.schedule import SparkInTurn
+from tests.schedule import SparkOnTwo
 from tests.support.servers import unique_name
 
 # How long an example takes is this machine's affair, busy as it may be: nothing here asserts times.
@@ -49,18 +49,13 @@ def _day_of_the_examples() -> Iterator[None]:
         yield
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts Spark takes longest, and begins first."""
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
-
-
 # Without pytest-xdist this hook is unknown.
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SparkInTurn:
-    """Spark wants all cores: what starts it runs one after the other."""
-    # In the order above, not by the number of tests: the pipelines are few, and take longest.
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SparkOnTwo:
+    """Spark wants all cores: two processes alone start it."""
+    # Not by the number of tests: the longest are few.
     config.option.loadscopereorder = False
-    return SparkInTurn(config, log)
+    return SparkOnTwo(config, log)
 
 
 @pytest.fixture(scope="session")

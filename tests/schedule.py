@@ -4,31 +4,52 @@ from __future__ import annotations
 
 from typing import Final
 
+from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
-# The jobs in this process's own session, and whole pipelines of processes: each kind in turn. The faults
-# share a broker of their own.
-_TOGETHER: Final = {
-    "tests/spark/test_alerts_job.py": "pipelines",
-    "tests/spark/test_job_faults.py": "pipelines",
-    "tests/spark/test_jobs.py": "pipelines",
-    "tests/spark/test_secured_kafka.py": "pipelines",
-    "tests/spark/": "spark",
-    "tests/integration/test_demo": "pipelines",
-    "tests/integration/test_end_to_end": "pipelines",
-    "tests/faults/": "faults",
-}
+_SPARK: Final = ("tests/spark/", "tests/integration/test_demo.py", "tests/integration/test_end_to_end")
+_WITH_SPARK: Final = 2
+"""Processes that start Spark: on two cores a third one takes longer than it saves."""
+_FAULTS: Final = "tests/faults/"
+"""One scope: they share a broker of their own."""
+_FIRST: Final = (
+    "tests/spark/test_statistics_job.py",
+    "tests/spark/test_job_faults.py",
+    "tests/spark/test_secured_kafka.py",
+    "tests/integration/test_end_to_end.py",
+    "tests/spark/test_missing.py",
+    "tests/spark/test_jobs.py",
+    "tests/spark/test_records_job.py",
+    "tests/spark/test_anomaly.py",
+    "tests/spark/test_ingest_sink.py",
+    "tests/spark/test_alerts_job.py",
+)
+"""The longest, or at the end the others would wait for them."""
 
 
-class SparkInTurn(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
-    """A file's tests stay in one process, with their fixtures; those that start Spark do so by kind.
+class SparkOnTwo(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+    """A file's tests stay in one process, with their fixtures; those that start Spark go to two processes.
 
-    Two sessions at once, each of which wants all cores, take longer than one after the other. By path,
-    for pytest-xdist's own groups have no effect with pytest 9.2 (pytest-xdist's issue 1386).
+    These keep their session for all of them; what waits for other servers runs beside. By path, for
+    pytest-xdist's own groups have no effect with pytest 9.2 (pytest-xdist's issue 1386).
     """
 
+    def __init__(self, config: object, log: Producer) -> None:
+        super().__init__(config, log)
+        self._with_spark: set[WorkerController] = set()
+
     def _split_scope(self, nodeid: str) -> str:
-        for path, scope in _TOGETHER.items():
-            if nodeid.startswith(path):
-                return scope
-        return nodeid.partition("::")[0]
+        return _FAULTS if nodeid.startswith(_FAULTS) else nodeid.partition("::")[0]
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        wants_spark = node in self._with_spark or len(self._with_spark) < _WITH_SPARK
+        scope = min(self.workqueue, key=lambda each: (each.startswith(_SPARK) != wants_spark, _rank(each)))
+        if scope.startswith(_SPARK):
+            self._with_spark.add(node)
+        self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+
+def _rank(scope: str) -> int:
+    return _FIRST.index(scope) if scope in _FIRST else len(_FIRST)
