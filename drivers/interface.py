@@ -174,35 +174,6 @@ class Clock(Protocol):
         """Wake every waiter with False."""
 
 
-class Gpio(Protocol):
-    """The part of the RPi.GPIO interface the drivers use; rpi-lgpio offers the same."""
-
-    BCM: Any
-    IN: Any
-    PUD_UP: Any
-    FALLING: Any
-
-    def setmode(self, mode: Any) -> None:
-        """Choose the pin numbering."""
-
-    def setup(self, channel: int, direction: Any, pull_up_down: Any = ...) -> None:
-        """Make a pin an input."""
-
-    def add_event_detect(
-        self, channel: int, edge: Any, callback: Callable[[int], None] | None = None
-    ) -> None:
-        """Call back on each edge, from a thread of the library's own."""
-
-    def remove_event_detect(self, channel: int) -> None:
-        """Stop calling back."""
-
-    def input(self, channel: int) -> int:
-        """The level of an input: 1 high, 0 low."""
-
-    def cleanup(self, channel: int) -> None:
-        """Release the pin."""
-
-
 @dataclass(frozen=True, slots=True)
 class Edges:
     """The falling edges of a pin since the previous ``take``.

@@ -19,7 +19,7 @@ from drivers.hardware.gpio_chip import ChipCounter, Kernel, NoHeaderChipError
 from drivers.hardware.gpio_library import gpio_errors, gpio_library
 from drivers.hardware.iio_sysfs import SysfsIio
 from drivers.hardware.quiet_import import quiet_import
-from drivers.hardware.tcp_lines import TcpLines
+from drivers.hardware.socket_lines import SocketLines
 from drivers.interface import BoardError, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream
 from drivers.option_docs import Meaning
 
@@ -100,7 +100,7 @@ class PiBoard:
 
     def connect_gpsd(self, host: str, port: int) -> LineStream:
         """A connection to gpsd. Raises ReadError."""
-        return TcpLines(host, port)
+        return SocketLines.connect(host, port)
 
     def iio(self) -> Iio:
         """The kernel's IIO devices, in sysfs."""

@@ -13,13 +13,12 @@ from drivers.emulation.ads1115 import EmulatedAds1115, Volts
 from drivers.emulation.dht import Air, EmulatedDht11
 from drivers.emulation.environment import Environment
 from drivers.emulation.faults import Fault, Faults
-from drivers.emulation.gpio import EmulatedGpio, PulseTrain, pulse_frequency_hz
+from drivers.emulation.gpio import EmulatedCounter, PulseTrain, pulse_frequency_hz
 from drivers.emulation.gpsd import EmulatedGpsd, Locate
 from drivers.emulation.i2c import EmulatedI2c
 from drivers.emulation.iio import Attribute, EmulatedIio
 from drivers.emulation.stepped_clock import SteppedClock
 from drivers.hardware.bus_lock import SharedI2c
-from drivers.hardware.edge_counter import CallbackCounter
 from drivers.interface import EdgeCounter, FittedSensor, ReadError
 from drivers.registry import BrokenDriverError, driver_type, guarded
 
@@ -59,7 +58,7 @@ class EmulatedBoard:
         """
         self._environment = environment
         self._faults = Faults(faults, environment.start_ns)
-        self._gpio = EmulatedGpio()
+        self._counters: dict[int, EmulatedCounter] = {}
         self._i2c = EmulatedI2c({})
         self._shared_i2c = SharedI2c(self._i2c)
         self._iio = EmulatedIio()
@@ -75,8 +74,8 @@ class EmulatedBoard:
         self._change(sensors)
 
     def count_edges(self, pin: int) -> EdgeCounter:
-        """Count a pin's falling edges, as RPi.GPIO's callbacks do."""
-        return CallbackCounter(self._gpio, pin, losses=self._gpio.losses)
+        """Count a pin's falling edges. Raises BoardError where the pin is taken."""
+        return EmulatedCounter(self._counters, pin)
 
     def i2c(self) -> SharedI2c:
         """The bus."""
@@ -98,10 +97,7 @@ class EmulatedBoard:
         return self._iio
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
-        """Check another set of sensors; calling the result makes the change. Raises BoardError.
-
-        Sensors that stay keep their chips and pulse trains.
-        """
+        """Check another set of sensors; those that stay keep their chips and pulse trains."""
         change_environment = self._environment.refit(sensors)
 
         def change() -> None:
@@ -179,9 +175,11 @@ class EmulatedBoard:
             piece_start_ns, piece_end_ns = self._environment.piece(start_ns)
             until_ns = min(end_ns, piece_end_ns)
             for rotor in self._rotors:
+                counter = self._counters.get(rotor.pin)
                 speed = self._environment.value(rotor.channel, start_ns)
                 if speed is None:
-                    self._gpio.lose(rotor.pin)
+                    if counter is not None:
+                        counter.lose()
                     continue
                 frequency_hz = pulse_frequency_hz(
                     speed, rotor.slope, rotor.offset, piece_end_ns - piece_start_ns
@@ -189,7 +187,9 @@ class EmulatedBoard:
                 sensor = rotor.channel.rpartition(".")[0]
                 frequency_hz *= self._faults.turning(sensor, start_ns)
                 strays = self._faults.stray_pulses(sensor, start_ns, until_ns)
-                self._gpio.fall(rotor.pin, rotor.train.advance(frequency_hz, until_ns - start_ns) + strays)
+                pulses = rotor.train.advance(frequency_hz, until_ns - start_ns) + strays
+                if counter is not None:
+                    counter.fall(pulses)
             start_ns = until_ns
 
     def _change(self, sensors: Sequence[FittedSensor]) -> None:

@@ -1,14 +1,12 @@
-"""The RPi.GPIO interface over emulated pins, and the whole pulses that fall on them."""
+"""Emulated pins: the whole pulses that fall on them, and what counts these."""
 
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from drivers.emulation.environment import SECOND_NS
-from drivers.interface import BoardError
+from drivers.interface import BoardError, Edges
 
 _WHOLE_TOLERANCE: Final = 1e-3
 """Pulses in a piece this near to a whole number are meant to be it: files print speeds with few digits."""
@@ -42,63 +40,45 @@ class PulseTrain:
         return pulses
 
 
-class EmulatedGpio:
-    """Input pins whose falling edges the board makes. Constants have RPi.GPIO's values.
+class EmulatedCounter:
+    """Counts the edges that the board makes on one pin: ``pins`` has those that are claimed."""
 
-    Whether a counter sets its pin up as the library wants it is a test's over rpi-lgpio itself.
-    """
+    method = "emulated edges"
 
-    BCM: Any = 11
-    IN: Any = 1
-    PUD_UP: Any = 22
-    FALLING: Any = 32
+    def __init__(self, pins: dict[int, EmulatedCounter], pin: int) -> None:
+        """Claim the pin. Raises BoardError where it is taken."""
+        if pins.setdefault(pin, self) is not self:
+            raise BoardError(f"BCM pin {pin} is in use")
+        self._pins = pins
+        self._pin = pin
+        self._count = self._taken = 0
+        self._losses = self._taken_losses = 0
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._callbacks: dict[int, Callable[[int], None]] = {}
-        self._losses: dict[int, int] = {}
+    def fall(self, times: int) -> None:
+        """Make edges."""
+        self._count += times
 
-    def setmode(self, mode: Any) -> None:
-        """The numbering is BCM."""
-
-    def setup(self, channel: int, direction: Any, pull_up_down: Any = None) -> None:
-        """Every pin is an input with pull-up."""
-
-    def add_event_detect(
-        self, channel: int, edge: Any, callback: Callable[[int], None] | None = None
-    ) -> None:
-        """Call back on each falling edge. Raises BoardError where the pin is taken."""
-        with self._lock:
-            if channel in self._callbacks:
-                raise BoardError(f"pin {channel} has edge detection already")
-            if callback is not None:
-                self._callbacks[channel] = callback
-
-    def remove_event_detect(self, channel: int) -> None:
-        """Stop calling back."""
-        with self._lock:
-            self._callbacks.pop(channel, None)
-
-    def input(self, channel: int) -> int:
-        """The level: high, by its pull-up."""
-        return 1
-
-    def cleanup(self, channel: int) -> None:
-        """Release the pin."""
-        self.remove_event_detect(channel)
-
-    def losses(self, channel: int) -> int:
-        """How often this pin's edges were unknown."""
-        return self._losses.get(channel, 0)
-
-    def fall(self, channel: int, times: int) -> None:
-        """Make edges: each calls the pin's callback, if there is one."""
-        with self._lock:
-            callback = self._callbacks.get(channel)
-        if callback is not None:
-            for _ in range(times):
-                callback(channel)
-
-    def lose(self, channel: int) -> None:
+    def lose(self) -> None:
         """Note that edges are unknown for a while."""
-        self._losses[channel] = self._losses.get(channel, 0) + 1
+        self._losses += 1
+
+    def take(self) -> Edges:
+        """The edges since the call before."""
+        # Snapshots, for the thread that moves the clock may make edges meanwhile.
+        count, losses = self._count, self._losses
+        edges = Edges(count - self._taken, lost=losses != self._taken_losses)
+        self._taken, self._taken_losses = count, losses
+        return edges
+
+    def total(self) -> int:
+        """All edges since the pin was claimed."""
+        return self._count
+
+    def is_high(self) -> bool:
+        """True: a pull-up, and no magnet before the switch."""
+        return True
+
+    def close(self) -> None:
+        """Release the pin."""
+        if self._pins.get(self._pin) is self:
+            del self._pins[self._pin]

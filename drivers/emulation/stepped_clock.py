@@ -79,10 +79,7 @@ class SteppedClock:
     def wait_until(
         self, time_ns: int, offset_ns: int | None = None, unless: threading.Event | None = None
     ) -> bool:
-        """Block until event time has come.
-
-        False when stopped, at once beyond the environment's end, and once ``unless`` is set.
-        """
+        """Block until event time has come; False at once beyond the environment's end."""
         with self._changed:
             if not self.covers(time_ns, time_ns):
                 return False

@@ -1,22 +1,22 @@
 """A DHT's data line on real pins: durations from a process that times it (``dht_process.py``).
 
 The process is started once, with the sensor. One that hangs or dies is ended and started again; the reading
-under way is a ReadError. After a failure the pipes are new, so requests and answers always match.
+under way is a ReadError. After a failure the sockets are new, so requests and answers always match.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import select
+import socket
 import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from drivers.hardware.socket_lines import SocketLines
 from drivers.interface import BoardError, ReadError
 
 _log = logging.getLogger(__name__)
@@ -28,19 +28,9 @@ ANSWER_S: Final = 3.0
 _RESTART_AFTER_S: Final = 10.0
 """From one start to the next, so that a process that dies each time doesn't load the machine."""
 _END_S: Final = 1.0
-_LONGEST_ANSWER: Final = 4096
+# By its path: it imports nothing of this package, wherever that was imported from.
+_PROGRAM: Final = Path(__file__).with_name("dht_process.py")
 _REMEDY: Final = "the DHT11 needs a Raspberry Pi's header and fieldgate's extra 'pi'"
-
-
-def environment(source: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The process's environment: it imports this package from where this program did.
-
-    An installed one is found anyway, and its directory must not stand before the standard library's.
-    """
-    if source.name in ("site-packages", "dist-packages"):
-        return dict(inherited)
-    paths = filter(None, (str(source), inherited.get("PYTHONPATH")))
-    return {**inherited, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class DhtLine:
@@ -53,8 +43,8 @@ class DhtLine:
         self._answer_s = answer_s
         self._monotonic = monotonic
         self._process: subprocess.Popen[bytes] | None = None
+        self._lines: SocketLines | None = None
         self._started_s = float("-inf")
-        self._received = b""
 
     @property
     def pid(self) -> int | None:
@@ -65,17 +55,18 @@ class DhtLine:
         """Start the process. Raises BoardError where it can't reach the pin."""
         self.close()
         self._started_s = self._monotonic()
-        self._received = b""
+        ours, its = socket.socketpair()
+        self._lines = SocketLines(ours)
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "drivers.hardware.dht_process", f"D{self._pin}"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                bufsize=0,
-                env=environment(Path(__file__).resolve().parents[2], os.environ),
-                start_new_session=True,  # Ctrl-C is the gateway's
-            )
+            with its:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", _PROGRAM, f"D{self._pin}"],
+                    stdin=its.fileno(),
+                    stdout=its.fileno(),
+                    start_new_session=True,  # Ctrl-C is the gateway's
+                )
         except OSError as error:
+            self.close()
             raise BoardError(f"the process that times the DHT11's line can't be started: {error}") from error
         try:
             word, rest = self._answer(START_S)
@@ -93,8 +84,7 @@ class DhtLine:
                 raise ReadError(f"the process that times pin {self._pin} is started again in {wait_s:.0f} s")
             self.open()
             _log.warning("event=dht.restarted pin=%d pid=%s", self._pin, self.pid)
-        self._request()
-        word, rest = self._answer(self._answer_s)
+        word, rest = self._answer(self._answer_s, b"\n")
         if word == "edges":
             try:
                 return array("H", map(int, rest.split()))
@@ -107,43 +97,31 @@ class DhtLine:
     def close(self) -> None:
         """End the process; safe to call twice."""
         process, self._process = self._process, None
-        if process is None or process.stdin is None or process.stdout is None:
-            return
-        process.stdin.close()
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
-
-    def _request(self) -> None:
-        if self._process is not None and self._process.stdin is not None:
+        lines, self._lines = self._lines, None
+        if lines is not None:
+            lines.close()
+        if process is not None:
             try:
-                self._process.stdin.write(b"\n")
-            except OSError as error:
-                raise self._failed("has died") from error
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
-    def _answer(self, timeout_s: float) -> tuple[str, str]:
+    def _answer(self, timeout_s: float, request: bytes = b"") -> tuple[str, str]:
         """The next line's first word, and the rest. Raises ReadError, with the process ended."""
-        process = self._process
-        if process is None or process.stdout is None:
+        if self._lines is None:
             raise ReadError(f"pin {self._pin} isn't opened")
-        deadline_s = time.monotonic() + timeout_s
-        poll = select.poll()
-        poll.register(process.stdout, select.POLLIN)
-        while b"\n" not in self._received:
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0 or not poll.poll(left_s * 1000):
-                raise self._failed(f"hasn't answered for {timeout_s:g} s")
-            received = os.read(process.stdout.fileno(), _LONGEST_ANSWER)
-            if not received:
-                raise self._failed("has died")
-            self._received += received
-            if len(self._received) > _LONGEST_ANSWER:
-                raise self._failed("answers too much")
-        line, _, self._received = self._received.partition(b"\n")
-        word, _, rest = line.decode(errors="replace").partition(" ")
+        try:
+            if request:
+                self._lines.write(request)
+            line = self._lines.readline(timeout_s)
+        except TimeoutError as error:
+            raise self._failed(f"hasn't answered for {timeout_s:g} s") from error
+        except OSError as error:
+            raise self._failed(f"has died ({error})") from error
+        if not line:
+            raise self._failed("has died")
+        word, _, rest = line.decode(errors="replace").strip().partition(" ")
         return word, rest
 
     def _failed(self, what: str) -> ReadError:

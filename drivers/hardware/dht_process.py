@@ -1,4 +1,4 @@
-"""Times a DHT's data line, in a process of its own: ``python -m drivers.hardware.dht_process D4``.
+"""Times a DHT's data line, in a process of its own: ``python -P dht_process.py D4``.
 
 Adafruit's library polls the line for a quarter of a second without releasing the interpreter lock; in the
 daemon that would delay every other sensor, and other threads would stretch the line's pulses.
@@ -60,5 +60,5 @@ def _write(answers: int, text: str) -> None:
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1]))
-    except BrokenPipeError:
+    except ConnectionError:
         sys.exit(0)

@@ -6,30 +6,24 @@ rpi-lgpio's ``bouncetime`` suppresses whole trains of quick pulses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
-from drivers.interface import BoardError, Edges, Gpio, ReadError
+from drivers.interface import BoardError, Edges, ReadError
 
 
 class CallbackCounter:
     """Counts one pin by callbacks. The count only grows; ``take`` returns the difference of two snapshots.
 
-    Resetting the count after reading it would lose an edge between the two. ``errors`` are what the library
-    raises beside RuntimeError, ValueError and OSError. ``losses`` is how often edges of a pin went missing.
+    Resetting the count after reading it would lose an edge between the two. ``gpio`` is the module RPi.GPIO;
+    ``errors`` are what it raises beside RuntimeError, ValueError and OSError.
     """
 
     method = "RPi.GPIO callbacks"
 
-    def __init__(
-        self,
-        gpio: Gpio,
-        pin: int,
-        errors: tuple[type[Exception], ...] = (),
-        losses: Callable[[int], int] = lambda _pin: 0,
-    ) -> None:
+    def __init__(self, gpio: Any, pin: int, errors: tuple[type[Exception], ...]) -> None:
         """Claim the pin. Raises BoardError."""
-        self._gpio: Gpio | None = None
+        self._gpio: Any = None
         self._pin = pin
         self._errors: tuple[type[Exception], ...] = (RuntimeError, ValueError, OSError, *errors)
         self._count = 0
@@ -46,17 +40,12 @@ class CallbackCounter:
                 "program has the pin"
             ) from error
         self._gpio = gpio
-        self._losses = losses
-        self._taken_losses = losses(pin)
 
     def take(self) -> Edges:
         """The edges since the call before."""
-        if self._gpio is None:
-            return Edges(0)
-        count, losses = self._count, self._losses(self._pin)
-        edges = Edges(count - self._taken, lost=losses != self._taken_losses)
-        self._taken, self._taken_losses = count, losses
-        return edges
+        count, before = self._count, self._taken
+        self._taken = count
+        return Edges(count - before)
 
     def total(self) -> int:
         """All edges since the pin was claimed."""
@@ -77,7 +66,7 @@ class CallbackCounter:
         if gpio is not None:
             self._release(gpio)
 
-    def _release(self, gpio: Gpio) -> None:
+    def _release(self, gpio: Any) -> None:
         # A library that never had the pin complains; there is nothing left to do about it.
         with suppress(*self._errors):
             gpio.remove_event_detect(self._pin)

@@ -13,10 +13,10 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final
 
 from drivers.hardware.quiet_import import quiet_import
-from drivers.interface import BoardError, Gpio
+from drivers.interface import BoardError
 
 _REMEDY: Final = (
     "pins need a Raspberry Pi and fieldgate's extra 'pi' (rpi-lgpio) or, on kernels before 6.6, 'pi-legacy'; "
@@ -27,11 +27,11 @@ _DEVICE_TREE: Final = Path("/proc/device-tree/model")
 _one_at_a_time: Final = threading.Lock()
 
 
-def gpio_library() -> Gpio:
+def gpio_library() -> Any:
     """The module. Raises BoardError away from a Pi, unless RPI_LGPIO_REVISION names one for rpi-lgpio."""
     with _one_at_a_time:
         if _MODULE in sys.modules:
-            return cast(Gpio, sys.modules[_MODULE])
+            return sys.modules[_MODULE]
         if not _DEVICE_TREE.exists() and "RPI_LGPIO_REVISION" not in os.environ:
             raise BoardError(f"this machine has no GPIO pins: {_REMEDY}")
         if "LG_WD" not in os.environ:
@@ -40,7 +40,7 @@ def gpio_library() -> Gpio:
             os.environ["LG_WD"] = directory
         home = Path.cwd()
         try:
-            return cast(Gpio, quiet_import(_MODULE, _REMEDY))
+            return quiet_import(_MODULE, _REMEDY)
         finally:
             os.chdir(home)
 

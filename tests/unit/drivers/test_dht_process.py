@@ -15,7 +15,7 @@ import pytest
 from drivers.boards.registry import BOARDS, open_board
 from drivers.dht11 import Dht11, Dht11Options
 from drivers.emulation.dht import dht11_frame, frame_edges
-from drivers.hardware.dht_line import DhtLine, environment
+from drivers.hardware.dht_line import DhtLine
 from drivers.interface import BoardError, ReadError
 from tests.support.servers import eventually
 
@@ -180,21 +180,3 @@ def test_ctrl_c_in_a_terminal_is_not_the_processs(lines: list[DhtLine]) -> None:
     line = opened(lines, 4)
     assert line.pid is not None
     assert os.getsid(line.pid) == line.pid
-
-
-@pytest.mark.parametrize(
-    ("source", "inherited", "expected"),
-    [
-        ("/src/fieldgate", {}, {"PYTHONPATH": "/src/fieldgate"}),
-        (
-            "/src/fieldgate",
-            {"PYTHONPATH": "/a:/b", "X": "1"},
-            {"PYTHONPATH": "/src/fieldgate:/a:/b", "X": "1"},
-        ),
-        ("/opt/venv/lib/python3.11/site-packages", {"X": "1"}, {"X": "1"}),
-    ],
-)
-def test_the_process_finds_what_this_program_found(
-    source: str, inherited: dict[str, str], expected: dict[str, str]
-) -> None:
-    assert environment(Path(source), inherited) == expected

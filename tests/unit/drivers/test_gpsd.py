@@ -15,7 +15,7 @@ import pytest
 
 from drivers.boards.pi import PiBoard
 from drivers.gpsd import Gpsd, GpsdOptions, distance_m, parse_report, report_position
-from drivers.hardware.tcp_lines import TcpLines
+from drivers.hardware.socket_lines import SocketLines
 from drivers.interface import BoardError, LineStream, Measurement, Position, ReadError
 from tests.unit.drivers.nmea import second, second_without_fix
 
@@ -150,7 +150,7 @@ def test_a_refused_connection_is_a_read_error_that_names_it() -> None:
 
 def test_lines_over_tcp_survive_a_timeout_in_their_middle() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        lines = TcpLines("127.0.0.1", server.getsockname()[1])
+        lines = SocketLines.connect("127.0.0.1", server.getsockname()[1])
         peer, _ = server.accept()
         peer.sendall(b"one\ntw")
         assert lines.readline(5) == b"one\n"
@@ -167,7 +167,7 @@ def test_lines_over_tcp_survive_a_timeout_in_their_middle() -> None:
 
 def test_an_endless_line_is_refused() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        lines = TcpLines("127.0.0.1", server.getsockname()[1])
+        lines = SocketLines.connect("127.0.0.1", server.getsockname()[1])
         peer, _ = server.accept()
         sender = threading.Thread(target=peer.sendall, args=(b"x" * 100_000,))
         sender.start()

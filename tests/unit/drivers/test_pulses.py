@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers.emulation.gpio import EmulatedGpio, PulseTrain, pulse_frequency_hz
+from drivers.emulation.gpio import EmulatedCounter, PulseTrain, pulse_frequency_hz
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions
-from drivers.hardware.edge_counter import CallbackCounter
 from drivers.interface import BoardError, ReadError
 from tests.support.masts import SECOND_NS
 
@@ -69,12 +68,12 @@ class Bench:
     """A cup on an emulated pin, with seconds moved by hand."""
 
     def __init__(self, options: HallAnemometerOptions) -> None:
-        self.pins = EmulatedGpio()
+        self.pins: dict[int, EmulatedCounter] = {}
         self.seconds = 0.0
         self.cup = HallAnemometer(self, options)  # type: ignore[arg-type] # the part of a board a cup uses
 
-    def count_edges(self, pin: int) -> CallbackCounter:
-        return CallbackCounter(self.pins, pin, losses=self.pins.losses)
+    def count_edges(self, pin: int) -> EmulatedCounter:
+        return EmulatedCounter(self.pins, pin)
 
     def monotonic(self) -> float:
         return self.seconds
@@ -83,10 +82,10 @@ class Bench:
 def test_a_reading_divides_by_the_measured_time_not_the_configured_one() -> None:
     bench = Bench(HallAnemometerOptions(17, 0.765, 0.35))
     bench.cup.start()
-    bench.pins.fall(17, 9)
+    bench.pins[17].fall(9)
     bench.seconds = 1.0
     assert bench.cup.read()[0].raw == 9.0
-    bench.pins.fall(17, 9)
+    bench.pins[17].fall(9)
     bench.seconds = 1.75
     reading = bench.cup.read()[0]
     assert (reading.raw, reading.value) == (12.0, 0.765 * 12.0 + 0.35)
@@ -95,12 +94,12 @@ def test_a_reading_divides_by_the_measured_time_not_the_configured_one() -> None
 def test_pulses_before_start_and_after_stop_dont_count() -> None:
     bench = Bench(HallAnemometerOptions(17, 0.765, 0.35))
     bench.cup.start()
-    bench.pins.fall(17, 5)
+    bench.pins[17].fall(5)
     bench.cup.stop()
-    bench.pins.fall(17, 7)
+    assert bench.pins == {}
     bench.seconds = 3.0
     bench.cup.start()
-    bench.pins.fall(17, 4)
+    bench.pins[17].fall(4)
     bench.seconds = 4.0
     assert bench.cup.read()[0].raw == 4.0
 
@@ -108,7 +107,7 @@ def test_pulses_before_start_and_after_stop_dont_count() -> None:
 def test_no_time_passed_is_a_read_error_that_loses_no_pulse() -> None:
     bench = Bench(HallAnemometerOptions(17, 0.765, 0.35))
     bench.cup.start()
-    bench.pins.fall(17, 3)
+    bench.pins[17].fall(3)
     with pytest.raises(ReadError, match="no time has passed"):
         bench.cup.read()
     bench.seconds = 1.0
@@ -118,17 +117,21 @@ def test_no_time_passed_is_a_read_error_that_loses_no_pulse() -> None:
 def test_lost_edges_are_a_read_error_once() -> None:
     bench = Bench(HallAnemometerOptions(17, 0.765, 0.35))
     bench.cup.start()
-    bench.pins.lose(17)
+    bench.pins[17].lose()
     bench.seconds = 1.0
     with pytest.raises(ReadError, match="went missing"):
         bench.cup.read()
-    bench.pins.fall(17, 2)
+    bench.pins[17].fall(2)
     bench.seconds = 2.0
     assert bench.cup.read()[0].raw == 2.0
 
 
 def test_an_emulated_pin_is_taken_once() -> None:
-    pins = EmulatedGpio()
-    pins.add_event_detect(17, pins.FALLING, callback=lambda _pin: None)
-    with pytest.raises(BoardError, match="already"):
-        pins.add_event_detect(17, pins.FALLING, callback=lambda _pin: None)
+    pins: dict[int, EmulatedCounter] = {}
+    first = EmulatedCounter(pins, 17)
+    with pytest.raises(BoardError, match="BCM pin 17 is in use"):
+        EmulatedCounter(pins, 17)
+    first.close()
+    second = EmulatedCounter(pins, 17)
+    first.close()
+    assert pins == {17: second}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from drivers.gpsd import WATCH
-from drivers.hardware.tcp_lines import TcpLines
+from drivers.hardware.socket_lines import SocketLines
 from drivers.interface import ReadError
 from gateway.clock.gps_time import FIRST_NTP_MS, UNCERTAIN_MS, GpsTime, receivers_of
 from gateway.clock.manual_time import ManualTime
@@ -144,7 +144,7 @@ def gpsd() -> Iterator[RealGpsd]:
 @real_gpsd
 def test_a_real_gpsds_time_is_right_to_a_second(gpsd: RealGpsd) -> None:
     offers = ManualTime(since_boot_ns)
-    source = GpsTime(TcpLines, [("127.0.0.1", gpsd.port)], offers, lambda: True)
+    source = GpsTime(SocketLines.connect, [("127.0.0.1", gpsd.port)], offers, lambda: True)
     with taking(offers) as taker:
         eventually(source.ask, until=bool)
         ((offset_ms, uncertain_ms),) = taker.taken

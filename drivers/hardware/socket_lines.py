@@ -1,9 +1,10 @@
-"""Lines over TCP."""
+"""Lines over a socket."""
 
 from __future__ import annotations
 
 import socket
 import time
+from typing import Self
 
 from drivers.interface import ReadError
 
@@ -11,16 +12,20 @@ _CONNECT_TIMEOUT_S = 3.0
 _MAX_LINE_BYTES = 1 << 16
 
 
-class TcpLines:
-    """A TCP connection that carries lines; an unfinished line is kept across a timeout."""
+class SocketLines:
+    """A connection that carries lines; an unfinished line is kept across a timeout."""
 
-    def __init__(self, host: str, port: int) -> None:
-        """Connect. Raises ReadError."""
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._buffer = bytearray()
+
+    @classmethod
+    def connect(cls, host: str, port: int) -> Self:
+        """Over TCP. Raises ReadError."""
         try:
-            self._socket = socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S)
+            return cls(socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S))
         except OSError as error:
             raise ReadError(f"nothing answers at {host}:{port} ({error}): is the service running?") from error
-        self._buffer = bytearray()
 
     def write(self, line: bytes) -> None:
         """Send one line. Raises OSError."""
