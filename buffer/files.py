@@ -81,6 +81,14 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def boot_id() -> str:
+    """The kernel's id of this boot (random(4))."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
 def file_size(path: Path) -> int:
     """Bytes of a file, 0 where there is none."""
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from buffer.errors import OutboxDiskFull, OutboxError, OutboxLocked, OutboxUnusable, wants_room
-from buffer.files import permission_problem
+from buffer.files import boot_id, permission_problem
 
 _RESERVE: Final = 1 << 20
 _CLOSED: Final = "closed"
@@ -50,7 +50,7 @@ class Lock:
             raise OutboxUnusable(f"cannot read {lock_path} ({error.strerror})") from error
         sound = bool(words)
         self.reserved, self.issued, self.floor = map(int, words[:3]) if sound else (0, 0, 1)
-        self._boot = _boot_id()
+        self._boot = boot_id()
         # Whether ``issued`` is exact: nothing was issued between its writing and now.
         self.issued_is_exact = sound and words[3] in (_CLOSED, self._boot)
 
@@ -117,10 +117,3 @@ def _words(content: bytes) -> list[str]:
     """A lock file's four words; an empty list where they are damaged."""
     words = content.decode("ascii", "replace").split()
     return words if len(words) == 4 and all(word.isdigit() for word in words[:3]) else []
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"

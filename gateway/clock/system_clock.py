@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from gateway.system.host import boot_id
+from buffer.files import boot_id
 
 _STA_UNSYNC: Final = 0x0040
 _TIME_ERROR: Final = 5

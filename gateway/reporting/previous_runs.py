@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from buffer.files import boot_id
 from cloud.wire.run_records import Unfinished
 from gateway.config import Config
 from gateway.system.atomic_file import read_state, write_state
-from gateway.system.host import boot_id
 
 # A run that is cut off within a second of its start has not reported the one before it.
 _REMEMBERED: Final = 8

@@ -7,19 +7,9 @@ import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from buffer.files import free_bytes
-
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-
-
-def boot_id() -> str:
-    """The kernel's id of this boot (random(4))."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return "unknown"
 
 
 @cache

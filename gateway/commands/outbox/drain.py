@@ -16,6 +16,7 @@ from typing import Final
 
 from buffer.drops import Drop
 from buffer.errors import OutboxLocked
+from buffer.files import boot_id
 from cloud.errors import CloudError
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
@@ -33,7 +34,6 @@ from gateway.ports import Ack, Message
 from gateway.reporting.previous_runs import PreviousRuns
 from gateway.reporting.run_ledger import RunLedger
 from gateway.sequences import Sequences, new_run
-from gateway.system.host import boot_id
 
 _POLL_S: Final = 0.2
 _GRACE_S: Final = 5.0

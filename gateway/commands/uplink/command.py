@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from buffer.files import boot_id
 from gateway.clock.system_clock import since_boot_ns
 from gateway.commands.arguments import OK, add_config, fail
 from gateway.commands.uplink.policy import Action, Rules, Seen, State, decide
@@ -25,7 +26,6 @@ from gateway.config import Config, load
 from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, fetch
 from gateway.system.atomic_file import read_state, write_atomic
-from gateway.system.host import boot_id
 
 _COMMAND_TIMEOUT_S: Final = 120.0
 STATE_PATH: Final = Path("/var/lib/fieldgate-uplink/state.json")
