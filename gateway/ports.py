@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
+from cloud.errors import Undelivered as Undelivered
 from drivers.interface import Clock as Clock
 from drivers.interface import Driver as Driver
 
@@ -53,22 +54,6 @@ class Message(NamedTuple):
     retained: bool = False
     repeated: bool = False
     session: int = 1
-
-
-class Undelivered(Protocol):
-    """Why a sink gave a record up."""
-
-    @property
-    def problem(self) -> str:
-        """In words, with the error's name."""
-
-    @property
-    def record_at_fault(self) -> bool:
-        """True where trying again can't help."""
-
-    @property
-    def topic_at_fault(self) -> bool:
-        """True where the topic is missing or forbidden: others may go on."""
 
 
 class Sink(Protocol[T]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,7 +80,7 @@ def describe_cluster(bootstrap_servers: str, properties: Mapping[str, str], time
     admin, _ = open_admin(bootstrap_servers, properties, timeout_s)
     connected_s = time.monotonic()
     try:
-        found = metadata(admin, timeout_s)
+        found = admin.list_topics(timeout=timeout_s)
     except KafkaException as error:
         raise NoAnswer(str(error.args[0].str())) from error
     took_s, again_s = connected_s - begin_s, time.monotonic() - connected_s
@@ -113,17 +113,17 @@ def first_metadata(
     timeout_s: float,
 ) -> ClusterMetadata:
     """What a new client gets; ``errors`` are those of its ``error_cb``. Raises NoAnswer with the cause."""
-    try:
-        return metadata(client, timeout_s, refused=lambda: _refused(client, errors))
-    except KafkaException as error:
-        client.poll(0)
-        raise NoAnswer(_reason(errors or [error.args[0]], bootstrap_servers, properties)) from error
-
-
-def _refused(client: AdminClient | Consumer, errors: Sequence[KafkaError]) -> bool:
-    """Whether the broker won't let the client in, however often it tries."""
-    client.poll(0)
-    return any(error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL) for error in errors)
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            # In short steps: librdkafka can't be interrupted while it waits.
+            return client.list_topics(timeout=min(_STEP_S, timeout_s))
+        except KafkaException as error:
+            client.poll(0)
+            # The broker won't let the client in, however often it tries.
+            refused = any(each.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL) for each in errors)
+            if refused or time.monotonic() >= deadline_s:
+                raise NoAnswer(_reason(errors or [error.args[0]], bootstrap_servers, properties)) from error
 
 
 def _reason(errors: Sequence[KafkaError], bootstrap_servers: str, properties: Mapping[str, str]) -> str:
@@ -133,17 +133,3 @@ def _reason(errors: Sequence[KafkaError], bootstrap_servers: str, properties: Ma
     if told and told[-1].code() == KafkaError._AUTHENTICATION:
         return text
     return listener_fault(bootstrap_servers, properties) or text
-
-
-def metadata(
-    client: AdminClient | Consumer, timeout_s: float, refused: Callable[[], bool] = lambda: False
-) -> ClusterMetadata:
-    """Brokers and topics, requested until the time is over or ``refused``. Raises KafkaException."""
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        try:
-            # In short steps: librdkafka can't be interrupted while it waits.
-            return client.list_topics(timeout=min(_STEP_S, timeout_s))
-        except KafkaException:
-            if refused() or time.monotonic() >= deadline_s:
-                raise

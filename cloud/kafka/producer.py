@@ -17,7 +17,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from cloud.errors import CloudError
+from cloud.errors import CloudError, Undelivered
 
 log = logging.getLogger(__name__)
 # librdkafka repeats each failed connect every second; ``_on_error`` logs each reason once per outage.
@@ -85,18 +85,6 @@ class _Record(Protocol):
     def value(self) -> bytes: ...
     @property
     def headers(self) -> tuple[tuple[str, bytes], ...]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Undelivered:
-    """Why a record was given up.
-
-    ``record_at_fault`` where trying again can't help; ``topic_at_fault`` where a topic has to be mended.
-    """
-
-    problem: str
-    record_at_fault: bool
-    topic_at_fault: bool
 
 
 @dataclass(frozen=True, slots=True)

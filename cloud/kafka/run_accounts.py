@@ -32,6 +32,8 @@ NO_RECORD: Final = "no record"
 LOST_RECORD: Final = "record lost"
 """State of a run that the next one names and that has no record."""
 
+_SUMMED: Final = ("in_kafka", "dead_letters", "dropped", "expired", "never_sampled")
+
 
 @dataclass(frozen=True, slots=True)
 class RunAccount:
@@ -202,15 +204,11 @@ class Books:
                 state=end.end if end is not None and state in GOING_ON else state,
                 told_ms=known[run][1] if run in known else None,
                 sampled=None if state == NO_RECORD else sum(each.issued for each in channels),
-                in_kafka=sum(each.in_kafka for each in channels),
                 repeats=found.repeats,
                 replayed=found.replayed,
-                dead_letters=sum(each.dead_letters for each in channels),
-                dropped=sum(each.dropped for each in channels),
-                expired=sum(each.expired for each in channels),
                 pending=sum(each.issuing for each in channels) + held[run],
                 unaccounted=settled_of(balances[run]) - held[run],
-                never_sampled=sum(each.never_sampled for each in channels),
+                **{name: sum(getattr(each, name) for each in channels) for name in _SUMMED},
                 last_seq={channel: each.issued for channel, each in balances[run].items()},
                 untold_s=None if end is None else end.lost_at_most_s,
             )

@@ -69,18 +69,13 @@ class ChannelBalance:
     settled: NumberSet
 
 
-def nothing_expired(channel: str, kafka: NumberSet, issued: int) -> int:
-    """Where nothing is ever deleted."""
-    return 0
-
-
 def run_balance(
     found: Found,
     record: RunRecord | None,
     *,
     counted: bool,
     current: bool,
-    expired: Callable[[str, NumberSet, int], int] = nothing_expired,
+    expired: Callable[[str, NumberSet, int], int] = lambda _channel, _kafka, _issued: 0,
 ) -> dict[str, ChannelBalance]:
     """What became of one run's readings, by channel.
 
@@ -90,17 +85,18 @@ def run_balance(
     last_seq = record.last_seq if record else {}
     balances = {}
     for channel in {*last_seq, *found.channels()}:
-        kafka, seen = found.kafka.get(channel, NumberSet()), NumberSet()
-        seen.update(kafka)
-        letters = len(found.dead_letters.get(channel, NumberSet()).without(seen))
-        seen.update(found.dead_letters.get(channel, NumberSet()))
-        dropped = len(found.announced.get(channel, NumberSet()).without(seen))
-        seen.update(found.announced.get(channel, NumberSet()))
+        counts: list[int] = []
+        seen = NumberSet()
+        for places in (found.kafka, found.dead_letters, found.announced):
+            seqs = places.get(channel, NumberSet())
+            counts.append(len(seqs.without(seen)))
+            seen.update(seqs)
+        in_kafka, letters, dropped = counts
         reported = last_seq.get(channel, 0)
         # Only a run that has stopped has published its last record; the others may have gone on.
         stopped = record is not None and record.state == "stopped"
         issued = reported if stopped else max(reported, found.highest(channel))
-        gone = expired(channel, kafka, issued)
+        gone = expired(channel, found.kafka.get(channel, NumberSet()), issued)
         issuing, settled = 0, NumberSet()
         if counted:
             going_on = current and record is not None and record.state in GOING_ON
@@ -109,7 +105,7 @@ def run_balance(
             settled = seen.missing(gone + 1, min(late - 1, issued))
         balances[channel] = ChannelBalance(
             issued=issued,
-            in_kafka=len(kafka),
+            in_kafka=in_kafka,
             dead_letters=letters,
             dropped=dropped,
             expired=len(seen.missing(1, gone)) if counted else 0,

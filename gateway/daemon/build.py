@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from buffer.drops import Drop
+from cloud.wire.reading_records import Reading
 from gateway.calibration.history import CalibrationHistory, history_path
 from gateway.clock.gps_time import GpsTime, receivers_of
 from gateway.clock.manual_time import ManualTime
@@ -26,11 +27,10 @@ from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Inbox
 from gateway.forwarding.kafka_health import Pace
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
-from gateway.forwarding.own_readings import own_readings
 from gateway.forwarding.sinks import KafkaSinks
 from gateway.forwarding.state import State
 from gateway.mqtt.broker_drops import BrokerDrops
-from gateway.mqtt.home_assistant import Discovery, discovery_path
+from gateway.mqtt.home_assistant import Discovery
 from gateway.mqtt.intake import Intake
 from gateway.mqtt.session import MqttSession
 from gateway.mqtt.steps import nested
@@ -104,7 +104,11 @@ def build(
     state = State(intake, Pace.of(config), hold)
     forwarder = Forwarder(inbox, state, kafka.live, kafka.backlog, writer, session, drops.put)
 
-    publish = own_readings(topics, intake.records, inbox, last)
+    def publish(reading: Reading, sensor: str) -> None:
+        topic = topics.reading.format(sensor=sensor, quantity=reading.quantity)
+        inbox.sampled(intake.records.own(reading, topic), topic)
+        last.note(reading)
+
     fields = nested(config.gateway.set)
     context = RunContext(gateway, run, clock, sequences, publish, machine.boot, extra=fields)
 
@@ -113,7 +117,7 @@ def build(
     restarts = RestartBudget(_beside(outbox_path, "restarts"), machine.boot, machine.boot_ns)
 
     calibrations = CalibrationHistory(history_path(config), machine.boot, clock, inbox.announce)
-    discovery = Discovery(discovery_path(config), inbox.retain)
+    discovery = Discovery(_beside(outbox_path, "discovery"), inbox.retain)
     spool = EventSpool(outbox_path, runs.event, inbox.announce)
     supply = SupplyWatch(runs.event, inbox.announce)
     offers = ManualTime(machine.boot_ns)

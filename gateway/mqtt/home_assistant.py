@@ -111,11 +111,6 @@ def _entity(
     return entity
 
 
-def discovery_path(config: Config) -> Path:
-    """The file that lists the discovery messages retained on the local broker."""
-    return config.outbox.path.with_name(config.outbox.path.name + ".discovery")
-
-
 class Discovery:
     """Which messages the broker retains, kept beside the outbox: those of a channel that went go, too.
 

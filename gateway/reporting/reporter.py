@@ -5,7 +5,8 @@ Status, record, drops, a failing disk, topics that take nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -28,25 +29,6 @@ _STORED_EVERY_S: Final = 10.0
 _PARKED_S: Final = 60.0
 
 
-class UnannouncedDrops:
-    """Drops that are not announced yet. Owned by the main loop."""
-
-    def __init__(self) -> None:
-        self._waiting: list[Drop] = []
-        self._announced_s = float("-inf")
-
-    def add(self, drops: Iterable[Drop]) -> None:
-        """These are to be announced."""
-        self._waiting = list(joined((*self._waiting, *drops)))
-
-    def due(self, now_s: float, *, stored: bool, at_once: bool) -> list[Drop]:
-        """What is to be announced now; ``stored`` while announcements go to the outbox."""
-        if not self._waiting or (stored and not at_once and now_s < self._announced_s + _STORED_EVERY_S):
-            return []
-        due, self._waiting, self._announced_s = self._waiting, [], now_s
-        return due
-
-
 class Reporter:
     """Publishes what a run reports about itself. Owned by the main thread; ``drops`` come from others."""
 
@@ -65,7 +47,8 @@ class Reporter:
         self._inbox = inbox
         self._drops = drops
         self._broker_drops = broker_drops
-        self._unannounced = UnannouncedDrops()
+        self._unannounced: list[Drop] = []
+        self._drops_at_s = float("-inf")
         self._disk_works = True
         self._parked: dict[str, float] = {}
         self._record_at_s = float("-inf")
@@ -92,19 +75,17 @@ class Reporter:
 
     def report_drops(self, snapshot: Snapshot, *, at_once: bool = False) -> None:
         """What the outbox and the local broker have dropped; seldom while Kafka doesn't answer."""
-        found = self._new_drops()
-        for drop in found:
-            self._runs.note(drop)
-        self._unannounced.add(found)
-        stored = snapshot.uplink == "spilling"
-        drops = self._unannounced.due(snapshot.at_s, stored=stored, at_once=at_once)
-        for drop in drops:
-            self._inbox.announce(self._runs.dropped(drop))
+        self._unannounced = list(joined((*self._unannounced, *self._new_drops())))
         grown = self._broker_drops.due(snapshot.at_s, at_once=at_once)
         if grown is not None:
             self._inbox.announce(self._runs.broker_dropped(grown, self._broker_drops.count or 0))
-        if drops:
-            self._inbox.announce(self._runs.record("running", snapshot.counts))
+        stored = snapshot.uplink == "spilling" and not at_once
+        if not self._unannounced or (stored and snapshot.at_s < self._drops_at_s + _STORED_EVERY_S):
+            return
+        for drop in self._unannounced:
+            self._inbox.announce(self._runs.dropped(drop))
+        self._unannounced, self._drops_at_s = [], snapshot.at_s
+        self._inbox.announce(self._runs.record("running", snapshot.counts))
 
     def report_offline(self, snapshot: Snapshot) -> Record:
         """The last status, on its way to Kafka; the local broker gets it when the session ends."""
@@ -123,11 +104,7 @@ class Reporter:
         """
         if left is not None:
             self._drops.put(left)
-        lost = 0
-        for drop in self._new_drops():
-            self._runs.note(drop)
-            lost += (drop.count or 0) if drop.reason == NOT_STORED else 0
-        return lost
+        return sum(drop.count or 0 for drop in self._new_drops() if drop.reason == NOT_STORED)
 
     def last_messages(self, counts: Mapping[str, Any], offline: Record) -> dict[str, bytes]:
         """What the local broker retains of this run, by topic."""
@@ -140,7 +117,8 @@ class Reporter:
         """That the outbox's disk fails, or works again."""
         if (problem is None) != self._disk_works:
             self._disk_works = problem is None
-            self._inbox.announce(self._runs.disk(problem))
+            event = "outbox-usable" if self._disk_works else "outbox-in-memory"
+            self._inbox.announce(self._runs.event(event, problem=problem))
 
     def _report_parked(self, snapshot: Snapshot) -> None:
         """Which topics have taken nothing for a minute, and that they take records again."""
@@ -163,7 +141,11 @@ class Reporter:
             self._inbox.announce(self._runs.record(snapshot.state, snapshot.counts))
 
     def _new_drops(self) -> list[Drop]:
-        return list(joined(self._drops.get() for _ in range(self._drops.qsize())))
+        """What was dropped since the last call, noted in the run's records from now on."""
+        found = list(joined(self._drops.get() for _ in range(self._drops.qsize())))
+        for drop in found:
+            self._runs.note(drop)
+        return found
 
 
 class ClockUpdates:
@@ -190,7 +172,10 @@ class ClockUpdates:
                 offer.accepted.set_exception(error)
                 continue
             self._inbox.put(given)
-            self._inbox.announce(self._runs.clock_given(given, offer.uncertain_ms, offer.source))
+            event = self._runs.event(
+                "clock_given", **asdict(given), uncertain_ms=offer.uncertain_ms, source=offer.source
+            )
+            self._inbox.announce(event)
             offer.accepted.set_result(None)
         boot_time = self._sync.check(snapshot.reachable_s)
         if boot_time is not None:

@@ -19,7 +19,7 @@ from cloud.wire.fields import InvalidFields, load_object, to_json
 from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import EVENTS_TOPIC, MAX_PAYLOAD_BYTES, RUN_ID, RUNS_TOPIC, VERSION
 from cloud.wire.run_records import DroppedFields
-from gateway.clock.hold import BootTime, Released
+from gateway.clock.hold import Released
 from gateway.forwarding.seq_summary import Range, ranges
 from gateway.ports import Record
 from gateway.reporting.previous_runs import Predecessors
@@ -111,10 +111,6 @@ class RunLedger:
         lost = [_text(each, self._gateway) for each in ranges(drop.summary)]
         return self.event("dropped", reason=drop.reason, count=drop.count, ranges=lost)
 
-    def disk(self, problem: str | None) -> Record:
-        """The event that the outbox's disk fails and memory replaces it, or that it works again."""
-        return self.event("outbox-usable" if problem is None else "outbox-in-memory", problem=problem)
-
     def broker_dropped(self, count: int, total: int) -> Record:
         """The event that the local broker has dropped messages, whoever's: since the last one, and in all."""
         log.warning(
@@ -129,16 +125,6 @@ class RunLedger:
         of_all = {"v": VERSION, "gateway": self._gateway, "run": self._run, "time": now_text()}
         value = to_json({**of_all, "event": event, **fields})
         return Record(EVENTS_TOPIC, self._gateway.encode(), value, ())
-
-    def clock_given(self, boot_time: BootTime, uncertain_ms: int, source: str) -> Record:
-        """The event that the time was entered at the mast, or a GPS receiver gave it."""
-        return self.event(
-            "clock_given",
-            boot=boot_time.boot,
-            offset_ms=boot_time.offset_ms,
-            uncertain_ms=uncertain_ms,
-            source=source,
-        )
 
     def released(self, released: Released) -> Record:
         """The event that readings of a boot now leave: with the time they were given, or without."""

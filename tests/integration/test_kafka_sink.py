@@ -17,7 +17,8 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
 
-from cloud.kafka.producer import KafkaSink, Undelivered
+from cloud.errors import Undelivered
+from cloud.kafka.producer import KafkaSink
 from gateway.ports import Record
 from tests.support.servers import eventually
 

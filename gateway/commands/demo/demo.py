@@ -15,6 +15,7 @@ from cloud.errors import CloudError
 from cloud.kafka.end_offsets import EndOffsets
 from cloud.kafka.run_accounts import RunAccount
 from cloud.kafka.topic_scan import read_books
+from cloud.values import interval_s
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.commands.arguments import CommandError
 from gateway.commands.demo.accounting import Lake, sampled
@@ -43,7 +44,7 @@ class Demo:
         self._live_time = config.board.kind != "replay"
         self._stack = layout.stack(options, self._seconds_left)
         self._offsets = EndOffsets(layout.kafka.bootstrap_servers)
-        self._lake = Lake(layout.lake, self._gateway, options.interval.seconds)
+        self._lake = Lake(layout.lake, self._gateway, interval_s(options.interval))
         self._observer = Observer(layout.listen, self._offsets, self._lake, self._accounts)
         self._device = CabinetThermometer(layout.mosquitto.host, layout.mosquitto.port)
         self._hints = (
@@ -171,7 +172,7 @@ class Demo:
             },
             "runs": [{"run": run.run, "state": run.state, "sampled": run.sampled or 0} for run in accounts],
             "restarts": {name: part.restarts for name, part in self._stack.parts.items()},
-            "interval": self._options.interval.text,
+            "interval": self._options.interval,
             "lake": str(self._layout.lake),
         }
 

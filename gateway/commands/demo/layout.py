@@ -67,7 +67,7 @@ class Layout:
             *(*_PYTHON, "spark_jobs", "run", *options.jobs),
             *("--bootstrap-servers", self.kafka.bootstrap_servers),
             *("--lake", str(self.lake), "--checkpoints", str(self.workdir / "checkpoints")),
-            *("--interval", options.interval.text, "--open-every", "5s", "--rules", str(_ALERT_RULES)),
+            *("--interval", options.interval, "--open-every", "5s", "--rules", str(_ALERT_RULES)),
         ]
 
     def stack(self, options: Options, seconds_left: Callable[[], float | None]) -> Stack:

@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
+from cloud.values import interval_s
 from gateway.commands.arguments import add_json, add_overrides, not_negative, positive
 
 MAST: Final = Path(__file__).with_name("mast.toml")
@@ -18,26 +19,16 @@ JOBS: Final = ("ingest", "statistics", "mast", "presence", "alerts")
 _COUNTED: Final = JOBS[:2]
 """Fill the tables that a demo waits for at its end."""
 
-_DAY_S: Final = 86_400
-_UNIT_S: Final = {"s": 1, "m": 60, "h": 3600}
-
-
-class Interval(NamedTuple):
-    """The interval of the statistics, as given and in seconds."""
-
-    text: str
-    seconds: int
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """One demo. ``workdir`` None: a fresh directory. Seconds are real ones."""
+    """One demo. ``workdir`` None: a fresh directory. ``interval`` as given. Seconds are real ones."""
 
     config: Path
     overrides: Mapping[str, object]
     workdir: Path | None
     seconds: float | None
-    interval: Interval
+    interval: str
     jobs: tuple[str, ...]
     json: bool
     drain_timeout_s: float
@@ -55,15 +46,13 @@ class Options:
         return self.json or self.seconds is not None
 
 
-def _interval(text: str) -> Interval:
+def _interval(text: str) -> str:
     """``30s``, ``1m``, ``1h``. Raises ArgumentTypeError unless it divides a day."""
-    number = text[:-1]
-    seconds = int(number) * _UNIT_S.get(text[-1], 0) if number.isascii() and number.isdecimal() else 0
-    if seconds == 0 or _DAY_S % seconds:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no interval that divides a day, such as 30s, 1m or 10m"
-        )
-    return Interval(text, seconds)
+    try:
+        interval_s(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def _jobs(text: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloud.errors import Undelivered
 from cloud.wire.reading_records import Reading, encode_reading, format_time, parse_reading
 from gateway.clock.hold import BootTime, ClockHold
 from gateway.mqtt.intake import Intake
@@ -29,14 +30,6 @@ UNSYNCED = replace(
     READING, channel="x.wind_speed", time_us=1_600_000_000_000_000, quality=3, reasons=("CLOCK_UNSYNCED",),
     clock="unsynced", boot=BOOT,
 )  # fmt: skip
-
-
-class GivenUp:
-    """Why a closing producer has not delivered."""
-
-    problem = "_PURGE_QUEUE"
-    record_at_fault = False
-    topic_at_fault = False
 
 
 class Cloud:
@@ -74,7 +67,7 @@ class Cloud:
             self.closing = True
             given_up, self._silent = self._silent, []
         for _, done in given_up:
-            done(GivenUp())
+            done(Undelivered("_PURGE_QUEUE", record_at_fault=False, topic_at_fault=False))
 
     delivery_timeout_s = 120.0
 

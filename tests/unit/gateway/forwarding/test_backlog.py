@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from cloud.kafka.producer import Undelivered
+from cloud.errors import Undelivered
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.forwarding.backlog import Backlog
 from gateway.forwarding.kafka_health import Pace

@@ -19,7 +19,7 @@ from buffer.blocks import Group
 from buffer.drops import Drop
 from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
-from cloud.kafka.producer import Undelivered
+from cloud.errors import Undelivered
 from cloud.wire.reading_records import STATUS_TOPIC
 from gateway.forwarding import parked_rows
 from gateway.forwarding.backlog import Backlog

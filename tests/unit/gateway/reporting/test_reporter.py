@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from queue import SimpleQueue
+from typing import Any
 
 from buffer.drops import Drop
 from cloud.wire.reading_records import EVENTS_TOPIC
 from gateway.forwarding.inbox import Announced, Inbox
-from gateway.forwarding.seq_summary import Range, ranges, summarise
+from gateway.forwarding.seq_summary import summarise
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.topics import Topics
 from gateway.ports import ParkedTopic
 from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import Predecessors
-from gateway.reporting.reporter import Reporter, UnannouncedDrops
+from gateway.reporting.reporter import Reporter
 from gateway.reporting.run_ledger import RunLedger
 from tests.support.forwarding import snapshot
 from tests.unit.gateway.forwarding.test_seq_summary import record
@@ -24,49 +25,76 @@ def drop(seq: int) -> Drop:
     return Drop("OUTBOX_FULL", seq, seq, 1, summarise([record("cup.wind_speed", seq)]))
 
 
-def test_while_kafka_answers_each_is_due_at_once() -> None:
-    unannounced = UnannouncedDrops()
-    for now_s in (0.0, 1.0):
-        unannounced.add([drop(1)])
-        assert unannounced.due(now_s, stored=False, at_once=False) == [drop(1)]
-        assert unannounced.due(now_s, stored=False, at_once=False) == []
+class Reports:
+    """A reporter of one run, and the events that it announces."""
 
+    def __init__(self) -> None:
+        self.drops: SimpleQueue[Drop] = SimpleQueue()
+        self.inbox = Inbox()
+        self.reporter = Reporter(
+            RunLedger("mast-07", "run", "boot", Predecessors()),
+            GatewayStatus("mast-07", "run", lambda: 0, None),
+            Topics("status", "run", "{sensor}/{quantity}", "+"),
+            self.inbox,
+            self.drops,
+            BrokerDrops("run"),
+        )
 
-def test_in_an_outage_they_are_joined_and_announced_every_ten_seconds() -> None:
-    unannounced = UnannouncedDrops()
-    announced: dict[float, list[Drop]] = {}
-    for second in range(1, 25):
-        unannounced.add([drop(second)])
-        due = unannounced.due(float(second), stored=True, at_once=False)
-        if due:
-            announced[second] = due
-    assert list(announced) == [1, 11, 21]
-    (joined,) = announced[11]
-    assert (joined.first, joined.last, joined.count) == (2, 11, 10)
-    assert ranges(joined.summary) == (Range("mast-07", "9f3c21ab04de", "cup.wind_speed", 2, 11),)
-    # At the end, or when Kafka is back, the rest is due.
-    assert [each.count for each in unannounced.due(24.0, stored=True, at_once=True)] == [3]
-
-
-def test_a_topic_that_takes_nothing_for_a_minute_is_an_event_and_so_is_its_end() -> None:
-    inbox = Inbox()
-    reporter = Reporter(
-        RunLedger("mast-07", "run", "boot", Predecessors()),
-        GatewayStatus("mast-07", "run", lambda: 0, None),
-        Topics("status", "run", "{sensor}/{quantity}", "+"),
-        inbox,
-        SimpleQueue(),
-        BrokerDrops("run"),
-    )
-
-    def events(at_s: float, parked: dict[str, ParkedTopic]) -> list[dict[str, object]]:
-        reporter.tick(snapshot(at_s, parked=parked))
+    def events(self) -> list[dict[str, Any]]:
+        """Those since the last call, without what each of them has."""
         found = []
-        while (event := inbox.take()) is not None:
+        while (event := self.inbox.take()) is not None:
             if isinstance(event, Announced) and event.record.topic == EVENTS_TOPIC:
                 fields = json.loads(event.record.value)
                 found.append({key: fields[key] for key in fields.keys() - {"v", "gateway", "run", "time"}})
         return found
+
+    def dropped(self, at_s: float, uplink: str, *, at_once: bool = False) -> list[tuple[int, list[str]]]:
+        """Count and ranges of each drop that is announced at a time."""
+        self.reporter.report_drops(snapshot(at_s, uplink=uplink), at_once=at_once)
+        return [(event["count"], event["ranges"]) for event in self.events()]
+
+
+def test_while_kafka_answers_each_drop_is_announced_at_once() -> None:
+    reports = Reports()
+    for now_s in (0.0, 1.0):
+        reports.drops.put(drop(1))
+        assert reports.dropped(now_s, "healthy") == [(1, ["9f3c21ab04de cup.wind_speed 1-1"])]
+        assert reports.dropped(now_s, "healthy") == []
+
+
+def test_in_an_outage_drops_are_joined_and_announced_every_ten_seconds() -> None:
+    reports = Reports()
+    announced = {}
+    for second in range(1, 25):
+        reports.drops.put(drop(second))
+        due = reports.dropped(float(second), "spilling")
+        if due:
+            announced[second] = due
+    assert list(announced) == [1, 11, 21]
+    assert announced[11] == [(10, ["9f3c21ab04de cup.wind_speed 2-11"])]
+    # At the end, or when Kafka is back, the rest is due.
+    assert [count for count, _ in reports.dropped(24.0, "spilling", at_once=True)] == [3]
+
+
+def test_that_the_disk_fails_is_an_event_and_so_is_its_end() -> None:
+    reports = Reports()
+    announced = []
+    for problem in (None, "full", "full", None):
+        reports.reporter.tick(snapshot(outbox_problem=problem))
+        announced += reports.events()
+    assert announced == [
+        {"event": "outbox-in-memory", "problem": "full"},
+        {"event": "outbox-usable", "problem": None},
+    ]
+
+
+def test_a_topic_that_takes_nothing_for_a_minute_is_an_event_and_so_is_its_end() -> None:
+    reports = Reports()
+
+    def events(at_s: float, parked: dict[str, ParkedTopic]) -> list[dict[str, Any]]:
+        reports.reporter.tick(snapshot(at_s, parked=parked))
+        return reports.events()
 
     forbidden, silent = ParkedTopic(100.0, "TOPIC_AUTHORIZATION_FAILED"), ParkedTopic(150.0, "no report")
     assert events(159.0, {"mqtt.co2": forbidden, "mqtt.pressure": silent}) == []

@@ -68,16 +68,6 @@ def test_a_record_describes_the_run() -> None:
     }
 
 
-def test_events_report_that_memory_replaces_the_disk_and_that_it_works_again() -> None:
-    made = [ledger().disk(problem) for problem in ("full", None)]
-    assert [record.topic for record in made] == ["gateway.events", "gateway.events"]
-    fields = [json.loads(record.value) for record in made]
-    assert [(event["event"], event["problem"]) for event in fields] == [
-        ("outbox-in-memory", "full"),
-        ("outbox-usable", None),
-    ]
-
-
 def test_an_earlier_run_that_never_ended_is_closed_as_killed() -> None:
     earlier = {"gateway": "mast-07", "run": "old", "state": "running", "last_seq": {"cup.wind_speed": 41}}
     closing = ledger().close_previous(json.dumps(earlier).encode())
