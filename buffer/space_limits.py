@@ -35,26 +35,24 @@ def pages_for(sizes: Sequence[int], page_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``max_bytes`` caps everything: database, log, its index, ballast; None is no cap.
+    """``max_bytes`` caps everything: database, log, its index, ballast.
 
     ``min_free_disk`` bytes of the directory's file system must stay free, by ``free_bytes``.
     """
 
-    max_bytes: int | None = None
+    max_bytes: int = 1 << 40
     min_free_disk: int = 0
     ballast_bytes: int = 0
     free_bytes: Callable[[Path], int] = files.free_bytes
 
     def __post_init__(self) -> None:
-        if self.max_bytes is not None and self.max_bytes < MIN_BYTES + self.ballast_bytes:
-            least = MIN_BYTES + self.ballast_bytes
+        least = MIN_BYTES + self.ballast_bytes
+        if self.max_bytes < least:
             raise ValueError(f"an outbox needs {least} bytes with its ballast, not {self.max_bytes}")
 
     @property
     def log_bytes(self) -> int:
         """How large the log may grow before it is moved into the database."""
-        if self.max_bytes is None:
-            return _LOG_BYTES
         return min(_LOG_BYTES, max(_SMALLEST_LOG_BYTES, self.max_bytes // 16))
 
     def missing_pages(
@@ -69,17 +67,16 @@ class Limits:
             for name in ("page_size", "page_count", "freelist_count")
         )
         needed = pages_for(sizes, page_bytes)
-        if self.max_bytes is not None:
-            other_files = self.ballast_bytes + 2 * self.log_bytes + _LOG_INDEX_BYTES
-            budget = (self.max_bytes - other_files) // page_bytes
-            if needed > budget // 2:
-                raise OutboxTooLarge(f"{sum(sizes)} bytes are too many for outbox.max_bytes")
-            over = pages - free + needed - budget
-            if beside_bytes:
-                # Pages of the file that are free take room, too, as long as that can be had from elsewhere.
-                over = max(over, over - needed + free) + beside_bytes // page_bytes + 1
-            if over > 0:
-                return max(free + over, needed), OUTBOX_FULL
+        other_files = self.ballast_bytes + 2 * self.log_bytes + _LOG_INDEX_BYTES
+        budget = (self.max_bytes - other_files) // page_bytes
+        if needed > budget // 2:
+            raise OutboxTooLarge(f"{sum(sizes)} bytes are too many for outbox.max_bytes")
+        over = pages - free + needed - budget
+        if beside_bytes:
+            # Pages of the file that are free take room, too, as long as that can be had from elsewhere.
+            over = max(over, over - needed + free) + beside_bytes // page_bytes + 1
+        if over > 0:
+            return max(free + over, needed), OUTBOX_FULL
         growth = (needed - free) * page_bytes
         if self.min_free_disk and growth > 0 and self.free_bytes(directory) - growth < self.min_free_disk:
             return needed, DISK_LOW

@@ -6,6 +6,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -160,17 +161,14 @@ def held_of_channels(balances: Mapping[str, ChannelBalance], held: int) -> dict[
         return missing
     if held < 1:
         return {}
-    low, high = 0, _STEPS
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if sum(newer(each, middle) for each in missing) <= held else (low, middle)
-    shares = {channel: newer(channel, low) for channel in missing}
-    if sum(shares.values()) > held:
-        shares = dict.fromkeys(missing, 0)
+    ages = range(_STEPS + 1)
+    # The least age of which there are too many: all that are younger are held.
+    too_old = bisect_right(ages, held, key=lambda steps: sum(newer(each, steps) for each in missing))
+    shares = {channel: newer(channel, too_old - 1) for channel in missing}
     left = held - sum(shares.values())
     # Those that are equally old share what is left in a fixed order.
     for channel in sorted(missing):
-        more = min(newer(channel, high) - shares[channel], left)
+        more = min(newer(channel, too_old) - shares[channel], left)
         shares[channel] += more
         left -= more
     return shares
