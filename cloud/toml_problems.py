@@ -103,10 +103,10 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     return by_lower[found[0]] if found else None
 
 
-def unknown_key(key: str, names: Sequence[str], owner: str = "") -> tuple[str, str | None]:
+def unknown_key(key: str, names: Sequence[str], owner: str = "", what: str = "key") -> tuple[str, str | None]:
     """What is wrong with a key that isn't one of ``names``, and the one most like it."""
     guess = nearest(key, names)
-    message = f"is not a known key of {owner}" if owner else "is not a known key"
+    message = f"is not a known {what} of {owner}" if owner else f"is not a known {what}"
     return (message if guess is not None else f"{message}; there are {', '.join(names) or 'none'}"), guess
 
 

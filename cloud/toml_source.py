@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 from cloud.toml_lines import Lines
-from cloud.toml_problems import OVERRIDES, KeyPath, Problem, key_text, unreadable
+from cloud.toml_problems import OVERRIDES, KeyPath, Problem, key_text, quote, unreadable
 
 MAX_BYTES: Final = 1 << 20
 """A config is a few kilobytes; a larger file is not one."""
@@ -116,6 +116,16 @@ class TomlSource:
             if not isinstance(table, dict):
                 self.error(path, f"must be a table: [[{name}]]")
         return [each for each in found if isinstance(each[1], dict)]
+
+    def check_names(self, tables: Iterable[tuple[KeyPath, Mapping[str, Any]]]) -> list[str]:
+        """The names of the ``named`` tables; a second one of a name is noted."""
+        first: dict[str, KeyPath] = {}
+        for path, table in tables:
+            name, key = table.get("name"), (*path, "name")
+            if isinstance(name, str) and (known := first.setdefault(name, key)) != key:
+                there = f"the first: line {self.line(known)}"
+                self.error(key, f"{quote(name)} is a second {self.named}'s name ({there}): give each its own")
+        return list(first)
 
     def _note(
         self, path: KeyPath, message: str, guess: str | None, *, warning: bool = False, starts: bool = False

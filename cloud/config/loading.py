@@ -100,8 +100,7 @@ def _read(path: Path) -> tuple[_Source, CloudConfig | None]:
         return source, None
     for name in source.raw:
         if name not in _SECTIONS:
-            message, guess = unknown_key(name, _SECTIONS)
-            source.error((name,), message.replace("key", "section", 1), guess)
+            source.error((name,), *unknown_key(name, _SECTIONS, what="section"))
     base = path.absolute().parent
     kafka = _section(source, KafkaConfig, ("kafka",), _properties)
     store = _section(source, StoreConfig, ("lake", "storage"))

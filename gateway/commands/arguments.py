@@ -7,6 +7,7 @@ import logging
 import sys
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -131,27 +132,20 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
+def not_negative(text: str) -> float:
+    """A finite number, 0 or above."""
+    with suppress(ValueError):
+        if 0 <= (number := float(text)) < float("inf"):
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
 
 
 def positive(text: str) -> float:
     """A finite number above 0."""
-    number = _number(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
-
-
-def not_negative(text: str) -> float:
-    """A finite number, 0 or above."""
-    number = _number(text)
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
-    return number
+    with suppress(ValueError):
+        if 0 < (number := float(text)) < float("inf"):
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
 
 
 def count(text: str) -> int:

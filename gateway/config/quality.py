@@ -43,8 +43,7 @@ def read_sections(source: Source) -> Sections | None:
     sections: dict[str, QualityRules] = {}
     for quantity, table in raw.items():
         if quantity not in UNITS:
-            message, guess = unknown_key(quantity, tuple(UNITS))
-            source.error(("quality", quantity), message.replace("known key", "known quantity"), guess)
+            source.error(("quality", quantity), *unknown_key(quantity, tuple(UNITS), what="quantity"))
         else:
             options = _read_table(source, ("quality", quantity), table)
             if options is not None:

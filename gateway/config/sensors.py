@@ -35,16 +35,15 @@ def read_sensors(
     before = source.errors()
     tables = source.tables("sensor")
     sensors: list[tuple[KeyPath, SensorConfig]] = []
-    first_line: dict[str, int | None] = {}
+    names = source.check_names(tables)
     # Looking through the installed packages takes milliseconds: once for the whole file.
-    names = functools.cache(driver_names)
+    drivers = functools.cache(driver_names)
     for path, raw in tables:
-        _check_name(source, path, raw.get("name"), first_line)
-        sensor = _read_sensor(source, path, raw, gateway, quality, names)
+        sensor = _read_sensor(source, path, raw, gateway, quality, drivers)
         if sensor is not None:
             sensors.append((path, sensor))
-    check_pairs(source, sensors, list(first_line))
-    check_needs(source, sensors, list(first_line))
+    check_pairs(source, sensors, names)
+    check_needs(source, sensors, names)
     check_pins(source, tables)
     check_wiring(source, sensors)
     check_twins(source, sensors)
@@ -57,18 +56,6 @@ def read_sensors(
     check_datasheet(source, sensors)
     warn_of_calibration(source, sensors, board, today())
     return tuple(sensor for _, sensor in sensors)
-
-
-def _check_name(source: Source, path: KeyPath, name: object, first_line: dict[str, int | None]) -> None:
-    if not isinstance(name, str):
-        return
-    if name in first_line:
-        line = first_line[name]
-        source.error(
-            (*path, "name"),
-            f"{quote(name)} is a second sensor's name (the first: line {line}): give each its own",
-        )
-    first_line.setdefault(name, source.line((*path, "name")))
 
 
 def _read_sensor(

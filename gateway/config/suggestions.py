@@ -71,8 +71,7 @@ def unknown_section(name: str, value: object, sections: Sequence[str]) -> tuple[
     keys = [key for kind in options for key in keys_of(kind)]
     if any(key.name == name and table_of(key.hint) is not None for key in keys):
         return f"belongs to the sensor above it: write [sensor.{name}]", None
-    message, guess = unknown_key(name, sections)
-    return message.replace("key", "section", 1), guess
+    return unknown_key(name, sections, what="section")
 
 
 def _homes(key: str) -> list[str]:

@@ -27,14 +27,9 @@ def load_rules(path: Traversable) -> Rules:
     """The rules in a file. Raises SettingsError with all its problems, each on a line of its own."""
     with as_file(path) as file:
         source = _Source(file)
-    tables, first = source.tables("rule"), dict[str, int | None]()
+    tables = source.tables("rule")
     understood = not source.problems
-    for place, table in tables:
-        line, name = source.line((*place, "name")), table.get("name")
-        if isinstance(name, str) and first.setdefault(name, line) != line:
-            source.error(
-                (*place, "name"), f"is the name of the rule on line {first[name]} too: give each its own"
-            )
+    source.check_names(tables)
     rules: Rules | None = None
     try:
         rules = Rules.model_validate(source.raw if understood else {})

@@ -107,8 +107,16 @@ def without_network_online(unit: str) -> str | None:
     """A unit that no longer waits for the network; None where it doesn't."""
     if _WAITS.search(unit) is None:
         return None
-    kept = (_without(line) for line in unit.splitlines())
-    return _UNIT_HEAD + "\n".join(line for line in kept if line is not None) + "\n"
+    kept = []
+    for line in unit.splitlines():
+        if _WAITS.match(line):
+            key, _, value = line.partition("=")
+            words = [word for word in value.split() if word != NETWORK_ONLINE]
+            if not words:
+                continue
+            line = f"{key}={' '.join(words)}"
+        kept.append(line)
+    return _UNIT_HEAD + "\n".join(kept) + "\n"
 
 
 def conflicts(files: Mapping[str, str], ports: Sequence[int]) -> Iterator[str]:
@@ -120,13 +128,3 @@ def conflicts(files: Mapping[str, str], ports: Sequence[int]) -> Iterator[str]:
                 yield f"{name}:{number}: {line.strip()!r} takes the same port: remove it"
             elif key in ("allow_anonymous", "password_file", "acl_file", "per_listener_settings"):
                 yield f"{name}:{number}: {line.strip()!r} would count for another listener: remove it"
-
-
-def _without(line: str) -> str | None:
-    key, equals, value = line.partition("=")
-    if not equals or key not in ("After", "Wants", "Requires"):
-        return line
-    left = [word for word in value.split() if word != NETWORK_ONLINE]
-    if left == value.split():
-        return line
-    return f"{key}={' '.join(left)}" if left else None

@@ -164,7 +164,7 @@ gateway = []
         "r.toml:20: rule[3].clear: must be at most the difference, 0.5: the alert ends there",
         "r.toml:21: rule[3].pairs: must be pairs of channels, e.g. "
         '[["cup-a.wind_speed", "cup-b.wind_speed"]]',
-        "r.toml:23: rule[4].name: is the name of the rule on line 17 too: give each its own",
+        'r.toml:23: rule[4].name: "x" is a second rule\'s name (the first: line 17): give each its own',
         "r.toml:25: rule[4].below: must be at most 1, not 90",
         'r.toml:30: rule["y"].clear: must be at most above, 60: the alert ends there',
         'r.toml:31: rule["y"].gateway: must be a name or a list of names; * and ? stand for any characters, '
