@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import date, time
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
@@ -23,7 +24,7 @@ MAX_BYTES: Final = 1 << 20
 CREDENTIALS: Final = "CREDENTIALS_DIRECTORY"
 """Where systemd puts the credentials of a service (systemd.exec(5), LoadCredential=)."""
 LONGEST_SECRET: Final = 64 << 10
-OTHERS_MAY_READ: Final = 0o004
+_OTHERS_MAY_READ: Final = 0o004
 TWO_BRACKETS: Final = "must be [[{}]], with two brackets on each side: there may be several"
 ONE_BRACKET: Final = "must be [{}], with one bracket on each side"
 _MAX_DEPTH: Final = 16
@@ -76,6 +77,12 @@ class TomlSource:
     def warn(self, path: KeyPath, message: str) -> None:
         """Note what is allowed and likely a mistake."""
         self._note(path, message, None, warning=True)
+
+    def warn_of_readers(self, path: KeyPath, file: Path) -> None:
+        """Warn of a secret in a file that every user of the machine can read."""
+        with suppress(OSError):
+            if file.stat().st_mode & _OTHERS_MAY_READ:
+                self.warn(path, f"a secret stands in a file that everybody here may read: chmod 640 {file}")
 
     def errors(self) -> int:
         """How many errors that keep the program from starting have been noted so far."""

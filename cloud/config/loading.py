@@ -18,7 +18,7 @@ from cloud.config.kafka import KafkaConfig
 from cloud.config.model import CloudConfig, JobsConfig, LakeConfig, StoreConfig
 from cloud.config.secret import KINDS, Secret, UnreadableError
 from cloud.toml_problems import ConfigError, KeyPath, Problem, explain, quote, unknown_key
-from cloud.toml_source import OTHERS_MAY_READ, TomlSource, leaves
+from cloud.toml_source import TomlSource, leaves
 from cloud.values import location
 
 _T = TypeVar("_T", bound=BaseModel)
@@ -47,8 +47,8 @@ class _Source(TomlSource):
         if not isinstance(name, str) or not name:
             self.error(path, 'must be a string, in "quotes"' + ("" if file else ', or { file = "…" }'))
             return None
-        if kind == "given" and self.path.stat().st_mode & OTHERS_MAY_READ:
-            self.warn(path, f"a secret stands in a file that everybody here may read: chmod 640 {self.path}")
+        if kind == "given":
+            self.warn_of_readers(path, self.path)
         if kind == "file":
             name = str(self.path.absolute().parent / name)
         return Secret(kind, name, path, f"{self._file}:{self.line(path)}: {self.key(path)}")  # type: ignore[arg-type] # one of KINDS

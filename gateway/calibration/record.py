@@ -42,14 +42,10 @@ def configured(gateway: str, sensor: SensorConfig, channels: Iterable[Channel]) 
     return tuple(_record(gateway, sensor, channel) for channel in channels)
 
 
-def expiry_reasons(record: ChannelRecord, time_us: int, *, known: bool) -> tuple[str, ...]:
-    """Why a reading of this time is suspect: the day its calibration expires is over, in UTC.
-
-    ``known`` is False while the clock was never set: then the reading has CLOCK_UNSYNCED instead.
-    """
-    if known and record.expires is not None and has_expired(record.expires, time_us):
-        return (CALIBRATION_EXPIRED,)
-    return ()
+def expiry_reasons(expires: date | None, time_us: int) -> tuple[str, ...]:
+    """Why a reading of this time is suspect: the last day of its calibration is over, in UTC."""
+    over = expires is not None and time_us >= (expires.toordinal() + 1 - _EPOCH) * _DAY_US
+    return (CALIBRATION_EXPIRED,) if over else ()
 
 
 def in_range(channel: Channel, record: ChannelRecord) -> Channel:
@@ -66,15 +62,9 @@ def expiry_field(record: ChannelRecord) -> dict[str, str]:
 def field_expiry_reasons(extra: Mapping[str, Any] | None, time_us: int) -> tuple[str, ...]:
     """The reasons of a reading whose time has become known, by that extra field."""
     try:
-        expires = date.fromisoformat((extra or {})[EXPIRES])
+        return expiry_reasons(date.fromisoformat((extra or {})[EXPIRES]), time_us)
     except (KeyError, TypeError, ValueError):
         return ()
-    return (CALIBRATION_EXPIRED,) if has_expired(expires, time_us) else ()
-
-
-def has_expired(expires: date, time_us: int) -> bool:
-    """Whether a moment (microseconds since the epoch) lies after the last day, in UTC."""
-    return time_us >= (expires.toordinal() + 1 - _EPOCH) * _DAY_US
 
 
 def calibration_id(determining: dict[str, object]) -> str:

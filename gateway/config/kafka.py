@@ -23,7 +23,7 @@ from gateway.config.file_watch import named_file
 from gateway.config.keys import field_names
 from gateway.config.model import Config, ForwardConfig, KafkaConfig
 from gateway.config.named_files import note_hidden, note_unreadable
-from gateway.config.secrets import KINDS, is_reference, read_secret, warn_of_readers
+from gateway.config.secrets import KINDS, is_reference, read_secret
 from gateway.config.source import Source
 from gateway.config.values import LEGAL_TOPIC, PLACEHOLDER, is_kafka_topic
 
@@ -107,7 +107,7 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
                 shown = f"librdkafka doesn't take this value for {name}" if is_secret(name) else problem
                 refuse(path, shown)
             elif is_secret(name):
-                warn_of_readers(source, path, source.path)
+                source.warn_of_readers(path, source.path)
             else:
                 files = _opens(source, path, name, flat[name]) and files
         else:

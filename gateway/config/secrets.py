@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from cloud.toml_problems import KeyPath, quote, unknown_key
-from cloud.toml_source import CREDENTIALS, LONGEST_SECRET, OTHERS_MAY_READ, secret_text
+from cloud.toml_source import CREDENTIALS, LONGEST_SECRET, secret_text
 from gateway.config.file_watch import named_file
 from gateway.config.named_files import note_hidden, note_unreadable
 from gateway.config.source import Source
@@ -61,20 +61,10 @@ def resolve(source: Source, path: KeyPath, raw: dict[str, Any]) -> None:
     if is_reference(given):
         raw[key] = read_secret(source, path, given)
     elif isinstance(given, str):
-        warn_of_readers(source, path, source.path)
+        source.warn_of_readers(path, source.path)
     elif key in raw:
         source.error(path, 'must be a string, in "quotes", or { credential = "name" }')
         del raw[key]
-
-
-def warn_of_readers(source: Source, path: KeyPath, file: Path) -> None:
-    """Warn of a secret in a file that every user of the machine can read."""
-    try:
-        mode = file.stat().st_mode
-    except OSError:
-        return
-    if mode & OTHERS_MAY_READ:
-        source.warn(path, f"a secret stands in a file that everybody here may read: chmod 640 {file}")
 
 
 def _content(source: Source, path: KeyPath, file: Path, *remedy: str) -> str | None:
@@ -90,5 +80,5 @@ def _content(source: Source, path: KeyPath, file: Path, *remedy: str) -> str | N
     if text is None:
         source.error(path, f"{file} must hold one secret as text, at most 64 KiB")
         return None
-    warn_of_readers(source, path, file)
+    source.warn_of_readers(path, file)
     return text

@@ -51,7 +51,9 @@ class ReadingFactory:
             tests.missing(period.since_boot_ns)
         else:
             value, raw = measurement.value, measurement.raw
-            expired = expiry_reasons(calibration, period.begin_ns // 1000, known=period.synced)
+            # Of a clock that was never set nothing expires.
+            expires = calibration.expires if period.synced else None
+            expired = expiry_reasons(expires, period.begin_ns // 1000)
             flagged = tests.test(period.since_boot_ns, value, (*measurement.reasons, *expired))
             reasons = (*flagged.reasons, *unsynced)
             quality = max(flagged.quality, SUSPECT) if unsynced else flagged.quality

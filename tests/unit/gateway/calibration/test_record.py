@@ -15,7 +15,7 @@ from cloud.wire.channel_records import ChannelRecord, Period, encode_channel, pa
 from cloud.wire.reading_records import encode_reading, parse_reading
 from drivers.interface import Channel
 from drivers.registry import driver_type
-from gateway.calibration.record import configured, expiry_reasons, has_expired
+from gateway.calibration.record import configured, expiry_reasons
 from gateway.clock.repair import repaired
 from gateway.config import SensorConfig, check, load
 from gateway.config.calibration import accuracy_of, expiry_date
@@ -268,24 +268,18 @@ def test_a_calibration_ends_with_its_last_day_in_utc() -> None:
     # 2026-11-21T00:00Z, the day after which begins a day later.
     midnight_us = 1_795_219_200_000_000
     last = date(2026, 11, 21)
-    assert not has_expired(last, midnight_us)
-    assert not has_expired(last, midnight_us + DAY_US - 1)
-    assert has_expired(last, midnight_us + DAY_US)
-    assert not has_expired(date.max, 253_402_300_799_999_999)
+    assert expiry_reasons(last, midnight_us) == ()
+    assert expiry_reasons(last, midnight_us + DAY_US - 1) == ()
+    assert expiry_reasons(last, midnight_us + DAY_US) == ("CALIBRATION_EXPIRED",)
+    assert expiry_reasons(date.max, 253_402_300_799_999_999) == ()
+    assert expiry_reasons(None, midnight_us) == ()
 
 
 @given(st.dates())
 def test_every_last_day_ends_at_the_next_midnight(last: date) -> None:
     end_us = (last.toordinal() - date(1970, 1, 1).toordinal() + 1) * DAY_US
-    assert (has_expired(last, end_us - 1), has_expired(last, end_us)) == (False, True)
-
-
-def test_an_unset_clock_judges_nothing(tmp_path: Path) -> None:
-    (record,) = records(tmp_path, CUP + "expires = 2026-04-01\n")
-    late_us = 1_795_219_200_000_000
-    assert expiry_reasons(record, late_us, known=True) == ("CALIBRATION_EXPIRED",)
-    assert expiry_reasons(record, late_us, known=False) == ()
-    assert expiry_reasons(replace(record, expires=None), late_us, known=True) == ()
+    found = [expiry_reasons(last, time_us) for time_us in (end_us - 1, end_us)]
+    assert found == [(), ("CALIBRATION_EXPIRED",)]
 
 
 @pytest.mark.parametrize(
