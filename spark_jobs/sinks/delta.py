@@ -32,7 +32,14 @@ def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
     location = settings.table(table.name)
     if DeltaTable.isDeltaTable(spark, location):
         _add_missing_columns(spark, location, table)
-        return location
+    else:
+        # Two jobs that start at once may both make it.
+        retried(lambda: create_table(spark, location, table), f"create-{table.name}")
+    return location
+
+
+def create_table(spark: SparkSession, location: str, table: Table) -> None:
+    """Creates the table, unless there is one by now."""
     builder = (
         DeltaTable.createIfNotExists(spark)
         .location(location)
@@ -48,9 +55,7 @@ def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
         builder = builder.partitionedBy("date")
     if table.bounds:
         builder = builder.property("delta.dataSkippingStatsColumns", ",".join(table.bounds))
-    # Two jobs that start at once may both make it.
-    retried(builder.execute, f"create-{table.name}")
-    return location
+    builder.execute()
 
 
 def _add_missing_columns(spark: SparkSession, location: str, table: Table) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.system
 Report = Callable[..., None]
 
 DAY_MINUTES: Final = 1440
-FLAPS: Final = IN_A_ROW - 2
+_MOST_FLAPS: Final = IN_A_ROW - 2
 """Fewer than the daemon itself would begin to leave out."""
 _LINE: Final = re.compile(r"\S+ \S+ level=([A-Z]+) (\S+) (.*)")
 _WORDS: Final = re.compile(r"(\w+)=(.*?)(?= \w+=|$)")
@@ -67,12 +67,13 @@ class Day(logging.StreamHandler[io.StringIO]):
 
 @pytest.mark.timeout(600)
 def test_a_day_of_flapping_brokers_and_failing_sensors(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report
+    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report, full: bool
 ) -> None:
+    flaps = _MOST_FLAPS if full else 2
     with Mast(tmp_path, cloud, mosquitto, board=_BOARD) as mast:
         mast.start()
         counted, cycles = 0, []
-        for _ in range(FLAPS):
+        for _ in range(flaps):
             cloud.uplink.close()
             mosquitto.stop()
             eventually(mast.status, 60, until=lambda now: now["uplink"] == "spilling")
@@ -93,11 +94,11 @@ def test_a_day_of_flapping_brokers_and_failing_sensors(
         for second in range(60):
             bounded.now_s = 60.0 * minute + second
             log.release_due()
-        for record in cycles[minute % FLAPS]:
+        for record in cycles[minute % flaps]:
             log.handle(queued.prepare(record))
             unbounded.handle(record)
     report(
-        lines_a_flap=round(sum(map(len, cycles)) / FLAPS, 1),
+        lines_a_flap=round(sum(map(len, cycles)) / flaps, 1),
         lines_a_day=bounded.lines,
         bytes_a_day=bounded.size,
         bytes_in_the_journal=bounded.size + ENTRY_BYTES * bounded.lines,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -13,8 +14,10 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.errors import SettingsError
 from spark_jobs.s3 import LOG_STORE
+from spark_jobs.schemas import Table
 from spark_jobs.session import find_jars, spark_session
 from spark_jobs.settings import Settings
+from spark_jobs.sinks import delta
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -65,6 +68,29 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session(replace(_SETTINGS, conf=(*_SETTINGS.conf, *class_path)), app="fieldgate-tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tables_are_copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each kind of empty table is created once: that takes a fifth of a second, and each test has several."""
+    created: dict[Table, Path] = {}
+    create, places = delta.create_table, tmp_path_factory.mktemp("tables")
+
+    def copy(spark: SparkSession, location: str, table: Table) -> None:
+        log = Path(location, "_delta_log")
+        if "://" in location or log.exists():
+            create(spark, location, table)
+        elif table in created:
+            # Without the times of the files, which are those of its commits.
+            shutil.copytree(created[table], log, copy_function=shutil.copyfile)
+        else:
+            create(spark, location, table)
+            created[table] = places / str(len(created))
+            shutil.copytree(log, created[table])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta, "create_table", copy)
+        yield
 
 
 @pytest.fixture

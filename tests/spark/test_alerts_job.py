@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from delta.exceptions import ConcurrentDeleteReadException
@@ -575,8 +575,10 @@ def test_killed_between_raise_and_clear_it_goes_on_where_it_was(
         # A second violation begins, on another channel, and is not old enough yet.
         send(kafka, topic, [replace_channel(r) for r in temperatures(gateway, start_us, [50, 70, 70])])
         eventually(lambda: pending(settings))
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait(30)
+        # Its Java alone, which the Python has to notice; Python is killed in test_end_to_end.py.
+        psutil.Process(process.pid).children()[0].kill()
+        assert process.wait(60) == 1
+        assert "event=jobs.failed Spark has ended" in log.read_text()
     send(kafka, topic, temperatures(gateway, start_us, [64, 50], first=5))
     send(kafka, topic, [replace_channel(r) for r in temperatures(gateway, start_us, [70], first=4)])
     # Goes on in this process, with what the other one left.

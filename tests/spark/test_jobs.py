@@ -53,7 +53,11 @@ def rows(settings: Settings) -> dict[int, tuple[int, int, float | None]]:
     }
 
 
-def test_versions_distinguish_open_closed_and_corrected(spark: SparkSession, settings: Settings) -> None:
+def test_versions_distinguish_open_closed_and_corrected(
+    spark: SparkSession, settings: Settings, full: bool
+) -> None:
+    if not full:
+        pytest.skip("only with --full: test_statistics_job.py has each change of a version")
     settings = replace(settings, once=False)
     sink = IngestSink(spark, settings)
     job = StatisticsJob(spark, settings)

@@ -22,12 +22,12 @@ from cloud.local.process import free_port
 from spark_jobs import s3
 from spark_jobs.errors import SettingsError
 from spark_jobs.files import Files
-from spark_jobs.jobs.ingest import LEASE, TABLES
+from spark_jobs.jobs.ingest import LEASE, TABLES, IngestJob
 from spark_jobs.schemas import SEEN
 from spark_jobs.session import find_jars
 from spark_jobs.settings import Settings, parse_run
 from spark_jobs.sinks.delta import FencedError, ensure_table, fence, write_once
-from spark_jobs.sinks.lease import Lease
+from spark_jobs.sinks.lease import Lease, LeaseTakenError
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.transforms.packing import packed
 from tests.faults.uplink import Uplink
@@ -49,12 +49,17 @@ def in_bucket(spark: SparkSession, settings: Settings, moto: Moto, port: int | N
     """Settings with a lake in a new bucket, which the tests' session can reach as one of its own would."""
     place = f"s3a://{moto.make_bucket()}/lake"
     settings = replace(settings, lake=place, checkpoints=f"{place}-checkpoints", store=moto.options(port))
+    let_in(spark, settings)
+    return settings
+
+
+def let_in(spark: SparkSession, settings: Settings) -> None:
+    """The tests' session can reach the settings' bucket."""
     hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
     for key, value in s3.options(settings).items():
         if key.startswith("spark.hadoop."):
             hadoop.set(key.removeprefix("spark.hadoop."), value)
     s3.log_in(spark, settings)
-    return settings
 
 
 def test_of_writers_that_race_one_makes_the_commit(
@@ -125,6 +130,7 @@ def test_what_is_refused_before_anything_starts(
 
 
 def test_jobs_and_queries_by_cloud_toml(
+    spark: SparkSession,
     moto: Moto,
     kafka: LocalBroker,
     kafka_topic: Callable[..., str],
@@ -163,9 +169,9 @@ def test_jobs_and_queries_by_cloud_toml(
         tree = [psutil.Process(first.pid), *psutil.Process(first.pid).children(recursive=True)]
         commands = [Path("/proc", str(process.pid), "cmdline").read_bytes() for process in tree]
         assert not [command for command in commands if SECRET.encode() in command]
-        with Program([*command, "--once"], tmp_path / "second.log") as second:
-            assert second.ends() == 1
-            assert f"writes the records of {settings.lake}: stop it first" in second.log
+        let_in(spark, settings)
+        with pytest.raises(LeaseTakenError, match=f"writes the records of {settings.lake}: stop it first"):
+            IngestJob(spark, settings)
         assert first.terminate() == 0
         assert SECRET not in first.log
     assert query(["SELECT max(seq) AS last FROM readings", "--cloud", str(config), "--json"]) == 0

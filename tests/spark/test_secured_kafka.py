@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -18,11 +19,14 @@ import psutil
 import pytest
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.cimpl import Producer
+from pyspark.sql import SparkSession
 
 from cloud.lake.query import run as run_query
 from cloud.local.process import free_port
 from cloud.wire.reading_records import ALERTS_TOPIC, encode_reading, reading_key
 from gateway.commands.demo.mosquitto import LocalMosquitto
+from spark_jobs.jobs import replay
+from spark_jobs.settings import parse_command
 from tests.spark.programs import QUICK, Program
 from tests.spark.records import reading
 from tests.support.config import config_text, cup
@@ -83,6 +87,9 @@ interval = "1m"
 trigger = "1s"
 rules = "rules.toml"
 [jobs.conf]
+spark.driver.extraJavaOptions = "{QUICK[1].partition("=")[2]}"
+spark.sql.codegen.wholeStage = false
+spark.sql.codegen.factoryMode = "NO_CODEGEN"
 spark.eventLog.enabled = true
 spark.eventLog.compress = false
 spark.eventLog.dir = "{place / "events"}"
@@ -147,7 +154,6 @@ def test_the_jobs_go_on_as_each_refusal_is_mended_and_show_no_secret(
     options = [
         "--cloud",
         str(place / "scram.toml"),
-        *QUICK[2:],
         "--conf",
         f"spark.driver.extraJavaOptions={java}",
     ]
@@ -174,13 +180,19 @@ def test_the_jobs_go_on_as_each_refusal_is_mended_and_show_no_secret(
     assert all("Kafka" in line and len(line) < 400 for line in failures), failures
 
 
-@pytest.mark.timeout(300)
-def test_replay_over_mtls(broker: SecuredBroker, place: Path) -> None:
+def test_replay_over_mtls(
+    broker: SecuredBroker,
+    place: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     broker.allow("jobs", AclOperation.ALL)
     begin = time.strftime("%Y-%m-%d", time.gmtime(time.time() - 86_400))
-    done = fieldgate("jobs", "replay", "--cloud", place / "mtls.toml", "--from", begin, "--dry-run", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["records"] >= 21
+    arguments = ["--cloud", str(place / "mtls.toml"), "--from", begin, "--dry-run", "--json"]
+    monkeypatch.setattr(replay, "running_session", lambda *_: nullcontext(spark))
+    replay.main(*parse_command("replay", arguments))
+    assert json.loads(capsys.readouterr().out)["records"] >= 21
 
 
 def stored(place: Path, capsys: pytest.CaptureFixture[str], run: str = "%") -> int:

@@ -158,31 +158,33 @@ def test_silence_closes_a_minute_after_the_end_and_the_last_reading(
 def test_a_gateway_that_fell_silent_is_missing_if_it_was_live(
     spark: SparkSession, settings: Settings, clock: Clock
 ) -> None:
-    settings = replace(settings, once=False)
-    begin_us = now_us() // M * M - 3 * M
+    # Of a month each minute would be a row.
+    length_us = 10 * M
+    settings = replace(settings, once=False, interval_s=600)
+    begin_us = now_us() // length_us * length_us - 3 * length_us
     with running(spark, settings) as (job, query):
-        live = [reading(1, gateway="live", at_us=begin_us), reading(2, gateway="live", at_us=begin_us + M)]
-        replayed = [reading(1, gateway="old"), reading(61, gateway="old")]
+        live = [reading(at + 1, gateway="live", at_us=begin_us + at * length_us) for at in (0, 1)]
+        replayed = [reading(1, gateway="old"), reading(601, gateway="old")]
         frame = kafka_frame(spark, encoded([*live, *replayed]), kafka_us=now_us())
         IngestSink(spark, settings).write(packed(frame, "dead"), "ingest-test", 0)
         query.processAllAvailable()
 
         def after_s(seconds: float) -> list[tuple[str, int]]:
             """What is missing so long after the end of the last interval with readings."""
-            clock.us = begin_us + 2 * M + int(seconds * 1e6)
+            clock.us = begin_us + 2 * length_us + int(seconds * 1e6)
             job.settle()
             return sorted(
-                (row["gateway"], (round(row["interval_start"].timestamp() * 1e6) - begin_us) // M)
+                (row["gateway"], (round(row["interval_start"].timestamp() * 1e6) - begin_us) // length_us)
                 for row in rows_of(settings, "statistics")
                 if not row["count"]
             )
 
         assert after_s(300.0) == []
-        assert after_s(955.0) == []
-        # A quarter of an hour after the end of the minute that is missing.
-        assert after_s(961.0) == [("live", 2)]
-        assert after_s(1081.0) == [("live", 2), ("live", 3), ("live", 4)]
-        assert len(after_s(40 * 86_400.0)) == 31 * 1440 - 1
+        assert after_s(1495.0) == []
+        # A quarter of an hour after the end of the interval that is missing.
+        assert after_s(1501.0) == [("live", 2)]
+        assert after_s(2701.0) == [("live", 2), ("live", 3), ("live", 4)]
+        assert len(after_s(40 * 86_400.0)) == 31 * 144 - 1
 
 
 def test_it_goes_on_from_a_lake_of_an_older_version(spark: SparkSession, settings: Settings) -> None:
@@ -213,8 +215,10 @@ def test_it_goes_on_from_a_lake_of_an_older_version(spark: SparkSession, setting
         }
 
 
-def test_a_lost_state_loses_no_interval(spark: SparkSession, settings: Settings) -> None:
+def test_a_lost_state_loses_no_interval(spark: SparkSession, settings: Settings, full: bool) -> None:
     """The checkpoint is kept, so readings of committed batches come no more."""
+    if not full:
+        pytest.skip("only with --full: a lake of an older version has no state either")
     settings = replace(settings, once=False, open_every_s=0.0)
     sink = IngestSink(spark, settings)
     with running(spark, settings) as (_, query):
@@ -240,9 +244,9 @@ def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
         "state": (progress.Progress, "add"),
     }
     batches = [
-        [reading(1, 4.0), reading(2, 6.0)],
-        [reading(61, 1.0), reading(301, 2.0), reading(1, 3.0, channel="twin.wind_speed")],
-        [reading(3, 8.0), reading(302, 4.0), reading(361, 4.0)],
+        [reading(1, 4.0), reading(2, 6.0), reading(61, 1.0)],
+        # A late one, which corrects a row; others that close and leave gaps.
+        [reading(3, 8.0), reading(301, 2.0), reading(361, 4.0), reading(1, 3.0, channel="twin.wind_speed")],
     ]
     sink = IngestSink(spark, settings)
     cuts = 0
@@ -293,25 +297,29 @@ def test_late_readings_do_not_take_the_place_of_those_that_have_left_the_lake(
     spark: SparkSession, settings: Settings
 ) -> None:
     """Days leave ``readings``, and what comes for them later is all that can be read of them."""
+    settings = replace(settings, once=False, open_every_s=0.0)
     sink = IngestSink(spark, settings)
+    with running(spark, settings) as (job, query):
 
-    def run(*seqs: int, batch: int) -> dict[int, tuple[int, int, float | None]]:
-        store(spark, sink, [reading(seq, float(seq)) for seq in seqs], batch)
-        run_to_end(settings, statistics.StatisticsJob(spark, settings))
-        return rows(settings)
+        def run(*seqs: int, batch: int) -> dict[int, tuple[int, int, float | None]]:
+            store(spark, sink, [reading(seq, float(seq)) for seq in seqs], batch)
+            query.processAllAvailable()
+            return rows(settings)
 
-    assert run(1, 2, 3, 121, batch=0)[0] == (1, 3, 2.0)
-    # Late ones of a day that is there are added to it.
-    kept = run(4, batch=1)
-    assert kept == {0: (2, 4, 2.5), 1: (1, 0, None), 2: (1, 1, 121.0)}
-    # Rows of which readings were ingested within ten minutes are taken for ones of clocks that differ.
-    DeltaTable.forPath(spark, settings.table(STATISTICS.name)).update(
-        set={"updated_at": "updated_at - interval 1 hour"}
-    )
-    DeltaTable.forPath(spark, settings.table("readings")).delete("date <= '2026-05-28'")
-    assert run(5, batch=2) == kept
-    # As many as before, and more.
-    assert run(6, 7, 8, 9, 10, batch=3) == kept
-    # Of an interval that had none they are all there is, and later ones count with them.
-    assert run(61, batch=4) == {**kept, 1: (2, 1, 61.0)}
-    assert run(63, batch=5) == {**kept, 1: (3, 2, 62.0)}
+        run(1, 2, 3, 121, batch=0)
+        job.finish()
+        assert rows(settings)[0] == (1, 3, 2.0)
+        # Late ones of a day that is there are added to it.
+        kept = run(4, batch=1)
+        assert kept == {0: (2, 4, 2.5), 1: (1, 0, None), 2: (1, 1, 121.0)}
+        # Rows of which readings were ingested within ten minutes are taken for ones of clocks that differ.
+        DeltaTable.forPath(spark, settings.table(STATISTICS.name)).update(
+            set={"updated_at": "updated_at - interval 1 hour"}
+        )
+        DeltaTable.forPath(spark, settings.table("readings")).delete("date <= '2026-05-28'")
+        assert run(5, batch=2) == kept
+        # As many as before, and more.
+        assert run(6, 7, 8, 9, 10, batch=3) == kept
+        # Of an interval that had none they are all there is, and later ones count with them.
+        assert run(61, batch=4) == {**kept, 1: (2, 1, 61.0)}
+        assert run(63, batch=5) == {**kept, 1: (3, 2, 62.0)}
