@@ -15,10 +15,6 @@ log = logging.getLogger(__name__)
 _TIMEOUT_S: Final = 3.0
 
 
-class NoOffsetsError(CloudError):
-    """Kafka's offsets can't be read now."""
-
-
 class EndOffsets:
     """Requests from one cluster the ends of its topics, again and again. One thread at a time."""
 
@@ -27,7 +23,7 @@ class EndOffsets:
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}, logger=log)
 
     def by_topic(self) -> dict[str, int]:
-        """Sum of end offsets over each topic's partitions. Raises NoOffsetsError."""
+        """Sum of end offsets over each topic's partitions. Raises CloudError."""
         try:
             topics = self._admin.list_topics(timeout=_TIMEOUT_S).topics
             partitions = [
@@ -43,5 +39,5 @@ class EndOffsets:
                 for partition, answer in self._admin.list_offsets(wanted, request_timeout=_TIMEOUT_S).items():
                     ends[partition.topic] += answer.result(timeout=2 * _TIMEOUT_S).offset
         except (KafkaException, TimeoutError) as error:
-            raise NoOffsetsError(str(error)) from error
+            raise CloudError(str(error)) from error
         return ends

@@ -50,10 +50,6 @@ BROKER_DEFAULT: Final = -1
 """As many partitions or replicas as the broker gives by itself."""
 
 
-class ProvisionError(CloudError):
-    """Kafka can't be reached or refuses; the message has which of the two and the cause."""
-
-
 @dataclass(frozen=True, slots=True)
 class Provisioned:
     """What was found and done; ``deviations`` are settings of existing topics that must be different."""
@@ -76,12 +72,12 @@ def provision_topics(
     """Create the missing ones of TOPICS and of ``others``; existing ones are compared, never changed.
 
     ``dry_run`` only reports what would be created. ``properties`` are librdkafka's (security, mostly). Raises
-    ProvisionError.
+    CloudError.
     """
     try:
         admin, found = open_admin(bootstrap_servers, properties or {}, timeout_s)
     except NoAnswer as error:
-        raise ProvisionError(f"no answer from Kafka at {bootstrap_servers}: {error}") from error
+        raise CloudError(f"no answer from Kafka at {bootstrap_servers}: {error}") from error
     present = found.topics
     wanted = dict.fromkeys((*TOPICS, *sorted(others)))
     missing = [name for name in wanted if name not in present]
@@ -110,7 +106,7 @@ def _create(
         else:
             created.append(name)
     if refused:
-        raise ProvisionError("Kafka refused to create " + "; ".join(refused))
+        raise CloudError("Kafka refused to create " + "; ".join(refused))
     return created
 
 
@@ -123,7 +119,7 @@ def _deviations(admin: AdminClient, names: list[str], timeout_s: float) -> tuple
         try:
             settings = answer.result(timeout=2 * timeout_s)
         except KafkaException as error:
-            raise ProvisionError(f"can't read the settings of {resource.name}: {_reason(error)}") from error
+            raise CloudError(f"can't read the settings of {resource.name}: {_reason(error)}") from error
         for key, value in _settings(resource.name).items():
             actual = settings[key].value
             if actual != value:

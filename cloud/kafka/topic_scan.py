@@ -17,10 +17,10 @@ from cloud.kafka.run_accounts import Books
 from cloud.wire.channel_records import (
     CHANNELS_TOPIC,
     ChannelRecord,
-    InvalidChannel,
     channel_key,
     parse_channel,
 )
+from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX, RUNS_TOPIC
 
 log = logging.getLogger(__name__)
@@ -34,10 +34,6 @@ Progress = Callable[[int, int], None]
 """Called with the number of records read, and the highest number there can be."""
 
 
-class ScanError(CloudError):
-    """Kafka can't be read; the message has place and cause."""
-
-
 def read_books(
     bootstrap_servers: str,
     *,
@@ -48,7 +44,7 @@ def read_books(
     progress: Progress = lambda read, total: None,
     runs_only: bool = False,
 ) -> Books:
-    """Everything the accounts need. Raises ScanError.
+    """Everything the accounts need. Raises CloudError.
 
     ``topics`` are the reading topics, by default all ``mqtt.…`` but ``mqtt.raw``, and those that run records
     name. ``properties`` are librdkafka's (security, mostly). ``timeout_s`` is for the first answer. With
@@ -72,7 +68,7 @@ def read_books(
 def read_channels(
     bootstrap_servers: str, *, properties: Mapping[str, str] | None = None, timeout_s: float = 10.0
 ) -> dict[bytes, ChannelRecord]:
-    """Of each key of ``gateway.channels`` the record that counts: the highest revision. Raises ScanError.
+    """Of each key of ``gateway.channels`` the record that counts: the highest revision. Raises CloudError.
 
     What is no record is passed over.
     """
@@ -81,7 +77,7 @@ def read_channels(
     def book(message: Message) -> None:
         try:
             record = parse_channel(message.value() or b"")
-        except InvalidChannel:
+        except InvalidFields:
             return
         key = channel_key(record.gateway, record.channel, record.cal)
         if key not in found or record.revision >= found[key].revision:
@@ -116,12 +112,12 @@ def _booker(books: Books, reading_topics: Iterable[str]) -> Callable[[Message], 
 def _open_scan(
     bootstrap_servers: str, properties: Mapping[str, str] | None, timeout_s: float
 ) -> Iterator[_Scan]:
-    """A scan whose errors are ScanErrors."""
+    """A scan whose errors are CloudErrors, with place and cause."""
     scan = _Scan(bootstrap_servers, dict(properties or {}), timeout_s)
     try:
         yield scan
     except KafkaException as error:
-        raise ScanError(f"reading from Kafka at {bootstrap_servers}: {error.args[0].str()}") from error
+        raise CloudError(f"reading from Kafka at {bootstrap_servers}: {error.args[0].str()}") from error
     finally:
         scan.close()
 
@@ -148,7 +144,7 @@ class _Scan:
             # An outage is reported by the exception; librdkafka would repeat it on stderr.
             self._consumer = Consumer({**settings, "log_level": 0}, logger=log)
         except KafkaException as error:
-            raise ScanError(error.args[0].str()) from error
+            raise CloudError(error.args[0].str()) from error
 
     def topics(self) -> set[str]:
         """Names of all topics."""
@@ -157,12 +153,12 @@ class _Scan:
                 self._consumer, self._errors, self._servers, self._properties, self._timeout_s
             )
         except NoAnswer as error:
-            raise ScanError(f"no answer from Kafka at {self._servers}: {error}") from error
+            raise CloudError(f"no answer from Kafka at {self._servers}: {error}") from error
         if RUNS_TOPIC not in found.topics:
             # Left out where the user may not see it; asked for by name the broker gives the reason.
             refusal = self._consumer.list_topics(RUNS_TOPIC, self._timeout_s).topics[RUNS_TOPIC].error
             if refusal is not None and refusal.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise ScanError(f"Kafka at {self._servers} forbids {RUNS_TOPIC}: allow Describe and Read")
+                raise CloudError(f"Kafka at {self._servers} forbids {RUNS_TOPIC}: allow Describe and Read")
         return set(found.topics)
 
     def read(self, topics: list[str], book: Callable[[Message], None], progress: Progress) -> list[str]:
@@ -206,7 +202,7 @@ class _Scan:
                 received_s = time.monotonic()
                 progress(read, total)
             elif time.monotonic() > received_s + _SILENCE_S:
-                raise ScanError(
+                raise CloudError(
                     f"Kafka at {self._servers} has sent nothing for {_SILENCE_S:g} s; "
                     f"{read} of {total} records read"
                 )

@@ -34,9 +34,6 @@ MAX_RECORD_BYTES: Final = 256 << 10
 MAX_PERIODS: Final = 1_000
 MAX_SETTINGS: Final = 64
 
-InvalidChannel = InvalidFields
-"""What ``parse_channel`` raises."""
-
 Setting = str | int | float | bool
 
 _LONG: Final = {"certificate", "lab", "model", "serial"}
@@ -148,42 +145,42 @@ def encode_channel(record: ChannelRecord) -> bytes:
 
 
 def parse_channel(payload: bytes) -> ChannelRecord:
-    """The record in a payload. Raises InvalidChannel with the first problem found."""
+    """The record in a payload. Raises InvalidFields with the first problem found."""
     fields, extra = split_object(payload, MAX_RECORD_BYTES, _NAMES)
     given = {name: value for name, value in fields.items() if value is not None}
     periods = _periods(convert(given, _Written))
     record = convert({**given, "periods": periods, "extra": extra}, ChannelRecord)
     if given["channel"] != record.channel:
-        raise InvalidChannel("INCONSISTENT", f"channel must be {record.channel}")
+        raise InvalidFields("INCONSISTENT", f"channel must be {record.channel}")
     for name in _LABELS:
         check_label(name, getattr(record, name), MAX_LABEL if name in _LONG else MAX_LABEL // 2)
     if UNITS.get(record.quantity, record.unit) != record.unit:
-        raise InvalidChannel(
+        raise InvalidFields(
             "WRONG_UNIT", f"{record.quantity} is in {UNITS[record.quantity]}, not {record.unit}"
         )
     if record.range[0] >= record.range[1]:
-        raise InvalidChannel("OUT_OF_RANGE", "range must be a lower and a higher number")
+        raise InvalidFields("OUT_OF_RANGE", "range must be a lower and a higher number")
     _check_settings("settings", record.settings)
     _check_settings("said", record.said)
     if record.in_force and record.valid_to_us is not None:
-        raise InvalidChannel("INCONSISTENT", "a record in force has no valid_to")
+        raise InvalidFields("INCONSISTENT", "a record in force has no valid_to")
     return record
 
 
 def _periods(written: _Written) -> list[dict[str, int | None]]:
     """The periods as those of a ChannelRecord."""
     if not 1 <= len(written.periods) <= MAX_PERIODS:
-        raise InvalidChannel("OUT_OF_RANGE", f"there must be 1 to {MAX_PERIODS} periods")
+        raise InvalidFields("OUT_OF_RANGE", f"there must be 1 to {MAX_PERIODS} periods")
     periods = [tuple(_parsed("periods", end) for end in period) for period in written.periods]
     bounds = _parsed("valid_from", written.valid_from), _parsed("valid_to", written.valid_to)
     if bounds != (periods[0][0], periods[-1][1]):
-        raise InvalidChannel("INCONSISTENT", "valid_from and valid_to must be those of the periods")
+        raise InvalidFields("INCONSISTENT", "valid_from and valid_to must be those of the periods")
     return [{"begin_us": begin_us, "end_us": end_us} for begin_us, end_us in periods]
 
 
 def _check_settings(name: str, settings: Mapping[str, Setting]) -> None:
     if len(settings) > MAX_SETTINGS:
-        raise InvalidChannel("WRONG_TYPE", f"{name} must be an object of at most {MAX_SETTINGS} fields")
+        raise InvalidFields("WRONG_TYPE", f"{name} must be an object of at most {MAX_SETTINGS} fields")
     for key, setting in settings.items():
         check_label(name, key, MAX_LABEL)
         if isinstance(setting, str):

@@ -16,7 +16,6 @@ from msgspec import Meta
 
 from cloud.wire.fields import (
     MAX_INT53,
-    InvalidFields,
     check_label,
     convert,
     format_time,
@@ -29,9 +28,6 @@ from cloud.wire.reading_records import VERSION, GatewayId, RunId, Version
 ONLINE, OFFLINE = "online", "offline"
 MAX_STATUS_BYTES: Final = 64 << 10
 """A status is some 180 bytes."""
-
-InvalidStatus = InvalidFields
-"""What ``parse_status`` raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +83,7 @@ def encode_status(record: StatusRecord) -> bytes:
 
 
 def parse_status(payload: bytes) -> StatusRecord:
-    """The status in a payload. Raises InvalidStatus with the first problem found."""
+    """The status in a payload. Raises InvalidFields with the first problem found."""
     fields, extra = split_object(payload, MAX_STATUS_BYTES, _NAMES)
     given = {name: value for name, value in fields.items() if value is not None}
     time = convert(given, _Written).time

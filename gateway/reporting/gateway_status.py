@@ -12,11 +12,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import STATUS_TOPIC, SYNCED, UNSYNCED
 from cloud.wire.status_records import (
     OFFLINE,
     ONLINE,
-    InvalidStatus,
     StatusRecord,
     encode_status,
     parse_status,
@@ -70,7 +70,7 @@ class GatewayStatus:
         """
         try:
             status = parse_status(payload)
-        except InvalidStatus as error:
+        except InvalidFields as error:
             log.warning("event=status.unreadable error=%s", error)
             return None
         if status.gateway != self._gateway or status.run in (self._run, self._forwarded_will_of):

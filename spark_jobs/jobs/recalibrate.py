@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
-from cloud.wire.channel_records import InvalidChannel, parse_channel
+from cloud.wire.channel_records import parse_channel
 from spark_jobs.errors import SettingsError
 from spark_jobs.maintenance.recalibration import Later, Wanted, done_so_far, recalibrate
 from spark_jobs.session import running_session
@@ -75,7 +75,7 @@ def _record(file: Path, channel: str) -> Later:
         if len(found) != 1:
             raise SettingsError(f"{file}: {len(found)} records of {channel}; leave one in the file")
         return parse_channel(json.dumps(found[0]).encode())
-    except (OSError, ValueError, KeyError, TypeError, InvalidChannel) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise SettingsError(f"{file}: no calibration record: {error}") from error
 
 

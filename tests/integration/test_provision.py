@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined] # no __all__
 from confluent_kafka.cimpl import NewTopic
 
-from cloud.kafka.provision import TOPICS, Provisioned, ProvisionError, provision_topics
+from cloud.errors import CloudError
+from cloud.kafka.provision import TOPICS, Provisioned, provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from gateway.cli import main
 from tests.support.servers import eventually
@@ -89,17 +90,15 @@ def test_the_command_creates_what_a_dry_run_names(
 
 
 def test_an_unreachable_broker_is_an_error_not_a_traceback(free_port: int) -> None:
-    with pytest.raises(ProvisionError, match=rf"^no answer from Kafka at 127.0.0.1:{free_port}: "):
+    with pytest.raises(CloudError, match=rf"^no answer from Kafka at 127.0.0.1:{free_port}: "):
         provision_topics(f"127.0.0.1:{free_port}", timeout_s=1)
 
 
 def test_a_wrong_security_protocol_is_reported_as_one(broker: LocalBroker) -> None:
-    with pytest.raises(
-        ProvisionError, match=r": its listener has no TLS: security\.protocol must be PLAINTEXT"
-    ):
+    with pytest.raises(CloudError, match=r": its listener has no TLS: security\.protocol must be PLAINTEXT"):
         provision_topics(broker.bootstrap_servers, properties={"security.protocol": "ssl"}, timeout_s=1.0)
 
 
 def test_a_refusal_names_the_topic_and_the_reason(broker: LocalBroker) -> None:
-    with pytest.raises(ProvisionError, match=r"refused to create .*mqtt\.co2: .*replication.factor"):
+    with pytest.raises(CloudError, match=r"refused to create .*mqtt\.co2: .*replication.factor"):
         provision_topics(broker.bootstrap_servers, replication=2)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from deltalake.exceptions import DeltaError
 
 from cloud.errors import CloudError
-from cloud.kafka.end_offsets import EndOffsets, NoOffsetsError
+from cloud.kafka.end_offsets import EndOffsets
 from cloud.kafka.run_accounts import RunAccount
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, READING_TOPIC_PREFIX
 from gateway.commands.demo.accounting import Lake, TableCounts, sampled, stored
@@ -79,7 +79,7 @@ class Observer(threading.Thread):
         counts = self.latest.counts
         with suppress(NoStatus):
             status = fetch(self._listen)
-        with suppress(NoOffsetsError):
+        with suppress(CloudError):
             ends = self._offsets.by_topic()
         try:
             if self.exact:

@@ -15,12 +15,12 @@ from cloud.wire.channel_records import (
     MAX_LABEL,
     MAX_RECORD_BYTES,
     ChannelRecord,
-    InvalidChannel,
     Period,
     channel_key,
     encode_channel,
     parse_channel,
 )
+from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import InvalidReading, parse_reading
 
 CONTRACT = (
@@ -132,7 +132,7 @@ def test_unknown_fields_are_kept() -> None:
     ],
 )
 def test_what_is_refused_and_how(payload: bytes, reason: str) -> None:
-    with pytest.raises(InvalidChannel) as caught:
+    with pytest.raises(InvalidFields) as caught:
         parse_channel(payload)
     assert caught.value.reason == reason
 
@@ -191,6 +191,6 @@ def test_every_record_comes_back_as_it_went(record: ChannelRecord) -> None:
 def test_whatever_the_bytes_are_it_is_a_record_or_refused(payload: bytes) -> None:
     try:
         record = parse_channel(payload)
-    except InvalidChannel:
+    except InvalidFields:
         return
     assert parse_channel(encode_channel(record)) == record

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import InvalidReading, parse_reading
 from cloud.wire.status_records import (
     MAX_STATUS_BYTES,
-    InvalidStatus,
     StatusRecord,
     encode_status,
     parse_status,
@@ -98,7 +98,7 @@ def test_unknown_fields_are_kept() -> None:
     ],
 )
 def test_what_is_no_status_is_refused_with_a_word(payload: bytes, reason: str) -> None:
-    with pytest.raises(InvalidStatus) as refusal:
+    with pytest.raises(InvalidFields) as refusal:
         parse_status(payload)
     assert refusal.value.reason == reason
 
@@ -113,6 +113,6 @@ _JSON = st.recursive(
 def test_no_bytes_raise_anything_else(payload: bytes) -> None:
     try:
         record = parse_status(payload)
-    except InvalidStatus:
+    except InvalidFields:
         return
     assert parse_status(encode_status(record)) == record
