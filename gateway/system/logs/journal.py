@@ -1,20 +1,21 @@
-"""Log lines as journal entries with fields. Owned by the log's thread, which may wait.
-
-Source: systemd.io, "Native Journal Protocol".
-"""
+"""Log lines as journal entries with fields, by systemd-python. Owned by the log's thread, which may wait."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
-import socket
-import struct
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from gateway.system.logs.fields import fields_of
+from gateway.system.systemd import has_room
+
+try:
+    from systemd.journal import sendv as _sendv
+except ImportError:
+    _sendv = None
 
 SOCKET: Final = "/run/systemd/journal/socket"
 _NAMESPACE: Final = uuid.UUID("5f1d6a3e-4c0b-4a6e-9d0f-0c6c8a1e7b52")
@@ -22,6 +23,7 @@ _PRIORITIES: Final = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4,
 _DEBUG: Final = 7
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Z0-9_]")
 _LONGEST_NAME: Final = 64
+_WAIT_S: Final = 1.0
 
 
 def message_id(event: str) -> str:
@@ -57,29 +59,34 @@ def entry(record: logging.LogRecord, message: str) -> dict[str, str]:
 
 
 class Journal:
-    """Writes entries; to ``otherwise`` where journald is away, or an entry is larger than a datagram.
+    """Writes entries; to ``otherwise`` where journald is away or systemd-python isn't installed.
 
     Not a logging.Handler: its lock would be held while journald is stuck, and logging.shutdown waits for it.
     """
 
-    def __init__(self, otherwise: logging.Handler, address: str = SOCKET) -> None:
+    def __init__(
+        self,
+        otherwise: logging.Handler,
+        sendv: Callable[..., object] | None = _sendv,
+        address: str = SOCKET,
+    ) -> None:
         self._otherwise = otherwise
+        self._sendv = sendv
         self._address = address
 
     def write(self, record: logging.LogRecord) -> None:
         """Write one entry; waits while journald is stuck."""
-        fields = entry(record, logging.Formatter().format(record))
+        if self._sendv is None:
+            self._otherwise.handle(record)
+            return
+        fields = entry(record, logging.Formatter().format(record)).items()
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journald:
-                journald.sendto(b"".join(map(_field, fields, fields.values())), self._address)
+            # The library would wait with the interpreter lock held, and every thread with it.
+            while not has_room(self._address, _WAIT_S):
+                pass
+            self._sendv(*(f"{name}={value}".encode(errors="backslashreplace") for name, value in fields))
         except OSError:
             self._otherwise.handle(record)
-
-
-def _field(name: str, value: str) -> bytes:
-    """With its length, for a value may have several lines."""
-    content = value.encode(errors="backslashreplace")
-    return name.encode() + b"\n" + struct.pack("<Q", len(content)) + content + b"\n"
 
 
 def _name(key: str) -> str:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.system.systemd import notify
+from gateway.system import systemd as sending
+from gateway.system.systemd import has_room, notify
 from tests.support.servers import unique_name
+
+pytest.importorskip("systemd.daemon")
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -43,3 +46,32 @@ def test_a_full_socket_does_not_block(systemd: socket.socket) -> None:
     for _ in range(10_000):
         notify("WATCHDOG=1")
     assert systemd.recv(100) == b"WATCHDOG=1"
+
+
+def test_room_is_the_receivers(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiving:
+        receiving.bind(path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as filling:
+            filling.setblocking(False)
+            while has_room(path):
+                filling.sendto(b"x", path)
+            with pytest.raises(BlockingIOError):
+                filling.sendto(b"x", path)
+        receiving.recv(1)
+        assert has_room(path, 10)
+    with pytest.raises(ConnectionRefusedError):
+        has_room(path)
+
+
+def test_without_the_library_the_log_has_it_once(
+    systemd: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sending, "_daemon", None)
+    sending._report_missing_library.cache_clear()
+    notify("READY=1")
+    notify("READY=1")
+    assert caplog.text.count("event=systemd.no_library package=python3-systemd") == 1
+    systemd.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        systemd.recv(1)
