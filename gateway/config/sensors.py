@@ -20,7 +20,7 @@ from gateway.config.quality_rules import QualityRules
 from gateway.config.source import Source
 from gateway.config.suggestions import misplaced
 from gateway.config.validate import validate
-from gateway.config.wiring import check_needs, check_pairs, check_pins, check_twins, check_wiring
+from gateway.config.wiring import check_needs, check_pairs, check_twins, check_wiring
 
 _COMMON: Final = field_names(SensorCommon)
 _DEFAULT_INTERVAL_S: Final = 1.0
@@ -44,8 +44,7 @@ def read_sensors(
             sensors.append((path, sensor))
     check_pairs(source, sensors, names)
     check_needs(source, sensors, names)
-    check_pins(source, tables)
-    check_wiring(source, sensors)
+    check_wiring(source, tables, sensors)
     check_twins(source, sensors)
     for path, sensor in sensors:
         nameplate = Nameplate(sensor.model, sensor.serial, sensor.interval_s)

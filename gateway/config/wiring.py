@@ -103,12 +103,21 @@ def check_needs(source: Source, sensors: Fitted, names: Collection[str]) -> None
                 source.error(key, f"{quote(need.sensor)} measures {has}, not {need.quantity}")
 
 
-def check_wiring(source: Source, sensors: Fitted) -> None:
-    """No part of the board twice; the second's problem names the first's line. Pins: see ``check_pins``."""
+def check_wiring(
+    source: Source, tables: Iterable[tuple[KeyPath, Mapping[str, Any]]], sensors: Fitted
+) -> None:
+    """No part of the board twice; the second's problem names the first's line.
+
+    Pins also where the rest of a sensor's table is wrong or not written yet.
+    """
+    fitted = dict(sensors)
     taken: dict[str, list[tuple[Claim, str]]] = {}
-    for path, sensor in sensors:
-        claims = driver_type(sensor.driver).claims(sensor.options)
-        own = {claim.part: claim for claim in claims if claim.key != ("pin",)}
+    for position, (path, table) in enumerate(tables, 1):
+        pin, sensor = table.get("pin"), fitted.get(path)
+        claims = [Claim(f"BCM pin {pin}", ("pin",))] if type(pin) is int else []
+        if sensor is not None:
+            claims += driver_type(sensor.driver).claims(sensor.options)
+        own = {claim.part: claim for claim in claims}
         reported: set[tuple[str, ...]] = set()
         for part, claim in own.items():
             owners = [owner for other, owner in taken.get(part, ()) if claim.clashes(other)]
@@ -116,21 +125,6 @@ def check_wiring(source: Source, sensors: Fitted) -> None:
                 reported.add(claim.key)
                 source.error((*path, *claim.key), f"{part} is {owners[0]} already: each needs its own")
         for part, claim in own.items():
-            owner = _owner(source, (*path, *claim.key), sensor.name)
-            taken.setdefault(part, []).append((claim, owner))
-
-
-def check_pins(source: Source, tables: Iterable[tuple[KeyPath, Mapping[str, Any]]]) -> None:
-    """No pin twice, also where the rest of a sensor is wrong or not written yet."""
-    owners: dict[int, str] = {}
-    for position, (path, table) in enumerate(tables, 1):
-        pin, key = table.get("pin"), (*path, "pin")
-        if type(pin) is int:
-            if pin in owners:
-                source.error(key, f"BCM pin {pin} is {owners[pin]} already: each needs its own")
-            owners.setdefault(pin, _owner(source, key, str(table.get("name", position))))
-
-
-def _owner(source: Source, key: KeyPath, name: str) -> str:
-    line = source.line(key)
-    return f"{quote(name)}'s" if line is None else f"{quote(name)}'s (line {line})"
+            line = source.line((*path, *claim.key))
+            place = "" if line is None else f" (line {line})"
+            taken.setdefault(part, []).append((claim, f"{quote(table.get('name', position))}'s{place}"))
