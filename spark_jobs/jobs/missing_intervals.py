@@ -11,7 +11,6 @@ import logging
 from datetime import timedelta
 from typing import Final
 
-from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -67,18 +66,6 @@ class MissingIntervals:
     def version(self) -> int:
         """The version that ``channels`` has by now."""
         return latest_version(self._spark, self._channels)
-
-    def version_at(self, moment: DataFrame) -> int | None:
-        """The version that ``channels`` had at a moment (one row, ``at``), 0 before all that are known.
-
-        None where there is no moment.
-        """
-        versions = DeltaTable.forPath(self._spark, self._channels).history().crossJoin(moment)
-        found = versions.agg(
-            F.max("at").alias("at"),
-            F.max(F.when(F.col("timestamp") <= F.col("at"), F.col("version"))).alias("version"),
-        ).collect()[0]
-        return None if found.at is None else found.version or 0
 
     def _in_force(self, version: int) -> DataFrame:
         records = self._spark.read.format("delta").option("versionAsOf", version).load(self._channels)
@@ -138,7 +125,10 @@ class MissingIntervals:
         return self._review(after, unlike.unionByName(whole))
 
     def follow_records(self, after: DataFrame, before: int) -> int:
-        """Reviews the times in which records hold otherwise than in this version of ``channels``."""
+        """Reviews the times in which records hold otherwise than in this version of ``channels``.
+
+        All of them where that version is gone.
+        """
         now, _ = self.records()
         try:
             changed = computed(changed_times(self._in_force(before), now))
@@ -161,6 +151,9 @@ class MissingIntervals:
     def _review(self, after: DataFrame, times: DataFrame) -> int:
         """Makes the missing rows in these times of channels what the definition says; how many they are."""
         written = after.where("gateway_us is not null and until_us is not null")
+        # What retention has dropped stays away.
+        table = self._spark.read.format("delta").load(self._location)
+        first_day_us = F.unix_date(F.lit(table.agg(F.min("date")).collect()[0][0])) * DAY_US
         known = written.select(
             *CHANNEL, "gateway_us", "first_us", F.col("until_us").alias("known_us"), *_RECORD
         )
@@ -172,7 +165,7 @@ class MissingIntervals:
             .join(known, list(CHANNEL))
             .withColumns(
                 {
-                    "begin_us": F.greatest("begin_us", "gateway_us"),
+                    "begin_us": F.greatest("begin_us", "gateway_us", first_day_us),
                     "end_us": F.least("end_us", "known_us"),
                     "since_us": F.greatest(F.col("begin_us") - LONGEST_US, "gateway_us"),
                 }

@@ -29,7 +29,7 @@ from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, table_changes
 from spark_jobs.sinks.progress import Progress
-from spark_jobs.sinks.statistics import merge_statistics
+from spark_jobs.sinks.statistics import close_left, merge_statistics
 from spark_jobs.sources.readings import readings_in
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.streaming.timer import Timer
@@ -76,7 +76,9 @@ class StatisticsJob(Job):
         self._next_due_s = 0.0
         self._records_version = self._progress.records_version()
         self._state = computed(self._progress.read())
-        if self._records_version is None and latest_version(spark, self._location):
+        if not latest_version(spark, self._location):
+            self._begin_anew()
+        elif self._records_version is None:
             self._restore()
 
     def source(self) -> Source:
@@ -130,14 +132,23 @@ class StatisticsJob(Job):
             self._compute(wanted, part, closed=False)
         _log_computed("open", starts, 0, begun)
 
+    def _begin_anew(self) -> None:
+        """Makes all rows again where ``statistics`` was removed, and the state beside it was not."""
+        if self._records_version is not None:
+            self._progress.clear()
+            self._state, self._records_version = computed(self._progress.read()), None
+            readings = self._spark.read.format("delta").load(self._settings.table(READINGS.name))
+            with self._lock:
+                self._pass("anew", touched=touched_intervals(readings, self._settings.interval_s))
+
     def _restore(self) -> None:
         """Takes up ``statistics`` where it has no state beside it: the lake is of an older version."""
         interval_s = self._settings.interval_s
         rows = self._spark.read.format("delta").load(self._location).where(F.col("interval_s") == interval_s)
         start_us = F.unix_micros("interval_start").alias("start_us")
-        written_at = F.max("updated_at") - F.expr("interval 1 hour")
         with self._lock:
-            self._records_version = self._missing.version_at(rows.agg(written_at.alias("at")))
+            # By which records its missing rows were made isn't known: an empty table's are none.
+            self._records_version = 0
             self._state = computed(restored(rows, interval_s))
             self._pass("start", touched=rows.where("version = 0").select(*CHANNEL, start_us))
 
@@ -191,6 +202,10 @@ class StatisticsJob(Job):
         rows = computed(interval_statistics(readings, self._settings.interval_s))
         days = {day_of(start_us) for start_us in starts_us}
         merge_statistics(self._spark, self._location, rows, days, closed=closed)
+        if closed and rows.count() < sum(row.number for row in starts):
+            there = rows.select(*CHANNEL, F.unix_micros("interval_start").alias("start_us"))
+            left = part.join(there, [*CHANNEL, "start_us"], "left_anti")
+            close_left(self._spark, self._location, left, self._settings.interval_s, days)
         return rows
 
 

@@ -19,7 +19,12 @@ from spark_jobs.frames import rows_frame
 from spark_jobs.schemas import ALERTS, Table
 from spark_jobs.sinks.retry import retried
 
-_NOW = "current_timestamp()"
+NOW = "current_timestamp()"
+
+
+def within(days: Iterable[date]) -> str:
+    """SQL: whether a row of the table (``t``) is of these days: by literals Delta reads these alone."""
+    return f"t.date in ({', '.join(f'date{day.isoformat()!r}' for day in sorted(days))})"
 
 
 def merge_rows(
@@ -43,14 +48,13 @@ def merge_rows(
     key = ("date", *table.key) if dated and not table.dated_later else table.key
     same_row = " and ".join(f"t.{name} <=> s.{name}" for name in key)
     if dated:
-        # With literals Delta reads these partitions alone.
         dates = ["t.date is null"] if table.dated_later else []
-        if known := ", ".join(f"date{day.isoformat()!r}" for day in sorted(filter(None, days))):
-            dates.append(f"t.date in ({known})")
+        if known := list(filter(None, days)):
+            dates.append(within(known))
         same_row = f"({' or '.join(dates)}) and {same_row}"
     if table.dated_later:
         changed, added = ({**given, "date": "s.date"} for given in (changed, added))
-    stamp = {"updated_at": _NOW} if "updated_at" in table.schema.names else {}
+    stamp = {"updated_at": NOW} if "updated_at" in table.schema.names else {}
 
     def merge() -> None:
         (

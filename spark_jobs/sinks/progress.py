@@ -54,6 +54,10 @@ class Progress:
         if self._added % _COMPACT_EVERY == 1:
             write(self._latest().coalesce(1), self._location, mode="overwrite")
 
+    def clear(self) -> None:
+        """Forgets all of it."""
+        write(self._table().limit(0), self._location, mode="overwrite")
+
     def _table(self) -> DataFrame:
         return self._spark.read.format("delta").load(self._location)
 

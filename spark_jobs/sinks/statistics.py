@@ -10,22 +10,41 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import date
+from typing import Final
 
+from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.schemas import STATISTICS
-from spark_jobs.sinks.merge import delete_rows, differs, merge_rows
+from spark_jobs.sinks.merge import NOW, delete_rows, differs, merge_rows, within
+from spark_jobs.sinks.retry import retried
 from spark_jobs.transforms.statistics import counted
+
+_SAME_KEY: Final = " and ".join(f"t.{name} = s.{name}" for name in STATISTICS.key)
 
 
 def delete_missing(spark: SparkSession, location: str, rows: DataFrame) -> None:
     """Deletes rows of missing intervals: gateway, channel, interval_s, interval_start and date of each."""
-    found = sorted(row.date for row in rows.select("date").distinct().collect())
-    days = ", ".join(f"date{day.isoformat()!r}" for day in found)
+    days = [row.date for row in rows.select("date").distinct().collect()]
     if days:
-        key = " and ".join(f"t.{name} = s.{name}" for name in STATISTICS.key)
-        same_row = f"t.date in ({days}) and {key} and {counted('t.')} = 0"
+        same_row = f"{within(days)} and {_SAME_KEY} and {counted('t.')} = 0"
         delete_rows(spark, location, rows, same_row, "delete-missing")
+
+
+def close_left(
+    spark: SparkSession, location: str, left: DataFrame, interval_s: int, days: Collection[date]
+) -> None:
+    """Closes the rows of intervals (gateway, channel, start_us) whose readings have left the lake."""
+    start = F.timestamp_micros("start_us").alias("interval_start")
+    rows = left.select("gateway", "channel", F.lit(interval_s).alias("interval_s"), start)
+    same_row = f"{within(days)} and {_SAME_KEY} and t.version = 0"
+
+    def close() -> None:
+        merge = DeltaTable.forPath(spark, location).alias("t").merge(rows.alias("s"), same_row)
+        merge.whenMatchedUpdate(set={"version": "1", "updated_at": NOW}).execute()
+
+    retried(close, "close-left")
 
 
 def merge_statistics(

@@ -7,11 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from cloud.wire.reading_records import Reading
+from spark_jobs.intervals import DAY_US
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.schemas import CHANNELS
+from spark_jobs.schemas import CHANNELS, STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.readings import IngestSink
@@ -106,3 +108,19 @@ def test_missing_intervals_follow_readings_and_records(
     store(spark, settings, VANE, (3.5, None))
     run(spark, settings, [*late, *reversed(first)], 0)
     assert contents(settings, "statistics") == before
+
+
+def test_what_retention_has_dropped_stays_away(spark: SparkSession, settings: Settings) -> None:
+    midnight = -(START_US % DAY_US) // M
+
+    def stored(*minutes: int, batch: int) -> list[int]:
+        cups = [reading(at - midnight + 9, 1.0, channel=CUP, at_us=START_US + at * M) for at in minutes]
+        run(spark, settings, cups, batch)
+        return sorted(rows(settings)[CUP])
+
+    assert stored(midnight - 3, midnight + 2, batch=0) == list(range(midnight - 3, midnight + 3))
+    statistics = DeltaTable.forPath(spark, settings.table(STATISTICS.name))
+    statistics.delete(f"unix_micros(interval_start) < {START_US + midnight * M}")
+    # A record that comes later has nothing to add to the day that is gone.
+    store(spark, settings, CUP, (midnight - 99, None))
+    assert stored(midnight + 4, batch=1) == list(range(midnight, midnight + 5))

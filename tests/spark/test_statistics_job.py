@@ -232,6 +232,36 @@ def test_a_lost_state_loses_no_interval(spark: SparkSession, settings: Settings,
         assert rows(settings) == {0: (1, 2, 5.0), 1: (1, 0, None), 2: (0, 1, 1.0)}
 
 
+def test_an_open_row_whose_readings_have_left_is_closed_as_it_is(
+    spark: SparkSession, settings: Settings
+) -> None:
+    settings = replace(settings, once=False, open_every_s=0.0)
+    sink = IngestSink(spark, settings)
+    with running(spark, settings) as (_, query):
+        store(spark, sink, [reading(1, 4.0), reading(2, 6.0)], 0)
+        query.processAllAvailable()
+        assert rows(settings) == {0: (0, 2, 5.0)}
+        DeltaTable.forPath(spark, settings.table(READINGS.name)).delete()
+        store(spark, sink, [reading(61, 1.0)], 1)
+        query.processAllAvailable()
+        assert rows(settings) == {0: (1, 2, 5.0), 1: (0, 1, 1.0)}
+
+
+def test_statistics_that_were_removed_are_made_again(spark: SparkSession, settings: Settings) -> None:
+    """Their state beside them and the checkpoint were left."""
+    settings = replace(settings, once=False, open_every_s=0.0)
+    sink = IngestSink(spark, settings)
+    with running(spark, settings) as (_, query):
+        store(spark, sink, [reading(1, 4.0), reading(121, 1.0)], 0)
+        query.processAllAvailable()
+    before = rows(settings)
+    assert before == {0: (1, 1, 4.0), 1: (1, 0, None), 2: (0, 1, 1.0)}
+    shutil.rmtree(settings.table("statistics"))
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    with running(spark, settings):
+        assert rows(settings) == before
+
+
 @pytest.mark.parametrize("broken", ["merge", "missing", "state"])
 def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, broken: str, full: bool
