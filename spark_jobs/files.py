@@ -103,11 +103,6 @@ class Files:
         finally:
             stream.close()
 
-    def read(self, uri: str) -> str | None:
-        """A small text file; None where there is none."""
-        found = self.read_bytes(uri)
-        return None if found is None else found.decode(errors="replace")
-
     def write(self, uri: str, content: str | bytes, *, sync: bool = False) -> None:
         """A small file, in the place of an older one; with ``sync`` it is on the disk when this returns."""
         path = self._path(uri)

@@ -9,27 +9,30 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.frames import computed
 from spark_jobs.schemas import CHANNELS, MAST, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_changes
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.sources.mast_intervals import MastInterval, intervals_within, statistics_in
-from spark_jobs.state.configured import BEFORE, RecordChange, touched_spans
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.mast import QUANTITIES, mounted_channels
 from spark_jobs.transforms.mast_values import mast_rows
+from spark_jobs.transforms.spans import changed_spans, periods_as_spans
 from spark_jobs.transforms.statistics import has_readings
 
 log = logging.getLogger("fieldgate.jobs.mast")
 
 _TRIGGERS: Final = 5
 """Polls for changes once in so many triggers: a mast has one new interval in minutes, and each poll costs."""
+_USED: Final = ("height_m", "pair")
+"""What is made of a calibration record: where another one holds, or these are others, values change."""
 _PART: Final = 20_000
 """Intervals computed and merged at a time."""
 
@@ -48,23 +51,15 @@ class MastJob(Job):
     def source(self) -> Source:
         """Closed intervals of ``statistics`` and records of ``channels`` that changed."""
         closed = (F.col("interval_s") == self._settings.interval_s) & (F.col("version") > 0)
-        now = F.col("_change_type") != BEFORE
+        is_before = F.col("_change_type") == "update_preimage"
         intervals = (
             table_changes(self._spark, self._settings, STATISTICS)
-            .where(closed & F.col("quantity").isin(*QUANTITIES) & now & has_readings())
+            .where(closed & F.col("quantity").isin(*QUANTITIES) & ~is_before & has_readings())
             .select("gateway", F.unix_micros("interval_start").alias("start_us"))
         )
-        periods_us = F.transform(
-            "periods", lambda each: F.array(F.unix_micros(each["begin"]), F.unix_micros(each["end"]))
-        )
-        records = table_changes(self._spark, self._settings, CHANNELS).select(
-            *CHANNELS.key,
-            periods_us.alias("periods"),
-            "height_m",
-            "pair",
-            F.col("_change_type").alias("kind"),
-            F.col("_commit_version").alias("commit"),
-        )
+        sign = F.when(is_before, -1).otherwise(1).alias("sign")
+        records = table_changes(self._spark, self._settings, CHANNELS)
+        records = records.select(*CHANNELS.key, *_USED, sign, periods_as_spans())
         return Source(
             intervals.unionByName(records, allowMissingColumns=True),
             _TRIGGERS * self._settings.trigger_s,
@@ -74,17 +69,18 @@ class MastJob(Job):
     def batch(self, rows: DataFrame, number: int) -> None:
         """Computes the intervals that the changes touch."""
         started = time.monotonic()
+        changes = computed(rows)
+        spans = computed(changed_spans(changes.where("channel is not null"), CHANNELS.key, _USED))
         # Twelve channels close one interval, and again with each correction.
-        changes = rows.distinct().toArrow().to_pylist()
-        wanted = {(row["gateway"], row["start_us"]) for row in changes if row["channel"] is None}
-        spans = list(touched_spans(_record_change(row) for row in changes if row["channel"] is not None))
+        closed = changes.where("start_us is not null").select("gateway", "start_us").distinct().collect()
+        wanted = {(row.gateway, row.start_us) for row in closed}
         wanted |= intervals_within(self._spark, self._settings, spans)
         # In the order of time, so that a part touches few dates; in parts, because results pass the driver.
         in_order = sorted(wanted, key=lambda interval: interval[1])
         for at in range(0, len(in_order), _PART):
             self._compute(in_order[at : at + _PART])
         if wanted:
-            figures = number, len(wanted), len(spans), time.monotonic() - started
+            figures = number, len(wanted), spans.count(), time.monotonic() - started
             log.info("event=mast.computed batch=%d intervals=%d records=%d seconds=%.2f", *figures)
 
     def _compute(self, wanted: list[MastInterval]) -> None:
@@ -93,9 +89,3 @@ class MastJob(Job):
         channels = channels.where(F.col("gateway").isin(sorted({gateway for gateway, _ in wanted})))
         mounted = mounted_channels(statistics, channels, self._settings.interval_s).toArrow()
         merge_changed(self._spark, self._location, MAST, mast_rows(mounted, self._settings.interval_s))
-
-
-def _record_change(row: dict[str, Any]) -> RecordChange:
-    key = tuple(row[name] for name in CHANNELS.key)
-    periods = tuple((begin, end) for begin, end in row["periods"] or ())
-    return RecordChange(key, row["commit"], row["kind"], periods, (row["height_m"], row["pair"]))

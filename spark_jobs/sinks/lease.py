@@ -184,7 +184,7 @@ class Lease:
         """The newest file's number, 0 without one, and what is in it; nobody where a crash damaged it."""
         number = max(self._files.numbers(self._folder), default=0)
         try:
-            return number, Holder(**json.loads(self._files.read(self._file(number)) or ""))
+            return number, Holder(**json.loads(self._files.read_bytes(self._file(number)) or b""))
         except (TypeError, ValueError):
             return number, None
 

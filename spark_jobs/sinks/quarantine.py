@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -34,22 +33,11 @@ OVERFLOW: Final = "OVERFLOW"
 Bucket = tuple[str, int]
 """Gateway ('' where it is not known) and hour of Kafka time, microseconds since the epoch."""
 _HOUR_US: Final = 3_600_000_000
-_MOST_BUCKETS: Final = 10_000
-"""With more in memory all are forgotten and counted again when they are needed."""
-
 _ROOM: Final = "gateway: string, _hour _room: long"
 
 
-@dataclass
-class _Filled:
-    """How many rows of each bucket a table has, as far as it was looked up; whoever writes holds the lock."""
-
-    rows: dict[Bucket, int] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-_TABLES: Final[dict[str, _Filled]] = {}
-"""By location: shared by the queries of a process that write the same table."""
+_TURNS: Final = threading.Lock()
+"""Of the queries of this process: what one writes the next one counts."""
 
 
 class QuarantineSink:
@@ -60,10 +48,6 @@ class QuarantineSink:
         self._cap = settings.quarantine_cap
         self._location = ensure_table(spark, settings, QUARANTINE)
         self._offsets = StoredOffsets(spark, self._location)
-        self._filled = _TABLES.setdefault(self._location, _Filled())
-        with self._filled.lock:
-            # The query before may have failed between its rows and its count of them.
-            self._filled.rows.clear()
 
     def write(self, rejects: DataFrame, spans: Spans, app: str, batch: int) -> Counter[str]:
         """Stores or counts a batch's rejects (with the columns of the table); gives the new ones' reasons.
@@ -79,40 +63,27 @@ class QuarantineSink:
                 new[row.gateway, row._hour] += row["count"]
                 reasons[row.reason] += row["count"]
             if new:
-                with self._filled.lock:
-                    self._store(rejects, new, app, batch)
+                with _TURNS:
+                    write_once(self._kept(rejects, new).coalesce(1), self._location, app, batch)
         finally:
             rejects.unpersist()
         self._offsets.add(spans)
         return reasons
 
-    def _store(self, rejects: DataFrame, new: Mapping[Bucket, int], app: str, batch: int) -> None:
-        self._fill(new)
-        write_once(self._kept(rejects, new).coalesce(1), self._location, app, batch)
-        filled = self._filled.rows
-        for bucket, count in new.items():
-            filled[bucket] = min(filled[bucket] + count, max(self._cap, filled[bucket]))
-
-    def _fill(self, buckets: Iterable[Bucket]) -> None:
-        """Counts the stored rows of the buckets that were not counted yet, or are forgotten."""
-        if len(self._filled.rows) > _MOST_BUCKETS:
-            self._filled.rows.clear()
-        unknown = [bucket for bucket in buckets if bucket not in self._filled.rows]
-        if not unknown:
-            return
-        hours = [hour for _, hour in unknown]
+    def _room(self, buckets: Collection[Bucket]) -> dict[Bucket, int]:
+        """How many rows more the table may have of each bucket."""
+        hours = [hour for _, hour in buckets]
         begin, end = (F.timestamp_micros(F.lit(us)) for us in (min(hours), max(hours) + _HOUR_US))
         stored = self._spark.read.format("delta").load(self._location).where("overflow is null")
         stored = stored.where(F.col("kafka_time").between(begin, end))
         # A row of before there was the column has no gateway and isn't counted.
         rows = stored.groupBy("gateway", _hour().alias("hour")).count().collect()
         counts = {(row.gateway, row.hour): int(row["count"]) for row in rows}
-        for bucket in unknown:
-            self._filled.rows[bucket] = counts.get(bucket, 0)
+        return {bucket: max(self._cap - counts.get(bucket, 0), 0) for bucket in buckets}
 
     def _kept(self, rejects: DataFrame, new: Mapping[Bucket, int]) -> DataFrame:
         """The rows to append: rejects up to the cap, the oldest first, and the counts of the others."""
-        room = {bucket: max(self._cap - self._filled.rows[bucket], 0) for bucket in new}
+        room = self._room(new)
         if all(count <= room[bucket] for bucket, count in new.items()):
             return rejects.drop("_hour")
         rooms = [(gateway, hour, rows) for (gateway, hour), rows in room.items()]

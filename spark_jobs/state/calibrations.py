@@ -10,9 +10,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from cloud.wire.channel_records import ChannelRecord
+from cloud.wire.number_set import NumberSet
 from spark_jobs.errors import JobError
 from spark_jobs.intervals import FOREVER_US
-from spark_jobs.state.configured import union
 from spark_jobs.transforms.recalibrate import Linear
 from spark_jobs.transforms.records import channel_row
 
@@ -115,11 +115,11 @@ def with_period(new: Row, known: Row | None, begin: datetime, end: datetime) -> 
                     "what is under one name never changes"
                 )
     stored = [] if known is None else known["periods"] or []
-    spans = union(
-        (_micros(each["begin"], -FOREVER_US), _micros(each["end"], FOREVER_US))
+    inside = NumberSet(
+        (_micros(each["begin"], -FOREVER_US), _micros(each["end"], FOREVER_US) - 1)
         for each in (*stored, {"begin": begin, "end": end})
     )
-    periods = [{"begin": _moment(first_us), "end": _moment(end_us)} for first_us, end_us in spans]
+    periods = [{"begin": _moment(first), "end": _moment(last + 1)} for first, last in inside.spans()]
     return {
         **(new if known is None else known),
         "periods": periods,

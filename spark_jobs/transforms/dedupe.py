@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
@@ -38,14 +39,14 @@ def unseen_readings(readings: DataFrame, seen: DataFrame, *, copies: bool) -> Da
     return new.withColumn("_copy", F.row_number().over(arrival)).where("_copy = 1").select(*columns)
 
 
-def joined_ranges(ranges: DataFrame) -> DataFrame:
-    """Ranges of seqs (gateway, channel, run, first, last); of those that overlap or touch one is made."""
-    in_order = Window.partitionBy(*IDENTITY).orderBy("first")
+def joined_ranges(ranges: DataFrame, key: Sequence[str] = IDENTITY) -> DataFrame:
+    """Ranges of whole numbers (``key``, first, last); of those that overlap or touch one is made."""
+    in_order = Window.partitionBy(*key).orderBy("first")
     reached = F.max("last").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
     begins = (reached.isNull() | (F.col("first") > reached + 1)).cast("int")
     numbered = ranges.withColumn("_begins", begins).withColumn("_number", F.sum("_begins").over(in_order))
     bounds = F.min("first").alias("first"), F.max("last").alias("last")
-    return numbered.groupBy(*IDENTITY, "_number").agg(*bounds).drop("_number")
+    return numbered.groupBy(*key, "_number").agg(*bounds).drop("_number")
 
 
 RECORD: Final = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_time")

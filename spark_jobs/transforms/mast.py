@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.intervals import FOREVER_US
+from spark_jobs.transforms.spans import periods_as_spans
 
 QUANTITIES: Final = ("wind_speed", "temperature", "humidity", "pressure", "irradiance")
 """What is looked at: no other channel holds a row up."""
@@ -15,19 +15,10 @@ QUANTITIES: Final = ("wind_speed", "temperature", "humidity", "pressure", "irrad
 
 def periods_in_force(channels: DataFrame) -> DataFrame:
     """One row per (gateway, channel) with the ``periods`` of all its records: when, how high, whose twin."""
-    none = F.array().cast("array<struct<begin:timestamp,end:timestamp>>")
-    period = F.transform(
-        F.coalesce(F.col("periods"), none),
-        lambda each: F.struct(
-            F.coalesce(F.unix_micros(each["begin"]), F.lit(-FOREVER_US)).alias("begin_us"),
-            F.coalesce(F.unix_micros(each["end"]), F.lit(FOREVER_US)).alias("end_us"),
-            F.col("revision"),
-            F.col("cal"),
-            F.col("height_m"),
-            F.concat(F.col("pair"), F.lit("."), F.col("quantity")).alias("twin"),
-        ),
-    )
-    return channels.groupBy("gateway", "channel").agg(F.flatten(F.collect_list(period)).alias("periods"))
+    twin = F.concat("pair", F.lit("."), "quantity").alias("twin")
+    period = F.struct("begin_us", "end_us", "revision", "cal", "height_m", "twin")
+    each = channels.select("gateway", "channel", "revision", "cal", "height_m", twin, periods_as_spans())
+    return each.groupBy("gateway", "channel").agg(F.collect_list(period).alias("periods"))
 
 
 def _in_force(interval_s: int) -> Column:

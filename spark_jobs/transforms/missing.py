@@ -20,6 +20,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.intervals import DAY_US, FOREVER_US, SECOND_US
+from spark_jobs.transforms.dedupe import joined_ranges
+from spark_jobs.transforms.spans import changed_spans, periods_as_spans
 from spark_jobs.transforms.statistics import CHANNEL, begin_of
 
 LONGEST_US: Final = 400 * DAY_US
@@ -35,66 +37,37 @@ def times_in_force(channels: DataFrame) -> DataFrame:
     record is no longer in force ends where the channel's next one begins; where there is none, nothing is
     known to be due.
     """
-    period = F.transform(
-        F.coalesce("periods", F.array().cast("array<struct<begin:timestamp,end:timestamp>>")),
-        lambda each: F.struct(
-            F.unix_micros(each["begin"]).alias("begin_us"),
-            F.unix_micros(each["end"]).alias("end_us"),
-            "in_force",
-        ),
+    newest = F.max_by(F.struct("interval_s", "unit"), F.struct("in_force", "revision")).alias("newest")
+    later = Window.partitionBy(*CHANNEL).orderBy("begin_us").rangeBetween(1, Window.unboundedFollowing)
+    is_known = (F.col("end_us") < FOREVER_US) | F.col("in_force")
+    next_us = F.coalesce(F.min("begin_us").over(later), "begin_us")
+    end_us = F.when(is_known, F.col("end_us")).otherwise(next_us)
+    held = (
+        channels.select(*CHANNEL, "in_force", periods_as_spans())
+        .select(*CHANNEL, F.col("begin_us").alias("first"), (end_us - 1).alias("last"))
+        .where("first <= last")
     )
-    known = channels.groupBy(*CHANNEL).agg(
-        F.flatten(F.collect_list(period)).alias("periods"),
-        F.max_by(F.struct("interval_s", "unit"), F.struct("in_force", "revision")).alias("newest"),
-    )
-
-    def span(each: Column) -> Column:
-        begin_us = F.coalesce(each["begin_us"], F.lit(-FOREVER_US))
-        later = F.filter("periods", lambda other: other["begin_us"] > begin_us)
-        next_us = F.array_min(F.transform(later, lambda other: other["begin_us"]))
-        unknown_us = F.when(each["in_force"], F.lit(FOREVER_US)).otherwise(F.coalesce(next_us, begin_us))
-        return F.struct(begin_us.alias("begin_us"), F.coalesce(each["end_us"], unknown_us).alias("end_us"))
-
-    def joined(spans: Column, each: Column) -> Column:
-        last, others = F.try_element_at(spans, F.lit(-1)), F.slice(spans, 1, F.size(spans) - 1)
-        end_us = F.greatest(last["end_us"], each["end_us"])
-        longer = F.struct(last["begin_us"].alias("begin_us"), end_us.alias("end_us"))
-        return F.when(last["end_us"] >= each["begin_us"], F.concat(others, F.array(longer))).otherwise(
-            F.concat(spans, F.array(each))
+    spans = "array_sort(collect_list(struct(first as begin_us, last + 1 as end_us))) as spans"
+    return (
+        channels.groupBy(*CHANNEL)
+        .agg(newest)
+        .join(joined_ranges(held, CHANNEL).groupBy(*CHANNEL).agg(F.expr(spans)), list(CHANNEL), "left")
+        .select(
+            *CHANNEL,
+            F.greatest(F.lit(1), F.round(F.col("newest.interval_s") * 1000)).cast("int").alias("record_ms"),
+            F.col("newest.unit").alias("record_unit"),
+            F.coalesce("spans", F.array().cast(_SPANS)).alias("spans"),
         )
-
-    spans = F.array_sort(
-        F.filter(F.transform("periods", span), lambda each: each["begin_us"] < each["end_us"])
-    )
-    return known.select(
-        *CHANNEL,
-        F.greatest(F.lit(1), F.round(F.col("newest.interval_s") * 1000)).cast("int").alias("record_ms"),
-        F.col("newest.unit").alias("record_unit"),
-        F.aggregate(spans, F.array().cast(_SPANS), joined).alias("spans"),
     )
 
 
 def changed_times(before: DataFrame, after: DataFrame) -> DataFrame:
     """Of channels whose ``times_in_force`` are others now, the time in which they are: begin_us, end_us."""
-
-    def edges(records: DataFrame, sign: int) -> DataFrame:
-        ends = F.explode("spans").alias("span")
-        edge = F.explode(
-            F.map_from_arrays(F.array(F.lit("begin"), F.lit("end")), F.array("span.begin_us", "span.end_us"))
-        )
-        return records.select(*CHANNEL, ends).select(
-            *CHANNEL, edge.alias("kind", "at_us"), F.lit(sign).alias("sign")
-        )
-
-    changed = (
-        edges(before, -1)
-        .unionByName(edges(after, 1))
-        .groupBy(*CHANNEL, "kind", "at_us")
-        .agg(F.sum("sign").alias("sign"))
-        .where("sign != 0")
-        .groupBy(*CHANNEL)
-        .agg(F.min("at_us").alias("begin_us"), F.max("at_us").alias("end_us"))
+    was, now = (
+        records.select(*CHANNEL, F.inline("spans"), F.lit(sign).alias("sign"))
+        for records, sign in ((before, -1), (after, 1))
     )
+    changed = changed_spans(was.unionByName(now), CHANNEL)
     # A channel without records was due whenever it had sent.
     new = after.join(before, list(CHANNEL), "left_anti").select(
         *CHANNEL, F.lit(-FOREVER_US).alias("begin_us"), F.lit(FOREVER_US).alias("end_us")

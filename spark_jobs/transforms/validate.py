@@ -41,14 +41,13 @@ from cloud.wire.reading_records import (
     parse_dead_letter,
     parse_reading,
 )
+from spark_jobs.intervals import DAY_US, TIMES
 from spark_jobs.schemas import QUARANTINE, READINGS
 
 READING_ROWS: Final = to_arrow_schema(READINGS.schema)
 REJECT_ROWS: Final = to_arrow_schema(QUARANTINE.schema)
 _NO_READINGS: Final = pa.RecordBatch.from_pylist([], schema=READING_ROWS)
 _NO_REJECTS: Final = pa.RecordBatch.from_pylist([], schema=REJECT_ROWS)
-_DAY_US: Final = 86_400_000_000
-_UTC: Final = pa.timestamp("us", tz="UTC")
 _UNKNOWN_US: Final = -(1 << 62)
 
 _CONSTANT: Final = (
@@ -172,7 +171,7 @@ def _times(found: list[ReadingFields]) -> Any:
     """Their times, microseconds since the epoch, where they are written the usual way."""
     texts = pa.array([fields.time for fields in found], pa.string())
     usual = pc.if_else(pc.match_substring_regex(texts, _TIME), texts, None)
-    return usual.cast(_UTC).cast(pa.int64()).fill_null(_UNKNOWN_US).to_numpy().copy()
+    return usual.cast(TIMES).cast(pa.int64()).fill_null(_UNKNOWN_US).to_numpy().copy()
 
 
 @dataclass(frozen=True)
@@ -237,8 +236,8 @@ def _reading_rows(batch: Any, decoded: _Decoded, now: Any) -> Any:
         else:
             time_us[at], sound[at] = reading.time_us, True
     columns |= {
-        "time": pa.array(time_us).cast(_UTC),
-        "date": pa.array((time_us // _DAY_US).astype(np.int32)).cast(pa.date32()),
+        "time": pa.array(time_us).cast(TIMES),
+        "date": pa.array((time_us // DAY_US).astype(np.int32)).cast(pa.date32()),
         "replayed": _replayed(taken["headers"]),
         "extra": _unknown_column(decoded),
         **_arrived(taken, now),

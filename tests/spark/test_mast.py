@@ -18,9 +18,9 @@ from spark_jobs.maintenance.table_files import parts
 from spark_jobs.schemas import CHANNELS, STATISTICS, Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.state.configured import RecordChange, touched_spans
 from spark_jobs.transforms.mast import mounted_channels
 from spark_jobs.transforms.mast_values import air_density_kgm3, power_law_exponent
+from spark_jobs.transforms.spans import changed_spans
 from tests.spark.records import rows_of
 from tests.spark.running import run_to_end, started
 
@@ -118,45 +118,42 @@ def test_the_record_in_force_most_of_the_interval_counts(spark: SparkSession) ->
     }  # fmt: skip
 
 
-def change(kind: str, version: int, *periods: tuple[int | None, int | None], use: int = 1) -> RecordChange:
-    return RecordChange(("mast-07", "cup.wind_speed", "5d1c0a7e"), version, kind, periods, (use,))
-
-
+BEFORE, AFTER = -1, 1
 EVER = 1 << 62
 
 
-@pytest.mark.parametrize(
-    ("changes", "spans"),
-    [
-        ([change("insert", 1, (10, None))], [(10, EVER)]),
-        ([change("insert", 1, (10, 20), (30, None))], [(10, 20), (30, EVER)]),
-        ([change("insert", 1, (None, None))], [(-EVER, EVER)]),
+def test_a_record_touches_only_where_it_is_another_now(spark: SparkSession) -> None:
+    Span = tuple[int, int]  # noqa: N806 - a type
+    cases: dict[str, tuple[list[tuple[int, int, list[Span]]], Span | None]] = {
+        # Which of two heights, and the record's periods.
+        "new": ([(AFTER, 1, [(10, EVER)])], (10, EVER)),
+        "two-periods": ([(AFTER, 1, [(10, 20), (30, EVER)])], (10, EVER)),
+        "unbounded": ([(AFTER, 1, [(-EVER, EVER)])], (-EVER, EVER)),
         # A revision with nothing new for it: a restart, what the sensor reports of itself.
-        ([change("update_preimage", 2, (10, None)), change("update_postimage", 2, (10, None))], []),
-        # The record ends: only what comes after that.
-        ([change("update_postimage", 2, (10, 50)), change("update_preimage", 2, (10, None))], [(50, EVER)]),
+        "same": ([(BEFORE, 1, [(10, EVER)]), (AFTER, 1, [(10, EVER)])], None),
+        "ends": ([(AFTER, 1, [(10, 50)]), (BEFORE, 1, [(10, EVER)])], (50, EVER)),
         # Two commits at once, of which the second takes back the first.
-        (
+        "back": (
             [
-                change("update_preimage", 2, (10, None)),
-                change("update_postimage", 2, (10, 50)),
-                change("update_preimage", 3, (10, 50)),
-                change("update_postimage", 3, (10, 50), (60, None)),
+                (BEFORE, 1, [(10, EVER)]),
+                (AFTER, 1, [(10, 50)]),
+                (BEFORE, 1, [(10, 50)]),
+                (AFTER, 1, [(10, 50), (60, EVER)]),
             ],
-            [(50, 60)],
+            (50, 60),
         ),
-        # Another pair: all its time.
-        (
-            [change("update_preimage", 2, (10, None)), change("update_postimage", 2, (10, None), use=2)],
-            [(10, EVER)],
-        ),
-    ],
-)
-def test_a_record_touches_only_where_it_is_another_now(
-    changes: list[RecordChange], spans: list[tuple[int, int]]
-) -> None:
-    assert [span for _, span in touched_spans(changes)] == spans
-    assert {gateway for gateway, _ in touched_spans(changes)} <= {"mast-07"}
+        "other-height": ([(BEFORE, 1, [(10, EVER)]), (AFTER, 2, [(10, EVER)])], (10, EVER)),
+    }
+    rows = [
+        (name, sign, height, *span)
+        for name, (states, _) in cases.items()
+        for sign, height, spans in states
+        for span in spans
+    ]
+    given = spark.createDataFrame(rows, "name string, sign int, height int, begin_us bigint, end_us bigint")
+    found = changed_spans(given, ["name"], ["height"]).collect()
+    wanted = {name: span for name, (_, span) in cases.items() if span is not None}
+    assert {row.name: (row.begin_us, row.end_us) for row in found} == wanted
 
 
 A, B, LOW = "cup-a.wind_speed", "cup-b.wind_speed", "low.wind_speed"

@@ -20,7 +20,6 @@ from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.state.configured import union, without
 from spark_jobs.transforms.missing import (
     LONGEST_US,
     changed_times,
@@ -305,8 +304,6 @@ def test_when_a_channel_was_configured(spark: SparkSession) -> None:
         "within": (500, [(10 * S, 100 * S)]),
         "never": (500, []),
     }
-    assert union([(5, 7), (1, 3), (3, 4)]) == ((1, 4), (5, 7))
-    assert without([(0, 10), (20, 30)], [(5, 22), (28, 40)]) == ((0, 5), (22, 28))
 
 
 def test_in_which_time_records_hold_otherwise(spark: SparkSession) -> None:

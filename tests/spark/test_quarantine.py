@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pyarrow as pa
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.settings import Settings
-from spark_jobs.sinks import quarantine
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.transforms.dedupe import as_quarantined
 from tests.spark.records import KAFKA_US, rows_of
@@ -77,23 +75,6 @@ def test_two_queries_have_one_cap(spark: SparkSession, settings: Settings) -> No
     assert sorted((row["kafka_partition"], row["kafka_offset"], row["overflow"]) for row in found) == [
         (0, 1, None), (0, 2, None), (0, 3, 1), (1, 1, None), (1, 3, 2),
     ]  # fmt: skip
-
-
-def test_counts_of_long_ago_leave_memory_and_the_cap_holds(
-    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(quarantine, "_MOST_BUCKETS", 4)
-    settings = replace(settings, quarantine_cap=2)
-    sink = QuarantineSink(spark, settings)
-    for batch in range(3):
-        rejects: list[Reject] = [
-            (f"g{batch}-{number}/x", 0, 10 * batch + number, batch * HOUR) for number in range(3)
-        ]
-        assert write(sink, spark, [*rejects, ("a/x", 1, batch, batch)], "app", batch) == 4
-    assert len(quarantine._TABLES[settings.table("quarantine")].rows) == 4
-    # The cap is the table's, whatever is forgotten.
-    found = [row["overflow"] for row in rows_of(settings, "quarantine") if row["gateway"] == "a"]
-    assert sorted(found, key=str) == [1, None, None]
 
 
 def test_beyond_the_cap_rejects_are_counted_and_each_once(spark: SparkSession, settings: Settings) -> None:

@@ -73,7 +73,7 @@ def test_of_writers_that_race_one_makes_the_commit(
             uri = f"{settings.lake}/race/{number:020d}.json"
             won = list(pool.map(lambda writer, uri=uri: files.create_new(uri, f"by {writer}"), range(6)))
             assert won.count(True) == 1
-            assert files.read(uri) == f"by {won.index(True)}\n"
+            assert files.read_bytes(uri) == f"by {won.index(True)}\n".encode()
 
 
 def test_a_commit_whose_answer_was_lost_is_made_once(
