@@ -142,10 +142,11 @@ def rows_after(
     return dicts_of(shape(whole).toArrow()), latest
 
 
-def write(frame: DataFrame, location: str, *, mode: str = "append") -> None:
+def write(frame: DataFrame, location: str, *, mode: str = "append", **options: Any) -> None:
     """Writes rows, each time it is called."""
+    writer = frame.write.format("delta").mode(mode).options(**options)
     # An append conflicts with nothing; an overwrite may with a compaction.
-    retried(lambda: frame.write.format("delta").mode(mode).save(location), f"write-{mode}")
+    retried(lambda: writer.save(location), f"write-{mode}")
 
 
 def write_once(frame: DataFrame, location: str, app: str, number: int, *, mode: str = "append") -> None:
@@ -153,8 +154,7 @@ def write_once(frame: DataFrame, location: str, app: str, number: int, *, mode: 
 
     Raises FencedError where the app has written under a higher one: another process writes in its place.
     """
-    writer = frame.write.format("delta").mode(mode).option("txnAppId", app).option("txnVersion", number)
-    retried(lambda: writer.save(location), f"write-{app}")
+    write(frame, location, mode=mode, txnAppId=app, txnVersion=number)
     refuse_fenced(frame.sparkSession, location, app, number)
 
 

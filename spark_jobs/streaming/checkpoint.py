@@ -53,7 +53,7 @@ def _damaged(file: str, why: str) -> CheckpointError:
 
 
 def check_checkpoint(
-    spark: SparkSession, settings: Settings, query: str, version: int, follows: Iterable[Table] = ()
+    spark: SparkSession, settings: Settings, query: str, version: int = 1, follows: Iterable[Table] = ()
 ) -> None:
     """Raises CheckpointError where the query can't go on from its checkpoint; having none is fine.
 

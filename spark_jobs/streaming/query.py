@@ -19,14 +19,12 @@ from spark_jobs.streaming.checkpoint import check_checkpoint
 class Source:
     """The rows a query reads, in a batch each ``trigger_s`` seconds at most.
 
-    ``follows`` are the tables whose changes they are. ``version`` is that of the query's checkpoint: one more
-    when the query's sources or its state change so that what an older version wrote can't be read on.
+    ``follows`` are the tables whose changes they are.
     """
 
     rows: DataFrame
     trigger_s: float
     follows: tuple[Table, ...] = ()
-    version: int = 1
 
 
 class Job(ABC):
@@ -70,10 +68,10 @@ def query_id(rows: DataFrame) -> str:
 def start_query(settings: Settings, job: Job, gate: BatchGate) -> StreamingQuery:
     """Starts a job's query, without end or, with ``--once``, until all is read. Raises CheckpointError."""
     source = job.source()
-    check_checkpoint(source.rows.sparkSession, settings, job.name, source.version, source.follows)
+    check_checkpoint(source.rows.sparkSession, settings, job.name, follows=source.follows)
     writer = (
         source.rows.writeStream.queryName(job.name)
-        .option("checkpointLocation", settings.checkpoint(job.name, source.version))
+        .option("checkpointLocation", settings.checkpoint(job.name))
         .foreachBatch(gate.guard(job.batch))
     )
     if settings.once:
