@@ -170,7 +170,7 @@ def test_jobs_and_queries_by_cloud_toml(
         commands = [Path("/proc", str(process.pid), "cmdline").read_bytes() for process in tree]
         assert not [command for command in commands if SECRET.encode() in command]
         let_in(spark, settings)
-        with pytest.raises(LeaseTakenError, match=f"writes the records of {settings.lake}: stop it first"):
+        with pytest.raises(LeaseTakenError, match=f"writes the readings of {settings.lake}: stop it first"):
             IngestJob(spark, settings)
         assert first.terminate() == 0
         assert SECRET not in first.log

@@ -274,9 +274,9 @@ def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
         "state": (progress.Progress, "add"),
     }
     batches = [
-        [reading(1, 4.0), reading(2, 6.0), reading(61, 1.0)],
-        # A late one, which corrects a row; others that close and leave gaps.
-        [reading(3, 8.0), reading(301, 2.0), reading(361, 4.0), reading(1, 3.0, channel="twin.wind_speed")],
+        [reading(1, 4.0), reading(2, 6.0)],
+        [reading(61, 1.0), reading(301, 2.0), reading(1, 3.0, channel="twin.wind_speed")],
+        [reading(3, 8.0), reading(302, 4.0), reading(361, 4.0)],
     ]
     sink = IngestSink(spark, settings)
     cuts = 0
