@@ -6,7 +6,7 @@
     blocks, tables  what a block is; the tables of the file
     numbering       how many records there are, and how they are numbered
     outbox_file     the SQLite file: opening it, transactions, the ballast that is room on a full disk
-    recovery        salvage from damaged files; log_repair: from a damaged log
+    recovery        salvage from damaged files
 
 The others are parts of these.
 """

@@ -81,7 +81,8 @@ class DiskBlocks:
 
     def store(self, block: Block, dictionary: Dictionary | None, *, drop_oldest: bool) -> None:
         """Store a block, and the dictionary it is compressed with unless the file has it. As ``append``."""
-        new = None if dictionary is None or self._dictionaries.has(dictionary) else dictionary
+        in_file = self._dictionaries.in_file
+        new = None if dictionary is None or dictionary.number in in_file else dictionary
         sizes = [block.size_bytes]
         missing, reason = self._file.missing_pages(sizes, drop_oldest=drop_oldest)
         try:
@@ -96,7 +97,7 @@ class DiskBlocks:
             missing, reason = pages_for(sizes, tables.PAGE_BYTES), drops.DISK_LOW
             dropped = self._file.with_ballast(lambda: self._insert(block, new, missing, reason))
         if new is not None:
-            self._dictionaries.stored(new)
+            in_file[new.number] = new
         self.numbering.issue(block)
         for drop in dropped:
             self._removed.pop(drop.first, None)

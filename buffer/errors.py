@@ -1,4 +1,8 @@
-"""Errors of an outbox, by what the caller can do about them."""
+"""Errors of an outbox, by what the caller can do about them.
+
+After OutboxLocked, OutboxDiskFull and OutboxUnusable the store is as it was before the call, and the same
+call may succeed later.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,11 @@ class OutboxError(Exception):
     """Root of everything an outbox raises on purpose; the message includes the remedy."""
 
 
-class _RetryableError(OutboxError):
-    """The store is as it was before the call, and the same call may succeed later."""
-
-
-class OutboxLocked(_RetryableError):
+class OutboxLocked(OutboxError):
     """Another process, or another outbox of this one, uses the file."""
 
 
-class OutboxDiskFull(_RetryableError):
+class OutboxDiskFull(OutboxError):
     """The file system has no room for what was to be written; nothing was."""
 
 
@@ -28,7 +28,7 @@ class OutboxTooLarge(OutboxDiskFull):
     """One block is larger than the outbox's cap allows; room on the disk would not help."""
 
 
-class OutboxUnusable(_RetryableError):
+class OutboxUnusable(OutboxError):
     """The disk or directory can't be read or written now (missing, read-only, failing); never corrupt."""
 
 

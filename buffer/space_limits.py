@@ -23,7 +23,6 @@ _SMALLEST_LOG_BYTES: Final = 64 << 10
 _LOG_INDEX_BYTES: Final = 128 << 10
 # A block's row can split a leaf and its parents, or take a fresh page for a dictionary's copy.
 _TREE_PAGES: Final = 8
-MIN_BYTES: Final = 1 << 20
 BALLAST_BYTES: Final = 1 << 20
 """Room on a full disk for the log of a removal and for what opening takes."""
 
@@ -35,7 +34,7 @@ def pages_for(sizes: Sequence[int], page_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``max_bytes`` caps everything: database, log, its index, ballast.
+    """``max_bytes`` caps everything: database, log, its index, ballast; a megabyte more than that at least.
 
     ``min_free_disk`` bytes of the directory's file system must stay free, by ``free_bytes``.
     """
@@ -44,11 +43,6 @@ class Limits:
     min_free_disk: int = 0
     ballast_bytes: int = 0
     free_bytes: Callable[[Path], int] = files.free_bytes
-
-    def __post_init__(self) -> None:
-        least = MIN_BYTES + self.ballast_bytes
-        if self.max_bytes < least:
-            raise ValueError(f"an outbox needs {least} bytes with its ballast, not {self.max_bytes}")
 
     @property
     def log_bytes(self) -> int:

@@ -10,35 +10,27 @@ from buffer.blocks import Dictionary
 
 
 class ZstdDictionaries:
-    """The dictionaries of one open file."""
+    """The dictionaries of one open file; ``in_file`` are those known to be on the disk, by number."""
 
     def __init__(self) -> None:
         self._current: Dictionary | None = None
-        self._in_file: dict[int, Dictionary] = {}
+        self.in_file: dict[int, Dictionary] = {}
 
     def for_append(self, connection: sqlite3.Connection, records: Sequence[bytes]) -> Dictionary | None:
         """The dictionary for records: the file's newest, or one learned from them."""
         if self._current is None:
             self._current = tables.newest_dictionary(connection)
             if self._current is not None:
-                self.stored(self._current)
+                self.in_file[self._current.number] = self._current
             else:
                 self._current = blocks.learn(records)
         return self._current
 
-    def has(self, dictionary: Dictionary) -> bool:
-        """Whether the file is known to have it."""
-        return dictionary.number in self._in_file
-
-    def stored(self, dictionary: Dictionary) -> None:
-        """Note that it is on the disk."""
-        self._in_file[dictionary.number] = dictionary
-
     def find(self, connection: sqlite3.Connection, number: int) -> Dictionary | None:
         """The dictionary with a number; None for 0, and where it is damaged."""
-        if number and number not in self._in_file:
+        if number and number not in self.in_file:
             found = tables.dictionary(connection, number)
             if found is None:
                 return None
-            self.stored(found)
-        return self._in_file.get(number)
+            self.in_file[number] = found
+        return self.in_file.get(number)

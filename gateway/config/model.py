@@ -42,7 +42,6 @@ from gateway.config.values import (
     TopicRoot,
     Unit,
     checked,
-    read_by,
 )
 
 GIB = 1 << 30
@@ -107,9 +106,7 @@ class KafkaConfig:
     topic: Annotated[KafkaTopic, Meaning("where readings go; {quantity} stands for wind_speed and so on")] = (
         "mqtt.{quantity}"
     )
-    format: Annotated[Literal["json"], read_by(values.kafka_format), Meaning("how readings are written")] = (
-        "json"
-    )
+    format: Annotated[Literal["json"], Meaning("how readings are written")] = "json"
     properties: Annotated[Properties, Meaning("librdkafka's own properties, such as security.protocol")] = (
         field(default_factory=dict, repr=False)
     )

@@ -148,13 +148,6 @@ def is_kafka_topic(name: str) -> bool:
     return _KAFKA_TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
-def kafka_format(given: Any) -> Any:
-    """How readings are written."""
-    if given == "avro":
-        raise WrongValue('"avro" comes with a later version; this one has "json"')
-    return given
-
-
 def quantity(name: str) -> str:
     """A quantity of the wire contract."""
     if name not in UNITS:

@@ -72,12 +72,11 @@ class Daemon:
         notify(f"READY=1\nSTATUS={status_line(snapshot)}")
 
     def _main_loop(self, sample_until_s: float | None) -> bool:
-        """Until stopped; True when a thread died, which only a new process can replace."""
+        """Until stopped; True when the forwarder died, which only a new process can replace."""
         parts = self.gateway
         while not parts.life.stop.wait(_TICK_S):
-            dead = parts.dead_threads()
-            if dead:
-                log.critical("event=thread.died threads=%s remedy=restart", ",".join(dead))
+            if not parts.forwarder.is_alive():
+                log.critical("event=thread.died threads=forwarder remedy=restart")
                 return True
             now_s = parts.life.turn()
             if sample_until_s is not None and now_s >= sample_until_s:

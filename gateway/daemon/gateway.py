@@ -112,7 +112,3 @@ class Gateway:
     reporter: Reporter
     watchdog: Watchdog
     forecast: Forecast = field(default_factory=Forecast)
-
-    def dead_threads(self) -> list[str]:
-        """Threads that have ended and only a new process can replace."""
-        return [] if self.forwarder.is_alive() else ["forwarder"]

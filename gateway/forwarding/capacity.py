@@ -12,8 +12,7 @@ from typing import Final
 from buffer.errors import OutboxError
 from buffer.files import free_bytes
 from buffer.reader import OutboxReader
-from drivers.registry import driver_type
-from gateway.config import Config, SensorConfig
+from gateway.config import Config
 
 _SECONDS_A_DAY: Final = 86_400
 _LOG_BYTES: Final = 4 << 20
@@ -28,16 +27,12 @@ _READ_AGAIN_S: Final = 60.0
 
 def channels(config: Config) -> int:
     """How many channels the sensors have."""
-    return sum(map(_channels_of, config.sensors))
+    return sum(len(sensor.channels) for sensor in config.sensors)
 
 
 def readings_per_s(config: Config) -> float:
     """How many readings the gateway's own sensors make in a second."""
-    return sum(_channels_of(sensor) / sensor.interval_s for sensor in config.sensors)
-
-
-def _channels_of(sensor: SensorConfig) -> int:
-    return len(driver_type(sensor.driver).channels_of(sensor.options))
+    return sum(len(sensor.channels) / sensor.interval_s for sensor in config.sensors)
 
 
 def bytes_per_reading(config: Config) -> float:

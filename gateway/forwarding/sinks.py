@@ -42,11 +42,6 @@ class KafkaSinks:
 
         return take_over
 
-    @property
-    def problem(self) -> str | None:
-        """Why new records don't come through, as far as it is reported; None while they do."""
-        return self.live.problem
-
     def close(self) -> None:
         """Give up what is open and end."""
         self.live.close()

@@ -153,14 +153,12 @@ def _cup(config: Config, sensor: SensorConfig) -> Step:
 
 
 def _breath(sensor: SensorConfig, names: tuple[str, ...]) -> Step:
-    def risen(seen: Sequence[Window]) -> bool:
-        window = seen[-1]
-        there = all(len(window.get(name, ())) > 1 for name in names)
-        return there and any(checks.rise(window[name]) >= BREATH[name.rpartition(".")[2]] for name in names)
+    def evaluate(seen: Sequence[Window]) -> Result:
+        return checks.check_breath(names, *seen)
 
     instruction = f"Breathe on {sensor.name}, slowly, a few times."
-    phase = Phase(instruction, names, risen, _BREATH_S + 4 * sensor.interval_s)
-    return Step(sensor.name, "breath", (phase,), lambda seen: checks.check_breath(names, *seen))
+    phase = Phase(instruction, names, _passes(evaluate), _BREATH_S + 4 * sensor.interval_s)
+    return Step(sensor.name, "breath", (phase,), evaluate)
 
 
 def _cover(sensor: SensorConfig, name: str) -> Step:
@@ -170,7 +168,7 @@ def _cover(sensor: SensorConfig, name: str) -> Step:
     instruction = f"Leave {sensor.name} open to the sky."
     uncovered = Phase(instruction, (name,), _readings(sensor, (name,)), _limit_s(sensor))
     instruction = f"Now cover {sensor.name} with your hand; in the dark shine a lamp on it."
-    covered = Phase(instruction, (name,), lambda seen: evaluate(seen).outcome == "passed", _limit_s(sensor))
+    covered = Phase(instruction, (name,), _passes(evaluate), _limit_s(sensor))
     return Step(sensor.name, "light", (uncovered, covered), evaluate)
 
 
@@ -215,6 +213,11 @@ def _twins(sensor: SensorConfig, twin: SensorConfig, channel: Channel, theirs: C
         2 * _TWIN_READINGS * max(sensor.interval_s, twin.interval_s) + _PATIENCE_S,
     )
     return Step(sensor.name, f"twin-{channel.quantity}", (phase,), evaluate)
+
+
+def _passes(evaluate: Callable[[Sequence[Window]], Result]) -> Callable[[Sequence[Window]], bool]:
+    """Readings are enough once the step has passed."""
+    return lambda seen: evaluate(seen).outcome == "passed"
 
 
 def _hands_off(sensor: SensorConfig, instruction: str, names: tuple[str, ...], count: int = 2) -> Phase:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from buffer.files import boot_id
 from gateway.clock.system_clock import since_boot_ns
 from gateway.commands.arguments import OK, add_config, fail
-from gateway.commands.uplink.policy import Action, Rules, Seen, State, decide
+from gateway.commands.uplink.policy import Action, Seen, State, decide
 from gateway.config import Config, load
 from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, fetch
@@ -66,15 +66,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def check_uplink(config: Config, state_path: Path, machine: Machine, *, dry_run: bool) -> int:
     """Check once; the exit code. With ``dry_run`` nothing is stored nor done."""
-    rules = Rules(config.uplink.reset_after_h, config.uplink.reboot_after_h)
-    if rules == (None, None):
+    if config.uplink.reset_after_h is None and config.uplink.reboot_after_h is None:
         print("neither uplink.reset_after_h nor uplink.reboot_after_h is set: nothing to do")
         return OK
     status, why = _status(machine, config)
     before = read_state(state_path, partial(msgspec.convert, type=State), State())
     confirmed_ago_s = (status or {}).get("kafka_confirmed_ago_s")
     seen = Seen(machine.boot(), machine.boot_s(), status is not None, confirmed_ago_s)
-    after, action = decide(before, seen, rules)
+    after, action = decide(before, seen, config.uplink)
     if action == "reboot" and (status or {}).get("outbox_memory_records"):
         # They would be lost, and a reboot mends no card.
         sys.stderr.write("no reboot: readings are in memory only, because the outbox's disk fails\n")

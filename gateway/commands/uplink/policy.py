@@ -12,10 +12,12 @@ times, and no action comes more often than configured, whatever happens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
+
+from gateway.config.model import UplinkConfig
 
 _HOUR_S: Final = 3600.0
 _LONGEST_RESET_PAUSE_S: Final = 24 * _HOUR_S
@@ -24,13 +26,6 @@ _LONGEST_REBOOT_PAUSE_S: Final = 7 * 24 * _HOUR_S
 _SLACK_S: Final = 60.0
 
 Action = Literal["reset", "reboot"]
-
-
-class Rules(NamedTuple):
-    """Hours without a confirmation from Kafka; None: never."""
-
-    reset_after_h: float | None
-    reboot_after_h: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reboot_at_s: _Seconds = 0.0
 
 
-def decide(state: State, seen: Seen, rules: Rules) -> tuple[State, Action | None]:
+def decide(state: State, seen: Seen, rules: UplinkConfig) -> tuple[State, Action | None]:
     """What is to be stored, before anything is done, and what is to be done."""
     passed_s = seen.boot_s - state.boot_s if seen.boot == state.boot else seen.boot_s
     passed_s = max(passed_s, 0.0)

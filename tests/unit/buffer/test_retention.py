@@ -171,8 +171,3 @@ def test_a_damaged_file_that_somebody_else_deletes_counts_no_longer(tmp_path: Pa
         outbox.append(_block())
     assert second.exists()
     outbox.close()
-
-
-def test_cap_too_small_to_work_with_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="an outbox needs 1048576 bytes"):
-        Limits(max_bytes=1000)

@@ -18,8 +18,9 @@ from msgspec.structs import asdict
 
 from gateway import cli
 from gateway.commands.uplink.command import REBOOT, Machine, check_uplink
-from gateway.commands.uplink.policy import Action, Rules, Seen, State, decide
+from gateway.commands.uplink.policy import Action, Seen, State, decide
 from gateway.config import load
+from gateway.config.model import UplinkConfig
 from gateway.status.client import NoStatus
 from tests.support.config import config_text, cup
 from tests.support.disks import full_disk
@@ -32,7 +33,7 @@ HOUR_S = 3600.0
 class Mast:
     """A mast whose Kafka answers or doesn't; when (hours) what was done."""
 
-    rules: Rules
+    rules: UplinkConfig
     state: State = field(default_factory=State)
     hours: float = 0.0
     boot: int = 1
@@ -62,8 +63,8 @@ class Mast:
         self.boot_s, self.confirmed_s = 0.0, None
 
 
-def both() -> Rules:
-    return Rules(6.0, 24.0)
+def both() -> UplinkConfig:
+    return UplinkConfig(reset_after_h=6.0, reboot_after_h=24.0)
 
 
 def test_readings_that_flow_are_left_alone_for_ever() -> None:
@@ -137,7 +138,9 @@ def test_hours_go_on_over_boots_and_power_that_is_off_does_not_count() -> None:
 
 
 def test_the_first_check_of_all_only_stores() -> None:
-    state, action = decide(State(), Seen("boot", 1e6, answered=True), Rules(0.5, 2.0))
+    state, action = decide(
+        State(), Seen("boot", 1e6, answered=True), UplinkConfig(reset_after_h=0.5, reboot_after_h=2.0)
+    )
     assert action is None
     assert state == State("boot", 1e6)
 
@@ -147,7 +150,7 @@ def test_the_first_check_of_all_only_stores() -> None:
     st.integers(1, 20), st.integers(2, 60),
 )  # fmt: skip
 def test_never_more_often_than_configured(course: list[tuple[str, int]], reset_h: int, longer_h: int) -> None:
-    mast = Mast(Rules(reset_h, reset_h + longer_h))
+    mast = Mast(UplinkConfig(reset_after_h=reset_h, reboot_after_h=reset_h + longer_h))
     for what, hours in course:
         if what == "boot":
             mast.restart()

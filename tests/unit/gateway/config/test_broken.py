@@ -41,7 +41,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (16, "status.listen", 'must be "host:port"', None),
     ],
     "later_versions": [
-        (4, "kafka.format", '"avro" comes with a later version', None),
+        (4, "kafka.format", 'must be "json", not "avro"', None),
     ],
     "kafka_properties": [
         (4, "kafka.topic", "may have {quantity} only, not {channel}", None),

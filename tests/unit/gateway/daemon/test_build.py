@@ -65,6 +65,6 @@ def test_producers_that_cannot_be_made_keep_no_sensor_waiting(tmp_path: Path) ->
     kafka = dataclasses.replace(config.kafka, properties=properties)
     parts = build(dataclasses.replace(config, kafka=kafka), path, {}).gateway
     assert not parts.kafka.live.usable
-    assert "ssl.ca.location" in (parts.kafka.problem or "")
+    assert "ssl.ca.location" in (parts.kafka.live.problem or "")
     parts.forwarder.outbox._outbox.close()
     parts.board.close()

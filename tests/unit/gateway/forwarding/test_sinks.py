@@ -33,7 +33,7 @@ def test_properties_that_librdkafka_refuses_keep_the_uplink_away_and_nothing_els
     sinks = KafkaSinks.open(config)
     try:
         assert not sinks.live.usable
-        assert (sinks.problem or "").startswith("kafka.properties: ")
+        assert (sinks.live.problem or "").startswith("kafka.properties: ")
         assert sinks.live.delivery_timeout_s > 0
     finally:
         sinks.close()
