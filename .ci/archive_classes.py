@@ -1,7 +1,7 @@
 """Writes Java's class archives of a local Kafka and a local Spark: ``archive_classes.py JARS``.
 
 Whatever a short run of the jobs loads from a broker of its own goes into ``JARS/kafka/classes.jsa`` and
-``JARS/spark/classes.jsa`` (see ``cloud.class_archive``).
+``JARS/spark/classes.jsa`` (see ``cloud.local.class_archive``).
 """
 
 from __future__ import annotations
@@ -14,11 +14,29 @@ from typing import Any
 from confluent_kafka import Producer
 from pyspark import SparkContext
 
-from cloud.local import class_archive
+from cloud.local.class_archive import SILENT
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading
 from spark_jobs.jobs.run import run
 from spark_jobs.settings import Settings
+
+
+def writing(archive: Path) -> list[str]:
+    """Options of a JVM that writes this archive when it ends."""
+    return [f"-XX:ArchiveClassesAtExit={archive}", SILENT]
+
+
+class ArchivedBroker(LocalBroker):
+    """A broker whose JVM writes an archive when it ends."""
+
+    def __init__(self, directory: Path, archive: Path) -> None:
+        super().__init__(directory)
+        self._archive = archive
+
+    def _java(self, jars: Path, *arguments: str) -> tuple[str, ...]:
+        options = writing(self._archive) if "kafka.Kafka" in arguments else ()
+        return super()._java(jars, *options, *arguments)
+
 
 JOBS = ("ingest", "statistics", "mast", "presence", "alerts")
 
@@ -40,15 +58,13 @@ def main(jars: Path) -> None:
     new = {name: archive.with_suffix(".new") for name, archive in archives.items()}
     with TemporaryDirectory() as folder:
         place = Path(folder)
-        with LocalBroker(place / "kafka", java_options=class_archive.writing(new["kafka"])) as broker:
+        with ArchivedBroker(place / "kafka", new["kafka"]) as broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
             for seq in range(1, 91):
                 producer.produce("mqtt.wind_speed", encode_reading(reading(seq)))
             if producer.flush(30):
                 raise SystemExit("the local Kafka took no readings")
-            java = " ".join(
-                ["-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *class_archive.writing(new["spark"])]
-            )
+            java = " ".join(["-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *writing(new["spark"])])
             run(
                 Settings(
                     jobs=JOBS,

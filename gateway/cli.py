@@ -56,7 +56,7 @@ COMMANDS: Final = {
         "queries need the extra 'analyst': pip install 'fieldgate[analyst]'",
     ),
     "demo": Command(
-        "demo.command", "everything on this machine, with a live view", ("pyspark", "duckdb"),
+        "demo.command", "everything on this machine, with a live view", ("pyspark", "duckdb", "deltalake"),
         "the demo runs the whole pipeline: from a clone, with make run",
     ),
 }  # fmt: skip

@@ -11,15 +11,10 @@ from pathlib import Path
 from typing import Final
 
 _NAME: Final = "classes.jsa"
-_SILENT: Final = "-Xlog:cds=off,cds+dynamic=off,class+load=off"
+SILENT: Final = "-Xlog:cds=off,cds+dynamic=off,class+load=off"
 
 
 def using(jars: Path) -> list[str]:
     """Options of a JVM that uses the archive of a folder of jars; none where there is no archive."""
     archive = jars / _NAME
-    return ["-Xshare:auto", f"-XX:SharedArchiveFile={archive}", _SILENT] if archive.exists() else []
-
-
-def writing(archive: Path) -> list[str]:
-    """Options of a JVM that writes this archive when it ends."""
-    return [f"-XX:ArchiveClassesAtExit={archive}", _SILENT]
+    return ["-Xshare:auto", f"-XX:SharedArchiveFile={archive}", SILENT] if archive.exists() else []

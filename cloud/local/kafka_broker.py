@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -86,10 +85,7 @@ def jar_directory(name: str) -> Path:
 
 
 class LocalBroker(LocalServer):
-    """One broker process; topics and their records stay across a restart.
-
-    ``java_options`` take the place of those that make Java start quicker.
-    """
+    """One broker process; topics and their records stay across a restart."""
 
     name = "Kafka"
     error = BrokerError
@@ -97,16 +93,10 @@ class LocalBroker(LocalServer):
     stop_timeout_s = 15.0
 
     def __init__(
-        self,
-        directory: Path,
-        *,
-        port: int | None = None,
-        controller_port: int | None = None,
-        java_options: Sequence[str] | None = None,
+        self, directory: Path, *, port: int | None = None, controller_port: int | None = None
     ) -> None:
         super().__init__(directory, port, "kafka.log")
         self.controller_port = controller_port or free_port()
-        self._java_options = java_options
 
     @property
     def bootstrap_servers(self) -> str:
@@ -119,11 +109,9 @@ class LocalBroker(LocalServer):
             raise BrokerError("java is not installed: run `make setup`")
         jars = jar_directory("kafka")
         properties = self._configure()
-        archive = class_archive.using(jars)
         if not (self.directory / "data" / "meta.properties").exists():
-            self._format(jars, archive, properties)
-        options = archive if self._java_options is None else self._java_options
-        command = self._java(jars, "-Xmx512m", *options, "kafka.Kafka", str(properties))
+            self._format(jars, properties)
+        command = self._java(jars, "-Xmx512m", "kafka.Kafka", str(properties))
         return Child(command, self.log, parent_death_signal=signal.SIGKILL)
 
     def answers(self) -> bool:
@@ -151,9 +139,9 @@ class LocalBroker(LocalServer):
         log4j = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
         # The JIT's first stage only: on two cores the second one costs more than it ever gives back here.
         quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-        return ("java", "-cp", f"{jars}/*", log4j, *quick, *arguments)
+        return ("java", "-cp", f"{jars}/*", log4j, *quick, *class_archive.using(jars), *arguments)
 
-    def _format(self, jars: Path, archive: Sequence[str], properties: Path) -> None:
+    def _format(self, jars: Path, properties: Path) -> None:
         # Joined by "=": an id that begins with a dash would be taken for an option.
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = (
@@ -165,7 +153,7 @@ class LocalBroker(LocalServer):
         )
         try:
             done = subprocess.run(
-                self._java(jars, *archive, *tool),
+                self._java(jars, *tool),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

@@ -83,13 +83,10 @@ class LocalServer(LocalProgram):
         """Start and wait until it answers. Raises ``error``, with the end of its log."""
         timeout_s = timeout_s or self.start_timeout_s
         self.launch()
-        wait_for(lambda: self.exit_code is not None or self.answers(), timeout_s, poll_s=self.poll_s)
-        if self.exit_code is not None or not self.answers():
-            why = (
-                f"ended with {self.exit_code}"
-                if self.exit_code is not None
-                else f"not up after {timeout_s:g} s"
-            )
+        done = wait_for(lambda: self.exit_code is not None or self.answers(), timeout_s, poll_s=self.poll_s)
+        code = self.exit_code
+        if not done or code is not None:
+            why = f"not up after {timeout_s:g} s" if code is None else f"ended with {code}"
             self.stop()
             raise self.error(f"{self.name} {why}; the end of {self.log}:\n{last_lines(self.log)}")
 

@@ -38,8 +38,6 @@ log = logging.getLogger(__name__)
 
 MAX_PERIODS: Final = 100
 """Of more than that the first and the newest are published."""
-MAX_ENDED: Final = 50
-"""Ended records of a channel that the gateway keeps; Kafka has them all."""
 _SAVE_AGAIN_S: Final = 10.0
 _LONGEST_UP_MS: Final = 100 * 366 * 86_400_000
 
@@ -173,7 +171,6 @@ class CalibrationHistory:
                 self._put(self._dated(begun))
             elif latest != known:
                 self._put(latest)
-        self._forget_oldest()
 
     def publish(self) -> None:
         """Save what has changed, then publish it."""
@@ -237,16 +234,6 @@ class CalibrationHistory:
             end = "end_us" if each.is_end else "begin_us"
             periods[each.period] = replace(periods[each.period], **{end: (each.mono_ms + offset_ms) * 1000})
             self._put(replace(record, periods=tuple(periods)))
-
-    def _forget_oldest(self) -> None:
-        ended: dict[tuple[str, str], list[_Key]] = {}
-        for key, record in self._records.items():
-            if not record.in_force:
-                ended.setdefault(key[:2], []).append(key)
-        for keys in ended.values():
-            for key in keys[:-MAX_ENDED]:
-                if key not in self._changed:
-                    del self._records[key]
 
     def _opened(self) -> _State:
         try:

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from cloud.local.kafka_broker import jar_directory
 from gateway.commands.arguments import FAILED, INTERRUPTED, OK
 from gateway.commands.demo.demo import Demo, open_workdir
-from gateway.commands.demo.layout import Layout, check_machine
+from gateway.commands.demo.layout import Layout
 from gateway.commands.demo.options import Options, add_arguments
 from gateway.commands.demo.view import LineView, LiveView, View
 from gateway.config import Config, ConfigError, load
@@ -29,7 +30,9 @@ _FORMAT: Final = "%(asctime)s level=%(levelname)s %(name)s %(message)s"
 def run(arguments: argparse.Namespace) -> int:
     """Run a demo; the exit code. Raises ConfigError, CommandError, CloudError."""
     options = Options.of(arguments)
-    check_machine()
+    for name in ("kafka", "spark"):
+        # Raises BrokerError: better now than after a minute.
+        jar_directory(name)
     workdir = open_workdir(
         options.workdir or Path(tempfile.mkdtemp(prefix="fieldgate-demo-")), resume=options.resume
     )

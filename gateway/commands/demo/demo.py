@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.commands.arguments import CommandError
 from gateway.commands.demo.accounting import Lake, sampled
 from gateway.commands.demo.device import CabinetThermometer
-from gateway.commands.demo.layout import Layout, program
+from gateway.commands.demo.layout import Layout
 from gateway.commands.demo.observer import Observer, kafka_records, missing
 from gateway.commands.demo.options import MAST, Options
 from gateway.commands.demo.view import Picture, View
@@ -48,7 +49,8 @@ class Demo:
         self._observer = Observer(layout.listen, self._offsets, self._lake, self._accounts)
         self._device = CabinetThermometer(layout.mosquitto.host, layout.mosquitto.port)
         self._hints = (
-            f'{program()} query --lake {layout.lake} "FROM statistics ORDER BY interval_start DESC LIMIT 9"',
+            f"{sys.argv[0]} query --lake {layout.lake} "
+            '"FROM statistics ORDER BY interval_start DESC LIMIT 9"',
             "Other tables: readings, mast, presence, alerts, runs, quarantine",
             f"Addresses and logs: {layout.workdir / 'demo.json'}",
         )

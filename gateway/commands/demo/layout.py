@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from cloud.kafka.provision import provision_topics
-from cloud.local.kafka_broker import LocalBroker, jar_directory
+from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import free_port, listening
-from gateway.commands.arguments import CommandError
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.commands.demo.options import Options
 from gateway.commands.demo.program import Program
@@ -126,23 +123,3 @@ class Layout:
             **parts,
             "pid": os.getpid(),
         }
-
-
-def check_machine() -> None:
-    """Raises CommandError, BrokerError where something isn't installed: better now than after a minute."""
-    for module, extra in {"pyspark": "spark", "duckdb": "analyst", "deltalake": "analyst"}.items():
-        if find_spec(module) is None:
-            raise CommandError(
-                f"{module} is not installed: pip install 'fieldgate[{extra}]', or `make setup`"
-            )
-    jar_directory("kafka")
-    jar_directory("spark")
-
-
-def program() -> str:
-    """What runs ``fieldgate`` from here: its name where that is found, else its path."""
-    own = Path(sys.executable).with_name("fieldgate")
-    found = shutil.which("fieldgate")
-    if not own.exists() or (found is not None and own.samefile(found)):
-        return "fieldgate"
-    return str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from cloud.wire.channel_records import ChannelRecord, Period, parse_channel
 from gateway.calibration.history import (
-    MAX_ENDED,
     MAX_PERIODS,
     CalibrationHistory,
     UnreadableHistory,
@@ -302,15 +301,8 @@ def test_a_disk_that_refuses_is_tried_again(daemon: Daemon, caplog: pytest.LogCa
     assert daemon.published() == []
 
 
-def test_the_file_and_the_records_stay_bounded(daemon: Daemon) -> None:
+def test_a_record_stays_bounded(daemon: Daemon) -> None:
     daemon.start(A)
-    for number in range(MAX_ENDED + 20):
-        daemon.history.apply([replace(A, cal=f"{number:08x}")])
-        daemon.history.apply([])
-    daemon.reload(A)
-    daemon.reload(A)
-    assert len(daemon.history.records) == MAX_ENDED + 1
-    assert [each.in_force for each in daemon.history.records] == [False] * MAX_ENDED + [True]
     for _ in range(MAX_PERIODS + 5):
         daemon.after(1)
         daemon.history.apply([A])
