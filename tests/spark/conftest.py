@@ -50,6 +50,10 @@ _SETTINGS = Settings(
         ("spark.default.parallelism", "1"),
         ("spark.databricks.delta.snapshotPartitions", "1"),
         ("spark.databricks.delta.writeChecksumFile.enabled", "false"),
+        # Nor are plans compared between rules, filters derived, or plans written as text.
+        ("spark.sql.lightweightPlanChangeValidation", "false"),
+        ("spark.sql.constraintPropagation.enabled", "false"),
+        ("spark.sql.ui.explainMode", "simple"),
     ),
 )
 
