@@ -125,11 +125,12 @@ class Engine:
             gateway.twins = now
             self._changed.add(name)
             for key, pair in list(gateway.pairs.items()):
-                _, first, second = key
+                rule, first, second = key
                 if now.get(first) == second or now.get(second) == first or pair.rule.pairs:
                     continue
                 del gateway.pairs[key]
-                parted += _open(pair.rule.id, name, first, pair.alarm)
+                if (since_us := pair.alarm.since_us) is not None and pair.alarm.raised:
+                    parted.append(OpenAlert(rule, name, first, since_us, pair.alarm.last_us, pair.alarm.live))
                 for side in (first, second):
                     channel = gateway.channels[side]
                     channel.pairs = [each for each in channel.pairs if each[0] is not pair]
@@ -267,11 +268,6 @@ class Engine:
     def size(self) -> int:
         """Channels with a state."""
         return sum(len(gateway.channels) for gateway in self._gateways.values())
-
-
-def _open(rule: tuple[str, str], gateway: str, channel: str | None, alarm: Alarm) -> Iterator[OpenAlert]:
-    if alarm.raised and alarm.since_us is not None:
-        yield OpenAlert(rule, gateway, channel, alarm.since_us, alarm.last_us, alarm.live)
 
 
 def _pairs_of(rule: Pair, gateway: GatewayState, channel: str) -> Iterator[tuple[str, str]]:

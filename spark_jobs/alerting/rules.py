@@ -18,9 +18,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    Discriminator,
     Field,
-    Tag,
     ValidationInfo,
     WrapValidator,
     model_validator,
@@ -275,30 +273,10 @@ class UnknownKind(Rule):
     kind: Literal["threshold", "stuck", "silent", "pair", "recovery", "anomaly"]
 
 
-UNKNOWN: Final = "unknown"
-
-
-def _kind(given: object) -> str:
-    kind = given.get("kind") if isinstance(given, dict) else None
-    return kind if isinstance(kind, str) and kind in KINDS else UNKNOWN
-
-
-AnyRule = Annotated[
-    Annotated[Threshold, Tag("threshold")]
-    | Annotated[Stuck, Tag("stuck")]
-    | Annotated[Silent, Tag("silent")]
-    | Annotated[Pair, Tag("pair")]
-    | Annotated[Recovery, Tag("recovery")]
-    | Annotated[Anomaly, Tag("anomaly")]
-    | Annotated[UnknownKind, Tag(UNKNOWN)],
-    Discriminator(_kind),
-]
-
-
 class Rules(_Table):
     """All rules of a file. Readings older than ``max_age_us`` when evaluated raise no live alert."""
 
-    rules: tuple[AnyRule, ...] = Field((), validation_alias="rule")
+    rules: tuple[Rule, ...] = Field((), validation_alias="rule")
     max_age_us: Span = Field(300_000_000, validation_alias="max_age")
 
 
