@@ -98,7 +98,8 @@ class _Stop:
         self.done.wait(_DEADLINE_S)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.requested.is_set():
+        # Java that ends after the jobs, which may take long where it archives its classes, stops none.
+        if self.requested.is_set() or self.done.is_set():
             return
         self.requested.set()
         limit = threading.Timer(_DEADLINE_S, self._give_up)

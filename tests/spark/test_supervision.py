@@ -239,6 +239,13 @@ def test_a_program_that_does_not_stop_is_ended(monkeypatch: pytest.MonkeyPatch) 
     assert codes == [1]
 
 
+def test_java_that_ends_after_the_jobs_has_all_the_time_it_takes() -> None:
+    stop = run_module._Stop()
+    stop.done.set()
+    stop.run()
+    assert not stop.requested.is_set()
+
+
 def test_a_reason_is_one_line() -> None:
     spark_says = "[STREAM_FAILED] boom\n=== Streaming Query ===\nIdentifier: x\nCaused by: a\nCaused by: b"
     assert reason_of(JobError(spark_says)) == ("[STREAM_FAILED] boom | Identifier: x | Caused by: b")
