@@ -42,10 +42,6 @@ class Ballast:
         """Bytes reserved now."""
         return file_size(self._path)
 
-    def is_whole(self) -> bool:
-        """Whether all the space is reserved."""
-        return self.size_bytes() == self.wanted_bytes
-
     def make(self) -> bool:
         """Reserve the space; False where the disk has too little, and then nothing is reserved."""
         with contextlib.suppress(OSError):
@@ -180,7 +176,7 @@ class OutboxFile:
 
     def restore_ballast(self) -> None:
         """Reserve the ballast again where it was freed and the disk has room."""
-        if not self._ballast.is_whole():
+        if self._ballast.size_bytes() != self._ballast.wanted_bytes:
             if self._connection is not None:
                 with contextlib.suppress(sqlite3.OperationalError):
                     self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

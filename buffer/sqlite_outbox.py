@@ -82,7 +82,8 @@ class SqliteOutbox:
         self._file = OutboxFile(path, limits)
         self._blocks = DiskBlocks(self._file, on_drop)
         self._salvages: list[recovery.Salvage] = []
-        self._backfilled = 0
+        self.backfilled = 0
+        """Grows when records of a damaged file come back below numbers that were read already."""
         self._lock: Lock | None = None
         self._closed = False
         self.problem: str | None = None
@@ -177,19 +178,9 @@ class SqliteOutbox:
         # Pending salvage counts as one record: it proceeds only with ``peek``.
         return max(len(self._blocks), 1 if self._salvages else 0)
 
-    @property
-    def dropped(self) -> int:
-        """Records dropped for want of room since the file was made, reported or not."""
-        return self._blocks.numbering.dropped
-
     def size_bytes(self) -> int:
         """Bytes on disk: the database, its write-ahead log, the log's index, and the ballast."""
         return self._file.size_bytes()
-
-    @property
-    def backfilled(self) -> int:
-        """Grows when records of a damaged file come back below numbers that were read already."""
-        return self._backfilled
 
     def close(self) -> None:
         """Release the file; safe to call twice."""
@@ -301,7 +292,7 @@ class SqliteOutbox:
 
     def _store_salvaged(self, block: Block, dictionary: Dictionary | None) -> None:
         self._repaired(lambda: self._blocks.store(block, dictionary, drop_oldest=False))
-        self._backfilled += 1
+        self.backfilled += 1
         self._write_issued()
 
     # The lock.

@@ -56,9 +56,13 @@ def pulses(rows: Sequence[Row], interval_s: float) -> float:
     return sum(row.raw * interval_s for row in rows if row.raw is not None)
 
 
-def turning(rows: Sequence[Row], interval_s: float) -> bool:
-    """Whether a cup was turned: by more than a touch, in its last readings."""
-    return pulses(rows, interval_s) >= FEWEST_PULSES and bool(rows) and bool(rows[-1].raw)
+def spun_cups(intervals_s: Mapping[str, float], held: Window, spun: Window) -> list[str]:
+    """The channels that stood in the first phase and turned in the second, by more than a touch."""
+    return [
+        channel
+        for channel, interval_s in intervals_s.items()
+        if at_rest(held.get(channel, ())) and pulses(spun.get(channel, ()), interval_s) >= FEWEST_PULSES
+    ]
 
 
 def check_cup(own: str, intervals_s: Mapping[str, float], held: Window, spun: Window) -> Result:
@@ -67,11 +71,7 @@ def check_cup(own: str, intervals_s: Mapping[str, float], held: Window, spun: Wi
     A wind turns the others in both phases, and moves none of them in a calm. Only the cup that the hand is on
     stands while it is held and turns while it is spun: so its own input must be the one that did, and alone.
     """
-    did = [
-        channel
-        for channel, interval_s in intervals_s.items()
-        if at_rest(held.get(channel, ())) and pulses(spun.get(channel, ()), interval_s) >= FEWEST_PULSES
-    ]
+    did = spun_cups(intervals_s, held, spun)
     mine, interval_s = spun.get(own, ()), intervals_s[own]
     figures = {
         "held_hz": max((row.raw or 0.0 for row in held.get(own, ())[-_AT_REST:]), default=0.0),

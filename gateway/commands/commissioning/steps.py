@@ -140,12 +140,8 @@ def _cup(config: Config, sensor: SensorConfig) -> Step:
         return at_rest(seen[-1].get(own, ())) and all_seen(seen[-1])
 
     def spun(seen: Sequence[Window]) -> bool:
-        """The cup itself; or another one that stood while it was held, which then is at its input."""
-        now = seen[-1]
-        moved = [
-            each for each, interval_s in intervals_s.items() if checks.turning(now.get(each, ()), interval_s)
-        ]
-        return all_seen(now) and (own in moved or any(at_rest(seen[0].get(each, ())) for each in moved))
+        """The cup itself; or another one, which then is at its input."""
+        return all_seen(seen[-1]) and bool(checks.spun_cups(intervals_s, *seen))
 
     hold = Phase(f"Hold {sensor.name} still.", (own,), held, _limit_s(sensor))
     spin = Phase(f"Now spin {sensor.name} by hand.", (own,), spun, _limit_s(sensor))

@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -49,7 +49,10 @@ def files_of(parts: Iterable[Part], redactor: Redactor, about: dict[str, Any]) -
         if part.missing is not None:
             missing.append({"part": part.name, "why": redactor.text(part.missing)})
             continue
-        file = _file(part, redactor) if part.lines is None else _lines_file(part, redactor)
+        if part.lines is None:
+            file = File(f"{part.name}.json", _encoded(redactor.value(part.content)))
+        else:
+            file = _lines_file(part.name, part.lines, redactor)
         if len(file.content) > min(left, MAX_PART_BYTES):
             size = f"{len(file.content)} bytes; a part may have {MAX_PART_BYTES}, the bundle {MAX_BYTES}"
             missing.append({"part": part.name, "why": size})
@@ -66,14 +69,10 @@ def _entry(file: File) -> dict[str, Any]:
     return {"name": file.name, "bytes": len(file.content), "sha256": digest, **note}
 
 
-def _file(part: Part, redactor: Redactor) -> File:
-    return File(f"{part.name}.json", _encoded(redactor.value(part.content)))
-
-
-def _lines_file(part: Part, redactor: Redactor) -> File:
+def _lines_file(name: str, lines: Sequence[Any], redactor: Redactor) -> File:
     """As many of the newest lines as fit."""
     kept: list[bytes] = []
-    size, lines = 0, part.lines or ()
+    size = 0
     for line in reversed(lines):
         encoded = json.dumps(redactor.value(line), ensure_ascii=False).encode(errors="replace") + b"\n"
         size += len(encoded)
@@ -81,7 +80,7 @@ def _lines_file(part: Part, redactor: Redactor) -> File:
             break
         kept.append(encoded)
     note = f"the newest {len(kept)} of {len(lines)} lines" if len(kept) < len(lines) else None
-    return File(f"{part.name}.jsonl", b"".join(reversed(kept)), note)
+    return File(f"{name}.jsonl", b"".join(reversed(kept)), note)
 
 
 def _encoded(value: Any) -> bytes:

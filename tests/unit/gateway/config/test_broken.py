@@ -40,7 +40,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (13, "outbox.commit_interval_s", "must be at least 0.1 s, not 0", None),
         (16, "status.listen", 'must be "host:port"', None),
     ],
-    "later_versions": [
+    "kafka_format": [
         (4, "kafka.format", 'must be "json", not "avro"', None),
     ],
     "kafka_properties": [
