@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,14 +57,8 @@ class Files:
             if _is_missing(error):
                 return []
             raise
-        found = [
-            Entry(
-                str(status.getPath().getName()),
-                str(status.getPath().toString()),
-                bool(status.isDirectory()),
-            )
-            for status in statuses
-        ]
+        paths = ((status.getPath(), status.isDirectory()) for status in statuses)
+        found = (Entry(str(path.getName()), str(path.toString()), bool(folder)) for path, folder in paths)
         return sorted(found, key=lambda entry: entry.name)
 
     def numbers(self, uri: str) -> list[int]:
@@ -98,21 +93,16 @@ class Files:
             if _is_missing(error):
                 return None
             raise
-        try:
+        with closing(stream):
             return bytes(stream.readAllBytes())
-        finally:
-            stream.close()
 
     def write(self, uri: str, content: str | bytes, *, sync: bool = False) -> None:
         """A small file, in the place of an older one; with ``sync`` it is on the disk when this returns."""
         path = self._path(uri)
-        stream = self._plain(path).create(path, True)
-        try:
+        with closing(self._plain(path).create(path, True)) as stream:
             stream.write(bytearray(content.encode() if isinstance(content, str) else content))
             if sync:
                 stream.hsync()
-        finally:
-            stream.close()
 
     def make_folder(self, uri: str) -> None:
         """Makes a folder, and those above it, where there is none."""

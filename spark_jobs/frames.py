@@ -25,17 +25,11 @@ def computed(frame: DataFrame) -> DataFrame:
     return frame.localCheckpoint()
 
 
-def arrow_rows(schema: StructType, rows: Iterable[Sequence[Any]]) -> Any:
-    """Rows as an Arrow table."""
-    arrow = to_arrow_schema(schema)
-    values = list(zip(*rows, strict=True)) or [()] * len(arrow)
-    arrays = [pa.array(column, kind) for column, kind in zip(values, arrow.types, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=arrow)
-
-
 def rows_frame(spark: SparkSession, schema: StructType | str, rows: Iterable[Sequence[Any]]) -> DataFrame:
     """Rows as a frame; ``schema`` may be text as of ``schemas.columns``."""
-    return spark.createDataFrame(arrow_rows(columns(schema) if isinstance(schema, str) else schema, rows))
+    arrow = to_arrow_schema(columns(schema) if isinstance(schema, str) else schema)
+    named = [dict(zip(arrow.names, row, strict=True)) for row in rows]
+    return spark.createDataFrame(pa.Table.from_pylist(named, schema=arrow))
 
 
 def one_of(name: str, values: Iterable[Any]) -> Column:
