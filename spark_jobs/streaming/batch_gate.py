@@ -22,11 +22,14 @@ PATIENCE_S: Final = 15.0
 
 
 class BatchGate:
-    """Open while a query may run batches. ``failure`` is what the last one raised, as it was raised."""
+    """Open while a query may run batches; once it ``is_shut`` no further one begins.
+
+    ``failure`` is what the last one raised, as it was raised.
+    """
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
-        self._shut = False
+        self.is_shut = False
         self._busy = threading.Lock()
 
     def guard(self, batch: Batch) -> Batch:
@@ -34,7 +37,7 @@ class BatchGate:
 
         def guarded(rows: DataFrame, number: int) -> None:
             with self._busy:
-                if self._shut:
+                if self.is_shut:
                     # Or it would count as done.
                     raise JobError("stopping")
                 try:
@@ -46,14 +49,9 @@ class BatchGate:
 
         return guarded
 
-    @property
-    def is_shut(self) -> bool:
-        """Whether no further batch may begin."""
-        return self._shut
-
     def shut(self) -> None:
         """Lets no further batch begin."""
-        self._shut = True
+        self.is_shut = True
 
     def wait(self, deadline: float) -> bool:
         """Waits for the batch under way until this monotonic second; whether it has ended."""

@@ -41,10 +41,7 @@ def _text(files: Files, file: str) -> str:
         raise _damaged(file, str(error.java_exception)) from error
     if found is None:
         raise _damaged(file, "it is missing")
-    try:
-        return found.decode()
-    except UnicodeDecodeError as error:
-        raise _damaged(file, "it is not text") from error
+    return found.decode(errors="replace")
 
 
 def _damaged(file: str, why: str) -> CheckpointError:

@@ -38,7 +38,6 @@ class ProgressMetrics:
         """Counts the batches that have ended since the last update, and how far behind the query is."""
         for progress in self._new(query):
             self._take(progress)
-        metrics.UP.labels(self._name).set(1)
         if self._last is not None:
             self._lag(self._last, found_nothing=not query.status["isDataAvailable"])
 
@@ -65,16 +64,11 @@ class ProgressMetrics:
             metrics.BATCH_SECONDS.labels(name).observe(duration_s)
 
     def _lag(self, progress: Mapping[str, Any], *, found_nothing: bool) -> None:
-        offsets = 0
-        age_s: float | None = 0.0
-        if not found_nothing:
-            for source in progress["sources"]:
-                behind, oldest_s = self._behind(source)
-                offsets += behind
-                age_s = oldest_s if age_s is None or oldest_s is None else max(age_s, oldest_s)
-        metrics.LAG_OFFSETS.labels(self._name).set(offsets)
-        if age_s is not None:
-            metrics.LAG_SECONDS.labels(self._name).set(age_s)
+        sources = [] if found_nothing else [self._behind(source) for source in progress["sources"]]
+        metrics.LAG_OFFSETS.labels(self._name).set(sum(offsets for offsets, _ in sources))
+        ages_s = [age_s for _, age_s in sources if age_s is not None]
+        if ages_s or not sources:
+            metrics.LAG_SECONDS.labels(self._name).set(max(ages_s, default=0.0))
 
     def _behind(self, source: Mapping[str, Any]) -> tuple[int, float | None]:
         """Offsets not read yet, and the age in seconds of the oldest of them; None where it is unknown."""

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -239,15 +240,8 @@ def _stop(jobs: Sequence[Supervised], supervisors: Sequence[threading.Thread]) -
     for job in jobs:
         if not job.gate.wait(deadline):
             log.warning("event=query.interrupted query=%s its batch will be done again", job.name)
-    threads = [threading.Thread(target=_interrupt, args=(job,), daemon=True) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def _interrupt(job: Supervised) -> None:
-    try:
-        job.interrupt()
-    except Exception as error:  # noqa: BLE001 - the process ends; the others are still to be stopped
-        log.warning("event=query.stop_failed query=%s %s", job.name, reason_of(error))
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        ends = [pool.submit(job.interrupt) for job in jobs]
+    for job, end in zip(jobs, ends, strict=True):
+        if (error := end.exception()) is not None:
+            log.warning("event=query.stop_failed query=%s %s", job.name, reason_of(error))
