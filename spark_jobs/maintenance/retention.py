@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -21,11 +21,6 @@ AGED_BY: Final[Mapping[str, str]] = {
 
 The others have a row for each channel, calibration or run, however long they are written.
 """
-
-
-def kept_since(now: datetime, keep_days: int) -> datetime:
-    """What is older than this is kept no longer."""
-    return now.astimezone(UTC) - timedelta(days=keep_days)
 
 
 def delete_older(spark: SparkSession, table: str, location: str, since: datetime, *, dry_run: bool) -> int:

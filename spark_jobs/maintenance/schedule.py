@@ -6,14 +6,14 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from spark_jobs.maintenance.backup import back_up
 from spark_jobs.maintenance.compaction import SERIES, Compaction, compact, joins, unclustered
-from spark_jobs.maintenance.retention import AGED_BY, delete_older, kept_since, vacuum
+from spark_jobs.maintenance.retention import AGED_BY, delete_older, vacuum
 from spark_jobs.maintenance.table_files import Part, files_read, parts, register, table_locations
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.retry import CONFLICTS
@@ -157,7 +157,7 @@ class Maintenance:
         keep_days = self._options.keep_days.get(table)
         if keep_days is None:
             return 0
-        since = kept_since(self._now(), keep_days)
+        since = self._now().astimezone(UTC) - timedelta(days=keep_days)
         gone = [part for part in found if part.date is not None and part.date < since.date().isoformat()]
         if not gone and AGED_BY[table] == "date":
             return 0
