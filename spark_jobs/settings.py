@@ -224,7 +224,7 @@ def _of_file(config: CloudConfig) -> dict[str, Any]:
     found = {**jobs, **places, "bootstrap_servers": config.kafka.servers}
     if jobs["rules"] is not None:
         found["rules"] = _rules(jobs["rules"])
-    return {"kafka": config.kafka, "store": config.store} | found
+    return {"kafka": config.kafka, "store": config.lake.storage} | found
 
 
 def _settings(options: argparse.Namespace, jobs: tuple[str, ...]) -> Settings:

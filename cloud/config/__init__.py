@@ -2,14 +2,12 @@
 
 from cloud.config.kafka import KafkaConfig
 from cloud.config.loading import check, load
-from cloud.config.model import CloudConfig, JobsConfig, LakeConfig, StoreConfig
+from cloud.config.model import CloudConfig, StoreConfig
 from cloud.config.secret import Secret, UnreadableError
 
 __all__ = [
     "CloudConfig",
-    "JobsConfig",
     "KafkaConfig",
-    "LakeConfig",
     "Secret",
     "StoreConfig",
     "UnreadableError",

@@ -70,7 +70,7 @@ def check(path: Path) -> tuple[CloudConfig | None, tuple[Problem, ...]]:
     source, config = _read(path)
     if config is None:
         return None, _sorted(source)
-    store = config.store
+    store = config.lake.storage
     uses: list[Callable[[], object]] = [config.kafka.java_options]
     uses += [
         each.reveal

@@ -92,8 +92,3 @@ class CloudConfig(_Table):
     kafka: KafkaConfig = KafkaConfig()
     lake: LakeConfig = LakeConfig()
     jobs: JobsConfig = JobsConfig()
-
-    @property
-    def store(self) -> StoreConfig:
-        """The object store."""
-        return self.lake.storage

@@ -175,7 +175,7 @@ def run(argv: Sequence[str]) -> int:
     config = CloudConfig() if path is None else load(path)
     lake: str = options.lake or config.lake.path or "./lake"
     try:
-        connection = open_lake(lake, config.store)
+        connection = open_lake(lake, config.lake.storage)
         try:
             answer: Any = connection.sql(options.sql)
             found = answer.to_arrow_table() if answer is not None else None
@@ -183,7 +183,7 @@ def run(argv: Sequence[str]) -> int:
             connection.close()
     except (CloudError, DeltaError, duckdb.Error) as error:
         absent = _ABSENT.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
-        text = _one_line(error) if absent is None else missing_table(lake, absent[1], config.store)
+        text = _one_line(error) if absent is None else missing_table(lake, absent[1], config.lake.storage)
         sys.stderr.write(f"error: {text}\n")
         return 1
     if found is None:

@@ -78,7 +78,7 @@ class ObjectStore(ABC):
 
     def options(self, port: int | None = None) -> StoreConfig:
         """As a config has it."""
-        return load(self.config(self.folder / "store.toml", "s3://any/lake", port)).store
+        return load(self.config(self.folder / "store.toml", "s3://any/lake", port)).lake.storage
 
     def _answers(self) -> bool:
         try:

@@ -217,9 +217,9 @@ def test_no_repr_and_no_problem_shows_a_secret(tmp_path: Path) -> None:
     )
     path = write(tmp_path, text)
     config = load(path)
-    assert isinstance(config.store.secret_key, Secret)
-    assert config.store.secret_key.reveal() == "hidden-three"
-    assert "hidden" not in f"{config!r} {config} {config.kafka.password!r} {[config.store.access_key]}"
+    assert isinstance(config.lake.storage.secret_key, Secret)
+    assert config.lake.storage.secret_key.reveal() == "hidden-three"
+    assert "hidden" not in f"{config!r} {config} {config.kafka.password!r} {[config.lake.storage.access_key]}"
     path.chmod(0o644)
     warnings = [str(each) for each in check(path)[1]]
     assert len(warnings) == 3
