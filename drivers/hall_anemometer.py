@@ -24,15 +24,7 @@ from drivers.driver_type import (
     Nameplate,
     Remove,
 )
-from drivers.interface import (
-    Board,
-    Channel,
-    EdgeCounter,
-    Edges,
-    FittedSensor,
-    Measurement,
-    ReadError,
-)
+from drivers.interface import Board, Channel, EdgeCounter, Edges, FittedSensor, Measurement, ReadError
 from drivers.option_docs import BcmPin, Meaning
 
 CHANNEL = Channel("wind_speed", "m/s", "Hz", 0.0, 75.0)

@@ -169,8 +169,7 @@ Internal: ``presence`` is made of it.
 """
 
 SEEN: Final = Table(
-    "_seen",
-    columns("gateway channel run: string, first_seq last_seq readings_version: long"),
+    "_seen", columns("gateway channel run: string, first_seq last_seq readings_version: long")
 )
 """Ranges of ``seq`` that ``readings`` holds, up to its version ``readings_version``; rows may overlap.
 
@@ -229,8 +228,7 @@ PRESENCE: Final = Table(
 """``last_value`` and ``period_ms`` are of the reading at ``last_time``."""
 
 SET_ASIDE: Final = Table(
-    "_set_aside",
-    columns("gateway channel run: string, first_seq last_seq: long, ingested_at: time"),
+    "_set_aside", columns("gateway channel run: string, first_seq last_seq: long, ingested_at: time")
 )
 """Ranges of ``seq`` that records in ``quarantine`` claim, up to what came into it at ``ingested_at``.
 

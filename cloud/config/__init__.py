@@ -5,12 +5,4 @@ from cloud.config.loading import check, load
 from cloud.config.model import CloudConfig, StoreConfig
 from cloud.config.secret import Secret, UnreadableError
 
-__all__ = [
-    "CloudConfig",
-    "KafkaConfig",
-    "Secret",
-    "StoreConfig",
-    "UnreadableError",
-    "check",
-    "load",
-]
+__all__ = ["CloudConfig", "KafkaConfig", "Secret", "StoreConfig", "UnreadableError", "check", "load"]

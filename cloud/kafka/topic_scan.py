@@ -14,12 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, first_metadata
 from cloud.kafka.run_accounts import Books
-from cloud.wire.channel_records import (
-    CHANNELS_TOPIC,
-    ChannelRecord,
-    channel_key,
-    parse_channel,
-)
+from cloud.wire.channel_records import CHANNELS_TOPIC, ChannelRecord, channel_key, parse_channel
 from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX, RUNS_TOPIC
 

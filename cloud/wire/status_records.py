@@ -14,15 +14,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from cloud.wire.fields import (
-    MAX_INT53,
-    check_label,
-    convert,
-    format_time,
-    split_object,
-    time_of,
-    to_json,
-)
+from cloud.wire.fields import MAX_INT53, check_label, convert, format_time, split_object, time_of, to_json
 from cloud.wire.reading_records import VERSION, GatewayId, RunId, Version
 
 ONLINE, OFFLINE = "online", "offline"

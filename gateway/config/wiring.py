@@ -39,8 +39,7 @@ def _check_twin(source: Source, path: KeyPath, sensor: SensorConfig, other: Sens
         )
     elif None not in (sensor.height_m, other.height_m) and sensor.height_m != other.height_m:
         source.warn(
-            key,
-            f"{twin} is at {other.height_m:g} m, this is at {sensor.height_m:g} m: twins belong together",
+            key, f"{twin} is at {other.height_m:g} m, this is at {sensor.height_m:g} m: twins belong together"
         )
 
 

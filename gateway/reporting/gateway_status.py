@@ -14,14 +14,7 @@ from typing import Final
 
 from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import STATUS_TOPIC, SYNCED, UNSYNCED
-from cloud.wire.status_records import (
-    OFFLINE,
-    ONLINE,
-    StatusRecord,
-    encode_status,
-    parse_status,
-    status_key,
-)
+from cloud.wire.status_records import OFFLINE, ONLINE, StatusRecord, encode_status, parse_status, status_key
 from gateway.ports import Record, Snapshot
 
 log = logging.getLogger(__name__)

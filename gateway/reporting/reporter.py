@@ -108,10 +108,7 @@ class Reporter:
 
     def last_messages(self, counts: Mapping[str, Any], offline: Record) -> dict[str, bytes]:
         """What the local broker retains of this run, by topic."""
-        return {
-            self._topics.run: self._runs.payload("stopped", counts),
-            self._topics.status: offline.value,
-        }
+        return {self._topics.run: self._runs.payload("stopped", counts), self._topics.status: offline.value}
 
     def _report_disk(self, problem: str | None) -> None:
         """That the outbox's disk fails, or works again."""

@@ -123,8 +123,7 @@ def _ending(given: object, check: Callable[[object], float], info: ValidationInf
 
 
 Name = Annotated[
-    str,
-    BeforeValidator(_matching(_RULE_NAME, "1 to 63 of a-z, 0-9 and -, beginning with a letter or digit")),
+    str, BeforeValidator(_matching(_RULE_NAME, "1 to 63 of a-z, 0-9 and -, beginning with a letter or digit"))
 ]
 Word = Annotated[str, BeforeValidator(_matching(NAME, "a word of letters, digits, '.', '_' and '-'"))]
 Duration = Annotated[int, BeforeValidator(_duration_us)]

@@ -26,14 +26,7 @@ from spark_jobs.sinks.delta import ensure_table, latest_version, table_changes, 
 from spark_jobs.sinks.merge import differs, merge_rows
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.packing import IDENTITY, identity_ranges
-from spark_jobs.transforms.presence import (
-    arrivals,
-    claimed,
-    dropped,
-    judged,
-    presence_rows,
-    with_arrivals,
-)
+from spark_jobs.transforms.presence import arrivals, claimed, dropped, judged, presence_rows, with_arrivals
 
 log = logging.getLogger("fieldgate.jobs.presence")
 

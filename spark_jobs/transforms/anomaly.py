@@ -83,9 +83,7 @@ def windows(statistics: DataFrame, targets: DataFrame | None, interval_s: int) -
     rows = entries.groupBy("gateway", "interval_start").agg(collected.alias("entries"))
     rows = rows.where(F.element_at("entries", 1)["lag"] == 0)
     return rows.select(
-        "gateway",
-        "interval_start",
-        *(F.col("entries")[name].alias(name) for name in _ENTRIES),
+        "gateway", "interval_start", *(F.col("entries")[name].alias(name) for name in _ENTRIES)
     )
 
 

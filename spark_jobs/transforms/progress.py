@@ -125,8 +125,7 @@ def completed(
     )
     own_us = F.col("newest_us") + F.when(F.col("is_open"), 0).otherwise(length_us)
     offline_us = F.least(
-        F.lit(now_us - _OFFLINE_S * SECOND_US),
-        _of_gateway(F.max("newest_us")) + _OFFLINE_DAYS * DAY_US,
+        F.lit(now_us - _OFFLINE_S * SECOND_US), _of_gateway(F.max("newest_us")) + _OFFLINE_DAYS * DAY_US
     )
     is_live_gateway = _of_gateway(F.max_by("is_live", "last_us"))
     horizon_us = F.greatest(

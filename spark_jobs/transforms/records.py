@@ -25,13 +25,7 @@ from cloud.wire.status_records import parse_status
 from spark_jobs.intervals import day_of
 from spark_jobs.schemas import CHANNELS, QUARANTINE, RUNS, STATUS, Table
 from spark_jobs.transforms.dedupe import RECORD, as_quarantined
-from spark_jobs.transforms.latest_record import (
-    Fold,
-    Row,
-    calibration,
-    furthest_run,
-    last_status,
-)
+from spark_jobs.transforms.latest_record import Fold, Row, calibration, furthest_run, last_status
 from spark_jobs.transforms.messages import header, place, utf8
 
 _ENDED: Final = ("stopped", "killed")

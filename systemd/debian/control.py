@@ -77,10 +77,7 @@ def control(product: Product, target: Target, full_version: str, size_kib: int) 
             ("Architecture", target.architecture),
             ("Maintainer", "fieldgate <fieldgate@fieldgate.invalid>"),
             ("Installed-Size", size_kib),
-            (
-                "Depends",
-                f"python3 (>= {python}~), python3 (<< {major}.{int(minor) + 1}~), {product.depends}",
-            ),
+            ("Depends", f"python3 (>= {python}~), python3 (<< {major}.{int(minor) + 1}~), {product.depends}"),
             ("Recommends", recommends),
             ("Suggests", product.suggests),
             ("Section", "science"),

@@ -177,11 +177,7 @@ class Lake:
         )
         began_s, cpu_s, read = time.monotonic(), _cpu_s(self.spark), _bytes_read(self.spark)
         self._job.batch(changes, version)
-        figures = (
-            time.monotonic() - began_s,
-            _cpu_s(self.spark) - cpu_s,
-            _bytes_read(self.spark) - read,
-        )
+        figures = (time.monotonic() - began_s, _cpu_s(self.spark) - cpu_s, _bytes_read(self.spark) - read)
         table = self.spark.read.format("delta").load(self.settings.table(STATISTICS.name))
         corrected = table.where((F.col("gateway") == gateway) & (F.col("version") == 2)).count()
         assert corrected == _CHANNELS * 3600 // _INTERVAL_S, corrected

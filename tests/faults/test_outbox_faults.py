@@ -120,10 +120,7 @@ def test_disk_full_in_an_outage(
 def test_kafka_returns_while_the_disk_is_full(
     tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report
 ) -> None:
-    with (
-        Disk(tmp_path, 48) as disk,
-        Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast,
-    ):
+    with Disk(tmp_path, 48) as disk, Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast:
         mast.start()
         mast.sample(100)
         cloud.uplink.close()
@@ -149,10 +146,7 @@ def test_kafka_returns_while_the_disk_is_full(
 def test_disk_becomes_read_only_in_an_outage(
     tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report
 ) -> None:
-    with (
-        Disk(tmp_path, 48) as disk,
-        Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast,
-    ):
+    with Disk(tmp_path, 48) as disk, Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast:
         mast.start()
         mast.sample(100)
         cloud.uplink.close()
@@ -178,10 +172,7 @@ def test_disk_becomes_read_only_in_an_outage(
 def test_stop_while_the_disk_is_read_only_in_an_outage(
     tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report
 ) -> None:
-    with (
-        Disk(tmp_path, 48) as disk,
-        Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast,
-    ):
+    with Disk(tmp_path, 48) as disk, Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast:
         cloud.uplink.close()
         mast.start()
         mast.spilling()
@@ -211,10 +202,7 @@ def test_stop_while_the_disk_is_read_only_in_an_outage(
 def test_start_on_a_read_only_disk_in_an_outage(
     tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report
 ) -> None:
-    with (
-        Disk(tmp_path, 48) as disk,
-        Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast,
-    ):
+    with Disk(tmp_path, 48) as disk, Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast:
         cloud.uplink.close()
         mast.start()
         mast.spilling()

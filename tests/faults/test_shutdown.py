@@ -27,10 +27,7 @@ def test_stopped_without_kafka_and_without_disk(
 ) -> None:
     if trouble is Disk.fill and not full:
         pytest.skip("only with --full")
-    with (
-        Disk(tmp_path, 48) as disk,
-        Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast,
-    ):
+    with Disk(tmp_path, 48) as disk, Mast(tmp_path, cloud, mosquitto, outbox=disk.path / "outbox.db") as mast:
         mast.start()
         mast.sample(50)
         cloud.uplink.close()

@@ -181,10 +181,7 @@ def test_dependencies_and_version(package: Path, release: str, architecture: str
     python = {"bookworm": ("3.11", "3.12"), "trixie": ("3.13", "3.14")}[release]
     depends = f"python3 (>= {python[0]}~), python3 (<< {python[1]}~), iproute2, python3-systemd, systemd"
     assert field(package, "Depends") == depends
-    recommends = {
-        "amd64": "mosquitto",
-        "arm64": "python3-rpi-lgpio | python3-rpi.gpio, mosquitto",
-    }
+    recommends = {"amd64": "mosquitto", "arm64": "python3-rpi-lgpio | python3-rpi.gpio, mosquitto"}
     assert field(package, "Recommends") == recommends[architecture]
     assert field(package, "Architecture") == architecture
     version = field(package, "Version")

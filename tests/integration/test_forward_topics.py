@@ -84,8 +84,7 @@ def test_each_message_ends_in_its_topic_and_the_accounts_balance(
         send(mosquitto, messages + list(bad))
         # What is for the valve waits for its topic, and nothing waits for the valve.
         status = eventually(
-            mast.status_now,
-            until=lambda now: now["outbox_records"] == COUNT and not now["in_flight"],
+            mast.status_now, until=lambda now: now["outbox_records"] == COUNT and not now["in_flight"]
         )
         assert status["received"] == len(messages) + len(bad)
         assert (status["ignored"]["FILTERED"], status["dead_letters"]) == (COUNT, len(bad))

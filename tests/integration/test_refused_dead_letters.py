@@ -6,12 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined] # no __all__
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-)
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined] # no __all__
 from confluent_kafka.cimpl import NewTopic
 
 from cloud.local.kafka_broker import LocalBroker

@@ -184,13 +184,7 @@ def test_each_kind_beside_the_others_ends_where_it_should_once(
     retained, *pressures = readings(provisioned, name, "pressure")
     assert (retained.seq, retained.raw, retained.time_us) == (1, 7000.0, 1_735_689_600_000_000)
     assert [(one.channel, one.seq, one.raw, one.value, one.time_us) for one in pressures] == [
-        (
-            "baro.pressure",
-            count + 2,
-            8000 + count,
-            (8000 + count) * 0.1,
-            (1763710500 + count) * 1_000_000,
-        )
+        ("baro.pressure", count + 2, 8000 + count, (8000 + count) * 0.1, (1763710500 + count) * 1_000_000)
         for count in range(COUNT)
     ]
     # In the order of their numbers: some may have taken the way through the outbox.

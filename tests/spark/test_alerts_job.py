@@ -144,10 +144,7 @@ def test_once_from_kafka_to_records_and_table_and_again_after_a_lost_checkpoint(
     spark: SparkSession, settings: Settings, kafka: LocalBroker, topic: str, gateway: str, rules_file: Path
 ) -> None:
     settings = replace(
-        settings,
-        bootstrap_servers=kafka.bootstrap_servers,
-        topic_pattern=topic,
-        rules=str(rules_file),
+        settings, bootstrap_servers=kafka.bootstrap_servers, topic_pattern=topic, rules=str(rules_file)
     )
     now_us = time.time_ns() // 1_000_000 * 1000
     start_us = now_us - 60 * S
@@ -554,10 +551,7 @@ def test_killed_between_raise_and_clear_it_goes_on_where_it_was(
     tmp_path: Path,
 ) -> None:
     settings = replace(
-        settings,
-        bootstrap_servers=kafka.bootstrap_servers,
-        topic_pattern=topic,
-        rules=str(rules_file),
+        settings, bootstrap_servers=kafka.bootstrap_servers, topic_pattern=topic, rules=str(rules_file)
     )
     log = tmp_path / "jobs.log"
     start_us = time.time_ns() // 1_000_000 * 1000 - 2 * S

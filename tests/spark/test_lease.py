@@ -21,14 +21,7 @@ from spark_jobs.schemas import READINGS, SEEN, STATUS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks import lease as lease_module
 from spark_jobs.sinks import readings as readings_sink
-from spark_jobs.sinks.delta import (
-    FencedError,
-    ensure_table,
-    fence,
-    table_version,
-    write_once,
-    writing_as,
-)
+from spark_jobs.sinks.delta import FencedError, ensure_table, fence, table_version, write_once, writing_as
 from spark_jobs.sinks.delta import write as write_plainly
 from spark_jobs.sinks.lease import EXPIRES_S, RENEW_S, Lease, LeaseTakenError
 from spark_jobs.sinks.readings import BatchCounts, IngestSink

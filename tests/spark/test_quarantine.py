@@ -111,10 +111,7 @@ def test_beyond_the_cap_rejects_are_counted_and_each_once(spark: SparkSession, s
     sink = QuarantineSink(spark, settings)
     assert write(sink, spark, first, "app", 0) == 0
     assert write(sink, spark, second, "app", 1) == 9
-    whole = (
-        {("a", 0): 3, ("b", 0): 3, ("", 0): 1, ("a", 1): 3},
-        {("a", 0): 4, ("b", 0): 1, ("a", 1): 2},
-    )
+    whole = ({("a", 0): 3, ("b", 0): 3, ("", 0): 1, ("a", 1): 3}, {("a", 0): 4, ("b", 0): 1, ("a", 1): 2})
     assert stored() == whole
     # A lost checkpoint gives all of it again, in one batch; a single one of it is new.
     late: Reject = ("a/x", 0, 14, HOUR + 14)

@@ -151,12 +151,7 @@ def test_the_jobs_go_on_as_each_refusal_is_mended_and_show_no_secret(
     java = (
         f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{place}/log4j2.properties"
     )
-    options = [
-        "--cloud",
-        str(place / "scram.toml"),
-        "--conf",
-        f"spark.driver.extraJavaOptions={java}",
-    ]
+    options = ["--cloud", str(place / "scram.toml"), "--conf", f"spark.driver.extraJavaOptions={java}"]
     options += ["--ui", "--conf", f"spark.ui.port={ui}"]
     with Program([sys.executable, "-m", "spark_jobs", "run", "all", *options], place / "log") as jobs:
         jobs.awaits("the broker's certificate is of an authority that isn't in ssl.ca.location")

@@ -357,10 +357,7 @@ def one_by_one(values: list[bytes | None], kafka_us: int | None) -> tuple[dict[i
             reasons[at] = problem.reason
             continue
         since_boot = {"boot": one.boot, "mono_ms": one.mono_ms}
-        extra = {
-            **(one.extra or {}),
-            **{name: each for name, each in since_boot.items() if each is not None},
-        }
+        extra = {**(one.extra or {}), **{name: each for name, each in since_boot.items() if each is not None}}
         readings[at] = (
             *(getattr(one, name) for name in _AS_THEY_ARE),
             list(one.reasons),

@@ -37,10 +37,7 @@ class Program(LocalProgram):
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         # SIGTERM: when the demo is killed, the gateway still stores what is in memory.
         return Child(
-            self._command(),
-            self.log,
-            environment=self._environment,
-            parent_death_signal=signal.SIGTERM,
+            self._command(), self.log, environment=self._environment, parent_death_signal=signal.SIGTERM
         )
 
     def answers(self) -> bool:

@@ -65,10 +65,7 @@ class Journal:
     """
 
     def __init__(
-        self,
-        otherwise: logging.Handler,
-        sendv: Callable[..., object] | None = _sendv,
-        address: str = SOCKET,
+        self, otherwise: logging.Handler, sendv: Callable[..., object] | None = _sendv, address: str = SOCKET
     ) -> None:
         self._otherwise = otherwise
         self._sendv = sendv

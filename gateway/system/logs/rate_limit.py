@@ -44,9 +44,7 @@ class RateLimit:
     """Passes lines on to ``write``; they must be as LogQueue prepares them."""
 
     def __init__(
-        self,
-        write: Callable[[logging.LogRecord], object],
-        monotonic: Callable[[], float] = time.monotonic,
+        self, write: Callable[[logging.LogRecord], object], monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._write = write
         self._monotonic = monotonic

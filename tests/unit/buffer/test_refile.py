@@ -86,9 +86,7 @@ def test_at_the_cap_they_take_the_room_they_leave_and_nothing_is_dropped(tmp_pat
     outbox.close()
 
 
-def test_at_the_cap_groups_take_the_room_of_blocks_that_only_all_of_them_empty(
-    tmp_path: Path,
-) -> None:
+def test_at_the_cap_groups_take_the_room_of_blocks_that_only_all_of_them_empty(tmp_path: Path) -> None:
     drops: list[Drop] = []
     outbox = SqliteOutbox(tmp_path / "outbox.db", Limits(CAP), on_drop=drops.append)
     while not drops:

@@ -34,12 +34,7 @@ def _reading(second: int, channel: int) -> bytes:
     value = (second * 7919 + channel * 104729) % 25000 / 1000
     return (
         b'{"gateway":"mast-07","channel":"cup-%d.wind_speed","seq":%d,"value":%.3f,"raw":%.1f,"quality":1}'
-        % (
-            channel,
-            second + 1,
-            value,
-            value * 3,
-        )
+        % (channel, second + 1, value, value * 3)
     )
 
 

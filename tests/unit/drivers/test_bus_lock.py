@@ -90,9 +90,7 @@ def frozen_mast() -> Iterator[tuple[EmulatedBoard, Frozen]]:
     chip.thawed.set()
 
 
-def test_sensors_on_a_frozen_bus_fail_and_don_t_hang(
-    frozen_mast: tuple[EmulatedBoard, Frozen],
-) -> None:
+def test_sensors_on_a_frozen_bus_fail_and_don_t_hang(frozen_mast: tuple[EmulatedBoard, Frozen]) -> None:
     board, chip = frozen_mast
     baro, air, other = (
         Bp20(board, Bp20Options()),

@@ -245,11 +245,7 @@ def test_a_good_driver_passes(
         ("the_type_is_complete", acme(channels=(replace(TEMPERATURE, upper=-40.0),)), "temperature"),
         ("the_type_is_complete", acme(channels=(replace(TEMPERATURE, lower=-math.inf),)), "temperature"),
         ("its_claims_clash_with_themselves", acme(claims=lambda _: ("pin 4",)), ""),
-        (
-            "its_claims_clash_with_themselves",
-            acme(claims=lambda _: (Claim("pin 4", ()),)),
-            ": no key",
-        ),
+        ("its_claims_clash_with_themselves", acme(claims=lambda _: (Claim("pin 4", ()),)), ": no key"),
         ("its_constructor_touches_nothing", acme(TouchesTheBoard), "used the board's i2c"),
         ("its_constructor_touches_nothing", acme(ReadsTooSoon), "bus"),
         ("its_constructor_touches_nothing", acme(channels=(replace(TEMPERATURE, upper=84.0),)), ""),

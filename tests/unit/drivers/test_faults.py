@@ -61,9 +61,7 @@ def test_an_icing_cup_slows_down_to_a_stop_and_thaws() -> None:
 def test_a_spike_is_in_one_reading_only() -> None:
     true = run([CUP, BARO], [], 30)
     spiked = run(
-        [CUP, BARO],
-        [Fault("cup", "spike", 5, amount=20), Fault("baro", "spike", 7, 10, 0.02, 5)],
-        30,
+        [CUP, BARO], [Fault("cup", "spike", 5, amount=20), Fault("baro", "spike", 7, 10, 0.02, 5)], 30
     )
     more = [b - a for a, b in zip(values(true["cup"]), values(spiked["cup"]), strict=True)]
     assert [at for at, each in enumerate(more) if each > 0] == [5]

@@ -73,8 +73,7 @@ def test_a_barometer_on_a_converter(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "reasons"),
-    [("2047", ("OVER_RANGE",)), ("2046", ()), ("-2047", ()), ("-2048", ("UNDER_RANGE",))],
+    ("raw", "reasons"), [("2047", ("OVER_RANGE",)), ("2046", ()), ("-2047", ()), ("-2048", ("UNDER_RANGE",))]
 )
 def test_a_code_at_the_end_of_the_converter_is_over_range(
     kernel: Kernel, raw: str, reasons: tuple[str, ...]

@@ -33,9 +33,7 @@ def test_whole_frequencies_give_exactly_their_pulses_in_every_second(frequencies
     assert [train.advance(hz, SECOND_NS) for hz in frequencies] == frequencies
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 1082), st.integers(1, 5 * SECOND_NS)), min_size=1, max_size=60),
-)
+@given(st.lists(st.tuples(st.floats(0, 1082), st.integers(1, 5 * SECOND_NS)), min_size=1, max_size=60))
 def test_any_frequencies_over_any_pieces_sum_to_the_phase(pieces: list[tuple[float, int]]) -> None:
     train = PulseTrain()
     phase, pulses = 0.0, 0

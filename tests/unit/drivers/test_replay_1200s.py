@@ -30,12 +30,7 @@ from tests.unit.drivers.test_replay import REAL_FILE
 SECONDS = 1200
 PULSES = {"cup-a": (0.765, 0.35), "cup-b": (0.765, 0.35), "cup-s1": (0.0935, 0.139)}
 # One step of the converter, one tenth of a DHT11: the value is within half of it.
-STEPS = {
-    "baro.pressure": 0.0041,
-    "sun.irradiance": 0.78125,
-    "dht.temperature": 0.1,
-    "dht.humidity": 0.1,
-}
+STEPS = {"baro.pressure": 0.0041, "sun.irradiance": 0.78125, "dht.temperature": 0.1, "dht.humidity": 0.1}
 
 
 @pytest.fixture(params=["simulated", "recorded"])

@@ -147,10 +147,7 @@ def test_topics_need_an_address_or_a_config(capsys: pytest.CaptureFixture[str]) 
         ),
         (("demo", "--interval", "sometimes"), "argument --interval: 'sometimes'"),
         (("demo", "--restart-after", "-1"), "argument --restart-after: '-1' is not a number"),
-        (
-            ("demo", "--jobs", "ingest,mist,statistics"),
-            "no job of the demo is named 'mist': ingest,",
-        ),
+        (("demo", "--jobs", "ingest,mist,statistics"), "no job of the demo is named 'mist': ingest,"),
         (("demo", "--jobs", "ingest,mast"), "argument --jobs: ingest and statistics are needed"),
     ],
 )

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import InvalidReading, parse_reading
-from cloud.wire.status_records import (
-    MAX_STATUS_BYTES,
-    StatusRecord,
-    encode_status,
-    parse_status,
-    status_key,
-)
+from cloud.wire.status_records import MAX_STATUS_BYTES, StatusRecord, encode_status, parse_status, status_key
 
 CONTRACT = (
     b'{"v":1,"gateway":"mast-07","state":"online","run":"9f3c21ab04de","time":"2026-11-21T07:35:00.000Z",'

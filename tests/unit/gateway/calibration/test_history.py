@@ -13,12 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud.wire.channel_records import ChannelRecord, Period, parse_channel
-from gateway.calibration.history import (
-    MAX_PERIODS,
-    CalibrationHistory,
-    UnreadableHistory,
-    read_history,
-)
+from gateway.calibration.history import MAX_PERIODS, CalibrationHistory, UnreadableHistory, read_history
 from gateway.ports import Record
 from tests.support.clocks import SteppingClock
 from tests.support.disks import full_disk

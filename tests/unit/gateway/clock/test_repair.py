@@ -43,8 +43,7 @@ def test_an_unrepaired_reading_leaves_as_it_was_published() -> None:
 
 
 @pytest.mark.parametrize(
-    "reading",
-    [READING, REPAIRED, replace(UNSYNCED, boot=None), replace(UNSYNCED, mono_ms=None)],
+    "reading", [READING, REPAIRED, replace(UNSYNCED, boot=None), replace(UNSYNCED, mono_ms=None)]
 )
 def test_only_a_reading_with_a_time_since_boot_has_to_wait(reading: Reading) -> None:
     assert mark_unsynced(reading) == ()

@@ -19,13 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.commands.support.bundle import (
-    MAX_BYTES,
-    MAX_PART_BYTES,
-    Part,
-    archive,
-    files_of,
-)
+from gateway.commands.support.bundle import MAX_BYTES, MAX_PART_BYTES, Part, archive, files_of
 from gateway.commands.support.parts import Request, _part, gathered
 from gateway.commands.support.redaction import HIDDEN, Redactor, shown_config, shown_entry
 from tests.support.config import baro, config_text, write_config

@@ -246,8 +246,7 @@ def test_a_file_that_cannot_be_removed_is_reported_once(
 
 _STEPS: Final = st.lists(
     st.one_of(
-        st.sets(st.sampled_from("abc")),
-        st.sampled_from(["lose", "find", "restart", "forget", "wait"]),
+        st.sets(st.sampled_from("abc")), st.sampled_from(["lose", "find", "restart", "forget", "wait"])
     ),
     max_size=30,
 )

@@ -31,9 +31,7 @@ def test_a_silence_is_logged_when_it_begins_and_when_it_ends(records: pytest.Log
     ]
 
 
-def test_another_kind_of_failure_is_logged_other_figures_are_not(
-    records: pytest.LogCaptureFixture,
-) -> None:
+def test_another_kind_of_failure_is_logged_other_figures_are_not(records: pytest.LogCaptureFixture) -> None:
     failures = FailureLog("gps")
     for failure in ("gpsd closed the connection", "no fix for 3 s", "no fix for 14 s"):
         failures.failed(ReadError(failure))

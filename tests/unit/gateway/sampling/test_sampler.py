@@ -237,9 +237,7 @@ def test_an_hourly_sensor_goes_on_with_the_new_clocks_next_hour() -> None:
     clock = SteppingClock(start_ns, start_ns + 3 * HOUR_NS, sets=[(1810 * SECOND_NS, by_ns, True)])
     readings = run(ScriptedDriver(clock, [answer(1.0), answer(2.0)]), interval_s=3600.0)
     # 00:00:01, half an hour later 00:30:01 became 00:10:01 of the day before: the next hour is 01:00.
-    assert [reading.time_us * 1000 - start_ns for reading in readings] == [
-        -23 * HOUR_NS - SECOND_NS,
-    ]
+    assert [reading.time_us * 1000 - start_ns for reading in readings] == [-23 * HOUR_NS - SECOND_NS]
 
 
 def test_a_set_clock_hides_no_lateness(caplog: pytest.LogCaptureFixture) -> None:
@@ -325,10 +323,5 @@ def test_a_sampler_that_dies_is_replaced_and_its_numbers_go_on() -> None:
     supervisor.check()
     eventually(lambda: supervisor.ended)
     assert supervisor.restarts == 1
-    assert [(reading.value, reading.seq) for reading in readings] == [
-        (1.0, 1),
-        (3.0, 2),
-        (4.0, 3),
-        (5.0, 4),
-    ]
+    assert [(reading.value, reading.seq) for reading in readings] == [(1.0, 1), (3.0, 2), (4.0, 3), (5.0, 4)]
     assert clock.joined == 0

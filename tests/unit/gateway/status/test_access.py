@@ -156,10 +156,7 @@ def test_others_get_no_more_than_ok_of_the_health() -> None:
     with served(Gate(TOKEN)) as connection:
         assert get(connection, "/healthz")[::2] == (503, "not ok\n")
     with served(Gate(None), free_for_locals=True) as connection:
-        assert get(connection, "/healthz")[::2] == (
-            503,
-            "main loop stalled for 20 s\n",
-        )
+        assert get(connection, "/healthz")[::2] == (503, "main loop stalled for 20 s\n")
 
 
 def test_a_token_in_the_address_becomes_a_cookie() -> None:

@@ -211,9 +211,7 @@ def test_what_is_not_on_its_way_holds_text_only() -> None:
     assert line.exc_info == raised
 
 
-def test_arguments_that_do_not_fit_go_to_standard_error(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_arguments_that_do_not_fit_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     queued = LogQueue()
     queued.handle(record("event=a number=%d", "no number"))
     queued.handle(record("event=b number=%d", 1))

@@ -105,10 +105,7 @@ def test_below_a_limit() -> None:
     assert short(events) == [("RAISED", 1, 1, True), ("CLEARED", 1, 3, True)]
 
 
-@given(
-    st.lists(st.sampled_from([50.0, 57.0, 61.0]), max_size=60),
-    st.integers(0, 5),
-)
+@given(st.lists(st.sampled_from([50.0, 57.0, 61.0]), max_size=60), st.integers(0, 5))
 def test_as_a_regular_expression_over_the_levels_finds(values: list[float], hold_s: int) -> None:
     engine = Engine(rules(f'{HOT}for = "{hold_s}s"\n'))
     events = run(engine, [sample(at, value) for at, value in enumerate(values)])

@@ -190,10 +190,7 @@ gateway = []
             '[[rule]]\nname = "a"\nkind = "anomaly"\nmessage = "{value.real}"\n',
             'r.toml:4: rule["a"].message: names {value.real}',
         ),
-        (
-            '[[rule]]\nname = "a"\nkind = "stuck"\nfor = "0s"\n',
-            'r.toml:4: rule["a"].for: must be above 0',
-        ),
+        ('[[rule]]\nname = "a"\nkind = "stuck"\nfor = "0s"\n', 'r.toml:4: rule["a"].for: must be above 0'),
         (
             '[[rule]]\nname = "a"\nkind = "anomaly"\ncommand = 1\n',
             'r.toml:4: rule["a"].command: must be a table, as in { key = value }, not 1',

@@ -88,12 +88,7 @@ LAYOUT = layout_of(SEEN)
 SCALER = Scaler.of(features_of(LAYOUT, SEEN, 0, np.zeros((len(SEEN), len(CUPS)), dtype=bool)))
 
 
-@given(
-    st.integers(0, 3),
-    st.one_of(st.just(NAN), st.floats(0, 75)),
-    st.floats(0, 20),
-    st.floats(0, 100),
-)
+@given(st.integers(0, 3), st.one_of(st.just(NAN), st.floats(0, 75)), st.floats(0, 20), st.floats(0, 100))
 def test_the_network_sees_nothing_of_a_hidden_channel(
     channel: int, avg: float, sd: float, top: float
 ) -> None:
