@@ -26,43 +26,8 @@ from cloud.local.server import LocalServer
 _JARS_VARIABLE: Final = "FIELDGATE_JARS"
 _FORMAT_TIMEOUT_S: Final = 60.0
 _ANSWER_TIMEOUT_S: Final = 2.0
-
-_LOG4J: Final = """\
-status = error
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = [%d] %p %m (%c)%n%ex
-rootLogger.level = warn
-rootLogger.appenderRef.out.ref = out
-logger.server.name = kafka.server
-logger.server.level = info
-"""
-
-_PROPERTIES: Final = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-controller.listener.names=CONTROLLER
-log.dirs={data}
-auto.create.topics.enable=false
-log.message.timestamp.type=LogAppendTime
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=4
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-transaction.state.log.num.partitions=2
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-share.coordinator.state.topic.num.partitions=1
-group.initial.rebalance.delay.ms=0
-log.segment.bytes=67108864
-log.cleaner.dedupe.buffer.size=8388608
-num.network.threads=2
-num.io.threads=4
-"""
+_SETTINGS: Final = Path(__file__).with_name("kafka_broker.properties")
+_LOGGING: Final = Path(__file__).with_name("kafka_broker.log4j2.properties")
 
 
 class BrokerError(CloudError):
@@ -126,19 +91,20 @@ class LocalBroker(LocalServer):
 
     def _configure(self) -> Path:
         self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / "log4j2.properties").write_text(_LOG4J)
+        listens = f"PLAINTEXT://127.0.0.1:{self.port}"
+        controller = f"127.0.0.1:{self.controller_port}"
         properties = self.directory / "server.properties"
         properties.write_text(
-            _PROPERTIES.format(
-                port=self.port, controller_port=self.controller_port, data=self.directory / "data"
-            )
+            f"{_SETTINGS.read_text()}"
+            f"listeners={listens},CONTROLLER://{controller}\nadvertised.listeners={listens}\n"
+            f"controller.quorum.voters=1@{controller}\nlog.dirs={self.directory / 'data'}\n"
         )
         return properties
 
     def _java(self, jars: Path, *arguments: str) -> tuple[str, ...]:
-        log4j = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
         # The JIT's first stage only: on two cores the second one costs more than it ever gives back here.
         quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+        log4j = f"-Dlog4j2.configurationFile={_LOGGING}"
         return ("java", "-cp", f"{jars}/*", log4j, *quick, *class_archive.using(jars), *arguments)
 
     def _format(self, jars: Path, properties: Path) -> None:
