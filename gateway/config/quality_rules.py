@@ -1,12 +1,11 @@
-"""The quality tests' settings: their keys, and the defaults of each quantity.
-
-The sources of the defaults' figures are in docs/quality.md.
-"""
+"""The quality tests' settings: their keys, and the defaults of each quantity."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from annotated_types import Ge, Gt, Le
@@ -91,40 +90,13 @@ class QualityRules:
     off: Annotated[tuple[Test, ...] | None, Meaning("tests that are not made")] = None
 
 
-DEFAULTS: Final[Mapping[str, QualityRules]] = {
-    "wind_speed": QualityRules(
-        site_range=(0.0, 60.0), max_step=15.0, spike=6.0, spike_factor=6.0,
-        flat_s=600.0, flat_within=0.0, rest_below=0.5, rest_s=86_400.0,
-        stopped_s=300.0, twin_above=2.0, mast_above=6.0,
-        pair_absolute=1.5, pair_relative=0.5, pair_window_s=600.0, pair_above=3.0,
-        drift_absolute=0.2, drift_relative=0.05, drift_window_s=43_200.0,
-    ),
-    "temperature": QualityRules(
-        site_range=(-40.0, 50.0), max_step=4.0, spike=3.0, spike_factor=6.0,
-        flat_s=43_200.0, flat_within=0.0,
-        pair_absolute=4.0, pair_relative=None, pair_window_s=3600.0,
-    ),
-    "humidity": QualityRules(
-        site_range=(0.0, 100.0), max_step=15.0, spike=10.0, spike_factor=6.0,
-        flat_s=172_800.0, flat_within=0.0,
-        pair_absolute=10.0, pair_relative=None, pair_window_s=3600.0,
-    ),
-    "pressure": QualityRules(
-        site_range=(50.0, 108.0), max_step=0.2, spike=0.15, spike_factor=6.0,
-        flat_s=10_800.0, flat_within=0.0,
-        pair_absolute=0.5, pair_relative=None, pair_window_s=3600.0,
-    ),
-    "irradiance": QualityRules(
-        site_range=(-10.0, 1600.0), max_step=800.0, spike=400.0, spike_factor=6.0,
-        flat_s=1800.0, flat_within=0.0, rest_below=20.0, rest_s=86_400.0,
-        pair_absolute=30.0, pair_relative=0.2, pair_window_s=1800.0, pair_above=50.0,
-        drift_absolute=10.0, drift_relative=0.06, drift_window_s=43_200.0,
-    ),
-    "co2": QualityRules(
-        site_range=(350.0, 2000.0), max_step=500.0, spike=150.0, spike_factor=6.0,
-        flat_s=7200.0, flat_within=0.0,
-        pair_absolute=120.0, pair_relative=0.1, pair_window_s=3600.0,
-    ),
-    "location": QualityRules(site_range=(0.0, 100.0)),
-}  # fmt: skip
+def _defaults() -> dict[str, QualityRules]:
+    tables = tomllib.loads(Path(__file__).with_name("quality_defaults.toml").read_text())
+    return {
+        name: QualityRules(**{**table, "site_range": tuple(table["site_range"])})
+        for name, table in tables.items()
+    }
+
+
+DEFAULTS: Final[Mapping[str, QualityRules]] = _defaults()
 """By quantity; one that isn't here (a plug-in's) is held against its sensor's range alone."""
