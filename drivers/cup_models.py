@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import difflib
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 
@@ -21,37 +23,9 @@ class CupModel:
     offset: float
 
 
-# fmt: off
-# With spellings, signal and source. A coil's alternating voltage needs a comparator before the pin.
-_ROWS: Final[tuple[tuple[CupModel, str], ...]] = (
-    (CupModel("NRG #40", 0.765, 0.35), "nrg40 nrg40c nrg40sine"),  # coil; NRG, Otech's certificates
-    (CupModel("NRG #40H", 0.765, 0.35), "nrg40h nrg40hall"),  # Hall switch, open collector; NRG
-    (CupModel("NRG S1", 0.0935, 0.139), "nrgs1"),  # see its data sheet; NRG's files
-    # Square wave of the supply's voltage, or open drain; Thies 4.3351: 0.0462 f + 0.21, 1082 Hz at 50 m/s.
-    (CupModel("Thies First Class", 0.0462, 0.21),
-     "thiesfirstclass thiesfirstclassadvanced thies43350 thies43351"),
-    # Pulses; Campbell Scientific's manual, 10 Hz a knot.
-    (CupModel("Vector A100LK", 0.0499, 0.258), "vectora100lk vectora100k vectora100l2 a100lk a100k a100l2"),
-    # Vector: 10 Hz for 1 m/s; the A100LK's rotor, with a disc for metres: 0.0499 times 1.944 knots in 1 m/s.
-    (CupModel("Vector A100LM", 0.0970, 0.258), "vectora100lm vectora100m a100lm a100m"),
-    (CupModel("Vector A100R", 1.25, 0.0), "vectora100r a100r"),  # reed; Vector: one for 1.25 m of wind run
-    # Coils; Campbell Scientific's manuals, the Wind Sentry's of 03002 and 03101.
-    (CupModel("RM Young 05103", 0.0980, 0.0), "young05103 young0510345 young05106 05103 05106"),
-    (CupModel("RM Young 05108", 0.1666, 0.0), "young05108 young0510845 05108"),
-    (CupModel("RM Young 05305", 0.1024, 0.0), "young05305 05305"),
-    (CupModel("RM Young Wind Sentry", 0.750, 0.2),
-     "youngwindsentry young03001 young03002 young03101 03001 03002 03101"),
-    # Square wave of the supply's voltage; Vaisala, M210293EN.
-    (CupModel("Vaisala WAA151", 0.101, 0.328), "vaisalawaa151 waa151"),
-    # Reed; Vaisala's user guide of WMS301 and WMS302.
-    (CupModel("Vaisala WMS301", 0.699, -0.24), "vaisalawms301 vaisalawms302 wms301 wms302"),
-    (CupModel("Met One 014A", 0.800, 0.447), "metone014a 014a"),  # reed; Campbell Scientific's manual
-    (CupModel("Met One 034B", 0.7989, 0.28), "metone034b 034b"),  # Campbell Scientific's manual
-    (CupModel("Davis 6410", 1.00584, 0.0), "davis6410 davis7911 davis6410vantagepro2"),  # switch; 2.25 mph
-)
-# fmt: on
-MODELS: Final = tuple(model for model, _ in _ROWS)
-_BY_SPELLING: Final = {spelling: model for model, spellings in _ROWS for spelling in spellings.split()}
+_TABLES: Final = tomllib.loads(Path(__file__).with_name("cup_models.toml").read_text())
+MODELS: Final = tuple(CupModel(name, each["slope"], each["offset"]) for name, each in _TABLES.items())
+_BY_SPELLING: Final = {word: model for model in MODELS for word in _TABLES[model.name]["spellings"].split()}
 _HOME_MADE: Final = {"homemade", "selfmade", "homebuilt", "selfbuilt", "diy", "own", "ownmake"}
 
 SLOPE_TOLERANCE: Final = 0.05
