@@ -13,6 +13,7 @@ from gateway.config import check
 from gateway.config.keys import field_names, keys_of
 from gateway.config.model import SECTIONS, ForwardConfig, SensorCommon
 from gateway.config.template import toml
+from tests.support.examples import examples
 
 EXAMPLES: Final = Path(__file__).parents[4] / "docs" / "examples"
 _FIXTURE = (HealthCheck.function_scoped_fixture,)
@@ -81,13 +82,13 @@ def _holds(path: Path, content: bytes) -> None:
     assert check(path) == (config, problems)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=_FIXTURE)
+@settings(deadline=None, max_examples=examples(150), suppress_health_check=_FIXTURE)
 @given(content=st.binary(max_size=200))
 def test_any_bytes(tmp_path: Path, content: bytes) -> None:
     _holds(tmp_path / "gateway.toml", content)
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=_FIXTURE)
+@settings(deadline=None, max_examples=examples(300), suppress_health_check=_FIXTURE)
 @given(document=_documents)
 def test_any_document(tmp_path: Path, document: dict[str, Any]) -> None:
     text = "".join(f"{_quoted(name)} = {_text(value)}\n" for name, value in document.items())
@@ -151,13 +152,13 @@ _SIGNS: Final = [
 ]
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=_FIXTURE)
+@settings(deadline=None, max_examples=examples(300), suppress_health_check=_FIXTURE)
 @given(text=_mutated())
 def test_any_slip_in_a_good_file(tmp_path: Path, text: str) -> None:
     _holds(tmp_path / "gateway.toml", text.encode())
 
 
-@settings(deadline=None, max_examples=500, suppress_health_check=_FIXTURE)
+@settings(deadline=None, max_examples=examples(500), suppress_health_check=_FIXTURE)
 @given(text=st.text(alphabet=st.sampled_from("ab=.,\"'[]{}#\n\\0159-+°“ \t"), max_size=60))
 def test_any_line_is_explained(tmp_path: Path, text: str) -> None:
     _holds(tmp_path / "gateway.toml", text.encode())

@@ -19,6 +19,7 @@ from drivers.hall_anemometer import HallAnemometerOptions
 from drivers.pyranometer import PyranometerOptions
 from gateway.config import Config, ConfigError, Problem, check, load
 from gateway.config.model import DropIf, ForwardConfig, ForwardReading
+from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[4]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -461,7 +462,9 @@ _toml = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(text=_toml)
 @example(text="0:\x08")
 def test_no_text_makes_check_raise(path: Path, text: str) -> None:
@@ -475,7 +478,9 @@ def test_no_text_makes_check_raise(path: Path, text: str) -> None:
         assert str(problem).isprintable()
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data(), name=st.sampled_from(["mast", "replay-nrg", "simulated"]))
 def test_no_value_changed_makes_check_raise(path: Path, data: st.DataObject, name: str) -> None:
     lines = (EXAMPLES / f"{name}.toml").read_text().splitlines()
@@ -488,14 +493,18 @@ def test_no_value_changed_makes_check_raise(path: Path, data: st.DataObject, nam
     assert (config is None) == any(each.severity == "error" and not each.starts for each in problems)
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(content=st.binary(max_size=60))
 def test_no_bytes_make_check_raise(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     assert check(path)[1]
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     key=st.one_of(st.text(max_size=20), st.lists(_words, min_size=1, max_size=3).map(".".join)),
     value=st.text(),

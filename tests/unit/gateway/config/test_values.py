@@ -11,6 +11,7 @@ from paho.mqtt.client import topic_matches_sub
 
 from cloud.toml_problems import WrongValue
 from gateway.config.values import overlap, topic_filter, topic_root
+from tests.support.examples import examples
 
 _LEVELS = ("a", "b", "$x", "")
 _TOPICS = ["/".join(levels) for depth in range(1, 5) for levels in product(_LEVELS, repeat=depth)]
@@ -21,7 +22,7 @@ _filters = st.builds(
 ) | st.just("#")
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 @given(one=_filters, other=_filters)
 def test_filters_overlap_where_a_topic_matches_both(one: str, other: str) -> None:
     # The empty topic counts, though no message can have it: "/#" and "+" are refused together.

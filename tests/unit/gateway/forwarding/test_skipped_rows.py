@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gateway.forwarding.drain_cursor import SkippedRows
+from tests.support.examples import examples
 
 BATCH = 3
 
@@ -85,7 +86,7 @@ class SkippedRowsMachine(RuleBasedStateMachine):
 
 
 TestSkippedRowsMachine = SkippedRowsMachine.TestCase
-TestSkippedRowsMachine.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestSkippedRowsMachine.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)
 
 
 def test_a_pass_over_a_million_rows_that_wait_reads_none_of_them() -> None:

@@ -75,8 +75,8 @@ def test_every_fault_is_flagged_and_little_else(tmp_path: Path, full: bool) -> N
 def test_a_clean_day_has_no_more_than_a_false_flag_in_a_thousand(
     tmp_path: Path, full: bool, start: str, seed: int
 ) -> None:
-    if not full and seed != 3:
-        pytest.skip("only with --full")
+    if not full:
+        pytest.skip("only with --full: the day of faults has hours without any")
     config = mast_config(tmp_path, f"{start}T05:00:00Z", seed)
-    for channel, (flagged, of) in false_flags(sample(config, 24 * HOUR_S if full else 1200)).items():
+    for channel, (flagged, of) in false_flags(sample(config, 24 * HOUR_S)).items():
         assert flagged <= of / 1000, channel
