@@ -42,6 +42,16 @@ DEAD, ABSENT = CUPS[2], CUPS[1]
 GATEWAY = "mast-07"
 
 
+@pytest.fixture(scope="module")
+def packed() -> Packed:
+    """A model of the mast's first days."""
+    mast = weather(DAYS, seed=1)
+    rows = np.arange(len(mast.avg)) < TRAINED_DAYS * 144
+    none = np.zeros(TRAINED_DAYS * 144, dtype=bool)
+    made = train(GATEWAY, INTERVAL_S, mast.observations().rows(rows), mast.starts_s[rows], none, Choices())
+    return Packed(GATEWAY, "v1", made.model.document(), made.network())
+
+
 def append(spark: SparkSession, location: str, rows: pa.Table) -> None:
     spark.createDataFrame(rows).coalesce(1).write.format("delta").mode("append").save(location)
 
@@ -59,7 +69,7 @@ def logged(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
 
 
 def test_scores_follow_the_statistics_and_the_current_model(
-    spark: SparkSession, settings: Settings, caplog: pytest.LogCaptureFixture, full: bool
+    spark: SparkSession, settings: Settings, packed: Packed, caplog: pytest.LogCaptureFixture, full: bool
 ) -> None:
     caplog.set_level(logging.INFO, "fieldgate")
     settings = replace(settings, interval_s=INTERVAL_S, once=False)
@@ -92,7 +102,8 @@ def test_scores_follow_the_statistics_and_the_current_model(
         }
         assert len(logged(caplog, "anomaly.no_model")) == 1
 
-        version = train_models(spark, settings, (START, moment_of(trained_until)), [], [], Choices(), "test")
+        store = ModelStore(Files(spark), settings.models)
+        store.publish("v1", [packed], lambda: "# Card")
         # The next batch takes it up; the query runs on.
         append(spark, table, rows(trained_until, len(mast.avg)))
         query.processAllAvailable()
@@ -101,7 +112,7 @@ def test_scores_follow_the_statistics_and_the_current_model(
         found = anomalies(settings)
         assert len(found) == len(mast.avg)
         new = [row["model_version"] for at, row in found.items() if at >= moment_of(trained_until)]
-        assert set(new) == {version}
+        assert set(new) == {"v1"}
         assert {at for at, row in found.items() if row["score"] is None} == set(
             map(moment_of, range(trained_until))
         )
@@ -127,9 +138,8 @@ def test_scores_follow_the_statistics_and_the_current_model(
         # model is current, and theirs.
         before = anomalies(settings)
         assert before[LATE]["missing"] == [CUPS[0]]
-        store = ModelStore(Files(spark), settings.models)
-        second = f"{version}-copy"
-        store.publish(second, [replace(store.load(GATEWAY, version), version=second)], lambda: "# Copy")
+        second = "v1-copy"
+        store.publish(second, [replace(store.load(GATEWAY, "v1"), version=second)], lambda: "# Copy")
         assert store.current() == {GATEWAY: second}
         append(
             spark,
@@ -251,15 +261,11 @@ def test_which_intervals_are_scored_and_what_they_look_back_on(spark: SparkSessi
 
 
 def test_models_that_cannot_be_used_are_refused_and_the_one_before_stays(
-    spark: SparkSession, settings: Settings, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, settings: Settings, packed: Packed, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = replace(settings, interval_s=INTERVAL_S)
     store = ModelStore(Files(spark), settings.models)
     assert store.current() == {}
-    seen = weather(8, seed=1)
-    none = np.zeros(len(seen.avg), dtype=bool)
-    made = train(GATEWAY, INTERVAL_S, seen.observations(), seen.starts_s, none, Choices())
-    packed = Packed(GATEWAY, "v1", made.model.document(), made.network())
     store.publish("v1", [packed, replace(packed, gateway="mast-08")], lambda: "# Card")
     assert (Path(settings.models) / "v1" / "card.md").read_text() == "# Card"
     assert sorted(path.name for path in Path(settings.models).iterdir() if path.suffix != ".crc") == [

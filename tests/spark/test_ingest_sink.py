@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -46,80 +45,31 @@ def expected(*seqs: int) -> list[tuple[str, str, str, int]]:
     return [("mast-07", "cup.wind_speed", "run-1", seq) for seq in seqs]
 
 
-def test_good_and_bad_go_their_ways(spark: SparkSession, settings: Settings) -> None:
+def test_good_and_bad_go_their_ways_once(spark: SparkSession, settings: Settings) -> None:
     sink = opened(spark, settings)
-    counts = feed(sink, spark, [*encoded([reading(1), reading(2)]), b"bad", None], 0)
-    assert counts == counted(
-        late=2, reasons={"NOT_JSON": 1, "EMPTY": 1}, records=4, readings=2, quarantined=2, repeated=0
-    )
-    assert identities(settings) == expected(1, 2)
-    assert sorted((row["kafka_offset"], row["reason"]) for row in rows_of(settings, "quarantine")) == [
-        (2, "NOT_JSON"),
-        (3, "EMPTY"),
-    ]
-    assert {str(row["date"]) for row in rows_of(settings, "readings")} == {"2026-05-28"}
-
-
-def test_repeats_within_and_across_batches_are_left_out(spark: SparkSession, settings: Settings) -> None:
-    sink = opened(spark, settings)
-    feed(sink, spark, encoded([reading(1), reading(2), reading(2), reading(5)]), 0)
-    counts = feed(sink, spark, encoded(reading(seq) for seq in (2, 3, 3, 4, 5, 6)), 1, offset=4)
-    assert counts == counted(late=6, records=6, readings=3, quarantined=0, repeated=3)
-    assert identities(settings) == expected(1, 2, 3, 4, 5, 6)
-    # Of copies in one batch the first that Kafka took is kept.
-    offsets = {row["seq"]: row["kafka_offset"] for row in rows_of(settings, "readings")}
-    assert offsets == {1: 0, 2: 1, 5: 3, 3: 5, 4: 7, 6: 9}
-
-
-def test_another_run_or_channel_may_use_the_same_seq(spark: SparkSession, settings: Settings) -> None:
-    sink = opened(spark, settings)
-    feed(sink, spark, encoded([reading(1)]), 0)
+    counts = feed(sink, spark, [*encoded(reading(seq, float(seq)) for seq in (2, 1, 2, 5)), b"bad", None], 0)
+    reasons = {"NOT_JSON": 1, "EMPTY": 1}
+    assert counts == counted(late=4, reasons=reasons, records=6, readings=3, quarantined=2, repeated=1)
+    # Repeats of that batch and of this one, and what has the same number on another run, channel or gateway.
+    again = encoded(reading(seq, float(seq)) for seq in (2, 3, 3, 4, 5, 6))
     other = [reading(1, run="run-2"), reading(1, channel="dht.temperature"), reading(1, gateway="mast-08")]
-    assert feed(sink, spark, encoded(other), 1, offset=1).readings == 3
-    assert len(identities(settings)) == 4
+    counts = feed(sink, spark, [*again, *encoded(other)], 1, offset=6)
+    assert counts == counted(late=9, records=9, readings=6, quarantined=0, repeated=3)
+    assert identities(settings) == sorted([*expected(*range(1, 7)), *(item.identity for item in other)])
+    rows = rows_of(settings, "readings")
+    # Of copies in one batch the first that Kafka took is kept.
+    found = {row["seq"]: (row["kafka_offset"], row["value"]) for row in rows if row["kafka_offset"] < 12}
+    assert found == {2: (0, 2.0), 1: (1, 1.0), 5: (3, 5.0), 3: (7, 3.0), 4: (9, 4.0), 6: (11, 6.0)}
+    assert {str(row["date"]) for row in rows} == {"2026-05-28"}
 
-
-def test_a_restarted_job_remembers(spark: SparkSession, settings: Settings) -> None:
-    values = [*encoded(reading(seq) for seq in range(1, 6)), b"bad"]
-    feed(opened(spark, settings), spark, values, 0)
-    before = rows_of(settings, "readings"), rows_of(settings, "quarantine")
-    # The same batch again (killed before its commit), then a lost checkpoint: batches count from 0 again.
-    for app in ("ingest-a", "ingest-b"):
-        counts = feed(opened(spark, settings), spark, values, 0, app=app)
-        assert counts == counted(late=5, records=6, readings=0, quarantined=0, repeated=6)
-    assert (rows_of(settings, "readings"), rows_of(settings, "quarantine")) == before
-
-
-def test_killed_between_the_writes_and_the_checkpoint_lost_too(
-    spark: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
-    sink = opened(spark, settings)
-    feed(sink, spark, encoded([reading(1)]), 0)
-    sink.flush()
-    shutil.copytree(settings.table("_seen"), tmp_path / "seen-before")
-    values = [*encoded(reading(seq) for seq in (2, 3)), b"bad"]
-    feed(opened(spark, settings), spark, values, 1, offset=1)
-    # As a kill leaves it: readings of batch 1 stored, its ranges not.
-    assert stored_ranges(settings) == [(1, 1)]
-    shutil.rmtree(settings.table("_seen"))
-    shutil.copytree(tmp_path / "seen-before", settings.table("_seen"))
-    forget(spark)
-    all_values = [*encoded([reading(1)]), *values, *encoded([reading(4)])]
-    counts = feed(opened(spark, settings), spark, all_values, 0, app="ingest-b")
-    assert counts == counted(late=4, records=5, readings=1, quarantined=0, repeated=4)
-    assert identities(settings) == expected(1, 2, 3, 4)
-    assert len(rows_of(settings, "quarantine")) == 1
-
-
-def test_lost_ranges_are_rebuilt_from_the_readings(spark: SparkSession, settings: Settings) -> None:
-    values = encoded(reading(seq) for seq in (1, 2, 5))
-    sink = opened(spark, settings)
-    feed(sink, spark, values, 0)
-    sink.flush()
-    shutil.rmtree(settings.table("_seen"))
-    forget(spark)
-    assert feed(opened(spark, settings), spark, values, 0, app="ingest-b").readings == 0
-    assert identities(settings) == expected(1, 2, 5)
+    # A topic that is created again begins its offsets again.
+    later_us = KAFKA_US + 900_000_000
+    counts = feed(opened(spark, settings), spark, [b"new"], 0, app="ingest-b", offset=4, kafka_us=later_us)
+    assert counts.quarantined == 1
+    refused = [
+        (row["kafka_offset"], row["reason"], row["payload"]) for row in rows_of(settings, "quarantine")
+    ]
+    assert sorted(refused) == [(4, "NOT_JSON", b"bad"), (4, "NOT_JSON", b"new"), (5, "EMPTY", b"")]
 
 
 def stored_ranges(settings: Settings) -> list[tuple[int, int]]:
@@ -167,19 +117,28 @@ def test_identities_that_got_nothing_for_an_hour_leave_memory_and_are_looked_up_
 def test_what_was_not_stored_when_it_died_is_stored_by_the_next(
     spark: SparkSession, settings: Settings
 ) -> None:
-    feed(opened(spark, settings), spark, encoded([reading(1)]), 0)
+    first = [*encoded([reading(1)]), b"bad"]
+    feed(opened(spark, settings), spark, first, 0)
     forget(spark)
-    # Dies twice before it stores any range; the third stores all of them.
-    feed(opened(spark, settings), spark, encoded([reading(3)]), 1, offset=1)
-    forget(spark)
+    # It dies twice before it stores any range; the batch that Spark had not counted as done comes again.
     sink = opened(spark, settings)
-    feed(sink, spark, encoded([reading(5)]), 2, offset=2)
+    assert feed(sink, spark, first, 0) == counted(late=1, records=2, readings=0, quarantined=0, repeated=2)
+    feed(sink, spark, encoded([reading(3)]), 1, offset=2)
+    forget(spark)
+    # The third stores all of them.
+    sink = opened(spark, settings)
+    feed(sink, spark, encoded([reading(5)]), 2, offset=3)
     sink.flush()
     assert stored_ranges(settings) == [(1, 1), (3, 3), (5, 5)]
+
+    # Checkpoint and ranges are lost: batches count from 0 again, and ranges are rebuilt from the readings.
+    shutil.rmtree(settings.table("_seen"))
     forget(spark)
-    values = encoded(reading(seq) for seq in range(1, 6))
-    assert feed(opened(spark, settings), spark, values, 0, app="ingest-b").readings == 2
+    values = [*first, *encoded(map(reading, (2, 3, 4, 5)))]
+    counts = feed(opened(spark, settings), spark, values, 0, app="ingest-b")
+    assert counts == counted(late=5, records=6, readings=2, quarantined=0, repeated=4)
     assert identities(settings) == expected(1, 2, 3, 4, 5)
+    assert len(rows_of(settings, "quarantine")) == 1
 
 
 def test_readings_that_another_job_added_are_taken_up(spark: SparkSession, settings: Settings) -> None:
@@ -188,25 +147,6 @@ def test_readings_that_another_job_added_are_taken_up(spark: SparkSession, setti
     feed(other, spark, encoded([reading(2)]), 0, app="replay")
     assert feed(sink, spark, encoded([reading(2), reading(3)]), 1, offset=1).readings == 1
     assert identities(settings) == expected(1, 2, 3)
-
-
-def test_a_topic_created_again_begins_its_offsets_again(spark: SparkSession, settings: Settings) -> None:
-    feed(opened(spark, settings), spark, [b"old", b"old"], 0, kafka_us=1_780_000_000_000_000)
-    counts = feed(opened(spark, settings), spark, [b"new"], 0, app="ingest-b", kafka_us=1_780_000_900_000_000)
-    assert counts.quarantined == 1
-    assert sorted(row["payload"] for row in rows_of(settings, "quarantine")) == [b"new", b"old", b"old"]
-
-
-def test_the_order_of_arrival_changes_nothing(spark: SparkSession, settings: Settings) -> None:
-    values = encoded(reading(seq, value=float(seq)) for seq in range(1, 31))
-    sink = opened(spark, settings)
-    feed(sink, spark, values[20:] + values[:5], 0)
-    feed(sink, spark, values[2:22], 1, offset=15)
-    feed(sink, spark, values[::-1], 2, offset=35)
-    assert identities(settings) == expected(*range(1, 31))
-    assert sorted(row["value"] for row in rows_of(settings, "readings")) == [
-        float(seq) for seq in range(1, 31)
-    ]
 
 
 def forget(spark: SparkSession) -> None:
