@@ -20,6 +20,7 @@ from spark_jobs.schemas import Table
 from spark_jobs.session import find_jars, spark_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks import delta
+from tests.spark.running import QUICK_JAVA, QUICK_PLANS
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -40,23 +41,7 @@ _SETTINGS = Settings(
     interval_s=60,
     trigger_s=0.1,
     once=True,
-    # The session lives for minutes and computes few rows: a quick compiler, one thread that collects garbage,
-    # and no code generated for each plan take 60 % of the CPU time (measured). The tests of whole pipelines
-    # have Spark's own choice.
-    conf=(
-        ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms1g -Xmn400m"),
-        ("spark.sql.codegen.wholeStage", "false"),
-        ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
-        # One task where whole pipelines have two, and none of Delta's checksums: a sixth less again.
-        ("spark.sql.shuffle.partitions", "1"),
-        ("spark.default.parallelism", "1"),
-        ("spark.databricks.delta.snapshotPartitions", "1"),
-        ("spark.databricks.delta.writeChecksumFile.enabled", "false"),
-        # Nor are plans compared between rules, filters derived, or plans written as text.
-        ("spark.sql.lightweightPlanChangeValidation", "false"),
-        ("spark.sql.constraintPropagation.enabled", "false"),
-        ("spark.sql.ui.explainMode", "simple"),
-    ),
+    conf=(("spark.driver.extraJavaOptions", f"{QUICK_JAVA} -Xms1g -Xmn400m"), *QUICK_PLANS),
 )
 
 

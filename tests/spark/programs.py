@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,13 +27,14 @@ from spark_jobs.package import write_package
 from spark_jobs.session import find_jars
 from spark_jobs.settings import Settings
 from tests.spark.records import identities, reading, rows_of
+from tests.spark.running import QUICK_JAVA, QUICK_PLANS
 from tests.support.servers import eventually
 
 QUICK = (
-    *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
-    *("--conf", "spark.sql.codegen.wholeStage=false", "--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN"),
+    *("--conf", f"spark.driver.extraJavaOptions={QUICK_JAVA}"),
+    *chain.from_iterable(("--conf", f"{key}={value}") for key, value in QUICK_PLANS),
 )
-"""A quick compiler rather than good code, and none generated: these programs live for seconds."""
+"""Options of programs that live for seconds."""
 
 
 def run_command(settings: Settings, *more: str) -> list[str]:

@@ -27,8 +27,9 @@ from cloud.wire.reading_records import ALERTS_TOPIC, encode_reading, reading_key
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from spark_jobs.jobs import replay
 from spark_jobs.settings import parse_command
-from tests.spark.programs import QUICK, Program
+from tests.spark.programs import Program
 from tests.spark.records import reading
+from tests.spark.running import QUICK_JAVA, QUICK_PLANS
 from tests.support.config import config_text, cup
 from tests.support.mast import records, run_gateway
 from tests.support.secured_kafka import SecuredBroker
@@ -75,6 +76,9 @@ def place(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Pa
         (place / name).write_bytes((broker.certificates / name).read_bytes())
     for name, text in (("password", PASSWORD), ("key.password", KEY_PASSWORD), ("rules.toml", RULES)):
         (place / name).write_text(text)
+    # What plans show of a query is looked at: they are as Spark has them.
+    quick = (item for item in QUICK_PLANS if item[0] != "spark.sql.ui.explainMode")
+    plans = "\n".join(f'{key} = "{value}"' for key, value in quick)
     rest = f"""\
 ssl.ca.location = "ca.pem"
 ssl.certificate.location = "jobs.pem"
@@ -87,9 +91,8 @@ interval = "1m"
 trigger = "1s"
 rules = "rules.toml"
 [jobs.conf]
-spark.driver.extraJavaOptions = "{QUICK[1].partition("=")[2]}"
-spark.sql.codegen.wholeStage = false
-spark.sql.codegen.factoryMode = "NO_CODEGEN"
+spark.driver.extraJavaOptions = "{QUICK_JAVA}"
+{plans}
 spark.eventLog.enabled = true
 spark.eventLog.compress = false
 spark.eventLog.dir = "{place / "events"}"
@@ -148,12 +151,11 @@ def test_the_jobs_go_on_as_each_refusal_is_mended_and_show_no_secret(
     (place / "log4j2.properties").write_text(LOG)
     ui = free_port()
     # In the order of Spark's command line the last one counts.
-    java = (
-        f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{place}/log4j2.properties"
-    )
+    java = f"{QUICK_JAVA} -Dlog4j2.configurationFile=file:{place}/log4j2.properties"
     options = ["--cloud", str(place / "scram.toml"), "--conf", f"spark.driver.extraJavaOptions={java}"]
     options += ["--ui", "--conf", f"spark.ui.port={ui}"]
-    with Program([sys.executable, "-m", "spark_jobs", "run", "all", *options], place / "log") as jobs:
+    command = [sys.executable, "-m", "spark_jobs", "run", "ingest", "alerts", *options]
+    with Program(command, place / "log") as jobs:
         jobs.awaits("the broker's certificate is of an authority that isn't in ssl.ca.location")
         (place / "ca.pem").write_bytes((broker.certificates / "ca.pem").read_bytes())
         jobs.awaits("Kafka refuses the login: Authentication failed during authentication due to invalid")
