@@ -103,7 +103,7 @@ def test_driver_killed_at_random_moments(
     spark: SparkSession, place: Settings, tmp_path: Path, full: bool, record_result: RecordResult
 ) -> None:
     if not full:
-        pytest.skip("only with --full: Java is killed in test_alerts_job.py, Python in test_end_to_end.py")
+        pytest.skip("only with --full: Java is killed in test_secured_kafka.py, Python in test_end_to_end.py")
     kills, dice, moments = range(20), random.Random(7), []
     with _flow(place) as flow:
         for kill in kills:

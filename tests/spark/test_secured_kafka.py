@@ -172,8 +172,11 @@ def test_the_jobs_go_on_as_each_refusal_is_mended_and_show_no_secret(
         jobs.awaits("Kafka forbids the jobs' user ", before + 1)
         broker.allow("jobs", AclOperation.ALL)
         eventually(lambda: stored(place, capsys, "late-run") == 1, 300)
-        assert jobs.terminate() == 0
-    failures = [line for line in jobs.log.splitlines() if "event=query.failed" in line]
+        failures = [line for line in jobs.log.splitlines() if "event=query.failed" in line]
+        # At last its Java alone is killed, which the Python has to notice.
+        jobs.jvm().kill()
+        assert jobs.ends(60) == 1
+        assert "event=jobs.failed Spark has ended" in jobs.log
     assert all("Kafka" in line and len(line) < 400 for line in failures), failures
 
 
