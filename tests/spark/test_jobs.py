@@ -210,9 +210,9 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
         "--interval",
         "1m",
         "--trigger",
-        "500ms",
+        "2s",
         "--open-every",
-        "1s",
+        "5s",
     ]
     command += ["--bootstrap-servers", kafka.bootstrap_servers, "--topics", settings.topic_pattern]
     command += ["--lake", settings.lake, "--checkpoints", settings.checkpoints]
