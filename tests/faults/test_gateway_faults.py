@@ -97,7 +97,7 @@ def test_gateway_killed_at_random_moments(watched: Mast, cloud: Kafka, report: R
 
 @pytest.mark.timeout(1800)
 def test_gateway_killed_while_it_drains(watched: Mast, cloud: Kafka, report: Report, full: bool) -> None:
-    kills = 10 if full else 2
+    kills = 10 if full else 1
     killed_s: dict[str, float] = {}
     for _ in range(kills):
         cloud.uplink.close()
