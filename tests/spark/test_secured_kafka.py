@@ -88,7 +88,7 @@ ssl.key.password = {{ file = "key.password" }}
 path = "lake"
 [jobs]
 interval = "1m"
-trigger = "1s"
+trigger = "2s"
 rules = "rules.toml"
 [jobs.conf]
 spark.driver.extraJavaOptions = "{QUICK_JAVA}"
@@ -162,7 +162,7 @@ def test_the_jobs_go_on_as_each_refusal_is_mended_and_show_no_secret(
         (place / "password").write_text(PASSWORD)
         jobs.awaits("Kafka forbids the jobs' user ")
         broker.allow("jobs", AclOperation.ALL)
-        eventually(lambda: stored(place, capsys) >= 20, 300)
+        eventually(lambda: stored(place, capsys) >= 20, 300, poll_s=1.0)
         eventually(lambda: list(records(broker.bootstrap_servers, [ALERTS_TOPIC])), 120)
         assert seen(place, ui, jobs) == []
         # Taken away while they run, and given back.
@@ -171,7 +171,7 @@ def test_the_jobs_go_on_as_each_refusal_is_mended_and_show_no_secret(
         produce_one(broker)
         jobs.awaits("Kafka forbids the jobs' user ", before + 1)
         broker.allow("jobs", AclOperation.ALL)
-        eventually(lambda: stored(place, capsys, "late-run") == 1, 300)
+        eventually(lambda: stored(place, capsys, "late-run") == 1, 300, poll_s=1.0)
         failures = [line for line in jobs.log.splitlines() if "event=query.failed" in line]
         # At last its Java alone is killed, which the Python has to notice.
         jobs.jvm().kill()
