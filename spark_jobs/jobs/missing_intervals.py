@@ -93,7 +93,7 @@ class MissingIntervals:
 
     def around_late(self, after: DataFrame, closed: DataFrame, due: DataFrame) -> int:
         """Reviews what follows late rows and doesn't go on by them, and gateways that begin earlier now."""
-        found = due.where("start_us < until_us or start_us < begun_us")
+        found = due.where("version > 0 and (start_us < until_us or start_us < begun_us)")
         day = F.expr("date(timestamp_micros(start_us))").alias("day")
         days = {row.day for row in found.select(day).distinct().collect()}
         if not days:
@@ -214,8 +214,8 @@ class MissingIntervals:
                 }
             ).where("first_us < end_us")
             missing = missing_intervals(part, self._interval_s)
-            statistics = computed(missing_statistics(missing, self._interval_s))
-            days = [row.date for row in statistics.select("date").distinct().collect()]
-            written += statistics.count()
-            merge_statistics(self._spark, self._location, statistics, days, closed=True)
+            rows = computed(missing_statistics(missing, self._interval_s).withColumn("version", F.lit(1)))
+            number_of = {row.date: row["count"] for row in rows.groupBy("date").count().collect()}
+            merge_statistics(self._spark, self._location, rows, number_of)
+            written += sum(number_of.values())
         return written

@@ -39,9 +39,9 @@ from spark_jobs.transforms.progress import (
     advanced,
     completed,
     next_due_s,
-    over,
     restored,
     silent_by_time,
+    to_compute,
 )
 from spark_jobs.transforms.statistics import CHANNEL, interval_statistics, touched_intervals
 
@@ -126,10 +126,10 @@ class StatisticsJob(Job):
         """Computes the open intervals, beside the query: a row that is closed meanwhile is left as it is."""
         self._has_news = False
         begun = time.monotonic()
-        wanted = _open(self._state)
+        wanted = _open(self._state).withColumn("version", F.lit(0))
         starts = _starts(wanted)
         for part in _parts(starts):
-            self._compute(wanted, part, closed=False)
+            self._compute(wanted, part)
         _log_computed("open", starts, 0, begun)
 
     def _begin_anew(self) -> None:
@@ -159,16 +159,11 @@ class StatisticsJob(Job):
         if touched is None:
             touched = self._spark.createDataFrame([], _INTERVALS)
         now = computed(advanced(self._state, touched, ended))
-        # Until an interval is closed its row holds `mast` up; where the state is lost it is found by it.
-        begun_now = "is_open and not coalesce(before.is_open and before.newest_us = newest_us, false)"
-        opened = _open(now.where(begun_now))
-        for part in _parts(_starts(opened)):
-            self._compute(opened, part, closed=False)
-        due = over(now)
+        due = to_compute(now)
         starts = _starts(due)
         closed = self._spark.createDataFrame([], f"{_INTERVALS}, period_ms int, unit string")
         for part in _parts(starts):
-            rows = self._compute(due, part, closed=True)
+            rows = self._compute(due, part).where("version > 0")
             start_us = F.unix_micros("interval_start").alias("start_us")
             closed = closed.unionByName(rows.select(*CHANNEL, start_us, "period_ms", "unit"))
         in_force, version = self._missing.records()
@@ -194,17 +189,19 @@ class StatisticsJob(Job):
         if starts or missing:
             _log_computed(cause, starts, missing, begun)
 
-    def _compute(self, wanted: DataFrame, starts: Sequence[Row], *, closed: bool) -> DataFrame:
-        """The rows of the wanted intervals of these starts, which are merged."""
+    def _compute(self, wanted: DataFrame, starts: Sequence[Row]) -> DataFrame:
+        """The rows of the wanted intervals (``to_compute``) of these starts, which are merged."""
         starts_us = [row.start_us for row in starts]
         part = wanted.where(F.col("start_us").between(min(starts_us), max(starts_us)))
+        part = part.select(*CHANNEL, "start_us", "version")
         readings = readings_in(self._spark, self._settings, part, starts_us)
-        rows = computed(interval_statistics(readings, self._settings.interval_s))
+        rows = interval_statistics(readings, self._settings.interval_s)
+        start_us = F.unix_micros("interval_start").alias("start_us")
+        rows = computed(rows.withColumn("start_us", start_us).join(F.broadcast(part), [*CHANNEL, "start_us"]))
         days = {day_of(start_us) for start_us in starts_us}
-        merge_statistics(self._spark, self._location, rows, days, closed=closed)
-        if closed and rows.count() < sum(row.number for row in starts):
-            there = rows.select(*CHANNEL, F.unix_micros("interval_start").alias("start_us"))
-            left = part.join(there, [*CHANNEL, "start_us"], "left_anti")
+        merge_statistics(self._spark, self._location, rows, days)
+        if rows.count() < sum(row.number for row in starts):
+            left = part.where("version > 0").join(rows, [*CHANNEL, "start_us"], "left_anti")
             close_left(self._spark, self._location, left, self._settings.interval_s, days)
         return rows
 

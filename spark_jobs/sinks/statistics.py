@@ -47,10 +47,10 @@ def close_left(
     retried(close, "close-left")
 
 
-def merge_statistics(
-    spark: SparkSession, location: str, rows: DataFrame, days: Collection[date], *, closed: bool
-) -> None:
-    """Merges rows (columns of ROWS, computed: they are read several times) of closed or of open intervals.
+def merge_statistics(spark: SparkSession, location: str, rows: DataFrame, days: Collection[date]) -> None:
+    """Merges rows (columns of ROWS, and ``version``: 1 of closed intervals, 0 of open ones).
+
+    They are read several times: computed ones are wanted.
 
     What is closed already stays so: an open row that was computed meanwhile doesn't touch it. And where
     readings have left the lake with their day, a row that was made of them stays as it is: later ones of its
@@ -71,7 +71,7 @@ def merge_statistics(
         STATISTICS,
         rows,
         days,
-        condition=corrects if closed else f"t.version = 0 and {changes}",
-        changed={**values, "version": "t.version + 1" if closed else "0"},
-        added={**values, "version": "1" if closed else "0"},
+        condition=f"if(s.version = 0, t.version = 0 and {changes}, {corrects})",
+        changed={**values, "version": "if(s.version = 0, 0, t.version + 1)"},
+        added={**values, "version": "s.version"},
     )

@@ -77,13 +77,19 @@ def advanced(state: DataFrame, touched: DataFrame, ended: DataFrame | None = Non
     )
 
 
-def over(now: DataFrame) -> DataFrame:
-    """The intervals to be closed: start_us, with until_us and begun_us as they are before that."""
+def to_compute(now: DataFrame) -> DataFrame:
+    """The intervals whose rows change: start_us, and the ``version`` of a new row, 1 of those to be closed.
+
+    The others, 0, have begun: until an interval is closed its row holds `mast` up, and where the state is
+    lost it is found by it. With until_us and begun_us as they are before that.
+    """
     was_open = F.when(F.col("before.is_open"), F.array("before.newest_us"))
     starts = F.array_union("starts", F.coalesce(was_open, F.array().cast("array<bigint>")))
-    found = F.explode(starts).alias("start_us")
-    known = now.select(*CHANNEL, found, "newest_us", "is_open", "until_us", "begun_us")
-    return known.where("start_us < newest_us or not is_open").drop("newest_us", "is_open")
+    is_over = (F.col("start_us") < F.col("newest_us")) | ~F.col("is_open")
+    found = now.select("*", F.explode(starts).alias("start_us")).withColumn("version", is_over.cast("int"))
+    has_begun = "not coalesce(before.is_open and before.newest_us = newest_us, false)"
+    wanted = found.where(f"version > 0 or {has_begun}")
+    return wanted.select(*CHANNEL, "start_us", "version", "until_us", "begun_us")
 
 
 def completed(

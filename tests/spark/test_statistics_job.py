@@ -22,8 +22,8 @@ from spark_jobs.sinks.delta import latest_version
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.transforms.packing import packed
 from spark_jobs.transforms.statistics import interval_statistics
-from tests.spark.records import START_US, contents, encoded, kafka_frame, reading, rows_of
-from tests.spark.running import run_to_end, started
+from tests.spark.records import START_US, encoded, kafka_frame, reading, rows_of
+from tests.spark.running import started
 from tests.spark.test_jobs import M, rows, store
 
 
@@ -71,31 +71,28 @@ def test_open_rows_come_now_and_then_and_closed_ones_with_the_next_reading(
         assert rows(settings) == {0: (0, 1, 4.0)}
         job.show_open()
         assert rows(settings) == {0: (0, 2, 5.0)}
-        # Its last reading and the first one of the next come together.
-        store(spark, sink, [reading(3, 8.0), reading(61, 1.0)], 2)
-        query.processAllAvailable()
-        assert rows(settings) == {0: (1, 3, 6.0), 1: (0, 1, 1.0)}
-        # A backlog: all but the last are over as soon as they arrive.
-        store(spark, sink, [reading(121, 2.0), reading(181, 2.0), reading(241, 3.0)], 3)
+        # Its last reading and those of the next come together: all but the last are over as they arrive.
+        backlog = [reading(3, 8.0), *(reading(60 * at + 1, float(at)) for at in (1, 2, 3, 4))]
+        store(spark, sink, backlog, 2)
         query.processAllAvailable()
         assert rows(settings) == {
             0: (1, 3, 6.0),
-            **{at: (1, 1, at and max(1.0, 2.0 * (at > 1))) for at in (1, 2, 3)},
-            4: (0, 1, 3.0),
+            **{at: (1, 1, float(at)) for at in (1, 2, 3)},
+            4: (0, 1, 4.0),
         }
 
     # Started again it goes on; what is open is shown if there is news.
     settings = replace(settings, open_every_s=0.001)
     with running(spark, settings) as (job, query):
         job.tick()
-        assert rows(settings)[4] == (0, 1, 3.0)
+        assert rows(settings)[4] == (0, 1, 4.0)
         version = latest_version(spark, settings.table(STATISTICS.name))
         job.tick()
         assert latest_version(spark, settings.table(STATISTICS.name)) == version
-        store(spark, sink, [reading(242, 5.0)], 4)
+        store(spark, sink, [reading(242, 5.0)], 3)
         query.processAllAvailable()
         job.tick()
-        assert rows(settings)[4] == (0, 2, 4.0)
+        assert rows(settings)[4] == (0, 2, 4.5)
 
         # What is closed while its open row is being computed stays closed.
         compute = interval_statistics
@@ -104,13 +101,13 @@ def test_open_rows_come_now_and_then_and_closed_ones_with_the_next_reading(
             monkeypatch.undo()
             found = compute(*given)
             found = found.localCheckpoint()
-            store(spark, sink, [reading(243, 6.0), reading(301, 1.0)], 5)
+            store(spark, sink, [reading(243, 6.0), reading(301, 1.0)], 4)
             query.processAllAvailable()
             return found
 
         monkeypatch.setattr(statistics, "interval_statistics", compute_and_close)
         job.show_open()
-        assert rows(settings)[4] == (1, 3, 14 / 3)
+        assert rows(settings)[4] == (1, 3, 5.0)
 
 
 def test_silence_closes_a_minute_after_the_end_and_the_last_reading(
@@ -129,8 +126,9 @@ def test_silence_closes_a_minute_after_the_end_and_the_last_reading(
         job.settle()
         assert sorted(row["version"] for row in rows_of(settings, "statistics")) == [1, 1]
         # One goes on: its newest interval is where the other is missing once it is over, and not before.
+        # The other one's come late: they are corrections.
         clock.us = now_us()
-        store(spark, sink, [reading(121)], 1)
+        store(spark, sink, [reading(121), reading(2, 9.25, channel=twin)], 1)
         query.processAllAvailable()
         job.settle()
 
@@ -146,9 +144,6 @@ def test_silence_closes_a_minute_after_the_end_and_the_last_reading(
         clock.us = now_us() + 61_000_000
         job.settle()
         assert missing() == {"cup.wind_speed": [1], twin: [1, 2]}
-        # It comes back just where it was: late readings are corrections.
-        store(spark, sink, [reading(2, 9.25, channel=twin)], 2)
-        query.processAllAvailable()
         (row,) = (
             row for row in rows_of(settings, "statistics") if row["channel"] == twin and row["count"] == 2
         )
@@ -191,20 +186,17 @@ def test_it_goes_on_from_a_lake_of_an_older_version(spark: SparkSession, setting
     """Which has open rows, also of intervals that are over, and no state; the checkpoint is as it was."""
     settings = replace(settings, once=False)
     sink = IngestSink(spark, settings)
-    with running(spark, settings) as (job, query):
-        store(spark, sink, [reading(1, 4.0), reading(241, 2.0)], 0)
+    with running(spark, settings) as (_, query):
+        store(spark, sink, [reading(1, 4.0), reading(241, 2.0), reading(301, 6.0)], 0)
         query.processAllAvailable()
-        store(spark, sink, [reading(301, 6.0)], 1)
-        query.processAllAvailable()
-        job.show_open()
     table = DeltaTable.forPath(spark, settings.table(STATISTICS.name))
     table.update(f"unix_micros(interval_start) = {START_US + 4 * M}", {"version": "0"})
     shutil.rmtree(settings.table("_progress_60s"))
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
-    with running(spark, settings) as (job, query):
+    with running(spark, settings) as (_, query):
         assert rows(settings)[4] == (1, 1, 2.0)
         assert rows(settings)[5] == (0, 1, 6.0)
-        store(spark, sink, [reading(302, 8.0), reading(421, 1.0)], 2)
+        store(spark, sink, [reading(302, 8.0), reading(421, 1.0)], 1)
         query.processAllAvailable()
         assert rows(settings) == {
             0: (1, 1, 4.0),
@@ -273,15 +265,18 @@ def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
         "missing": (missing_intervals, "merge_statistics"),
         "state": (progress.Progress, "add"),
     }
+    twin = "twin.wind_speed"
     batches = [
-        [reading(1, 4.0), reading(2, 6.0)],
-        [reading(61, 1.0), reading(301, 2.0), reading(1, 3.0, channel="twin.wind_speed")],
-        [reading(3, 8.0), reading(302, 4.0), reading(361, 4.0)],
+        [reading(1, 4.0), reading(2, 6.0), reading(1, 3.0, channel=twin)],
+        # The twin misses what the cup goes on by, without a reading in the batch.
+        [reading(3, 8.0), reading(61, 1.0), reading(301, 2.0)],
     ]
     sink = IngestSink(spark, settings)
     cuts = 0
     for at, batch in enumerate(batches):
         store(spark, sink, batch, at)
+        feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", at + 1)
+        changes = feed.load(settings.table(READINGS.name))
         with monkeypatch.context() as cut:
             place, name = places[broken]
             whole = getattr(place, name)
@@ -294,21 +289,28 @@ def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
 
             cut.setattr(place, name, then_killed)
             job = statistics.StatisticsJob(spark, settings)
-            changes = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
             with suppress(KeyboardInterrupt):
-                job.batch(changes.load(settings.table(READINGS.name)), at)
+                job.batch(changes, at)
                 job.finish()
-        # The batch comes again, with what has been done of it and before.
+        # The batch comes again, with what has been done of it.
         job = statistics.StatisticsJob(spark, settings)
-        job.batch(changes.load(settings.table(READINGS.name)), at)
-    job.finish()
-    written = contents(settings, "statistics")
-    mine = replace(settings, lake=settings.lake + "-2", checkpoints=settings.checkpoints + "-2")
-    store(spark, IngestSink(spark, mine), [each for batch in batches for each in batch], 0)
-    run_to_end(mine, statistics.StatisticsJob(spark, mine))
-    assert written == contents(mine, "statistics")
-    assert max(row["version"] for row in rows_of(settings, "statistics")) == 2
-    assert cuts >= 2
+        job.batch(changes, at)
+        job.finish()
+    written = {(row["channel"], row["interval_start"]): row for row in rows_of(settings, "statistics")}
+    found = [
+        [
+            (row["version"], row["count"], row["avg"])
+            for (name, _), row in sorted(written.items())
+            if name == each
+        ]
+        for each in ("cup.wind_speed", twin)
+    ]
+    missing = (1, 0, None)
+    assert found == [
+        [(2, 3, 6.0), (1, 1, 1.0), missing, missing, missing, (1, 1, 2.0)],
+        [(1, 1, 3.0), *[missing] * 5],
+    ]
+    assert cuts
 
 
 def test_once_closes_as_it_goes(spark: SparkSession, settings: Settings) -> None:
@@ -347,9 +349,6 @@ def test_late_readings_do_not_take_the_place_of_those_that_have_left_the_lake(
             set={"updated_at": "updated_at - interval 1 hour"}
         )
         DeltaTable.forPath(spark, settings.table("readings")).delete("date <= '2026-05-28'")
-        assert run(5, batch=2) == kept
-        # As many as before, and more.
-        assert run(6, 7, 8, 9, 10, batch=3) == kept
-        # Of an interval that had none they are all there is, and later ones count with them.
-        assert run(61, batch=4) == {**kept, 1: (2, 1, 61.0)}
-        assert run(63, batch=5) == {**kept, 1: (3, 2, 62.0)}
+        # More than before. Of an interval that had none they are all there is; later ones count with them.
+        assert run(5, 6, 7, 8, 9, 10, 61, batch=2) == {**kept, 1: (2, 1, 61.0)}
+        assert run(63, batch=3) == {**kept, 1: (3, 2, 62.0)}
