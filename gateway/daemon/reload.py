@@ -109,7 +109,13 @@ class Reload:
         changes = None if config is None else compare(in_force.config, config)
         if changes is not None:
             problems += located(self._path, self._overrides, changes.refusals)
-        errors = [problem for problem in problems if problem.severity == "error"]
+        # With what it has started with, a password that is missing, say, it goes on.
+        known = {(problem.key, problem.message) for problem in in_force.config.problems}
+        errors = [
+            problem
+            for problem in problems
+            if problem.severity == "error" and (problem.key, problem.message) not in known
+        ]
         if config is not None and changes is not None and not errors:
             errors = self._attempt(changes, config)
         for problem in problems:

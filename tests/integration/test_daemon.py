@@ -19,6 +19,14 @@ TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity"]
 
 START = "2026-01-01T00:00:00Z"
 
+ANOTHER_CUP = """
+[[sensor]]
+name = "cup-b"
+driver = "hall-anemometer"
+pin = 27
+slope = 0.765
+"""
+
 
 def daemon_config(name: str, speed: float = 50, commit_interval_s: float = 0.5) -> str:
     return config_text(
@@ -149,6 +157,10 @@ def test_with_wrong_properties_of_librdkafka_it_samples_stores_and_says_why_noth
     with run_gateway(tmp_path, config, name, provisioned, mosquitto) as mast:
         eventually(lambda: mast.status()["outbox_records"], until=lambda records: records > 20)
         status = mast.status()
+        # What it goes on with is no reason to refuse a sensor; one more mistake is, by itself.
+        assert mast.reload(config.replace("[kafka.properties]", f"{ANOTHER_CUP}[kafka.properties]")) is None
+        eventually(lambda: "cup-b.wind_speed" in mast.status()["channels"])
+        assert (mast.reload(f'{config}"acks.s" = 1\n') or "").count("kafka.properties") == 1
         assert mast.stop() == 0
     assert [text.split(": ")[1] for text in status["config"]["problems"]] == [
         'kafka.properties."linger.mss"', 'kafka.properties."socket.timeout.ms"',

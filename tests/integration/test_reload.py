@@ -12,18 +12,11 @@ from paho.mqtt import publish
 
 from cloud.wire.reading_records import Reading, parse_reading
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from tests.integration.test_daemon import daemon_config, expected, gateway, waiting
+from tests.integration.test_daemon import ANOTHER_CUP, daemon_config, expected, gateway, waiting
 from tests.support.mast import GatewayProcess, published, records
 from tests.support.servers import eventually
 
 TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity", "mqtt.pressure"]
-ABSENT_CUP = """
-[[sensor]]
-name = "cup-b"
-driver = "hall-anemometer"
-pin = 27
-slope = 0.765
-"""
 SHED = """
 [[forward]]
 filter = "sensors/+/temperature"
@@ -84,7 +77,7 @@ def test_what_takes_a_restart_is_refused_by_name(mast: GatewayProcess, tmp_path:
 
 
 def test_only_what_changed_is_touched(mast: GatewayProcess, provisioned: str, tmp_path: Path) -> None:
-    error = mast.reload(plain(mast).replace("0.765", "1.53") + ABSENT_CUP)
+    error = mast.reload(plain(mast).replace("0.765", "1.53") + ANOTHER_CUP)
     assert error is None
     eventually(lambda: mast.status()["channels"], until=lambda channels: "cup-b.wind_speed" in channels)
     # Enough of this config, too, for some wind.
