@@ -12,9 +12,9 @@ from spark_jobs import metrics
 from spark_jobs.schemas import QUARANTINE, READINGS, SEEN
 from spark_jobs.session import task_slots
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.lease import Lease
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sources.kafka import kafka_records
+from spark_jobs.streaming.lease import Lease
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.packing import packed
 

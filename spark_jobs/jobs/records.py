@@ -21,11 +21,11 @@ from spark_jobs.schemas import MESSAGES, QUARANTINE
 from spark_jobs.session import small_batch_session, task_slots
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import write_once, writing_as
-from spark_jobs.sinks.lease import Lease
 from spark_jobs.sinks.partition_offsets import Partition, Spans, StoredOffsets
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.records import LedgerSink, reasons_frame
 from spark_jobs.sources.kafka import kafka_records
+from spark_jobs.streaming.lease import Lease
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.dedupe import unstored
 from spark_jobs.transforms.latest_record import Row

@@ -22,11 +22,11 @@ from spark_jobs.errors import SettingsError
 from spark_jobs.jobs.ingest import LEASE, TABLES
 from spark_jobs.session import running_session, task_slots
 from spark_jobs.settings import Settings, moment_us
-from spark_jobs.sinks.lease import Lease
 from spark_jobs.sinks.quarantine import release
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sources.kafka import kafka_between
 from spark_jobs.sources.quarantine import quarantined_records
+from spark_jobs.streaming.lease import Lease
 from spark_jobs.transforms.dedupe import RECORD
 from spark_jobs.transforms.packing import packed, readings_of
 

@@ -3,7 +3,7 @@
 Order of a batch: quarantine, readings, now and then the seen ranges. What is new is decided by content: for
 readings by the seen ranges, for rejects by their places; so a batch that runs again after a crash, or from
 a checkpoint that was lost, repeats nothing. All writes carry a number of the writer's lease
-(``sinks.lease``): a process that has lost it can't write.
+(``streaming.lease``): a process that has lost it can't write.
 
 The stored ranges may be behind ``readings``: each row has the version of it up to which they are complete,
 and what came after that, from whichever job, is taken up from its change feed. In memory are those of

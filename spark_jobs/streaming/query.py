@@ -10,9 +10,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.lease import Lease
 from spark_jobs.streaming.batch_gate import BatchGate
 from spark_jobs.streaming.checkpoint import check_checkpoint
+from spark_jobs.streaming.lease import Lease
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.ingest import LEASE, TABLES
 from spark_jobs.schemas import READINGS, SEEN, STATUS
 from spark_jobs.settings import Settings
-from spark_jobs.sinks import lease as lease_module
 from spark_jobs.sinks import readings as readings_sink
 from spark_jobs.sinks.delta import FencedError, ensure_table, fence, table_version, write_once, writing_as
 from spark_jobs.sinks.delta import write as write_plainly
-from spark_jobs.sinks.lease import EXPIRES_S, RENEW_S, Lease, LeaseTakenError
 from spark_jobs.sinks.readings import BatchCounts, IngestSink
 from spark_jobs.sinks.records import LedgerSink
+from spark_jobs.streaming import lease as lease_module
+from spark_jobs.streaming.lease import EXPIRES_S, RENEW_S, Lease, LeaseTakenError
 from spark_jobs.transforms.packing import packed
 from spark_jobs.transforms.records import STATUS_LEDGER, record_rows
 from tests.spark.records import encoded, identities, kafka_frame, reading, rows_of

@@ -19,7 +19,7 @@ from spark_jobs.jobs.replay import ReplayedPeriod, period_of, replay_kafka, repl
 from spark_jobs.schemas import QUARANTINE
 from spark_jobs.settings import Settings, moment_us, parse_command
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.sinks.lease import Lease, LeaseTakenError
+from spark_jobs.streaming.lease import Lease, LeaseTakenError
 from tests.spark.records import KAFKA_US, START_US, identities, reading, rows_of
 from tests.spark.running import run_to_end
 

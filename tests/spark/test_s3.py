@@ -27,8 +27,8 @@ from spark_jobs.schemas import SEEN
 from spark_jobs.session import find_jars
 from spark_jobs.settings import Settings, parse_run
 from spark_jobs.sinks.delta import FencedError, ensure_table, fence, write_once
-from spark_jobs.sinks.lease import Lease, LeaseTakenError
 from spark_jobs.sinks.readings import IngestSink
+from spark_jobs.streaming.lease import Lease, LeaseTakenError
 from spark_jobs.transforms.packing import packed
 from tests.faults.uplink import Uplink
 from tests.spark.programs import QUICK, Program

@@ -20,7 +20,7 @@ import pytest
 from cloud.lake.tables import LakeError, open_lake
 from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import free_port
-from spark_jobs.sinks.lease import EXPIRES_S
+from spark_jobs.streaming.lease import EXPIRES_S
 from tests.faults.uplink import Uplink
 from tests.spark.programs import QUICK, Flow, Program
 from tests.spark.results import note
