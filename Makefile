@@ -25,7 +25,10 @@ help:
 # What the demo needs, and what the tests and the package's build need besides.
 setup: packages $(VENV)/.installed jars
 
-setup-dev: packages-dev $(VENV)/.installed-dev jars jars-s3 .moto/.installed
+# Downloads wait for the network, and for each other's unpacking: beside each other, but for what is made of two of them.
+setup-dev: packages-dev
+	@$(MAKE) --no-print-directory -j3 $(VENV)/.installed-dev jars .moto/.installed
+	@$(MAKE) --no-print-directory jars-s3
 
 packages:
 	@.ci/install-packages run
@@ -101,11 +104,11 @@ lint:
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Three tests at a time on two cores, and the gates beside them: most of the time tests wait for servers. Archived classes
+# Four tests at a time on two cores, and the gates beside them: most of the time tests wait for servers. Archived classes
 # are used where there are any, and not made: that takes as much as it would save here.
 test: setup-dev
 	@nice make --no-print-directory lint >.lint.log 2>&1 & gates=$$!; \
-	  $(BYTECODE) $(BIN)/pytest -n 3 $(ARGS); tests=$$?; \
+	  $(BYTECODE) $(BIN)/pytest -n 4 $(ARGS); tests=$$?; \
 	  wait $$gates; gates=$$?; cat .lint.log; exit $$((tests | gates))
 
 test-full: setup-dev mirror-jars lint

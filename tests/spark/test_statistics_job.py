@@ -210,6 +210,12 @@ def test_it_goes_on_from_a_lake_without_its_state_or_rows(spark: SparkSession, s
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     with running(spark, settings):
         assert rows(settings) == before
+    # The checkpoint is lost: all readings come again, and nothing changes.
+    written = rows_of(settings, "statistics")
+    shutil.rmtree(settings.checkpoints)
+    with running(spark, settings) as (_, query):
+        query.processAllAvailable()
+    assert sorted(map(repr, rows_of(settings, "statistics"))) == sorted(map(repr, written))
 
 
 def test_a_lost_state_loses_no_interval(spark: SparkSession, settings: Settings, full: bool) -> None:
