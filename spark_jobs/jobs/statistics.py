@@ -200,8 +200,8 @@ class StatisticsJob(Job):
         rows = computed(rows.withColumn("start_us", start_us).join(F.broadcast(part), [*CHANNEL, "start_us"]))
         days = {day_of(start_us) for start_us in starts_us}
         merge_statistics(self._spark, self._location, rows, days)
-        if rows.count() < sum(row.number for row in starts):
-            left = part.where("version > 0").join(rows, [*CHANNEL, "start_us"], "left_anti")
+        left = part.where("version > 0").join(rows, [*CHANNEL, "start_us"], "left_anti")
+        if rows.count() < sum(row.number for row in starts) and not left.isEmpty():
             close_left(self._spark, self._location, left, self._settings.interval_s, days)
         return rows
 
