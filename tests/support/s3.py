@@ -25,6 +25,21 @@ from tests.support.servers import eventually
 
 SECRET = "not-to-be-seen-anywhere"  # noqa: S105
 _MOTO = Path(__file__).resolve().parents[2] / ".moto" / "bin" / "python"
+_ONE_PUT_AT_A_TIME = """
+import threading
+from moto.s3.responses import S3Response
+from moto.server import main
+
+put, lock = S3Response.put_object, threading.Lock()
+
+def put_alone(*given, **named):
+    with lock:
+        return put(*given, **named)
+
+S3Response.put_object = put_alone
+main()
+"""
+"""Moto looks whether an object is there and puts it then: on a busy machine two conditional puts succeed."""
 
 
 def versitygw() -> str | None:
@@ -101,7 +116,7 @@ class Moto(ObjectStore):
     def _command(self) -> Sequence[str]:
         if not _MOTO.exists():
             pytest.fail(f"no {_MOTO}: run make setup-dev")
-        return [str(_MOTO), "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        return [str(_MOTO), "-c", _ONE_PUT_AT_A_TIME, "-H", "127.0.0.1", "-p", str(self.port)]
 
     def make_bucket(self) -> str:
         name = f"bucket-{uuid.uuid4().hex[:12]}"
