@@ -66,7 +66,8 @@ jars: .jars/kafka/.complete .jars/spark/.complete
 	@echo "Fetching the jars of the local Kafka broker into $(@D)"
 	@rm -rf $(@D) && $(MVN_COPY) -f $< -DoutputDirectory=$(CURDIR)/$(@D) && touch $@
 
-.jars/spark/.complete: spark_jobs/spark.pom.xml
+# Never two Mavens at a time: what they have fetched is in a folder that one may write.
+.jars/spark/.complete: spark_jobs/spark.pom.xml | .jars/kafka/.complete
 	@echo "Fetching Spark's Kafka and Delta jars into $(@D)"
 	@rm -rf $(@D) && $(MVN_COPY) -f $< -DoutputDirectory=$(CURDIR)/$(@D) && touch $@
 
