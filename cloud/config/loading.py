@@ -15,13 +15,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from cloud.config.kafka import KafkaConfig
-from cloud.config.model import CloudConfig, JobsConfig, LakeConfig, StoreConfig
+from cloud.config.model import CloudConfig, JobsConfig, Lake, LakeConfig, OtherLake, StoreConfig
 from cloud.config.secret import KINDS, Secret, UnreadableError
 from cloud.toml_problems import ConfigError, KeyPath, Problem, explain, quote, unknown_key
 from cloud.toml_source import TomlSource, leaves
 from cloud.values import location
 
 _T = TypeVar("_T", bound=BaseModel)
+_L = TypeVar("_L", bound=Lake)
 
 _SECTIONS: Final = tuple(CloudConfig.model_fields)
 _PROPERTIES: Final[KeyPath] = ("kafka", "properties")
@@ -70,11 +71,12 @@ def check(path: Path) -> tuple[CloudConfig | None, tuple[Problem, ...]]:
     source, config = _read(path)
     if config is None:
         return None, _sorted(source)
-    store = config.lake.storage
+    lakes: tuple[Lake, ...] = config.lake, *config.lakes.values()
     uses: list[Callable[[], object]] = [config.kafka.java_options]
     uses += [
         each.reveal
-        for each in (*vars(config.kafka).values(), *vars(store).values())
+        for table in (config.kafka, *(lake.storage for lake in lakes))
+        for each in vars(table).values()
         if isinstance(each, Secret)
     ]
     for use in uses:
@@ -103,21 +105,35 @@ def _read(path: Path) -> tuple[_Source, CloudConfig | None]:
             source.error((name,), *unknown_key(name, _SECTIONS, what="section"))
     base = path.absolute().parent
     kafka = _section(source, KafkaConfig, ("kafka",), _properties)
-    store = _section(source, StoreConfig, ("lake", "storage"))
-    lake = _section(source, LakeConfig, ("lake",), partial(_locations, base=base))
+    lake = _lake(source, LakeConfig, ("lake",), base)
+    names = source.raw.get("lakes", {})
+    if not isinstance(names, dict):
+        source.error(("lakes",), "must be tables: [lakes.NAME]")
+        names = {}
+    lakes = {name: _lake(source, OtherLake, ("lakes", name), base) for name in names}
     jobs = _section(source, JobsConfig, ("jobs",), partial(_job_options, base=base))
-    if kafka is None or lake is None or store is None or jobs is None:
-        return source, None
-    for key, message in kafka.problems():
+    for key, message in () if kafka is None else kafka.problems():
         source.error((*_PROPERTIES, *key.split(".")), message)
+    if kafka is None or lake is None or jobs is None or source.errors():
+        return source, None
+    there = {name: each for name, each in lakes.items() if each is not None}
+    return source, CloudConfig(kafka=kafka, lake=lake, lakes=there, jobs=jobs)
+
+
+def _lake(source: _Source, kind: type[_L], path: KeyPath, base: Path) -> _L | None:
+    """A lake's section with its store; None after its problems were noted."""
+    place = (*path, "storage")
+    lake = _section(source, kind, path, partial(_locations, base=base))
+    store = _section(source, StoreConfig, place)
+    if lake is None or store is None:
+        return None
     if (store.access_key is None) != (store.secret_key is None):
         missing = "secret_key" if store.secret_key is None else "access_key"
-        source.error(("lake", "storage"), f"needs {missing} too: both, or neither and the environment's")
+        source.error(place, f"needs {missing} too: both, or neither and the environment's")
     if store != StoreConfig() and lake.path is not None and not lake.path.startswith(_S3):
-        source.warn(("lake", "storage"), f"has no effect: [lake] path is no s3a:// but {quote(lake.path)}")
-    if source.errors():
-        return source, None
-    return source, CloudConfig(kafka=kafka, lake=lake.model_copy(update={"storage": store}), jobs=jobs)
+        name = ".".join(map(str, path))
+        source.warn(place, f"has no effect: [{name}] path is no s3a:// but {quote(lake.path)}")
+    return lake.model_copy(update={"storage": store})
 
 
 _Prepare = Callable[[_Source, dict[str, Any]], dict[str, KeyPath]]

@@ -61,13 +61,24 @@ class StoreConfig(_Table):
     secret_key: Secret | None = None
 
 
-class LakeConfig(_Table):
-    """``[lake]``: where tables, checkpoints and models are, directories (absolute by now) or URIs."""
+class Lake(_Table):
+    """Where a lake is, a directory (absolute by now) or a URI; and its object store."""
 
     path: str | None = None
+    storage: StoreConfig = StoreConfig()
+
+
+class LakeConfig(Lake):
+    """``[lake]``: the one that the jobs write, and where checkpoints and models are."""
+
     checkpoints: str | None = None
     models: str | None = None
-    storage: StoreConfig = StoreConfig()
+
+
+class OtherLake(Lake):
+    """``[lakes.NAME]``: a lake that ``query`` reads by that name, for instance another region's."""
+
+    path: str
 
 
 class JobsConfig(_Table):
@@ -91,4 +102,5 @@ class CloudConfig(_Table):
 
     kafka: KafkaConfig = KafkaConfig()
     lake: LakeConfig = LakeConfig()
+    lakes: Mapping[str, OtherLake] = Field(default_factory=dict)
     jobs: JobsConfig = JobsConfig()

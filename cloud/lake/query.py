@@ -19,9 +19,9 @@ from typing import Any, Final, TextIO
 import duckdb
 from deltalake.exceptions import DeltaError
 
-from cloud.config import CloudConfig, load
+from cloud.config import CloudConfig, StoreConfig, load
 from cloud.errors import CloudError
-from cloud.lake.tables import missing_table, open_lake
+from cloud.lake.tables import LakeError, Lakes, missing_table, open_lakes
 from cloud.values import CLOUD_CONFIG
 
 _DIGITS: Final = 6
@@ -157,8 +157,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "sql", metavar="SQL", help='e.g. "SELECT * FROM statistics ORDER BY interval_start"'
     )
-    arguments.add_argument("--lake", metavar="URI", help="root of the tables (default ./lake)")
-    arguments.add_argument("--cloud", type=Path, metavar="FILE", help="the cloud's config: where the lake is")
+    lake = "root of the tables (default ./lake), or a name of [lakes]; repeated: views over several"
+    arguments.add_argument("--lake", action="append", default=[], metavar="[NAME=]URI", help=lake)
+    arguments.add_argument("--cloud", type=Path, metavar="FILE", help="the cloud's config: where lakes are")
     form = arguments.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="a JSON list of objects")
     form.add_argument("--csv", action="store_true", help="CSV with a header")
@@ -166,16 +167,33 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
+def lakes_of(given: Sequence[str], config: CloudConfig) -> Lakes:
+    """The lakes that are ``given``, else that of ``[lake]``, else all of ``[lakes]``. Raises LakeError."""
+    if not given and config.lake.path is None and config.lakes:
+        given = tuple(config.lakes)
+    found: dict[str, tuple[str, StoreConfig]] = {}
+    for text in given or (config.lake.path or "./lake",):
+        named = re.fullmatch(r"([\w-]+)=(.+)", text)
+        name, uri = named.groups() if named else (text, text)
+        if name in found:
+            raise LakeError(f"two lakes are {name}: give each a name of its own, --lake NAME=URI")
+        known = config.lakes.get(text)
+        found[name] = (uri, config.lake.storage) if known is None else (known.path, known.storage)
+    return found
+
+
 def run(argv: Sequence[str]) -> int:
     """Runs one query and prints its answer; exit status 1 on an error, which goes to stderr in one line."""
     options = parser().parse_args(argv)
     path: Path | None = options.cloud
-    if not (path or options.lake) and CLOUD_CONFIG.exists():
+    # Whoever names a lake by its place, as the demo does, doesn't mean this machine's.
+    if path is None and not any("/" in lake for lake in options.lake) and CLOUD_CONFIG.exists():
         path = CLOUD_CONFIG
     config = CloudConfig() if path is None else load(path)
-    lake: str = options.lake or config.lake.path or "./lake"
+    lakes: Lakes = {}
     try:
-        connection = open_lake(lake, config.lake.storage)
+        lakes = lakes_of(options.lake, config)
+        connection = open_lakes(lakes)
         try:
             answer: Any = connection.sql(options.sql)
             found = answer.to_arrow_table() if answer is not None else None
@@ -183,7 +201,7 @@ def run(argv: Sequence[str]) -> int:
             connection.close()
     except (CloudError, DeltaError, duckdb.Error) as error:
         absent = _ABSENT.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
-        text = _one_line(error) if absent is None else missing_table(lake, absent[1], config.lake.storage)
+        text = _one_line(error) if absent is None else missing_table(lakes, absent[1])
         sys.stderr.write(f"error: {text}\n")
         return 1
     if found is None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlparse
 
 import duckdb
@@ -31,6 +31,10 @@ FILLED_BY: Final = {
     "recalibrations": "fieldgate jobs recalibrate",
 }
 """The contract's tables, and the command that fills each; searched for where folders can't be listed."""
+
+
+Lakes = Mapping[str, tuple[str, StoreConfig | None]]
+"""Lakes by name: URI, and the object store's options; what these lack is in the environment."""
 
 
 class LakeError(CloudError):
@@ -58,8 +62,7 @@ def table_locations(lake: str | os.PathLike[str], store: StoreConfig | None = No
         try:
             found = {name: at for name, at in locations.items() if DeltaTable.is_deltatable(at, options)}
         except (OSError, DeltaError) as error:
-            plain = re.sub(r"\x1b\[\d+m", "", str(error))
-            raise LakeError(f"lake {uri}: {in_words(error, uri, store) or plain}") from error
+            raise LakeError(f"lake {uri}: {in_words(error, uri, store) or _plain(error)}") from error
         if not found:
             raise LakeError(f"no lake at {uri}: no table is there; `fieldgate jobs run ingest` makes it")
         return found
@@ -74,11 +77,13 @@ def table_locations(lake: str | os.PathLike[str], store: StoreConfig | None = No
     }
 
 
-def missing_table(lake: str, name: str, store: StoreConfig | None = None) -> str:
-    """The message about a table that a query names and the lake doesn't have."""
-    there = ", ".join(table_locations(lake, store)) or "no tables yet"
+def missing_table(lakes: Lakes, name: str) -> str:
+    """The message about a table that a query names and none of the lakes has."""
+    tables = dict.fromkeys(table for uri, store in lakes.values() for table in table_locations(uri, store))
+    there = ", ".join(tables) or "no tables yet"
+    whose = f"lake {next(iter(lakes))}: it has" if len(lakes) == 1 else f"lakes {', '.join(lakes)}: they have"
     filled_by = f"; `{FILLED_BY[name]}` fills {name}" if name in FILLED_BY else ""
-    return f"no table {name} in the lake {lake}: it has {there}{filled_by}"
+    return f"no table {name} in the {whose} {there}{filled_by}"
 
 
 def open_lake(lake: str | os.PathLike[str], store: StoreConfig | None = None) -> duckdb.DuckDBPyConnection:
@@ -86,13 +91,52 @@ def open_lake(lake: str | os.PathLike[str], store: StoreConfig | None = None) ->
 
     Shows the tables as they are now: open again to see what came later. Raises LakeError without a lake.
     """
+    return open_lakes({os.fspath(lake): (os.fspath(lake), store)})
+
+
+def open_lakes(lakes: Lakes) -> duckdb.DuckDBPyConnection:
+    """As ``open_lake``; each table of several lakes is a view over all that have it.
+
+    Its first column, ``lake``, is the lake's name. Columns go by name: where a lake lacks one, of an older
+    version, it is null. Raises LakeError, which names the lake.
+    """
     connection = duckdb.connect(":memory:")
+    parts: dict[str, list[str]] = {}
     try:
         connection.execute("SET TimeZone = 'UTC'")
-        for name, location in table_locations(lake, store).items():
-            table = DeltaTable(location, storage_options=for_delta_rs(store))
-            connection.register(name, table.to_pyarrow_dataset())
+        for lake, (uri, store) in lakes.items():
+            select = "SELECT " + _quoted(lake, "'") + " AS lake, * FROM "  # noqa: S608 - quoted
+            for name, dataset in _datasets(lake, uri, store):
+                part = name if len(lakes) == 1 else f"{lake}/{name}"
+                connection.register(part, dataset)
+                parts.setdefault(name, []).append(select + _quoted(part))
+        for name, selects in parts.items() if len(lakes) > 1 else ():
+            connection.execute(f"CREATE TEMP VIEW {_quoted(name)} AS {' UNION ALL BY NAME '.join(selects)}")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _datasets(lake: str, uri: str, store: StoreConfig | None) -> Iterator[tuple[str, Any]]:
+    """Each table of a lake by name, for Arrow. Raises LakeError."""
+    name = ""
+    try:
+        for name, location in table_locations(uri, store).items():
+            table = DeltaTable(location, storage_options=for_delta_rs(store))
+            yield name, table.to_pyarrow_dataset()
+    except LakeError as error:
+        raise LakeError(f"{error}" if lake == uri else f"lake {lake}: {error}") from error
+    except (OSError, DeltaError) as error:
+        reason = in_words(error, uri, store) or _plain(error)
+        raise LakeError(f"lake {lake}: table {name} can't be read: {reason}") from error
+
+
+def _plain(error: Exception) -> str:
+    """A library's error in one line."""
+    return re.sub(r"\x1b\[\d+m", "", str(error)).partition("\n")[0]
+
+
+def _quoted(name: str, mark: str = '"') -> str:
+    """A name as SQL has it, or with its other mark a text."""
+    return mark + name.replace(mark, 2 * mark) + mark

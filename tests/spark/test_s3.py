@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
+from cloud.lake.object_store import for_delta_rs
 from cloud.lake.query import run as query
 from cloud.lake.tables import open_lake
 from cloud.local.kafka_broker import LocalBroker
@@ -176,6 +179,20 @@ def test_jobs_and_queries_by_cloud_toml(
         assert SECRET not in first.log
     assert query(["SELECT max(seq) AS last FROM readings", "--cloud", str(config), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [{"last": 50}]
+
+
+def test_a_lake_in_a_bucket_and_a_local_one_are_queried_as_one(
+    moto: Moto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket = f"s3://{moto.make_bucket()}/lake"
+    config = moto.config(tmp_path / "cloud.toml", bucket)
+    write_deltalake(f"{bucket}/runs", pa.table({"run": ["a"]}), storage_options=for_delta_rs(moto.options()))
+    write_deltalake(tmp_path / "us" / "runs", pa.table({"run": ["b"], "boot": ["c"]}))
+    lakes = ["--cloud", str(config), "--lake", f"eu={bucket}", "--lake", f"us={tmp_path}/us"]
+    assert query(["FROM runs ORDER BY run", *lakes, "--csv"]) == 0
+    assert capsys.readouterr().out == "lake,run,boot\neu,a,\nus,b,c\n"
+    assert query(["FROM runs", *lakes, "--lake", "asia=s3://nowhere/lake"]) == 1
+    assert "lake asia: lake s3://nowhere/lake: no such bucket: nowhere at http" in capsys.readouterr().err
 
 
 def test_why_a_query_finds_nothing(moto: Moto, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

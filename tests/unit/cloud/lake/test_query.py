@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from cloud.lake.query import run
+from cloud.config import StoreConfig, load
+from cloud.lake.query import lakes_of, run
 
 
 @pytest.fixture
@@ -86,6 +87,91 @@ def test_a_missing_table_is_answered_with_lake_tables_and_the_job_that_fills_it(
     )
     assert run(["FROM alert", "--lake", str(lake)]) == 1
     assert capsys.readouterr().err == f"error: no table alert in the lake {lake}: it has mast\n"
+
+
+@pytest.fixture
+def regions(lake: Path) -> list[str]:
+    """The lake, and another's of a newer version: wider numbers, a column more, in another order."""
+    newer = pa.table(
+        {
+            "site": ["hill"],
+            "gateway": ["mast-07"],
+            "at": pa.array([datetime(2026, 5, 29, tzinfo=UTC)], pa.timestamp("us", tz="UTC")),
+            "date": pa.array([date(2026, 5, 29)]),
+            "turbulence_intensity": pa.array([[("cup.wind_speed", 0.5)]], pa.map_(pa.string(), pa.float64())),
+        }
+    )
+    us = lake / "us's"
+    write_deltalake(us / "mast", newer)
+    write_deltalake(us / "alerts", newer.select(["gateway"]))
+    return ["--lake", f"eu={lake}", "--lake", str(us)]
+
+
+def test_tables_of_several_lakes_are_one_by_the_names_of_columns(
+    lake: Path, regions: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sql = 'SELECT * EXCLUDE ("at", date) FROM mast ORDER BY "at", gateway'
+    assert run([sql, *regions, "--json"]) == 0
+    us = f"{lake}/us's"
+    nothing = {"payload": None, "turbulence_intensity": None, "site": None}
+    assert json.loads(capsys.readouterr().out) == [
+        {"lake": "eu", "gateway": "mast-07"} | nothing
+        | {"payload": "7.2", "turbulence_intensity": {"cup-50m-a.wind_speed": 0.125}},
+        {"lake": "eu", "gateway": "mast-08"} | nothing | {"payload": "base64:/w=="},
+        {"lake": us, "gateway": "mast-07"} | nothing
+        | {"turbulence_intensity": {"cup.wind_speed": 0.5}, "site": "hill"},
+    ]  # fmt: skip
+    # A table that one of them lacks has the others' rows; one that none has is named with what they have.
+    assert run(["FROM alerts", *regions, "--csv"]) == 0
+    assert capsys.readouterr().out == f"lake,gateway\n{us},mast-07\n"
+    assert run(["FROM runs", *regions]) == 1
+    assert capsys.readouterr().err == (
+        f"error: no table runs in the lakes eu, {us}: they have mast, alerts; "
+        "`fieldgate jobs run ingest` fills runs\n"
+    )
+
+
+def test_of_several_lakes_the_one_that_cannot_be_opened_is_named(
+    lake: Path, regions: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["FROM mast", *regions, "--lake", "asia=/nowhere/lake"]) == 1
+    assert capsys.readouterr().err.startswith("error: lake asia: no lake at /nowhere/lake: no such directory")
+    assert run(["FROM mast", *regions, "--lake", f"eu={lake}"]) == 1
+    assert capsys.readouterr().err == (
+        "error: two lakes are eu: give each a name of its own, --lake NAME=URI\n"
+    )
+    log = lake / "us's" / "alerts" / "_delta_log" / "00000000000000000000.json"
+    log.write_text("{")
+    assert run(["FROM mast", *regions]) == 1
+    assert capsys.readouterr().err.startswith(f"error: lake {lake}/us's: table alerts can't be read: ")
+
+
+def test_lakes_by_name_with_the_store_of_each(tmp_path: Path, lake: Path) -> None:
+    file = tmp_path / "cloud.toml"
+    file.write_text(
+        """[lakes.eu]
+path = "eu"
+[lakes.us]
+path = "s3a://us/lake"
+[lakes.us.storage]
+region = "us-east-1"
+"""
+    )
+    config = load(file)
+    eu, us = (str(tmp_path / "eu"), StoreConfig()), ("s3a://us/lake", StoreConfig(region="us-east-1"))
+    assert lakes_of((), config) == {"eu": eu, "us": us}
+    assert lakes_of(("us", "more=/srv/more"), config) == {"us": us, "more": ("/srv/more", StoreConfig())}
+    file.write_text(f'[lake]\npath = "own"\n{file.read_text()}')
+    assert list(lakes_of((), load(file))) == [str(tmp_path / "own")]
+
+
+def test_a_lake_named_in_the_config_is_queried(
+    tmp_path: Path, lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cloud.toml"
+    file.write_text(f'[lakes.eu]\npath = "{lake}"\n')
+    assert run(["SELECT gateway FROM mast ORDER BY 1", "--cloud", str(file), "--lake", "eu", "--csv"]) == 0
+    assert capsys.readouterr().out == "gateway\nmast-07\nmast-08\n"
 
 
 class Terminal(io.StringIO):
