@@ -119,6 +119,15 @@ def test_what_is_not_run_has_a_reason() -> None:
     } == set()
 
 
+def test_what_has_no_mark_is_run() -> None:
+    rest = [block for page in PAGES if page not in TOUR for block in blocks(page, "sh") if not block.mark]
+    assert {block.place for block in rest if not re.match(r"\S*fieldgate query ", block.text)} == set()
+    # Without a language a block is output; a command in it would be run nowhere.
+    pages = (_BLOCK.sub("", PROJECT.joinpath(page).read_text(encoding="utf-8")) for page in PAGES)
+    bare = [text for page in pages for text in re.findall(r"^```\n(.*?)^```$", page, re.M | re.S)]
+    assert [text for text in bare if re.match(r"(sudo |\.venv/bin/)?fieldgate ", text)] == []
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """A directory like the project's, whose mast uses brokers of its own; and Kafka's address."""
