@@ -128,8 +128,8 @@ def first_metadata(
 
 def _reason(errors: Sequence[KafkaError], bootstrap_servers: str, properties: Mapping[str, str]) -> str:
     """What of librdkafka's complaints helps most; that all brokers are down helps least."""
-    told = [error for error in errors if error.code() != KafkaError._ALL_BROKERS_DOWN]
-    text = str((told or errors)[-1].str())
-    if told and told[-1].code() == KafkaError._AUTHENTICATION:
+    causes = [error for error in errors if error.code() != KafkaError._ALL_BROKERS_DOWN]
+    text = str((causes or errors)[-1].str())
+    if causes and causes[-1].code() == KafkaError._AUTHENTICATION:
         return text
     return listener_fault(bootstrap_servers, properties) or text

@@ -1,8 +1,8 @@
 """The time of a GPS receiver, where no time server sets the clock: a boot's offset, offered like a phone's.
 
-A thread of its own asks gpsd once the clock had its chance, and ends when the boot's time is decided, whoever
-decided it. A report says when its fix was, and comes later by what the receiver and its line take: of several
-the quickest counts. The system's clock is not touched.
+A thread of its own reads gpsd once the clock had its chance, and ends when the boot's time is decided, by
+whatever decided it. A report has the time of its fix, and comes later by what the receiver and its line take:
+of several the quickest counts. The system's clock is not touched.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ class GpsTime:
         self._thread = threading.Thread(target=self._run, name="gps-time", daemon=True)
 
     def start(self) -> None:
-        """Begin to ask, where there is a receiver and the time is wanted."""
+        """Begin to read, where there is a receiver and the time is wanted."""
         if self._receivers and self._undecided():
             self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more; a connection that hangs ends with the process."""
+        """Read no more; a connection that hangs ends with the process."""
         self._stopping.set()
 
-    def ask(self) -> bool:
+    def offer(self) -> bool:
         """Offer the first receiver's time that is plausible; whether it was taken."""
         for host, port in self._receivers:
             try:
@@ -76,7 +76,7 @@ class GpsTime:
     def _run(self) -> None:
         wait_s = max(FIRST_NTP_MS - self._offers.boot_ms(), 0) / 1000
         while not self._stopping.wait(wait_s) and self._undecided():
-            self.ask()
+            self.offer()
             wait_s = _AGAIN_S
 
     def _offset_ms(self, stream: LineStream) -> int | None:

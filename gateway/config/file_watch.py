@@ -32,7 +32,7 @@ def named_file(path: Path) -> NamedFile:
 
 
 class FileWatch:
-    """Reads files anew each hour; a content is reported once, also where it wasn't taken over."""
+    """Reads files again each hour; a content is reported once, also where it wasn't taken over."""
 
     def __init__(self, files: Mapping[KeyPath, NamedFile]) -> None:
         self.begin(files)

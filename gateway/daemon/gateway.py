@@ -58,7 +58,7 @@ class Life:
         self._thread = threading.get_native_id()
 
     def turn(self) -> float:
-        """The main loop has come round; when."""
+        """Note a turn of the main loop; when it was."""
         self.turned_s = time.monotonic()
         self._turns += 1
         return self.turned_s

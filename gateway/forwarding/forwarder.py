@@ -46,7 +46,7 @@ _IDLE_S: Final = 1.0
 # Delivery reports wake nobody: they are polled for, often at first, seldom while Kafka keeps silent.
 _FIRST_POLL_S: Final = 0.001
 _LONGEST_POLL_S: Final = 0.05
-# A few milliseconds' work: overdue messages don't wait for more.
+# A few milliseconds' work: late messages don't wait for more.
 _EVENTS_PER_TURN: Final = 128
 _RECHECK_S: Final = 0.1
 # With the grace for Kafka well within the unit's TimeoutStopSec: what is lost is to be announced.

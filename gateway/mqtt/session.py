@@ -38,7 +38,7 @@ _LONGEST_RETRY_S: Final = 2.0
 _LAST_MESSAGES_S: Final = 2.0
 _CONNECT_TIMEOUT_S: Final = 3.0
 _PROVEN_S: Final = 30.0
-# That another client has taken the session MQTT 3.1.1 does not say: so many connections that end so soon.
+# MQTT 3.1.1 doesn't report that another client has taken the session: so many connections that end so soon.
 _SHORT_S: Final = 5.0
 _SUSPICIOUS: Final = 3
 # Above about 100 paho gets slower, not faster.
@@ -47,7 +47,7 @@ _QUEUED: Final = 10_000
 _MISC_EVERY_S: Final = 1.0
 # A broker sends what it retains right behind SUBACK, as far as its window has room.
 _SETTLED_S: Final = 2.0
-# A few milliseconds' work: overdue messages don't wait for more.
+# A few milliseconds' work: late messages don't wait for more.
 _MOST_MESSAGES: Final = 200
 
 

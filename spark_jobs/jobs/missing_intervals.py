@@ -149,7 +149,7 @@ class MissingIntervals:
         )
 
     def _review(self, after: DataFrame, times: DataFrame) -> int:
-        """Makes the missing rows in these times of channels what the definition says; how many they are."""
+        """Makes the missing rows in these times of channels as defined; how many they are."""
         written = after.where("gateway_us is not null and until_us is not null")
         # What retention has dropped stays away.
         table = self._spark.read.format("delta").load(self._location)

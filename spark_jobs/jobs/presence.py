@@ -80,7 +80,7 @@ class PresenceJob(Job):
         return self._read(table).select(*IDENTITY, "first_seq", "last_seq").toDF(*IDENTITY, "first", "last")
 
     def _update(self, readings: DataFrame, *, all_settled: bool = False) -> None:
-        """Counts everything anew, and writes the rows that come out differently."""
+        """Counts everything again, and writes the rows that come out differently."""
         with self._lock:
             self._next_s = time.monotonic() + _EVERY_S
             self._set_rejects_aside()

@@ -77,7 +77,7 @@ class StatisticsJob(Job):
         self._records_version = self._progress.records_version()
         self._state = computed(self._progress.read())
         if not latest_version(spark, self._location):
-            self._begin_anew()
+            self._begin_again()
         elif self._records_version is None:
             self._restore()
 
@@ -132,14 +132,14 @@ class StatisticsJob(Job):
             self._compute(wanted, part)
         _log_computed("open", starts, 0, begun)
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         """Makes all rows again where ``statistics`` was removed, and the state beside it was not."""
         if self._records_version is not None:
             self._progress.clear()
             self._state, self._records_version = computed(self._progress.read()), None
             readings = self._spark.read.format("delta").load(self._settings.table(READINGS.name))
             with self._lock:
-                self._pass("anew", touched=touched_intervals(readings, self._settings.interval_s))
+                self._pass("table_removed", touched=touched_intervals(readings, self._settings.interval_s))
 
     def _restore(self) -> None:
         """Takes up ``statistics`` where it has no state beside it: the lake is of an older version."""

@@ -24,7 +24,7 @@ from spark_jobs.files import Files
 _VERSION: Final = 2
 """Version 1, in a folder beside the checkpoints, had all gateways in another form, which is not read."""
 _KEPT: Final = 2 * PARTS
-"""The first ones after a restart divide the gateways anew."""
+"""The first ones after a restart divide the gateways again."""
 _DIGEST_BYTES: Final = 32
 
 

@@ -1,7 +1,7 @@
 """Which channels are there, and what is missing of them: the rows of ``presence``, made of other tables.
 
-All of it is counted anew each time, spread by gateway, so nothing has to be kept: what is joined and compared
-is Spark's work, what a gateway's runs account for that of ``cloud.wire.seq_accounting``, as for ``fieldgate
+All of it is counted each time, spread by gateway, so nothing has to be kept: what is joined and compared is
+Spark's work, what a gateway's runs account for that of ``cloud.wire.seq_accounting``, as for ``fieldgate
 status``. Times are microseconds since the epoch.
 
 A run record has what was sent by its time, so it counts only once the readings sent before it are in the

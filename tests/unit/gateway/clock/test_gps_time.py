@@ -70,7 +70,7 @@ def test_the_quickest_of_ten_reports_counts() -> None:
     offers = ManualTime(receiver.boot_ns)
     source = GpsTime(lambda host, port: receiver, [("gps", 2947)], offers, lambda: True)
     with taking(offers) as taker:
-        assert source.ask()
+        assert source.offer()
         assert taker.taken == [(BOOTED_MS - 120, UNCERTAIN_MS)]
     assert receiver.closed
 
@@ -88,29 +88,29 @@ def test_the_quickest_of_ten_reports_counts() -> None:
 )
 def test_without_a_fix_of_today_there_is_no_time(fields: dict[str, Any]) -> None:
     receiver = Receiver(**fields)
-    assert not gps(receiver).ask()
+    assert not gps(receiver).offer()
     assert receiver.closed
 
 
 def test_reports_that_do_not_agree_count_for_nothing() -> None:
-    assert not gps(Receiver(late_ms=(100, 5_000))).ask()
+    assert not gps(Receiver(late_ms=(100, 5_000))).offer()
 
 
 def test_a_receiver_that_is_not_there_or_goes() -> None:
     def nothing(host: str, port: int) -> Receiver:
         raise ReadError("nothing answers")
 
-    assert not GpsTime(nothing, [("gps", 2947)], ManualTime(lambda: 0), lambda: True).ask()
+    assert not GpsTime(nothing, [("gps", 2947)], ManualTime(lambda: 0), lambda: True).offer()
     receiver = Receiver()
     receiver.ends_after = 5
-    assert not gps(receiver).ask()
+    assert not gps(receiver).offer()
 
 
 def test_a_refusal_ends_nothing() -> None:
     receiver = Receiver()
     offers = ManualTime(receiver.boot_ns)
     with taking(offers, "the clock is set already"):
-        assert not GpsTime(lambda host, port: receiver, [("gps", 2947)], offers, lambda: True).ask()
+        assert not GpsTime(lambda host, port: receiver, [("gps", 2947)], offers, lambda: True).offer()
 
 
 def test_it_is_asked_once_a_time_server_had_its_time_and_until_the_time_is_decided() -> None:
@@ -146,7 +146,7 @@ def test_a_real_gpsds_time_is_right_to_a_second(gpsd: RealGpsd) -> None:
     offers = ManualTime(since_boot_ns)
     source = GpsTime(SocketLines.connect, [("127.0.0.1", gpsd.port)], offers, lambda: True)
     with taking(offers) as taker:
-        eventually(source.ask, until=bool)
+        eventually(source.offer, until=bool)
         ((offset_ms, uncertain_ms),) = taker.taken
     # The receiver of the test sends whole seconds, five times in each.
     assert -uncertain_ms <= offset_ms - (time.time_ns() - since_boot_ns()) / 1e6 <= 100
