@@ -14,7 +14,7 @@ from rich.table import Table
 from cloud.kafka.run_accounts import Books, RunAccount
 from cloud.kafka.topic_scan import read_books
 from gateway.commands.arguments import FAILED, OK, kafka_of
-from gateway.commands.progress import progress_bar
+from gateway.commands.progress_bar import progress_bar
 from gateway.commands.tables import plain_table, wide_console
 
 _COUNTS: Final = (

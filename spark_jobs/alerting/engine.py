@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from spark_jobs.alerting.alarm import Alarm, Observation, OpenAlert
-from spark_jobs.alerting.channel_state import ChannelState, GatewayState, Sample, Silence, restore_silences
 from spark_jobs.alerting.evaluator import EVALUATED, AlertEvent, Evaluator, PairEvaluator, level
+from spark_jobs.alerting.gateway_state import ChannelState, GatewayState, Sample, Silence, restore_silences
 from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Rule, Rules, Silent, Stuck, Threshold
 
 _LATE_PASS_US: Final = 600_000_000

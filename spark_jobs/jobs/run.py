@@ -19,8 +19,8 @@ from spark_jobs.registry import STREAMING, load
 from spark_jobs.session import running_session
 from spark_jobs.settings import Settings
 from spark_jobs.streaming.batch_gate import BatchGate
-from spark_jobs.streaming.progress import ProgressMetrics
 from spark_jobs.streaming.query import Job, start_query
+from spark_jobs.streaming.query_metrics import ProgressMetrics
 from spark_jobs.streaming.supervisor import QueryFailedError, Supervised, reason_of, run_until_stopped
 
 log = logging.getLogger("fieldgate.jobs")

@@ -18,20 +18,20 @@ from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.transforms.latest_record import Row
-from spark_jobs.transforms.records import Ledger
+from spark_jobs.transforms.records import RecordKind
 
 
-class LedgerSink:
+class RecordSink:
     """Writes one table of records. Owned by the thread that runs the query's batches."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, ledger: Ledger) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, kind: RecordKind) -> None:
         self._spark = spark
-        self._ledger = ledger
-        self._location = ensure_table(spark, settings, ledger.table)
-        self._schema = to_arrow_schema(ledger.table.without("updated_at"))
+        self._kind = kind
+        self._location = ensure_table(spark, settings, kind.table)
+        self._schema = to_arrow_schema(kind.table.without("updated_at"))
 
     def write(self, records: DataFrame) -> tuple[int, list[Row]]:
-        """Merges rows of the ledger's schema; doing it again changes nothing.
+        """Merges rows of the kind's schema; doing it again changes nothing.
 
         Gives how many rows changed, and the records that were refused, with their reason.
         """
@@ -46,7 +46,7 @@ class LedgerSink:
             key = self._key(row)
             before = changed.get(key, known.get(key))
             try:
-                after = self._ledger.fold(before, row)
+                after = self._kind.fold(before, row)
             except InvalidFields as problem:
                 refused.append({**row, "reason": problem.reason})
                 continue
@@ -55,14 +55,14 @@ class LedgerSink:
         merged = pa.Table.from_pylist(list(changed.values()), schema=self._schema)
         # Rows that are done lie apart, and are not written again with those that change.
         days = {known[key].get("date") for key in changed.keys() & known.keys()}
-        merge_changed(self._spark, self._location, self._ledger.table, merged, days)
+        merge_changed(self._spark, self._location, self._kind.table, merged, days)
         return len(changed), refused
 
     def _key(self, row: Row) -> tuple[Any, ...]:
-        return tuple(row[name] for name in self._ledger.table.key)
+        return tuple(row[name] for name in self._kind.table.key)
 
     def _known(self, records: list[Row]) -> dict[tuple[Any, ...], Row]:
-        names = self._ledger.table.key
+        names = self._kind.table.key
         wanted = rows_frame(self._spark, f"{' '.join(names)}: string", {self._key(row) for row in records})
         table = self._spark.read.format("delta").load(self._location)
         rows = table.join(F.broadcast(wanted), list(names), "left_semi").toArrow().to_pylist()

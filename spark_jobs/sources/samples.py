@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.reading_records import UNSYNCED
-from spark_jobs.alerting.channel_state import Sample
+from spark_jobs.alerting.gateway_state import Sample
 from spark_jobs.transforms.validate import parse_batch
 
 

@@ -28,8 +28,8 @@ from spark_jobs.kafka_access import refusal_in, require_access
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.retry import backoff_s
 from spark_jobs.streaming.batch_gate import PATIENCE_S, BatchGate
-from spark_jobs.streaming.progress import ProgressMetrics
 from spark_jobs.streaming.query import Job, start_query
+from spark_jobs.streaming.query_metrics import ProgressMetrics
 
 log = logging.getLogger("fieldgate.jobs")
 

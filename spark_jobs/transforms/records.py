@@ -88,8 +88,8 @@ def status_row(value: bytes, told_us: int, offset: int) -> Row:
 
 
 @dataclass(frozen=True)
-class Ledger:
-    """A table made of a topic's records: how one is parsed, and what two of one key make."""
+class RecordKind:
+    """Records that have a table: how one is parsed, and what two of one key make."""
 
     table: Table
     parse: Parse
@@ -103,13 +103,15 @@ class Ledger:
         return StructType([*parsed, StructField("reason", StringType()), *places])
 
 
-CHANNEL_LEDGER: Final = Ledger(CHANNELS, lambda value, *_: channel_row(parse_channel(value)), calibration)
-RUN_LEDGER: Final = Ledger(RUNS, run_row, furthest_run)
-STATUS_LEDGER: Final = Ledger(STATUS, status_row, last_status)
+CHANNEL_RECORDS: Final = RecordKind(
+    CHANNELS, lambda value, *_: channel_row(parse_channel(value)), calibration
+)
+RUN_RECORDS: Final = RecordKind(RUNS, run_row, furthest_run)
+STATUS_RECORDS: Final = RecordKind(STATUS, status_row, last_status)
 
 
-def parse_rows(batch: Any, ledger: Ledger) -> Iterator[Row]:
-    """One Arrow batch of Kafka records as rows of ``ledger.schema``; a null value makes none."""
+def parse_rows(batch: Any, kind: RecordKind) -> Iterator[Row]:
+    """One Arrow batch of Kafka records as rows of ``kind.schema``; a null value makes none."""
     times_us = batch["timestamp"].cast(pa.int64()).to_pylist()
     columns = [batch[name].to_pylist() for name in ("value", "topic", "partition", "offset")]
     for value, topic, partition, offset, time_us in zip(*columns, times_us, strict=True):
@@ -117,21 +119,21 @@ def parse_rows(batch: Any, ledger: Ledger) -> Iterator[Row]:
             continue
         at = dict(zip(RECORD, (topic, partition, offset, time_us), strict=True))
         try:
-            yield {**ledger.parse(value, time_us, offset), **at, "reason": None}
+            yield {**kind.parse(value, time_us, offset), **at, "reason": None}
         except InvalidFields as problem:
             yield {**at, "reason": problem.reason}
 
 
-def _parse_batches(batches: Iterable[Any], ledger: Ledger, schema: Any) -> Iterator[Any]:
+def _parse_batches(batches: Iterable[Any], kind: RecordKind, schema: Any) -> Iterator[Any]:
     for batch in batches:
-        yield pa.RecordBatch.from_pylist(list(parse_rows(batch, ledger)), schema=schema)
+        yield pa.RecordBatch.from_pylist(list(parse_rows(batch, kind)), schema=schema)
 
 
-def record_rows(records: DataFrame, ledger: Ledger) -> DataFrame:
-    """Kafka records (as the source gives them) to rows of ``ledger.schema``."""
-    schema = to_arrow_schema(ledger.schema)
+def record_rows(records: DataFrame, kind: RecordKind) -> DataFrame:
+    """Kafka records (as the source gives them) to rows of ``kind.schema``."""
+    schema = to_arrow_schema(kind.schema)
     needed = records.select("value", "topic", "partition", "offset", "timestamp")
-    return needed.mapInArrow(partial(_parse_batches, ledger=ledger, schema=schema), ledger.schema)
+    return needed.mapInArrow(partial(_parse_batches, kind=kind, schema=schema), kind.schema)
 
 
 def refused(records: DataFrame, reasons: DataFrame) -> DataFrame:

@@ -29,9 +29,9 @@ from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.alerts import AlertsJob
 from spark_jobs.jobs.anomaly import AnomalyJob
 from spark_jobs.jobs.ingest import IngestJob
+from spark_jobs.jobs.ingest_records import RecordsJob
 from spark_jobs.jobs.mast import MastJob
 from spark_jobs.jobs.presence import PresenceJob
-from spark_jobs.jobs.records import RecordsJob
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.session import spark_session
 from spark_jobs.settings import Settings

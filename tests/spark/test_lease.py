@@ -23,11 +23,11 @@ from spark_jobs.sinks import readings as readings_sink
 from spark_jobs.sinks.delta import FencedError, ensure_table, fence, table_version, write_once, writing_as
 from spark_jobs.sinks.delta import write as write_plainly
 from spark_jobs.sinks.readings import BatchCounts, IngestSink
-from spark_jobs.sinks.records import LedgerSink
+from spark_jobs.sinks.records import RecordSink
 from spark_jobs.streaming import lease as lease_module
 from spark_jobs.streaming.lease import EXPIRES_S, RENEW_S, Lease, LeaseTakenError
 from spark_jobs.transforms.packing import packed
-from spark_jobs.transforms.records import STATUS_LEDGER, record_rows
+from spark_jobs.transforms.records import STATUS_RECORDS, record_rows
 from tests.spark.records import encoded, identities, kafka_frame, reading, rows_of
 
 Leases = Callable[..., Lease]
@@ -192,12 +192,12 @@ def test_a_writer_that_was_suspended_writes_nothing_more(
 
 
 def test_records_are_fenced_too(spark: SparkSession, settings: Settings) -> None:
-    sink = LedgerSink(spark, settings, STATUS_LEDGER)
+    sink = RecordSink(spark, settings, STATUS_RECORDS)
     location = settings.table(STATUS.name)
 
     def write(number: int) -> int:
         record = encode_status(StatusRecord("mast-07", "online", f"run-{number}"))
-        rows = record_rows(kafka_frame(spark, [record]), STATUS_LEDGER)
+        rows = record_rows(kafka_frame(spark, [record]), STATUS_RECORDS)
         with writing_as(spark, location, "fieldgate-records", number):
             return sink.write(rows)[0]
 

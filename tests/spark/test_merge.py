@@ -17,8 +17,8 @@ from spark_jobs.schemas import MAST, PRESENCE, RUNS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sinks.records import LedgerSink
-from spark_jobs.transforms.records import RUN_LEDGER, record_rows
+from spark_jobs.sinks.records import RecordSink
+from spark_jobs.transforms.records import RUN_RECORDS, record_rows
 from tests.spark.records import KAFKA_US, kafka_frame, rows_of
 from tests.spark.test_records_job import run_record
 
@@ -83,11 +83,11 @@ def test_runs_that_have_ended_are_not_written_again_with_those_that_go_on(
         # Without the column, and so without the partitions.
         old = replace(RUNS, schema=RUNS.without("date"), partitioned_by_date=False, dated_later=False)
         ensure_table(spark, settings, old)
-    sink = LedgerSink(spark, settings, RUN_LEDGER)
+    sink = RecordSink(spark, settings, RUN_RECORDS)
 
     def write(*records: bytes, day: int = 0) -> dict[str, tuple[str, int]]:
         at_us = KAFKA_US + day * 86_400_000_000
-        sink.write(record_rows(kafka_frame(spark, records, kafka_us=at_us), RUN_LEDGER))
+        sink.write(record_rows(kafka_frame(spark, records, kafka_us=at_us), RUN_RECORDS))
         rows = rows_of(settings, "runs")
         assert all((row["date"] is None) == (row["state"] == "running") for row in rows)
         assert len(rows) == len({row["run"] for row in rows})

@@ -25,10 +25,10 @@ from spark_jobs.jobs.presence import PresenceJob
 from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, SEEN, Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write
-from spark_jobs.sinks.records import LedgerSink
+from spark_jobs.sinks.records import RecordSink
 from spark_jobs.transforms.packing import identity_ranges
 from spark_jobs.transforms.presence import arrivals, claimed, presence_rows, with_arrivals
-from spark_jobs.transforms.records import RUN_LEDGER, STATUS_LEDGER, record_rows
+from spark_jobs.transforms.records import RUN_RECORDS, STATUS_RECORDS, record_rows
 from tests.spark.records import KAFKA_US, START_US, kafka_frame, reading, rows_of
 from tests.spark.running import started
 from tests.spark.test_records_job import run_record
@@ -44,8 +44,8 @@ class Tables:
         self._location = {
             table.name: ensure_table(spark, settings, table) for table in (READINGS, QUARANTINE, SEEN)
         }
-        self._runs = LedgerSink(spark, settings, RUN_LEDGER)
-        self._status = LedgerSink(spark, settings, STATUS_LEDGER)
+        self._runs = RecordSink(spark, settings, RUN_RECORDS)
+        self._status = RecordSink(spark, settings, STATUS_RECORDS)
 
     def readings(self, at_s: int, numbers: dict[str, Iterable[int]]) -> None:
         rows = [
@@ -69,7 +69,7 @@ class Tables:
 
     def runs(self, at_s: int, *records: bytes) -> None:
         self._runs.write(
-            record_rows(kafka_frame(self._spark, records, kafka_us=KAFKA_US + at_s * S), RUN_LEDGER)
+            record_rows(kafka_frame(self._spark, records, kafka_us=KAFKA_US + at_s * S), RUN_RECORDS)
         )
 
     def statuses(self, *told_at: tuple[int, str, str]) -> None:
@@ -82,7 +82,7 @@ class Tables:
             )
             for at_s, state, run in told_at
         ]
-        self._status.write(record_rows(reduce(DataFrame.union, frames), STATUS_LEDGER))
+        self._status.write(record_rows(reduce(DataFrame.union, frames), STATUS_RECORDS))
 
     def _append(self, table: Table, rows: list[dict[str, Any]]) -> None:
         frame = self._spark.createDataFrame(pa.Table.from_pylist(rows, schema=to_arrow_schema(table.schema)))

@@ -22,7 +22,7 @@ from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
 from cloud.wire.reading_records import dead_letter, encode_dead_letter, encode_reading, reading_key
 from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.ingest import IngestJob
-from spark_jobs.jobs.records import RecordsJob
+from spark_jobs.jobs.ingest_records import RecordsJob
 from spark_jobs.schemas import READINGS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table

@@ -20,7 +20,7 @@ from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.run_records import RunRecord
 from gateway.clock.repair import UNREPAIRED
 from gateway.commands.arguments import FAILED, OK
-from gateway.commands.progress import ShowProgress, progress_bar
+from gateway.commands.progress_bar import ShowProgress, progress_bar
 from gateway.forwarding.record_codec import from_bytes
 from gateway.ports import Record
 

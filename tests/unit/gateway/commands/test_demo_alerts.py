@@ -9,8 +9,8 @@ import pytest
 from gateway.commands.demo import device
 from gateway.commands.demo.device import cabinet_temperature
 from spark_jobs.alerting.alarm import Transition
-from spark_jobs.alerting.channel_state import Sample
 from spark_jobs.alerting.engine import Engine
+from spark_jobs.alerting.gateway_state import Sample
 from spark_jobs.alerting.rules_file import load_rules
 
 RULES = Path(device.__file__).with_name("alerts.toml")

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from cloud.wire.fields import parse_time
 from spark_jobs.alerting.alarm import OpenAlert, Transition
-from spark_jobs.alerting.channel_state import Sample
 from spark_jobs.alerting.engine import Engine, IntervalRow
 from spark_jobs.alerting.evaluator import AlertEvent
+from spark_jobs.alerting.gateway_state import Sample
 from spark_jobs.alerting.notifications import Notifier, closing, command_id, merged_row
 from spark_jobs.alerting.rules import Anomaly, Recovery, alert_id
 from tests.support.rules import rules_of as rules

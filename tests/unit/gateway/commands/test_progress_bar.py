@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gateway.commands import progress
+from gateway.commands.progress_bar import progress_bar
 
 
 class Terminal(io.StringIO):
@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_alone_shows_counts(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", stream)
-    with progress.progress_bar("records sent") as shown:
+    with progress_bar("records sent") as shown:
         shown(1000, 2000)
     assert ("1,000 records sent" in stream.getvalue()) is stream.isatty()
     assert stream.isatty() or stream.getvalue() == ""

@@ -23,14 +23,14 @@ from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import write_once, writing_as
 from spark_jobs.sinks.partition_offsets import Partition, Spans, StoredOffsets
 from spark_jobs.sinks.quarantine import QuarantineSink
-from spark_jobs.sinks.records import LedgerSink, reasons_frame
+from spark_jobs.sinks.records import RecordSink, reasons_frame
 from spark_jobs.sources.kafka import kafka_records
 from spark_jobs.streaming.lease import Lease
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.dedupe import unstored
 from spark_jobs.transforms.latest_record import Row
 from spark_jobs.transforms.messages import messages
-from spark_jobs.transforms.records import CHANNEL_LEDGER, RUN_LEDGER, STATUS_LEDGER, record_rows, refused
+from spark_jobs.transforms.records import CHANNEL_RECORDS, RUN_RECORDS, STATUS_RECORDS, record_rows, refused
 
 log = logging.getLogger("fieldgate.jobs.records")
 
@@ -47,24 +47,22 @@ class RecordsJob(Job):
         self._spark = spark = small_batch_session(spark)
         self._settings = settings
         self._slots = task_slots(spark)
-        ledgers = {
-            settings.channels_topic: CHANNEL_LEDGER,
-            settings.runs_topic: RUN_LEDGER,
-            settings.status_topic: STATUS_LEDGER,
+        kinds = {
+            settings.channels_topic: CHANNEL_RECORDS,
+            settings.runs_topic: RUN_RECORDS,
+            settings.status_topic: STATUS_RECORDS,
         }
         self.lease = lease = Lease(spark, settings, "records", self.name)
         self._next_write = lease.next_write
-        lease.take((MESSAGES, QUARANTINE, *(ledger.table for ledger in ledgers.values())))
+        lease.take((MESSAGES, QUARANTINE, *(kind.table for kind in kinds.values())))
         self._messages = settings.table(MESSAGES.name)
         self._stored = StoredOffsets(spark, self._messages)
         self._quarantine = QuarantineSink(spark, settings)
-        self._ledgers = {
-            topic: (ledger, LedgerSink(spark, settings, ledger)) for topic, ledger in ledgers.items()
-        }
+        self._kinds = {topic: (kind, RecordSink(spark, settings, kind)) for topic, kind in kinds.items()}
 
     def source(self) -> Source:
         """Everything in the topics of messages, records and statuses, from the earliest."""
-        self.topics = "|".join(map(re.escape, (self._settings.raw_topic, *self._ledgers)))
+        self.topics = "|".join(map(re.escape, (self._settings.raw_topic, *self._kinds)))
         most = min(self._settings.max_records, _MOST_RECORDS)
         stream = kafka_records(self._spark, self._settings, self.topics, most)
         return Source(stream, self._settings.trigger_s)
@@ -108,16 +106,16 @@ class RecordsJob(Job):
     def _write_records(self, records: DataFrame, spans: Spans, write: tuple[str, int]) -> tuple[int, int]:
         changed = 0
         refusals: list[Row] = []
-        for topic in {topic for topic, _ in spans} & self._ledgers.keys():
-            ledger, sink = self._ledgers[topic]
-            with writing_as(self._spark, self._settings.table(ledger.table.name), *write):
-                found, without = sink.write(record_rows(records.where(F.col("topic") == topic), ledger))
+        for topic in {topic for topic, _ in spans} & self._kinds.keys():
+            kind, sink = self._kinds[topic]
+            with writing_as(self._spark, self._settings.table(kind.table.name), *write):
+                found, without = sink.write(record_rows(records.where(F.col("topic") == topic), kind))
             changed += found
             refusals += without
         if not refusals:
             return changed, 0
         rejects = refused(records, reasons_frame(self._spark, refusals))
-        places = {place: span for place, span in spans.items() if place[0] in self._ledgers}
+        places = {place: span for place, span in spans.items() if place[0] in self._kinds}
         new = self._quarantine.write(rejects, places, *write)
         metrics.quarantined(new)
         return changed, new.total()
