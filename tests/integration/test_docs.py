@@ -19,10 +19,14 @@ from itertools import dropwhile, groupby
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 
 from cloud.lake.query import parser as query_parser
 from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.alert_records import AlertRecord
+from cloud.wire.channel_records import parse_channel
+from cloud.wire.status_records import parse_status
 from gateway.cli import COMMANDS, parser_of
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import check
@@ -110,6 +114,19 @@ def test_a_config_of_a_page_is_valid(block: Block, tmp_path: Path) -> None:
     errors = [str(problem) for problem in check(path)[1] if problem.severity == "error"]
     # A part of a config may name sensors that another part has.
     assert [error for error in errors if "there is no sensor" not in error] == [], block.place
+
+
+@pytest.mark.parametrize(
+    "block", [b for page in PAGES for b in blocks(page, "json")], ids=lambda block: block.place
+)
+def test_a_record_of_a_page_is_one(block: Block) -> None:
+    value = block.text.encode()
+    if '"rule"' in block.text:
+        assert msgspec.json.decode(value, type=AlertRecord).v == 1
+    elif '"cal"' in block.text:
+        assert parse_channel(value).extra is None
+    else:
+        assert parse_status(value).extra is None
 
 
 def test_what_is_not_run_has_a_reason() -> None:
