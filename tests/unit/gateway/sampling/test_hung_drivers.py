@@ -180,7 +180,8 @@ def test_a_hung_read_is_abandoned_and_every_period_has_one_reading(
     mast.assert_dense("fine", 0.5)
     assert not any(map(missing, mast.readings["fine"]))
     values = [each.value for each in mast.readings["hung"]]
-    assert set(values) <= {1.0, None, 2.0}
+    # What hung goes on at the end, and by then there may be a third.
+    assert set(values) <= {1.0, None, 2.0, 3.0}
     assert caplog.text.count("event=sampler.abandoned sensor=hung") == 2
 
 
