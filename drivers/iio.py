@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from annotated_types import Ge, Le
 
@@ -32,19 +32,7 @@ from drivers.interface import (
     Measurement,
     ReadError,
 )
-from drivers.option_docs import Meaning
-
-Quantity = Literal["temperature", "humidity", "pressure", "wind_speed", "irradiance", "co2"]
-
-_QUANTITIES: Final[Mapping[str, tuple[str, float, float]]] = {
-    "temperature": ("Cel", -90.0, 60.0),
-    "humidity": ("%RH", 0.0, 105.0),
-    "pressure": ("kPa", 30.0, 110.0),
-    "wind_speed": ("m/s", 0.0, 115.0),
-    "irradiance": ("W/m2", -20.0, 2000.0),
-    "co2": ("ppm", 0.0, 40_000.0),
-}
-"""Unit, and what occurs on Earth: the range where the config has none of the sensor's own."""
+from drivers.option_docs import Meaning, MeasuredQuantity
 
 _IIO_UNITS: Final[Mapping[str, tuple[float, str]]] = {
     "voltage": (1e-3, "V"),
@@ -82,7 +70,7 @@ _RANGE: Final = Meaning("the sensor's range; what occurs on Earth unless given",
 class IioChannel:
     """One quantity: the attribute behind it and its transfer function."""
 
-    quantity: Annotated[Quantity, Meaning("what is measured")]
+    quantity: MeasuredQuantity
     attribute: Annotated[str, Meaning("the device's attribute, as in_temp or in_voltage0")]
     slope: Annotated[
         Limit | None,
@@ -133,14 +121,7 @@ def iio_channels(options: IioOptions) -> tuple[Channel, ...]:
 
 
 def _channel(chosen: IioChannel) -> Channel:
-    unit, lower, upper = _QUANTITIES[chosen.quantity]
-    return Channel(
-        chosen.quantity,
-        unit,
-        Stem.of(chosen.attribute).unit,
-        lower if chosen.min is None else chosen.min,
-        upper if chosen.max is None else chosen.max,
-    )
+    return Channel.of(chosen.quantity, Stem.of(chosen.attribute).unit, chosen.min, chosen.max)
 
 
 class IioSensor:
@@ -213,7 +194,7 @@ class IioSensor:
                 reasons = ("UNDER_RANGE",)
         raw = reading * stem.factor
         slope = 1.0 if chosen.slope is None else chosen.slope
-        return Measurement(chosen.quantity, slope * raw + chosen.offset, raw, reasons=reasons)
+        return Measurement(chosen.quantity.name, slope * raw + chosen.offset, raw, reasons=reasons)
 
     def _shared(self, iio: Iio, stem: Stem, suffix: str, otherwise: float) -> float:
         """The channel's own scale or offset, or the one for all of its kind."""
@@ -288,15 +269,13 @@ def settle(options: IioOptions, _site: Located | None) -> IioOptions:
             stem = Stem.of(chosen.attribute)
         except OptionError as error:
             raise OptionError((*key, *error.key), error.message) from error
-        unit, _, _ = _QUANTITIES[chosen.quantity]
-        if chosen.quantity in seen:
-            raise OptionError(
-                (*key, "quantity"), f"there is another {chosen.quantity}: that is another sensor"
-            )
-        seen.add(chosen.quantity)
+        quantity, unit = chosen.quantity.name, chosen.quantity.unit
+        if quantity in seen:
+            raise OptionError((*key, "quantity"), f"there is another {quantity}: that is another sensor")
+        seen.add(quantity)
         if chosen.slope is None and stem.unit != unit:
             raise OptionError(
-                key, f"{chosen.attribute} is in {stem.unit}, {chosen.quantity} in {unit}: slope is required"
+                key, f"{chosen.attribute} is in {stem.unit}, {quantity} in {unit}: slope is required"
             )
         if chosen.slope == 0:
             raise OptionError((*key, "slope"), "must not be 0")
@@ -338,7 +317,7 @@ def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
         stem = Stem.of(chosen.attribute)
 
         def text(form: Callable[[float], str], chosen: IioChannel = chosen, stem: Stem = stem) -> str | None:
-            value = hardware.value(f"{sensor.name}.{chosen.quantity}")
+            value = hardware.value(f"{sensor.name}.{chosen.quantity.name}")
             if value is None:
                 return None
             return form((value - chosen.offset) / (chosen.slope or 1.0) / stem.factor)
@@ -366,7 +345,7 @@ TYPE = DriverType(
     emulate,
     shaping=lambda options, quantity: [
         options,
-        *(one for one in options.channels if one.quantity == quantity),
+        *(one for one in options.channels if one.quantity.name == quantity),
     ],
     # Which of several equal devices it is changes no value; the attribute may, in another unit.
     wiring=frozenset({"where", "channels", "quantity"}),

@@ -25,6 +25,30 @@ class BoardError(DriverError):
     """The board can't be opened or has no such bus, pin or file; the message includes the remedy."""
 
 
+class Quantity(Protocol):
+    """What is measured, as the config has it by name: one that is built in, or one of its own."""
+
+    @property
+    def name(self) -> str:
+        """As it stands in channels' names and topics."""
+
+    @property
+    def unit(self) -> str:
+        """UCUM where it has one."""
+
+    @property
+    def kind(self) -> str:
+        """How its values are put together: linear, direction, accumulated, state, position."""
+
+    @property
+    def lower(self) -> float:
+        """The least that can occur, in ``unit``."""
+
+    @property
+    def upper(self) -> float:
+        """The most that can occur, in ``unit``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Channel:
     """One quantity of a sensor: its unit, the raw unit beneath it, the sensor's own range in ``unit``.
@@ -38,6 +62,14 @@ class Channel:
     lower: float
     upper: float
     accuracy: float | None = None
+
+    @classmethod
+    def of(
+        cls, quantity: Quantity, raw_unit: str, lower: float | None = None, upper: float | None = None
+    ) -> Channel:
+        """Of a configured quantity, whose range holds where the sensor's own isn't given."""
+        lower = quantity.lower if lower is None else lower
+        return cls(quantity.name, quantity.unit, raw_unit, lower, quantity.upper if upper is None else upper)
 
 
 Position = tuple[float, float, float | None]

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final
 
 from annotated_types import Ge, Le
 
+from drivers.interface import Quantity
+
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
@@ -32,6 +34,20 @@ class Meaning:
         """The key's description in a JSON Schema; pydantic calls it, which drivers don't import."""
         return {**handler(schema), "description": self.description}
 
+
+class _ByName:
+    """In the file stands a quantity's name, in the options the quantity that the config has by that name."""
+
+    def __get_pydantic_core_schema__(self, _source: Any, handler: Any) -> dict[str, Any]:
+        """Pydantic calls it, which drivers don't import; the context is the config's."""
+        find = {"type": "with-info", "function": lambda name, info: info.context.quantity(name)}
+        return {"type": "function-after", "function": find, "schema": handler.generate_schema(str)}
+
+
+MeasuredQuantity = Annotated[
+    Quantity, _ByName(), Meaning("what is measured: one of the quantities, or of those in [[quantity]]")
+]
+"""For the options of a driver that measures what its user connects."""
 
 PIN: Final = Meaning("GPIO number of the pin (BCM), not its place on the header")
 BcmPin = Annotated[int, Ge(0), Le(27), PIN]

@@ -13,7 +13,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from cloud.kafka.listener_probe import listener_fault
-from cloud.wire.reading_records import READING_TOPIC_PREFIX, UNITS
+from cloud.wire.quantities import QUANTITIES
+from cloud.wire.reading_records import READING_TOPIC_PREFIX
 from spark_jobs.errors import JobError
 from spark_jobs.settings import Settings
 
@@ -90,7 +91,7 @@ def _require_topics(java: Any, admin: Any, settings: Settings, pattern: str) -> 
             raise KafkaAccessError(_forbidden(", ".join(blind)))
         return
     # None that may be seen: those of the pattern that are known by name are not there yet, or all forbidden.
-    known = [f"{READING_TOPIC_PREFIX}{quantity}" for quantity in UNITS]
+    known = [f"{READING_TOPIC_PREFIX}{quantity}" for quantity in QUANTITIES]
     known += [settings.dead_letter_topic, settings.runs_topic, settings.channels_topic]
     named = list(filter(matches, known))
     futures = admin.describeTopics(named).topicNameValues()

@@ -13,6 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, open_admin
 from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import (
     ALERTS_TOPIC,
     COMMANDS_TOPIC,
@@ -22,12 +23,11 @@ from cloud.wire.reading_records import (
     READING_TOPIC_PREFIX,
     RUNS_TOPIC,
     STATUS_TOPIC,
-    UNITS,
 )
 
 _COMPACTED: Final = (STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC)
 _PLAIN: Final = (
-    *(f"{READING_TOPIC_PREFIX}{quantity}" for quantity in UNITS),
+    *(f"{READING_TOPIC_PREFIX}{quantity}" for quantity in QUANTITIES),
     RAW_TOPIC,
     EVENTS_TOPIC,
     COMMANDS_TOPIC,

@@ -24,7 +24,8 @@ from cloud.wire.fields import (
     time_of,
     to_json,
 )
-from cloud.wire.reading_records import UNITS, VERSION, GatewayId, Version
+from cloud.wire.quantities import unit_problem
+from cloud.wire.reading_records import VERSION, GatewayId, Version
 
 CHANNELS_TOPIC: Final = "gateway.channels"
 MAX_LABEL: Final = 128
@@ -55,8 +56,9 @@ class Period:
 class ChannelRecord:
     """One channel with one calibration. Accuracy is ±(``accuracy`` in ``unit`` + ``accuracy_percent`` of it).
 
-    ``range`` is the sensor's own, in ``unit``. ``settings`` are the driver's options that shape the value,
-    ``said`` is what the sensor reports of itself. ``extra`` holds fields that this version doesn't have.
+    ``range`` is the sensor's own, in ``unit``; ``kind`` is the quantity's, which older gateways leave out.
+    ``settings`` are the driver's options that shape the value, ``said`` is what the sensor reports of itself.
+    ``extra`` holds fields that this version doesn't have.
     """
 
     gateway: GatewayId
@@ -70,6 +72,7 @@ class ChannelRecord:
     driver: Annotated[str, Meta(min_length=1)]
     interval_s: Annotated[float, Meta(gt=0)]
     range: tuple[float, float]
+    kind: str | None = None
     raw_unit: str | None = None
     slope: float | None = None
     offset: float | None = None
@@ -121,12 +124,12 @@ class _Written(msgspec.Struct):
 
 _NAMES: Final = (
     *("v", "gateway", "channel", "cal", "revision", "in_force", "valid_from", "valid_to", "periods"),
-    *("sensor", "quantity", "unit", "raw_unit", "driver", "interval_s", "slope", "offset", "settings"),
-    *("range", "accuracy", "accuracy_percent", "model", "serial", "certificate", "lab", "calibrated"),
-    *("expires", "height_m", "boom_deg", "pair", "said"),
+    *("sensor", "quantity", "unit", "kind", "raw_unit", "driver", "interval_s", "slope", "offset"),
+    *("settings", "range", "accuracy", "accuracy_percent", "model", "serial", "certificate", "lab"),
+    *("calibrated", "expires", "height_m", "boom_deg", "pair", "said"),
 )
 """A record's fields in the order in which they are written."""
-_LABELS: Final = ("unit", "driver", "raw_unit", "pair", *sorted(_LONG))
+_LABELS: Final = ("unit", "kind", "driver", "raw_unit", "pair", *sorted(_LONG))
 
 
 def encode_channel(record: ChannelRecord) -> bytes:
@@ -154,10 +157,8 @@ def parse_channel(payload: bytes) -> ChannelRecord:
         raise InvalidFields("INCONSISTENT", f"channel must be {record.channel}")
     for name in _LABELS:
         check_label(name, getattr(record, name), MAX_LABEL if name in _LONG else MAX_LABEL // 2)
-    if UNITS.get(record.quantity, record.unit) != record.unit:
-        raise InvalidFields(
-            "WRONG_UNIT", f"{record.quantity} is in {UNITS[record.quantity]}, not {record.unit}"
-        )
+    if problem := unit_problem(record.quantity, record.unit):
+        raise InvalidFields("WRONG_UNIT", problem)
     if record.range[0] >= record.range[1]:
         raise InvalidFields("OUT_OF_RANGE", "range must be a lower and a higher number")
     _check_settings("settings", record.settings)

@@ -28,19 +28,9 @@ from cloud.wire.fields import (
 )
 from cloud.wire.fields import format_time as format_time
 from cloud.wire.fields import parse_time as parse_time
+from cloud.wire.quantities import unit_problem
 
 VERSION: Final = 1
-
-UNITS: Final[Mapping[str, str]] = {
-    "temperature": "Cel",
-    "humidity": "%RH",
-    "pressure": "kPa",
-    "wind_speed": "m/s",
-    "irradiance": "W/m2",
-    "co2": "ppm",
-    "location": "m",
-}
-"""Unit of each quantity we name (UCUM where it has one)."""
 
 RAW_TOPIC: Final = "mqtt.raw"
 DEAD_LETTER_TOPIC: Final = "gateway.dead-letter"
@@ -227,8 +217,8 @@ def check_constants(fields: ReadingFields) -> None:
         )
     if not fields.unit:
         raise InvalidReading("MISSING_FIELD", "unit is missing")
-    if UNITS.get(quantity, fields.unit) != fields.unit:
-        raise InvalidReading("WRONG_UNIT", f"{quantity} is in {UNITS[quantity]}, not {fields.unit}")
+    if problem := unit_problem(quantity, fields.unit):
+        raise InvalidReading("WRONG_UNIT", problem)
     if len(fields.reasons) > _MAX_REASONS or not all(map(_REASON.fullmatch, fields.reasons)):
         raise InvalidReading(
             "BAD_NAME", f"reasons must be at most {_MAX_REASONS} words matching {_REASON.pattern}"

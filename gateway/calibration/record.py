@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any, Final
 
 from cloud.wire.channel_records import MAX_LABEL, ChannelRecord, Period, Setting
+from cloud.wire.quantities import QUANTITIES, Quantity
 from drivers.interface import Channel
 from drivers.registry import driver_type
 from gateway.config.calibration import accuracy_of, expiry_date, range_of
@@ -90,6 +91,7 @@ def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelReco
         in_force=True,
         periods=(Period(None),),
         unit=channel.unit,
+        kind=(sensor.own.get(channel.quantity) or QUANTITIES[channel.quantity]).kind,
         driver=sensor.driver,
         interval_s=float(sensor.interval_s),
         range=limits if limits is not None else (float(channel.lower), float(channel.upper)),
@@ -124,6 +126,9 @@ def _options(options: Any) -> Iterator[tuple[str, Any, bool]]:
     """Each of a driver's options with its dotted name, and whether it has its default."""
     for field in fields(options):
         value = getattr(options, field.name)
+        if isinstance(value, Quantity):
+            # The record has it itself.
+            continue
         if is_dataclass(value):
             for name, inner, is_default in _options(value):
                 yield f"{field.name}.{name}", inner, is_default

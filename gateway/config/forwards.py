@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
 from cloud.toml_problems import KeyPath, WrongValue, quote
-from cloud.wire.reading_records import READING_TOPIC_PREFIX, UNITS
+from cloud.wire.quantities import QUANTITIES
+from cloud.wire.reading_records import READING_TOPIC_PREFIX
 from gateway.config.kafka import topic_problem
 from gateway.config.keys import field_names, flat
 from gateway.config.model import (
@@ -37,6 +39,7 @@ PAYLOADS: Final[Mapping[str, type[Any]]] = {
 }
 """The table of each payload: the keys that mean something for it."""
 
+_T = TypeVar("_T", ForwardConfig, ForwardReading)
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{0,64}", re.ASCII)
 
 
@@ -53,6 +56,7 @@ def read_forwards(
         _check_overlap(source, (*path, "filter"), raw.get("filter"), taken)
         forward = _read(source, path, raw)
         if forward is not None:
+            forward = _with_range(source, forward)
             _check(source, path, forward)
             _check_way(source, path, forward, (kafka or KafkaConfig()).topic)
             forwards.append(forward)
@@ -87,10 +91,24 @@ def _read(source: Source, path: KeyPath, raw: Mapping[str, Any]) -> ForwardConfi
         return misplaced(key, field_names(ForwardConfig), path)
 
     given = {key: value for key, value in raw.items() if key not in theirs}
-    table = validate(kind, given, path, source.error, unknown)
+    table = validate(kind, given, path, source.error, unknown, source.quantities)
     if table is None:
         return None
     return ForwardConfig(**{name: getattr(table, name) for name in field_names(kind)})
+
+
+def _with_range(source: Source, forward: ForwardConfig) -> ForwardConfig:
+    """With the range of a quantity of the config's own, as far as the forward gives none."""
+
+    def ranged(reading: _T) -> _T:
+        quantity = source.quantities.get(reading.quantity or "")
+        if quantity is None or quantity.name in QUANTITIES:
+            return reading
+        lower = quantity.lower if reading.min is None else reading.min
+        return replace(reading, min=lower, max=quantity.upper if reading.max is None else reading.max)
+
+    readings = forward.readings and tuple(map(ranged, forward.readings))
+    return replace(ranged(forward), readings=readings)
 
 
 def _check(source: Source, path: KeyPath, forward: ForwardConfig) -> None:
@@ -128,7 +146,7 @@ def _check_readings(
 
 
 def _check_reading(source: Source, path: KeyPath, reading: ForwardConfig | ForwardReading) -> None:
-    unit = UNITS.get(reading.quantity or "")
+    unit = source.unit_of(reading.quantity or "")
     if unit is not None and reading.unit not in (None, unit):
         source.error(
             (*path, "unit"),

@@ -9,6 +9,7 @@ from typing import Any, Final
 from cloud.toml_problems import KeyPath, is_secret, nearest, quote
 from cloud.toml_source import leaves
 from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import (
     DEAD_LETTER_TOPIC,
     EVENTS_TOPIC,
@@ -16,7 +17,6 @@ from cloud.wire.reading_records import (
     READING_TOPIC_PREFIX,
     RUNS_TOPIC,
     STATUS_TOPIC,
-    UNITS,
     reading_topic,
 )
 from gateway.config.file_watch import named_file
@@ -209,4 +209,4 @@ def _quantities(forward: ForwardConfig, template: str) -> set[str]:
 
 
 def _of_all(template: str) -> set[str]:
-    return {reading_topic(template, quantity) for quantity in UNITS}
+    return {reading_topic(template, quantity) for quantity in QUANTITIES}

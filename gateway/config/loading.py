@@ -24,6 +24,7 @@ from gateway.config.model import (
     UplinkConfig,
 )
 from gateway.config.quality import read_sections
+from gateway.config.quantities import read_quantities
 from gateway.config.secrets import resolve
 from gateway.config.source import Source
 from gateway.config.suggestions import unknown_section
@@ -37,7 +38,7 @@ _Prepare = Callable[[Source, dict[str, Any]], None]
 _AT_ZERO: Final = "0, 0 is a place in the sea off Ghana: is it still to be filled in?"
 _EMPTIED: Final = ("/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108
 """Directories that are emptied at boot, or from time to time."""
-_ALL: Final = (*SECTIONS, "board", "quality", "sensor", "forward")
+_ALL: Final = (*SECTIONS, "board", "quantity", "quality", "sensor", "forward")
 
 
 def load(
@@ -99,6 +100,7 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
     on_pi = board is not None and board.kind == "raspberry-pi"
     trust = "kernel" if on_pi else "always"
     clock = _section(source, "clock", ClockConfig, lambda _, raw: raw.setdefault("trust", trust))
+    source.quantities = read_quantities(source)
     quality = read_sections(source)
     fitted = sensors.read_sensors(source, gateway, quality or {}, board)
     forwards = read_forwards(source, mqtt, gateway, kafka_config)
@@ -117,8 +119,9 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
     _check_place(source, base_dir / outbox.path, outbox.path)
     outbox = dataclasses.replace(outbox, path=base_dir / outbox.path)
     return Config(
-        base_dir, gateway, mqtt, kafka_config, uplink, outbox, clock, status, board, fitted, forwards
-    )
+        base_dir, gateway, mqtt, kafka_config, uplink, outbox, clock, status, board, fitted, forwards,
+        quantities=source.quantities,
+    )  # fmt: skip
 
 
 def _section(source: Source, name: str, kind: type[_T], prepare: _Prepare | None = None) -> _T | None:

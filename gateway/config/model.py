@@ -15,6 +15,7 @@ from annotated_types import Ge, Le
 
 from cloud.toml_problems import KeyPath, Problem
 from cloud.values import server_list
+from cloud.wire.quantities import QUANTITIES, Quantities
 from drivers.interface import Channel
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
@@ -35,6 +36,7 @@ from gateway.config.values import (
     Label,
     NotEmpty,
     Properties,
+    QuantityName,
     Ranges,
     Secret,
     SensorName,
@@ -238,10 +240,14 @@ class SensorCommon:
 
 @dataclass(frozen=True, slots=True)
 class SensorConfig(SensorCommon):
-    """One sensor; ``options`` is the driver's own dataclass, ``quality`` its channels' tests by quantity."""
+    """One sensor; ``options`` is the driver's own dataclass, ``quality`` its channels' tests by quantity.
+
+    ``own`` are those of its quantities that aren't built in.
+    """
 
     options: Any = None
     quality: Mapping[str, QualityRules] = field(default_factory=dict)
+    own: Quantities = field(default_factory=dict)
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -261,9 +267,7 @@ class DropIf:
     equals: Annotated[_Number, Meaning("exactly this value", _IN_UNIT)] = None
 
 
-Quantity = Annotated[
-    str, checked(values.quantity), Meaning("what is measured: temperature, wind_speed and so on")
-]
+Quantity = Annotated[QuantityName, Meaning("what is measured: temperature, wind_speed and so on")]
 _Path = Annotated[JsonPath, Meaning("where the number stands: keys and positions with dots between")]
 
 
@@ -331,7 +335,8 @@ class Config:
     """A whole, checked config. ``base_dir`` is the directory of its file.
 
     ``problems`` are errors that the daemon starts with: a password or certificate that can't be read.
-    ``files`` are those that it names, by key, as they were when it was read.
+    ``files`` are those that it names, by key, as they were when it was read. ``quantities`` are those that
+    are built in and its own.
     """
 
     base_dir: Path
@@ -347,3 +352,4 @@ class Config:
     forwards: tuple[ForwardConfig, ...]
     problems: tuple[Problem, ...] = ()
     files: Mapping[KeyPath, NamedFile] = field(default_factory=dict, repr=False)
+    quantities: Quantities = field(default_factory=lambda: QUANTITIES, repr=False)

@@ -9,11 +9,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cloud.toml_problems import KeyPath, quote, unknown_key
-from cloud.wire.reading_records import UNITS
+from cloud.toml_problems import KeyPath, quote
+from gateway.config.keys import field_names
 from gateway.config.quality_rules import DEFAULTS, OPTIONAL_KEYS, QualityRules
 from gateway.config.source import Source
 from gateway.config.validate import validate
+from gateway.config.values import no_quantity
 
 SEA_LEVEL_KPA: Final = 101.325
 _LOWEST_PRESSURE: Final = 0.92
@@ -42,8 +43,11 @@ def read_sections(source: Source) -> Sections | None:
     before = len(source.problems)
     sections: dict[str, QualityRules] = {}
     for quantity, table in raw.items():
-        if quantity not in UNITS:
-            source.error(("quality", quantity), *unknown_key(quantity, tuple(UNITS), what="quantity"))
+        if quantity not in source.quantities:
+            message, guess = no_quantity(quantity, source.quantities)
+            if quantity in field_names(QualityRules):
+                message, guess = "belongs in a quantity's table, such as [quality.wind_speed]", None
+            source.error(("quality", quantity), message, guess)
         else:
             options = _read_table(source, ("quality", quantity), table)
             if options is not None:
@@ -102,7 +106,7 @@ def _by_quantity(
 ) -> list[tuple[str, KeyPath, object]]:
     if not isinstance(raw, dict):
         return [(quantities[0], path, raw)]
-    named = [key for key in raw if key in UNITS]
+    named = [key for key in raw if key in source.quantities]
     for key in named:
         if key not in quantities:
             source.error((*path, key), f"the sensor measures {', '.join(quantities)}")

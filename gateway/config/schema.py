@@ -12,11 +12,12 @@ from typing import Annotated, Any, Final, Union
 
 from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.config import ExtraValues
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from cloud.toml_problems import show
-from cloud.wire.reading_records import UNITS
+from cloud.wire.quantities import QUANTITIES
 from drivers.boards.registry import BOARDS
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
@@ -25,6 +26,7 @@ from gateway.config.forwards import PAYLOADS
 from gateway.config.keys import flat
 from gateway.config.model import SECTIONS, SensorCommon
 from gateway.config.quality_rules import QualityRules
+from gateway.config.quantities import QuantityConfig
 
 Json = dict[str, Any]
 
@@ -82,7 +84,9 @@ def config_schema(drivers: Iterable[str]) -> Json:
     tables: dict[str, Any] = {
         **SECTIONS,
         "board": _one_of([flat(kind, options, kind=kind) for kind, options in BOARDS.items()], "kind"),
-        "quality": _table("quality", dict.fromkeys(UNITS, (QualityRules, None))),
+        "quantity": list[QuantityConfig],
+        # With those of [[quantity]], whose names aren't known here.
+        "quality": _table("quality", dict.fromkeys(QUANTITIES, (QualityRules, None)), extra="allow"),
         "sensor": list[_one_of([_sensor(driver) for driver in drivers], "driver")],  # type: ignore[misc]
         "forward": list[_one_of(PAYLOADS.values(), "payload")],  # type: ignore[misc]
     }
@@ -98,8 +102,8 @@ def _one_of(tables: Iterable[type[Any]], key: str) -> Any:
     return Annotated[Union[tuple(tables)], Field(discriminator=key)]  # noqa: UP007
 
 
-def _table(name: str, keys: dict[str, Any]) -> type[BaseModel]:
-    return create_model(name, __config__=ConfigDict(extra="forbid"), **keys)
+def _table(name: str, keys: dict[str, Any], extra: ExtraValues = "forbid") -> type[BaseModel]:
+    return create_model(name, __config__=ConfigDict(extra=extra), **keys)
 
 
 def _sensor(driver: str) -> type[Any]:

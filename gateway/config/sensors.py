@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cloud.toml_problems import KeyPath, nearest, quote
-from cloud.wire.reading_records import UNITS
+from cloud.wire.quantities import QUANTITIES
 from drivers.driver_type import DriverType, Nameplate, OptionError
 from drivers.interface import DriverError
 from drivers.registry import DRIVERS, driver_names, driver_type, guarded
@@ -96,7 +96,8 @@ def _read_sensor(
         return None
     _check_rest(source, path, known.rests_at(options), tests)
     values = {name: getattr(base, name) for name in _COMMON}
-    return SensorConfig(**values, options=options, quality=tests)
+    measured = {name: source.quantities[name] for name in quantities if name not in QUANTITIES}
+    return SensorConfig(**values, options=options, quality=tests, own=measured)
 
 
 def _driver(
@@ -135,7 +136,7 @@ def _options(
 
     try:
         with guarded(known.name):
-            options = validate(known.options, own, path, source.error, unknown)
+            options = validate(known.options, own, path, source.error, unknown, source.quantities)
             if options is None:
                 return None
             options = known.settle(options, gateway)
@@ -157,13 +158,14 @@ def _options(
         message = f"driver {quote(known.name)} has a channel whose range isn't a lower and a higher number"
         source.error((*path, "driver"), message)
         return None
-    foreign = [each for each in channels if UNITS.get(each.quantity) != each.unit]
+    foreign = [each for each in channels if source.unit_of(each.quantity) != each.unit]
     for channel in foreign:
-        source.error(
-            (*path, "driver"),
-            f"driver {quote(known.name)} measures {quote(channel.quantity)} in {quote(channel.unit)};"
-            f" there are {', '.join(f'{quantity} ({unit})' for quantity, unit in UNITS.items())}",
+        here = source.unit_of(channel.quantity)
+        remedy = (
+            f"which is in {quote(here)}" if here else "which isn't built in: describe it in a [[quantity]]"
         )
+        message = f"driver {quote(known.name)} measures {quote(channel.quantity)} in {quote(channel.unit)}"
+        source.error((*path, "driver"), f"{message}, {remedy}")
     return None if foreign else options
 
 

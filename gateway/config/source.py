@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 from cloud.toml_lines import split_key
 from cloud.toml_problems import OVERRIDES, KeyPath, Problem, key_text, nearest, quote
 from cloud.toml_source import TomlSource, dates_as_text, unstorable, walk
+from cloud.wire.quantities import QUANTITIES, Quantities
 from gateway.config.file_watch import NamedFile
 
 PLACEHOLDER: Final = "CHANGE-ME"
@@ -26,6 +27,8 @@ class Source(TomlSource):
         """Read a file; ``at_work`` where the config is about to be used, not only checked."""
         self.at_work = at_work
         self.files: dict[KeyPath, NamedFile] = {}
+        self.quantities: Quantities = QUANTITIES
+        """What this config may name; its own once they are read."""
         self._placeholders: set[KeyPath] = set()
         """Values still to be filled in: whatever else is wrong with them isn't reported."""
         self._overridden: set[KeyPath] = set()
@@ -37,6 +40,11 @@ class Source(TomlSource):
         """Note an error at a key; ``starts`` where the daemon starts all the same."""
         if path not in self._placeholders:
             super().error(path, message, suggestion, starts=starts)
+
+    def unit_of(self, quantity: str) -> str | None:
+        """A quantity's unit; None where it is neither built in nor the config's own."""
+        known = self.quantities.get(quantity)
+        return None if known is None else known.unit
 
     def absent(self, path: KeyPath, message: str, remedy: str) -> None:
         """Note what can't be read here: an error where the config is used, else a warning."""

@@ -16,11 +16,12 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from cloud.toml_problems import BOUNDS, TYPES, KeyPath, explain, quote, show
+from cloud.wire.quantities import QUANTITIES, Quantities
 from drivers.boards.pi_header import BCM_AT, PLACES
 from drivers.option_docs import PIN, Meaning
 from gateway.config.keys import Key, field_names, keys_of, table_at
 from gateway.config.suggestions import misplaced
-from gateway.config.values import LENIENT
+from gateway.config.values import Context
 
 Report = Callable[[KeyPath, str, str | None], None]
 """Notes an error: where, what is wrong, and the nearest right word."""
@@ -39,7 +40,12 @@ _NO_KEY: Final = Key("", None, None, Meaning(""))
 
 
 def validate(
-    kind: type[_T], raw: Mapping[str, Any], path: KeyPath, report: Report, unknown: Unknown | None = None
+    kind: type[_T],
+    raw: Mapping[str, Any],
+    path: KeyPath,
+    report: Report,
+    unknown: Unknown | None = None,
+    quantities: Quantities = QUANTITIES,
 ) -> _T | None:
     """An instance of a dataclass from its raw keys; its problems are reported.
 
@@ -48,7 +54,7 @@ def validate(
     """
     given = dict(raw)
     try:
-        return _instance(kind, given)
+        return _instance(kind, given, Context(quantities))
     except ValidationError as error:
         details = error.errors(include_url=False)
     found = [(_place(given, each), each) for each in details]
@@ -67,7 +73,7 @@ def validate(
         return None
     known = {key: value for key, value in given.items() if key in field_names(kind)}
     try:
-        return _instance(kind, known, LENIENT)
+        return _instance(kind, known, Context(quantities, lenient=True))
     except ValidationError:
         return None
 
@@ -75,7 +81,7 @@ def validate(
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}
 
 
-def _instance(kind: type[_T], table: Mapping[str, Any], context: str | None = None) -> _T:
+def _instance(kind: type[_T], table: Mapping[str, Any], context: Context) -> _T:
     """Raises ValidationError, whose places begin with 0."""
     if kind not in _adapters:
         # Of a tuple: a dataclass alone takes no configuration, one within another type inherits it.

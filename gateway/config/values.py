@@ -18,7 +18,7 @@ from annotated_types import Le
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, ValidationInfo, WithJsonSchema
 
 from cloud.toml_problems import WrongValue, nearest, quote
-from cloud.wire.reading_records import UNITS
+from cloud.wire.quantities import Quantities, Quantity
 
 SHORTEST_TOKEN: Final = 16
 """Characters of a status page's token."""
@@ -40,15 +40,32 @@ _KAFKA_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _LONGEST_TOPIC_BYTES: Final = 65_535
 
 
-LENIENT: Final = "lenient"
-"""The validation context in which a wrong value passes, to find what else is wrong with its table."""
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Of a validation. ``lenient``: a wrong value passes, to find what else is wrong with its table."""
+
+    quantities: Quantities
+    lenient: bool = False
+
+    def quantity(self, name: str) -> Quantity:
+        """A quantity by name. Raises WrongValue."""
+        if name not in self.quantities:
+            raise WrongValue(*no_quantity(name, self.quantities))
+        return self.quantities[name]
+
+
+def no_quantity(name: str, quantities: Quantities) -> tuple[str, str | None]:
+    """What is wrong with the name of a quantity that there isn't, and the name that is meant."""
+    guess = nearest(name, quantities)
+    otherwise = "" if guess else " that is built in: describe it in a [[quantity]], with name, unit and range"
+    return f"{quote(name)} is no quantity{otherwise}", guess
 
 
 def checked(check: Callable[[Any], Any]) -> AfterValidator:
     """For an annotation: a check of a value that has the right type."""
 
     def after(value: Any, info: ValidationInfo) -> Any:
-        return value if info.context == LENIENT else check(value)
+        return value if info.context.lenient else check(value)
 
     return AfterValidator(after)
 
@@ -60,7 +77,7 @@ def read_by(read: Callable[[Any], Any], otherwise: object = None) -> BeforeValid
         try:
             return read(value)
         except WrongValue:
-            if info.context != LENIENT:
+            if not info.context.lenient:
                 raise
             return otherwise
 
@@ -148,12 +165,8 @@ def is_kafka_topic(name: str) -> bool:
     return _KAFKA_TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
-def quantity(name: str) -> str:
-    """A quantity of the wire contract."""
-    if name not in UNITS:
-        message = f"{quote(name)} is no quantity; there are {', '.join(UNITS)}"
-        raise WrongValue(message, nearest(name, UNITS))
-    return name
+def _quantity(name: str, info: ValidationInfo) -> str:
+    return name if info.context.lenient else info.context.quantity(name).name
 
 
 def topic_root(root: str) -> str:
@@ -293,6 +306,7 @@ WHOLE_MS: Final = _require(
 """A reading has its period in these."""
 Label = Annotated[str, _printable(128)]
 Unit = Annotated[str, _printable(64)]
+QuantityName = Annotated[str, AfterValidator(_quantity)]
 Day = Annotated[date, _require(lambda day: 1950 <= day.year <= 2100, "must be from 1950 to 2100, not {}")]
 KafkaTopic = Annotated[str, checked(kafka_topic)]
 TopicRoot = Annotated[str, checked(topic_root)]

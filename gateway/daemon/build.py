@@ -100,6 +100,7 @@ def build(
         machine.boot,
         last.note_forwarded,
     )
+    intake.quantities = config.quantities
     writer = OutboxWriter(outbox, inbox.put)
     state = State(intake, Pace.of(config), hold)
     forwarder = Forwarder(inbox, state, kafka.live, kafka.backlog, writer, session, drops.put)

@@ -28,6 +28,7 @@ _LIVE: Final = frozenset(
         ("kafka", "properties"),
         ("outbox", "commit_interval_s"),
         ("status", "listen"),
+        ("quantity",),
         # `fieldgate uplink` reads them when it is run: nothing in the daemon changes.
         ("uplink", "reset_after_h"),
         ("uplink", "reset_command"),
@@ -146,4 +147,5 @@ def _settings(config: Config, *, options: bool) -> dict[KeyPath, object]:
         for name, section in sections.items()
         for field in dataclasses.fields(section)
     }
+    settings[("quantity",)] = config.quantities
     return {**settings, ("status", "listen"): config.status, ("board", "kind"): config.board.kind}

@@ -170,6 +170,7 @@ class Reload:
         if take_over is not None:
             take_over()
         sensors = [sensor.name for sensor in config.sensors]
+        self._gateway.intake.quantities = config.quantities
         self._gateway.intake.apply(config.kafka.topic, routes(config), sensors)
         if changes.touches("mqtt"):
             self._gateway.session.log_in(config.mqtt.login)

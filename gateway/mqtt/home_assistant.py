@@ -37,11 +37,22 @@ _CLASSES: Final[Mapping[str, str]] = {
     "irradiance": "irradiance",
     "co2": "carbon_dioxide",
     "location": "distance",
+    "precipitation": "precipitation",
+    "voltage": "voltage",
+    "current": "current",
+    "power": "power",
+    "energy": "energy",
+    "module_temperature": "temperature",
+    "soil_moisture": "moisture",
+    "illuminance": "illuminance",
+    "battery_level": "battery",
 }
-"""Home Assistant's device class of each quantity we name; others have none, and their own unit."""
-_UNITS: Final[Mapping[str, str]] = {"Cel": "°C", "%RH": "%", "W/m2": "W/m²", "deg": "°"}
+"""Home Assistant's device class of each quantity that has one in its older versions too."""
+_UNITS: Final[Mapping[str, str]] = {
+    "Cel": "°C", "%RH": "%", "W/m2": "W/m²", "deg": "°", "kW.h": "kWh", "1": "",
+}  # fmt: skip
 """Units that Home Assistant spells otherwise: with a device class it refuses others than its own."""
-_ANGLE: Final = "deg"
+_MEASURED: Final = ("linear", "position")
 
 # Fail and missing are no values. Home Assistant takes the word None for "unknown".
 _VALUE: Final = "{{ value_json.value if value_json.quality in [1, 2, 3] else None }}"
@@ -84,7 +95,6 @@ def _entity(
         "value_template": _VALUE,
         "json_attributes_topic": topic,
         "json_attributes_template": _ATTRIBUTES,
-        "unit_of_measurement": _UNITS.get(channel.unit, channel.unit),
         "expire_after": math.ceil(_MISSED * sensor.interval_s) + _SLACK_S,
         "availability": [
             {
@@ -103,10 +113,12 @@ def _entity(
         },
         "origin": {"name": "fieldgate", **software},
     }
+    if unit := _UNITS.get(channel.unit, channel.unit):
+        entity["unit_of_measurement"] = unit
     if channel.quantity in _CLASSES:
         entity["device_class"] = _CLASSES[channel.quantity]
-    if channel.unit != _ANGLE:
-        # The mean of angles that Home Assistant would keep is no direction.
+    if config.quantities[channel.quantity].kind in _MEASURED:
+        # Of others Home Assistant would keep a mean that is no direction, no sum.
         entity["state_class"] = "measurement"
     return entity
 

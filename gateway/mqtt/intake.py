@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from cloud.wire import reading_records as wire
+from cloud.wire.quantities import QUANTITIES, Quantities, kind_field
 from drivers.interface import Channel
 from gateway.clock.repair import mark_unsynced
 from gateway.config.model import ForwardConfig
@@ -60,6 +61,8 @@ class Intake:
         self.run = issued.run
         self.records = KafkaRecords(gateway, issued.run, topic, clock)
         """Of own readings too, and of what Kafka or the outbox refuses."""
+        self.quantities: Quantities = QUANTITIES
+        """What readings may be of; the daemon puts the config's here."""
         self._gateway = gateway
         self._forwarded = forwarded
         self._issued = issued
@@ -94,7 +97,9 @@ class Intake:
     def reading_topics(self) -> list[str]:
         """The topics of this run's readings that don't begin like all readings'. Any thread may read it."""
         templates = [template for template, raw in self._topics.copy().items() if not raw]
-        names = {wire.reading_topic(template, quantity) for template in templates for quantity in wire.UNITS}
+        names = {
+            wire.reading_topic(template, quantity) for template in templates for quantity in self.quantities
+        }
         return sorted(name for name in names if not name.startswith(wire.READING_TOPIC_PREFIX))
 
     def may_echo(self, mqtt_topic: str) -> bool:
@@ -142,7 +147,7 @@ class Intake:
             if reading.seq <= self._issued.last(reading.channel):
                 return None
             raise wire.InvalidReading("FORGED", f"seq {reading.seq} was never issued")
-        if reading.quantity not in wire.UNITS:
+        if reading.quantity not in self.quantities:
             raise wire.InvalidReading("UNKNOWN_QUANTITY", f"no topic for {reading.quantity}")
         self._check_topic(route)
         record = self.records.reading(reading, payload, mqtt_topic, unrepaired, route.topic, route.key)
@@ -195,15 +200,15 @@ class Intake:
             time_us = now_us // 1000 * 1000
         elif self._clock.synced and time_us > now_us + wire.MAX_AHEAD_US:
             raise wire.InvalidReading("TIME_IN_FUTURE", "over 10 minutes ahead of its receipt")
-        quantity = forward.quantity or ""
-        unit = wire.UNITS[quantity]
+        quantity = self.quantities[forward.quantity or ""]
+        unit = quantity.unit
         converted = forward.scale != 1 or forward.offset != 0
         quality, reasons = _judge(measured.value, forward, synced=synced)
         channel = self._channel(route)
         reading = wire.Reading(
             gateway=self._gateway,
             channel=channel,
-            quantity=quantity,
+            quantity=quantity.name,
             unit=unit,
             time_us=time_us,
             period_ms=round(forward.period_s * 1000),
@@ -218,7 +223,7 @@ class Intake:
             cal=None,
             boot=None if synced else self._boot,
             mono_ms=None if synced else max(time_us * 1000 - self._clock.offset_ns(), 0) // 1_000_000,
-            extra=route.extra,
+            extra={**(route.extra or {}), **kind_field(quantity)} or None,
         )
         self._forwarded(reading)
         unrepaired = mark_unsynced(reading, tested=forward.min is not None or forward.max is not None)

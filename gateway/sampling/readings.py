@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cloud.wire.quantities import kind_field
 from cloud.wire.reading_records import CLOCK_UNSYNCED, MISSING, SUSPECT, SYNCED, UNSYNCED, Reading
 from drivers.interface import Channel, Measurement
 from gateway.calibration.record import configured, expiry_field, expiry_reasons, in_range
@@ -24,6 +25,7 @@ class ReadingFactory:
         self._sensor = sensor.name
         self._context = context
         self._period_ms = period_ns // 1_000_000
+        self._kinds = {name: kind_field(each) for name, each in sensor.own.items()}
         self._records = {each.quantity: each for each in configured(context.gateway, sensor, driver.channels)}
         self._tests = {
             channel.quantity: QartodTests(
@@ -80,5 +82,10 @@ class ReadingFactory:
             altitude_m=altitude_m,
             boot=None if period.synced else context.boot,
             mono_ms=None if period.synced else period.mono_ms,
-            extra={**context.extra, **({} if period.synced else expiry_field(calibration))} or None,
+            extra={
+                **context.extra,
+                **self._kinds.get(channel.quantity, {}),
+                **({} if period.synced else expiry_field(calibration)),
+            }
+            or None,
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cloud.wire.quantities import QUANTITIES
 from drivers.boards.registry import BOARDS, open_board
 from drivers.boards.replay import ReplayColumn
 from drivers.emulation.board import EmulatedBoard
@@ -37,7 +38,10 @@ ALL_KINDS = (
         "shed",
         "iio",
         device="dht11",
-        channels=(IioChannel("temperature", "in_temp"), IioChannel("humidity", "in_humidityrelative")),
+        channels=(
+            IioChannel(QUANTITIES["temperature"], "in_temp"),
+            IioChannel(QUANTITIES["humidity"], "in_humidityrelative"),
+        ),
     ),
 )
 NRG_MAST = (

@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import KafkaException
 
 from cloud.local.process import free_port
-from cloud.wire.reading_records import READING_TOPIC_PREFIX, UNITS, parse_reading
+from cloud.wire.quantities import QUANTITIES
+from cloud.wire.reading_records import READING_TOPIC_PREFIX, parse_reading
 from tests.faults.kafka import Kafka
 from tests.support.servers import eventually, unique_name
 from tests.vm.guest_mast import GuestMast, Ports
@@ -61,7 +62,7 @@ def note(*words: object) -> None:
 def first_times(cloud: Kafka, gateway: str) -> dict[str, float]:
     """When the first period of each run that is in Kafka had passed, seconds since 1970."""
     found: dict[str, float] = {}
-    topics = [f"{READING_TOPIC_PREFIX}{quantity}" for quantity in UNITS]
+    topics = [f"{READING_TOPIC_PREFIX}{quantity}" for quantity in QUANTITIES]
     try:
         messages = list(cloud.messages(topics))
     except KafkaException as error:

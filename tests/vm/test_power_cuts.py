@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cloud.kafka.run_accounts import RunAccount
-from cloud.wire.reading_records import UNITS
+from cloud.wire.quantities import QUANTITIES
 from tests.faults.kafka import Kafka
 from tests.faults.reckoning import Reckoning
 from tests.vm.guest_mast import COMMIT_INTERVAL_S, FSYNC_S, RATE, Cut, GuestMast, Phase, Ports
@@ -127,7 +127,7 @@ def test_each_reading_is_one_row(machine: Machine, cloud: Kafka, tmp_path: Path)
     sql = "select count(*) as n, count(distinct (gateway, channel, run, seq)) as d from readings"
     done = subprocess.run([*command, "query", sql, "--lake", lake, "--json"], check=True, capture_output=True)
     [row] = json.loads(done.stdout)
-    topics = [f"mqtt.{quantity}" for quantity in UNITS]
+    topics = [f"mqtt.{quantity}" for quantity in QUANTITIES]
     records = sum(1 for _ in cloud.messages(topics))
     print(row, "records", records)  # noqa: T201
     assert row["n"] == row["d"] > 0

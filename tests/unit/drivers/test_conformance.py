@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from cloud.wire.reading_records import UNITS
+from cloud.wire.quantities import QUANTITIES
 from drivers import registry
 from drivers.conformance import CHECKS, Subject
 from drivers.driver_type import Claim, DriverType
@@ -45,7 +45,9 @@ def test_what_every_driver_must_do(sensor: FittedSensor, check: Callable[[Subjec
 
 @BY_NAME
 def test_quantities_and_units_are_the_wires(sensor: FittedSensor) -> None:
-    assert [UNITS[each.quantity] for each in sensor.channels] == [each.unit for each in sensor.channels]
+    assert [QUANTITIES[each.quantity].unit for each in sensor.channels] == [
+        each.unit for each in sensor.channels
+    ]
 
 
 def test_the_libraries_write_nothing_on_standard_output() -> None:

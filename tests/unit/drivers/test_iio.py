@@ -11,15 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.wire.reading_records import UNITS
+from cloud.wire.quantities import QUANTITIES, Quantity
 from drivers.driver_type import Nameplate, OptionError
 from drivers.hardware.iio_sysfs import SysfsIio
-from drivers.iio import TYPE, IioChannel, IioOptions, IioSensor, Quantity, Stem, find_device
-from drivers.interface import BoardError, IioDevice, ReadError
+from drivers.iio import TYPE, IioChannel, IioOptions, IioSensor, Stem, find_device
+from drivers.interface import BoardError, Channel, IioDevice, ReadError
 from tests.support.masts import SECOND_NS, fitted, simulated
 
-BARO = IioChannel("pressure", "in_voltage0", slope=21.79, offset=10.55)
-DHT = (IioChannel("temperature", "in_temp"), IioChannel("humidity", "in_humidityrelative"))
+
+def measured(quantity: str, attribute: str, **keys: float) -> IioChannel:
+    return IioChannel(QUANTITIES[quantity], attribute, **keys)
+
+
+BARO = measured("pressure", "in_voltage0", slope=21.79, offset=10.55)
+DHT = (measured("temperature", "in_temp"), measured("humidity", "in_humidityrelative"))
 
 
 class Kernel:
@@ -99,8 +104,8 @@ def test_a_bmp280_and_a_scd4x(kernel: Kernel) -> None:
     kernel.add(
         "iio:device1", "scd4x", "1-0062", in_concentration_co2_raw="431", in_concentration_co2_scale="0.0001"
     )
-    baro = kernel.sensor("bmp280", IioChannel("pressure", "in_pressure"))
-    air = kernel.sensor("scd4x", IioChannel("co2", "in_concentration_co2"))
+    baro = kernel.sensor("bmp280", measured("pressure", "in_pressure"))
+    air = kernel.sensor("scd4x", measured("co2", "in_concentration_co2"))
     for sensor in (baro, air):
         sensor.start()
     assert baro.read()[0].value == pytest.approx(79.327402343)
@@ -118,8 +123,8 @@ def test_scales_and_offsets_shared_by_a_kind(kernel: Kernel) -> None:
         in_temp_scale="2.670328831",
         in_temp_offset="-16852",
     )
-    sun = kernel.sensor("ads1115", IioChannel("irradiance", "in_voltage2-voltage3", slope=100_000))
-    air = kernel.sensor("sht3x", IioChannel("temperature", "in_temp_raw"))
+    sun = kernel.sensor("ads1115", measured("irradiance", "in_voltage2-voltage3", slope=100_000))
+    air = kernel.sensor("sht3x", measured("temperature", "in_temp_raw"))
     for sensor in (sun, air):
         sensor.start()
     # A night's offset: −40 steps of 7.8125 µV, at 10 µV per W/m².
@@ -179,7 +184,7 @@ def test_a_device_that_is_not_there_lists_those_that_are(kernel: Kernel, tmp_pat
     with pytest.raises(BoardError, match="there are no others"):
         find_device(SysfsIio(tmp_path / "no such directory"), "ads1015", None)
     with pytest.raises(BoardError, match="has no in_voltage3; there are in_voltage0_raw"):
-        kernel.sensor("ads1015", IioChannel("pressure", "in_voltage3", slope=1.0)).start()
+        kernel.sensor("ads1015", measured("pressure", "in_voltage3", slope=1.0)).start()
 
 
 class Failing(SysfsIio):
@@ -222,7 +227,7 @@ def test_an_error_of_the_kernel_is_a_read_error_and_the_next_read_tries_again(
 @pytest.mark.parametrize("text", ["", "nan", "inf", "21.5 C", "0x12"])
 def test_what_is_no_number_is_a_read_error(kernel: Kernel, text: str) -> None:
     kernel.add("iio:device0", "bmp280", "1-0076", in_pressure_input=text)
-    sensor = kernel.sensor("bmp280", IioChannel("pressure", "in_pressure"))
+    sensor = kernel.sensor("bmp280", measured("pressure", "in_pressure"))
     sensor.start()
     with pytest.raises(ReadError, match="is no number"):
         sensor.read()
@@ -265,16 +270,12 @@ def test_a_read_that_blocks_holds_no_other_sensor(kernel: Kernel) -> None:
 @pytest.mark.parametrize(
     ("channel", "key", "message"),
     [
-        (
-            IioChannel("pressure", "in_voltage0"),
-            (),
-            "in_voltage0 is in V, pressure in kPa: slope is required",
-        ),
-        (IioChannel("pressure", "in_voltage0", slope=0.0), ("slope",), "must not be 0"),
-        (IioChannel("pressure", "voltage0"), ("attribute",), "must be one of in_voltage, in_current"),
-        (IioChannel("pressure", "in_voltage0/../x"), ("attribute",), "must be one of"),
-        (IioChannel("temperature", "in_temp", min=70.0), ("min",), "leaves no range: 70 to 60 Cel"),
-        (IioChannel("temperature", "in_temp", max=-100.0), ("max",), "leaves no range"),
+        (measured("pressure", "in_voltage0"), (), "in_voltage0 is in V, pressure in kPa: slope is required"),
+        (measured("pressure", "in_voltage0", slope=0.0), ("slope",), "must not be 0"),
+        (measured("pressure", "voltage0"), ("attribute",), "must be one of in_voltage, in_current"),
+        (measured("pressure", "in_voltage0/../x"), ("attribute",), "must be one of"),
+        (measured("temperature", "in_temp", min=70.0), ("min",), "leaves no range: 70 to 60 Cel"),
+        (measured("temperature", "in_temp", max=-100.0), ("max",), "leaves no range"),
     ],
 )
 def test_what_cannot_be_made_of_an_attribute(channel: IioChannel, key: tuple[str, ...], message: str) -> None:
@@ -288,28 +289,28 @@ def test_no_channel_and_one_twice() -> None:
     with pytest.raises(OptionError, match="channels: must have one table for each quantity"):
         TYPE.settle(IioOptions("ads1015", ()), None)
     with pytest.raises(OptionError, match=r"channels\.1\.quantity: there is another temperature"):
-        TYPE.settle(IioOptions("dht11", (DHT[0], IioChannel("temperature", "in_temp1"))), None)
+        TYPE.settle(IioOptions("dht11", (DHT[0], measured("temperature", "in_temp1"))), None)
 
 
 def test_ranges_are_the_configs_or_what_occurs() -> None:
     ranges = {
         channel.quantity: (channel.lower, channel.upper)
         for channel in TYPE.channels_of(
-            IioOptions("dht11", (IioChannel("temperature", "in_temp", min=0.0), DHT[1]))
+            IioOptions("dht11", (measured("temperature", "in_temp", min=0.0), DHT[1]))
         )
     }
     assert ranges == {"temperature": (0.0, 60.0), "humidity": (0.0, 105.0)}
 
 
-def test_units_are_the_wires() -> None:
-    for quantity in Quantity.__args__:  # type: ignore[attr-defined] # a Literal's words
-        options = IioOptions("x", (IioChannel(quantity, "in_voltage0", slope=1.0),))
-        assert TYPE.channels_of(options)[0].unit == UNITS[quantity]
+def test_any_quantity_of_the_config_has_its_unit_and_range() -> None:
+    level = Quantity("water_level", "m", "linear", -1.0, 12.0)
+    options = IioOptions("x", (IioChannel(level, "in_voltage0", slope=1.0),))
+    assert TYPE.channels_of(options) == (Channel("water_level", "m", "V", -1.0, 12.0),)
 
 
 def test_two_sensors_on_one_attribute_clash_and_a_fast_dht11_is_warned_of() -> None:
     [one] = TYPE.claims(IioOptions("ads1015", (BARO,)))
-    [raw] = TYPE.claims(IioOptions("ads1015", (IioChannel("irradiance", "in_voltage0_raw", slope=1.0),)))
+    [raw] = TYPE.claims(IioOptions("ads1015", (measured("irradiance", "in_voltage0_raw", slope=1.0),)))
     [other] = TYPE.claims(IioOptions("ads1015", (BARO,), "1-0049"))
     assert one.clashes(raw)
     assert not one.clashes(other)
@@ -329,7 +330,7 @@ def test_an_emulated_converter_has_the_kernels_steps() -> None:
     sensors = [
         fitted("baro", "iio", device="ads1015", channels=(BARO,)),
         fitted(
-            "sun", "iio", device="ads1015", channels=(IioChannel("irradiance", "in_voltage1", slope=400.0),)
+            "sun", "iio", device="ads1015", channels=(measured("irradiance", "in_voltage1", slope=400.0),)
         ),
     ]
     board = simulated(sensors)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import (
     DEAD_LETTER_PAYLOAD_BYTES,
     MAX_AHEAD_US,
-    UNITS,
     InvalidReading,
     Reading,
     dead_letter,
@@ -189,7 +189,7 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 @st.composite
 def readings(draw: st.DrawFn) -> Reading:
-    quantity = draw(st.sampled_from(sorted(UNITS)))
+    quantity = draw(st.sampled_from(sorted(QUANTITIES)))
     missing = draw(st.booleans())
     clock = draw(st.sampled_from(["synced", "unsynced", "repaired"]))
     unsynced = clock == "unsynced"
@@ -197,7 +197,7 @@ def readings(draw: st.DrawFn) -> Reading:
         gateway=draw(st.from_regex(r"[a-z0-9-]{1,63}", fullmatch=True)),
         channel=draw(st.from_regex(r"[A-Za-z0-9_-]{1,20}", fullmatch=True)) + "." + quantity,
         quantity=quantity,
-        unit=UNITS[quantity],
+        unit=QUANTITIES[quantity].unit,
         time_us=draw(st.integers(946_684_800_000_000, 253_402_300_799_999_999)),
         period_ms=draw(st.integers(1, 3_600_000)),
         value=None if missing else draw(FINITE),

@@ -65,10 +65,10 @@ def test_the_record_has_what_the_config_and_the_driver_have(tmp_path: Path) -> N
     (record,) = records(tmp_path, text)
     assert record == ChannelRecord(
         gateway="mast-07", sensor="cup", quantity="wind_speed", cal=record.cal, revision=1, in_force=True,
-        periods=(Period(None),), unit="m/s", driver="hall-anemometer", interval_s=2.0, range=(0.0, 75.0),
-        raw_unit="Hz", slope=0.765, offset=0.35, settings={"at_rest": "offset"}, accuracy=0.1,
-        accuracy_percent=1.0, model="NRG 40H", serial="179500123456", certificate="26-0312", lab="Tunnel",
-        calibrated=date(2026, 3, 12), expires=date(2028, 3, 12), height_m=50.0, boom_deg=315.0,
+        periods=(Period(None),), unit="m/s", kind="linear", driver="hall-anemometer", interval_s=2.0,
+        range=(0.0, 75.0), raw_unit="Hz", slope=0.765, offset=0.35, settings={"at_rest": "offset"},
+        accuracy=0.1, accuracy_percent=1.0, model="NRG 40H", serial="179500123456", certificate="26-0312",
+        lab="Tunnel", calibrated=date(2026, 3, 12), expires=date(2028, 3, 12), height_m=50.0, boom_deg=315.0,
     )  # fmt: skip
     assert parse_channel(encode_channel(record)) == record
 

@@ -99,7 +99,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (62, 'sensor["cup-e"].accuracy.wind_sped', "is not a known key", "wind_speed"),
     ],
     "quality": [
-        (4, "quality.wind_sped", "is not a known quantity", "wind_speed"),
+        (4, "quality.wind_sped", '"wind_sped" is no quantity', "wind_speed"),
         (8, "quality.wind_speed.max_stp", "is not a known key", "max_step"),
         (9, "quality.wind_speed.site_range", "must begin below its end, not [40, 4]", None),
         (10, "quality.wind_speed.spike", "must be above 0, not -1", None),
@@ -174,7 +174,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (11, "forward[1].payload", 'must be one of "reading", "number", "json", "raw", not "text"', None),
         (16, "forward[2].path", 'means nothing for payload = "number", only for "json"', None),
         (17, "forward[2].period_s", "must be at least 0.001 s, not 0.0005", None),
-        (22, "forward[3].quantity", '"temprature" is no quantity; there are temperature', "temperature"),
+        (22, "forward[3].quantity", '"temprature" is no quantity', "temperature"),
         (23, "forward[3].period_s", "must be whole milliseconds, not 1.0005", None),
         (24, "forward[3].channel", 'has {2}, but "c/+" has 1 wildcard', None),
         (26, "forward[4].path", 'is required for payload = "json"', None),

@@ -78,9 +78,12 @@ def test_a_board_that_is_none_needs_an_emulation(packages: Packages, path: Path)
         (("import Channel,", "import Channels,"), "is broken: ImportError"),
         (
             ('"temperature", "Cel", "Cel"', '"temperature", "degF", "Cel"'),
-            '"temperature" in "degF"; there are',
+            '"temperature" in "degF", which is in "Cel"',
         ),
-        (('"temperature", "Cel", "Cel"', '"rain", "mm", "mm"'), 'measures "rain" in "mm"; there are'),
+        (
+            ('"temperature", "Cel", "Cel"', '"rain", "mm", "mm"'),
+            'measures "rain" in "mm", which isn\'t built in: describe it in a [[quantity]]',
+        ),
         (("-40.0, 85.0", "-40.0, float('inf')"), "range isn't a lower and a higher number"),
         (("-40.0, 85.0", "85.0, -40.0"), "range isn't a lower and a higher number"),
         (("level: float", "serial: float"), "has options that every sensor has: serial"),

@@ -100,7 +100,6 @@ def test_mistakes_that_a_key_shows_by_itself_are_seen_by_the_schema() -> None:
         ('[board]\nkind = "simulated"\nspeed = 0\n', ".board.speed"),
         ('[board]\nfile = "x"\n', ".board.file"),
         ("[quality.co2]\nmax_step = 0\n", ".quality.co2.max_step"),
-        ("[quality.rain]\n", ".quality.rain"),
         ("[outbox]\nmax_bytes = 1.5\n", ".outbox.max_bytes"),
     ],
 )

@@ -1,0 +1,92 @@
+"""A quantity of the config's own: for sensors, forwards and quality tests as those that are built in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloud.wire.quantities import QUANTITIES, Quantity, kind_field
+from drivers.interface import Channel
+from gateway.calibration.record import configured
+from gateway.config import Config, load
+from gateway.config.kafka import wanted_topics
+
+LEVEL = Quantity("water_level", "m", "linear", -1.0, 12.0)
+FLOW = Quantity("flow", "m3/h", "accumulated", 0.0, 400.0)
+TEXT = """\
+[gateway]
+id = "mast-07"
+[[quantity]]
+name = "water_level"
+unit = "m"
+range = [-1, 12]
+[[quantity]]
+name = "flow"
+unit = "m3/h"
+kind = "accumulated"
+range = [0, 400]
+[quality.water_level]
+max_step = 0.5
+[[sensor]]
+name = "river"
+driver = "iio"
+device = "ads1115"
+channels = [{ quantity = "water_level", attribute = "in_voltage0", slope = 2.5 }]
+[[forward]]
+filter = "pump/flow"
+payload = "number"
+quantity = "flow"
+max = 90
+[[forward]]
+filter = "pump/all"
+payload = "json"
+readings = [{ quantity = "flow", path = "f" }, { quantity = "temperature", path = "t" }]
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    path = tmp_path / "gateway.toml"
+    path.write_text(TEXT)
+    return load(path)
+
+
+def test_it_has_those_built_in_and_its_own(config: Config) -> None:
+    assert config.quantities == {**QUANTITIES, "water_level": LEVEL, "flow": FLOW}
+
+
+def test_a_sensor_measures_it_with_its_unit_range_and_tests(config: Config) -> None:
+    (river,) = config.sensors
+    assert river.channels == (Channel("water_level", "m", "V", -1.0, 12.0),)
+    assert river.quality["water_level"].max_step == 0.5
+    assert river.own == {"water_level": LEVEL}
+
+
+def test_the_channels_record_has_unit_and_kind(config: Config) -> None:
+    (river,) = config.sensors
+    (record,) = configured("mast-07", river, river.channels)
+    assert (record.unit, record.kind, record.range) == ("m", "linear", (-1.0, 12.0))
+    assert record.settings == {"device": "ads1115", "attribute": "in_voltage0"}
+
+
+def test_a_forwards_range_is_its_quantitys_as_far_as_it_has_none(config: Config) -> None:
+    number, several = config.forwards
+    assert (number.min, number.max) == (0.0, 90.0)
+    assert several.readings is not None
+    assert [(each.min, each.max) for each in several.readings] == [(0.0, 400.0), (None, None)]
+    assert {"mqtt.water_level", "mqtt.flow", "mqtt.temperature"} <= wanted_topics(config)
+
+
+def test_a_reading_has_the_kind_of_a_quantity_that_readers_cannot_know() -> None:
+    assert kind_field(FLOW) == {"kind": "accumulated"}
+    assert kind_field(QUANTITIES["precipitation"]) == {}
+
+
+def test_a_reload_takes_a_changed_one_over(config: Config, tmp_path: Path) -> None:
+    from gateway.daemon.config_changes import compare
+
+    path = tmp_path / "gateway.toml"
+    path.write_text(TEXT.replace("range = [-1, 12]", "range = [0, 12]"))
+    changes = compare(config, load(path))
+    assert (changes.sensors.changed, changes.settings, changes.restart) == (("river",), (("quantity",),), ())
