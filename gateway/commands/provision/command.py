@@ -42,6 +42,7 @@ def _add_topics(topics: argparse.ArgumentParser) -> None:
     add_kafka(topics, "default: the config's")
     meaning = "a gateway's config: its forwards' topics too, and its connection to Kafka"
     topics.add_argument("-c", "--config", type=Path, metavar="FILE", help=meaning)
+    add_list(topics, "--quantity", "quantities", "NAME", "the topic of a quantity of your own, mqtt.NAME")
     topics.add_argument("--partitions", type=count, metavar="N", help="of new topics (default: the broker's)")
     topics.add_argument(
         "--replication", type=count, metavar="N", help="of new topics (default: the broker's)"
@@ -52,10 +53,15 @@ def _add_topics(topics: argparse.ArgumentParser) -> None:
 
 def _provision_topics(arguments: argparse.Namespace) -> int:
     from cloud.kafka.provision import BROKER_DEFAULT, provision_topics
+    from cloud.wire.quantities import NAME
+    from cloud.wire.reading_records import reading_topic
     from gateway.config import load
     from gateway.config.kafka import open_templates, wanted_topics
     from gateway.config.model import KafkaConfig
 
+    wrong = [name for name in arguments.quantities if NAME.fullmatch(name) is None]
+    if wrong:
+        return fail(f"{wrong[0]} is no quantity's name: small letters, digits, underscores", USAGE)
     config = None if arguments.config is None else load(arguments.config)
     servers, properties = kafka_of(arguments)
     if config is None and servers is None:
@@ -65,7 +71,10 @@ def _provision_topics(arguments: argparse.Namespace) -> int:
         servers or kafka.bootstrap_servers,
         partitions=arguments.partitions or BROKER_DEFAULT,
         replication=arguments.replication or BROKER_DEFAULT,
-        others=wanted_topics(config) if config else (),
+        others={
+            *(wanted_topics(config) if config else ()),
+            *(reading_topic(kafka.topic, name) for name in arguments.quantities),
+        },
         dry_run=arguments.dry_run,
         properties={**kafka.properties, **properties},
         timeout_s=arguments.timeout,

@@ -27,7 +27,7 @@ CONTRACT = (
     b'{"v":1,"gateway":"mast-07","channel":"cup-50m-a.wind_speed","cal":"5d1c0a7e","revision":3,"in_force":true,'
     b'"valid_from":"2026-03-20T09:00:00.000Z","valid_to":null,'
     b'"periods":[["2026-03-20T09:00:00.000Z","2026-08-01T12:00:00.000Z"],["2026-11-21T07:35:00.000Z",null]],'
-    b'"sensor":"cup-50m-a","quantity":"wind_speed","unit":"m/s","raw_unit":"Hz","driver":"hall-anemometer",'
+    b'"sensor":"cup-50m-a","quantity":"wind_speed","unit":"m/s","kind":"linear","raw_unit":"Hz","driver":"hall-anemometer",'
     b'"interval_s":1.0,"slope":0.765,"offset":0.35,"settings":{"at_rest":"zero"},"range":[0.0,75.0],'
     b'"accuracy":0.1,"accuracy_percent":null,"model":"NRG 40H","serial":"179500123456",'
     b'"certificate":"26-0312","lab":"Example Wind Tunnel","calibrated":"2026-03-12","expires":"2027-03-12",'
@@ -39,10 +39,10 @@ RECORD = ChannelRecord(
         Period(1_773_997_200_000_000, 1_785_585_600_000_000),
         Period(1_795_246_500_000_000, None),
     ),
-    unit="m/s", driver="hall-anemometer", interval_s=1.0, range=(0.0, 75.0), raw_unit="Hz", slope=0.765,
-    offset=0.35, settings={"at_rest": "zero"}, accuracy=0.1, model="NRG 40H", serial="179500123456",
-    certificate="26-0312", lab="Example Wind Tunnel", calibrated=date(2026, 3, 12), expires=date(2027, 3, 12),
-    height_m=50.0, boom_deg=315.0, pair="cup-50m-b",
+    unit="m/s", kind="linear", driver="hall-anemometer", interval_s=1.0, range=(0.0, 75.0), raw_unit="Hz",
+    slope=0.765, offset=0.35, settings={"at_rest": "zero"}, accuracy=0.1, model="NRG 40H",
+    serial="179500123456", certificate="26-0312", lab="Example Wind Tunnel", calibrated=date(2026, 3, 12),
+    expires=date(2027, 3, 12), height_m=50.0, boom_deg=315.0, pair="cup-50m-b",
 )  # fmt: skip
 
 
@@ -70,6 +70,10 @@ def test_unknown_fields_are_kept() -> None:
     record = parse_channel(payload)
     assert record == replace(RECORD, extra={"traceability": {"to": ["PTB"]}})
     assert json.loads(encode_channel(record)) == json.loads(payload)
+
+
+def test_older_gateways_send_no_kind() -> None:
+    assert parse_channel(contract(kind=...)) == replace(RECORD, kind=None)
 
 
 @pytest.mark.parametrize(
@@ -153,12 +157,13 @@ def channel_records(draw: st.DrawFn) -> ChannelRecord:
     return ChannelRecord(
         gateway=draw(st.from_regex(r"[a-z0-9-]{1,63}", fullmatch=True)),
         sensor=draw(st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)),
-        quantity=draw(st.sampled_from(["wind_speed", "soil_moisture"])),
+        quantity=draw(st.sampled_from(["wind_speed", "water_level"])),
         cal=draw(st.from_regex(r"[0-9a-f]{8}", fullmatch=True)),
         revision=draw(st.integers(1, (1 << 53) - 1)),
         in_force=in_force,
         periods=(*periods, last),
         unit="m/s",
+        kind=draw(st.none() | st.sampled_from(("linear", "of a later version"))),
         driver=draw(_labels),
         interval_s=draw(st.floats(min_value=0.1, max_value=3600)),
         range=(lower, upper),
