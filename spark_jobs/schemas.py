@@ -129,7 +129,7 @@ CHANNELS: Final = Table(
         "revision: long, sensor quantity unit raw_unit driver: string, interval_s slope offset: double, "
         "settings: string map, range_min range_max accuracy accuracy_percent: double, "
         "model serial certificate lab: string, calibrated expires: date, height_m boom_deg: double, "
-        "pair: string, said: string map, extra: string, updated_at: time",
+        "pair: string, said: string map, extra: string, updated_at: time, kind: string",
         periods="begin end: time",
     ),
     key=("gateway", "channel", "cal"),
@@ -182,7 +182,7 @@ STATISTICS: Final = Table(
         "gateway channel: string, interval_s: int, interval_start: time, quantity unit: string, "
         "avg min max sd gust: double, max_time gust_time: time, cube_mean: double, count: long, "
         "expected recovery: double, period_ms: int, n_good n_not_evaluated n_suspect n_fail n_missing: long, "
-        "quality version: int, updated_at: time, date: date"
+        "quality version: int, updated_at: time, date: date, sum rate: double, changes: long"
     ),
     key=("gateway", "channel", "interval_s", "interval_start"),
     partitioned_by_date=True,

@@ -5,10 +5,16 @@ evaluated, and only these enter the statistics. ``sd`` is n−1. ``gust`` is the
 that cover 3 consecutive seconds, all of them valid, all inside the interval; null for periods over 1 s.
 ``expected`` = interval length / period in force, piecewise where the period changed.
 
-Values of ``wind_direction`` are degrees, which are never averaged: ``avg`` is the direction of the mean of
-the unit vectors, in [0, 360), null where these cancel out; ``sd`` is by Yamartino's estimate from the same
-mean (J. Climate Appl. Meteor. 23, 1984, 1362-1366; EPA-454/R-99-005 section 6.2.1), 0 to 103.9 degrees; min,
-max and gust of a direction mean nothing and are null.
+What is made of the values depends on the quantity's kind (``cloud.wire.quantities``):
+
+- ``direction``: degrees, which are never averaged: ``avg`` is the direction of the mean of the unit vectors,
+  in [0, 360), null where these cancel out; ``sd`` is by Yamartino's estimate from the same mean (J. Climate
+  Appl. Meteor. 23, 1984, 1362-1366; EPA-454/R-99-005 section 6.2.1), 0 to 103.9 degrees; min, max and gust
+  mean nothing and are null.
+- ``accumulated``: a reading is what was added in its period; ``sum`` is that of the interval, ``rate`` is it
+  for an hour of the periods that enter it. No gust.
+- ``state``: ``avg`` is the share of time that isn't 0, by the readings' periods; ``changes`` is how often a
+  reading has another value than the one before it in the interval. No sd and gust.
 """
 
 from __future__ import annotations
@@ -20,14 +26,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT
 from spark_jobs.intervals import DAY_US, SECOND_US, TIMES
 
 GUST_S: Final = 3
 """Averaging time of a gust in seconds (WMO-No. 8)."""
 MAX_GUST_PERIOD_MS: Final = 1000
-_NO_DIRECTION: Final = 1e-24
-"""Square of a mean vector's length that is rounding alone."""
+MS_PER_HOUR: Final = 3_600_000
+_NO_DIRECTION: Final = 1e-10
+"""Square of a mean vector's length below which its direction is rounding more than anything else."""
 _YAMARTINO: Final = 2 / math.sqrt(3) - 1
 
 FLAGS: Final = {
@@ -48,10 +56,10 @@ Bools = NDArray[np.bool_]
 def statistics_of(readings: Any, interval_s: int) -> Any:
     """The statistics of readings: columns of ``statistics`` but version and updated_at; ``ingested_from``.
 
-    ``readings``: an Arrow table of gateway, channel, quantity, unit, time, period_ms, value, quality and
-    ingested_at, in the order of gateway, channel and time, of whole intervals. The quantity of an interval is
-    that of its first reading, unit and period are those of its last; ``ingested_from`` is when its first one
-    was ingested.
+    ``readings``: an Arrow table of gateway, channel, quantity, kind, unit, time, period_ms, value, quality
+    and ingested_at, in the order of gateway, channel and time, of whole intervals. Quantity and kind of an
+    interval are those of its first reading (the kind where the quantity isn't built in), unit and period are
+    those of its last; ``ingested_from`` is when its first one was ingested.
     """
     time_us: Ints = readings["time"].cast(pa.int64()).to_numpy()
     values: Floats = readings["value"].to_numpy()
@@ -69,22 +77,31 @@ def statistics_of(readings: Any, interval_s: int) -> Any:
         return pa.array(figures, mask=~there)
 
     names = {name: readings[name].take(pa.array(begins)) for name in ("gateway", "channel", "quantity")}
-    direction, wind = (
-        np.array([each == quantity for each in names["quantity"].to_pylist()], bool)
-        for quantity in ("wind_direction", "wind_speed")
-    )
+    quantities = names["quantity"].to_pylist()
+    given = readings["kind"].take(pa.array(begins)).to_pylist()
+    kinds = np.array([
+        QUANTITIES[quantity].kind if quantity in QUANTITIES else str(kind)
+        for quantity, kind in zip(quantities, given, strict=True)
+    ])  # fmt: skip
+    direction, added, state = (kinds == kind for kind in ("direction", "accumulated", "state"))
+    wind = np.array([quantity == "wind_speed" for quantity in quantities], bool)
     enters = ((quality == GOOD) | (quality == NOT_EVALUATED)) & np.isfinite(values)
     count = total(enters.astype(np.int64))
     samples, some = np.maximum(count, 1), count > 0
-    vector = enters & np.repeat(direction, lengths)
+    number = np.repeat(np.arange(len(begins)), lengths)
+    vector = enters & direction[number]
     scalar = enters & ~vector
     known = np.where(enters, values, 0.0)
 
-    mean = total(np.where(scalar, known, 0.0)) / samples
-    apart = np.where(scalar, known - np.repeat(mean, lengths), 0.0)
+    summed = total(np.where(scalar, known, 0.0))
+    entered_ms = np.maximum(total(np.where(enters, periods_ms, 0)), 1)
+    on = total(np.where(enters & (known != 0), periods_ms, 0)) / entered_ms
+    mean = np.where(state, on, summed / samples)
+    apart = np.where(scalar, known - mean[number], 0.0)
     deviation = np.sqrt(total(apart * apart) / np.maximum(count - 1, 1))
     highest = _first_at_highest(begins, lengths, time_us, np.where(scalar, known, -np.inf))
-    gust = _gusts(begins, time_us, np.where(scalar, values, np.nan), periods_ms)
+    blows = scalar & ~(added | state)[number]
+    gust = _gusts(begins, time_us, np.where(blows, values, np.nan), periods_ms)
     gust, gust_us = _first_at_highest(begins, lengths, time_us, gust)
 
     radians = np.radians(known)
@@ -93,7 +110,10 @@ def statistics_of(readings: Any, interval_s: int) -> Any:
     square = east * east + north * north
     degrees = np.degrees(np.arctan2(east, north)) % 360.0
     degrees = np.where(degrees < 360.0, degrees, 0.0)
-    epsilon = np.sqrt(np.maximum(0.0, 1.0 - square))
+    # 1 - square without the rounding of a square near 1: by the half angles from the mean.
+    half = np.where(vector, np.sin((radians - np.arctan2(east, north)[number]) / 2), 0.0)
+    short = 2 * total(half * half) / samples
+    epsilon = np.sqrt(np.clip(short * (2.0 - short), 0.0, 1.0))
     spread = np.degrees(np.arcsin(epsilon) * (1.0 + _YAMARTINO * epsilon**3))
 
     start_us = time_us[begins] - time_us[begins] % (interval_s * SECOND_US)
@@ -114,9 +134,12 @@ def statistics_of(readings: Any, interval_s: int) -> Any:
             "interval_start": pa.array(start_us).cast(TIMES),
             "unit": readings["unit"].take(pa.array(ends - 1)),
             "avg": of(np.where(direction, degrees, mean), some & (~direction | (square > _NO_DIRECTION))),
+            "sum": of(summed, some & added),
+            "rate": of(summed * MS_PER_HOUR / entered_ms, some & added),
+            "changes": of(_changes(number, known, enters, len(begins)), some & state),
             "min": of(np.minimum.reduceat(np.where(scalar, known, np.inf), begins), some & ~direction),
             "max": of(highest[0], some & ~direction),
-            "sd": of(np.where(direction, spread, deviation), count > 1),
+            "sd": of(np.where(direction, spread, deviation), (count > 1) & ~state),
             "gust": of(gust, np.isfinite(gust)),
             "max_time": of(highest[1], some & ~direction).cast(TIMES),
             "gust_time": of(gust_us, np.isfinite(gust)).cast(TIMES),
@@ -142,6 +165,13 @@ def begins_of(readings: Any, interval_s: int) -> Bools:
         first |= _differs(readings[name].combine_chunks().dictionary_encode().indices.to_numpy())
     first[:1] = True
     return first
+
+
+def _changes(number: Ints, values: Floats, enters: Bools, intervals: int) -> Ints:
+    """How often a value that enters is another than the one before it, by the number of their interval."""
+    number, values = number[enters], values[enters]
+    changed = _differs(values) & ~_differs(number)
+    return np.bincount(number[changed], minlength=intervals)
 
 
 def _first_at_highest(begins: Ints, lengths: Ints, time_us: Ints, values: Floats) -> tuple[Floats, Ints]:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampType
 
+from cloud.wire.quantities import KIND
 from cloud.wire.reading_records import MISSING, UNSYNCED
 from spark_jobs.intervals import SECOND_US
 from spark_jobs.schemas import STATISTICS
@@ -99,7 +100,8 @@ def interval_statistics(readings: DataFrame, interval_s: int) -> DataFrame:
     """
     # A total order, so sums add up in the same order whenever they are computed again.
     in_order = readings.repartition(*CHANNEL, "start_us").sortWithinPartitions(*CHANNEL, "time", "run", "seq")
-    return in_order.select(*READING).mapInArrow(partial(_compute, interval_s=interval_s), ROWS)
+    kind = F.get_json_object("extra", f"$.{KIND}").alias("kind")
+    return in_order.select(*READING, kind).mapInArrow(partial(_compute, interval_s=interval_s), ROWS)
 
 
 def missing_statistics(missing: DataFrame, interval_s: int) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import Reading, encode_reading
 from spark_jobs.settings import Settings
 
@@ -31,12 +33,11 @@ def reading(
     extra: dict[str, Any] | None = None,
 ) -> Reading:
     quantity = channel.partition(".")[2]
-    units = {"wind_speed": "m/s", "temperature": "Cel", "wind_direction": "deg"}
     return Reading(
         gateway=gateway,
         channel=channel,
         quantity=quantity,
-        unit=units[quantity],
+        unit=QUANTITIES[quantity].unit if quantity in QUANTITIES else "1",
         time_us=START_US + (seq - 1) * period_ms * 1000 if at_us is None else at_us,
         period_ms=period_ms,
         value=None if quality == 9 else value,
@@ -65,6 +66,7 @@ _PLAIN_COLUMNS = pa.schema(
         ("value", pa.float64()),
         ("quality", pa.int32()),
         ("clock", pa.string()),
+        ("extra", pa.string()),
         ("ingested_at", pa.timestamp("us", tz="UTC")),
     ]
 )
@@ -74,7 +76,11 @@ def reading_table(readings: Iterable[Reading]) -> Any:
     """Readings as an Arrow table, with what statistics need of the table ``readings``."""
     places = {"time": "time_us", "ingested_at": "time_us"}
     rows = [
-        {name: getattr(each, places.get(name, name)) for name in _PLAIN_COLUMNS.names} for each in readings
+        {
+            **{name: getattr(each, places.get(name, name)) for name in _PLAIN_COLUMNS.names},
+            "extra": json.dumps(each.extra) if each.extra else None,
+        }
+        for each in readings
     ]
     return pa.Table.from_pylist(rows, schema=_PLAIN_COLUMNS)
 

@@ -47,6 +47,7 @@ def by_spark(
                     "value": pa.array(values, from_pandas=True),
                     "quality": pa.array(np.asarray(flags, dtype=np.int32)),
                     "clock": pa.array(["synced"] * n),
+                    "extra": pa.nulls(n, pa.string()),
                     "ingested_at": pa.array(np.zeros(n, np.int64)).cast(pa.timestamp("us", "UTC")),
                 }
             )
