@@ -155,6 +155,8 @@ def _check_reading(source: Source, path: KeyPath, reading: ForwardConfig | Forwa
         )
     if reading.min is not None and reading.max is not None and reading.min >= reading.max:
         source.error((*path, "max"), f"must be above min, {reading.min:g}, not {reading.max:g}")
+    if reading.counter_end is not None and reading.offset:
+        source.error((*path, "offset"), "means nothing for what was added: delete it, or counter_end")
     drop = reading.drop_if
     if drop is None:
         return

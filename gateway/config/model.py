@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le
 
 from cloud.toml_problems import KeyPath, Problem
 from cloud.values import server_list
@@ -282,6 +282,11 @@ class _Reading:
     ] = None
     scale: Annotated[Factor, Meaning("value = scale · number + offset")] = 1.0
     offset: Annotated[float, Meaning("value = scale · number + offset", _IN_UNIT)] = 0.0
+    counter_end: Annotated[
+        _Number,
+        Gt(0),
+        Meaning("the number is a running total that begins again at 0 here: value = scale · what was added"),
+    ] = None
     raw_unit: Annotated[Unit | None, Meaning("the unit of the number itself")] = None
     min: Annotated[_Number, Meaning("the device's range: lower values get quality 4", _IN_UNIT)] = None
     max: Annotated[_Number, Meaning("the device's range: higher values get quality 4", _IN_UNIT)] = None

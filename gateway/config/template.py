@@ -35,6 +35,12 @@ _FORWARD: Final = """\
 #filter = "sensors/+/temperature"
 #payload = "number"
 #quantity = "temperature"
+
+# What is measured beside the quantities that docs/configure.md lists.
+#[[quantity]]
+#name = "water_level"
+#unit = "m"
+#range = [-1, 12]
 """
 _KERNEL: Final = next(
     dataclasses.replace(key, default="kernel") for key in keys_of(ClockConfig) if key.name == "trust"

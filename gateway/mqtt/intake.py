@@ -16,6 +16,7 @@ from typing import Final
 from cloud.wire import reading_records as wire
 from cloud.wire.quantities import QUANTITIES, Quantities, kind_field
 from drivers.interface import Channel
+from drivers.running_total import added
 from gateway.clock.repair import mark_unsynced
 from gateway.config.model import ForwardConfig
 from gateway.mqtt.kafka_records import KafkaRecords
@@ -34,7 +35,7 @@ _MAX_TOPICS: Final = 256
 """Kafka topics of forwards in one run, for the same reasons."""
 
 RETAINED, DROP_IF, ABSENT, NO_FORWARD = "RETAINED", "DROP_IF", "ABSENT", "NO_FORWARD"
-FILTERED: Final = "FILTERED"
+FILTERED, FIRST_TOTAL = "FILTERED", "FIRST_TOTAL"
 _EVERYTHING: Final = (ForwardConfig("#"),)
 
 
@@ -72,9 +73,11 @@ class Intake:
         self._topics: dict[str, bool] = {}
         self.apply(topic, forwards, sensors)
         self._channels: set[str] = set()
+        # The last running total of each channel that has one.
+        self._totals: dict[str, float] = {}
         # Apart from the readings': raw messages are in no table of readings.
         self._issued_raw = Sequences()
-        self._ignored = dict.fromkeys((RETAINED, DROP_IF, ABSENT, NO_FORWARD, FILTERED), 0)
+        self._ignored = dict.fromkeys((RETAINED, DROP_IF, ABSENT, NO_FORWARD, FILTERED, FIRST_TOTAL), 0)
 
     def apply(self, topic: str, forwards: Iterable[ForwardConfig], sensors: Iterable[str]) -> None:
         """Take a config's topic, forwards and sensor names from the next message on."""
@@ -191,7 +194,18 @@ class Intake:
             measured = measure(parsed, forward)
         except AbsentValue:
             return self._ignore(ABSENT, mqtt_topic)
-        if unwanted(measured.value, forward.drop_if):
+        value = measured.value
+        if forward.counter_end is not None:
+            channel = self._channel(route)
+            last = self._totals.get(channel)
+            self._totals[channel] = measured.raw
+            if last is None:
+                return self._ignore(FIRST_TOTAL, mqtt_topic)
+            step = added(last, measured.raw, forward.counter_end)
+            if step is None:
+                raise wire.InvalidReading("TOTAL_WENT_BACK", f"from {last:g} to {measured.raw:g}")
+            value = forward.scale * step
+        if unwanted(value, forward.drop_if):
             return self._ignore(DROP_IF, mqtt_topic)
         now_us, time_us = self._now_us(), measured.time_us
         # A device that sends a time has it from a clock of its own.
@@ -203,7 +217,7 @@ class Intake:
         quantity = self.quantities[forward.quantity or ""]
         unit = quantity.unit
         converted = forward.scale != 1 or forward.offset != 0
-        quality, reasons = _judge(measured.value, forward, synced=synced)
+        quality, reasons = _judge(value, forward, synced=synced)
         channel = self._channel(route)
         reading = wire.Reading(
             gateway=self._gateway,
@@ -212,7 +226,7 @@ class Intake:
             unit=unit,
             time_us=time_us,
             period_ms=round(forward.period_s * 1000),
-            value=measured.value,
+            value=value,
             raw=measured.raw,
             raw_unit=forward.raw_unit or (None if converted else unit),
             quality=quality,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from cloud.wire.quantities import QUANTITIES, Kind
 from drivers.ads1115 import AdcOptions
 from drivers.boards.replay import ReplayOptions
 from drivers.boards.simulated import SimulatedOptions
@@ -15,6 +16,7 @@ from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
 from gateway.config.keys import Key, keys_of
 from gateway.config.model import SECTIONS
+from gateway.config.quantities import QuantityConfig
 from gateway.config.template import bounds, toml
 
 TEXT = (Path(__file__).parents[4] / "docs" / "configure.md").read_text(encoding="utf-8")
@@ -25,6 +27,7 @@ PLACES: dict[str, tuple[str, type[Any]]] = {
     "replay": (r"## \[board\]", ReplayOptions),
     "[[sensor]]": (r"## \[\[sensor\]\]", model.SensorCommon),
     "[[forward]]": (r"## \[\[forward\]\]", model.ForwardConfig),
+    "[[quantity]]": (r"## \[\[quantity\]\]", QuantityConfig),
     "drop_if": (r"## \[\[forward\]\]", model.DropIf),
     "adc": (r"### `adc`", AdcOptions),
     **{name: (rf"### Driver `{name}`", driver_type(name).options) for name in DRIVERS},
@@ -70,6 +73,15 @@ def _default(place: str, key: Key, given: str) -> set[str]:
         f'`"{size >> 30}GiB"`',
         f'`"{size >> 20}MiB"`',
     }
+
+
+def test_the_docs_have_the_quantities_that_are_built_in() -> None:
+    rows = (
+        f"| `{each.name}` | {each.unit} | {each.kind} | {each.lower:,.0f} to {each.upper:,.0f} |"
+        for each in QUANTITIES.values()
+    )
+    assert "\n" + "\n".join(rows) + "\n\n" in TEXT
+    assert all(f"| `{kind}` |" in TEXT for kind in get_args(Kind))
 
 
 CASES = [(place, key.name) for place, (_, kind) in PLACES.items() for key in keys_of(kind)]

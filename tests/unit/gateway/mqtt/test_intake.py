@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloud.wire.quantities import QUANTITIES, Quantity
 from cloud.wire.reading_records import DeadLetter, Reading, encode_reading, parse_dead_letter, parse_reading
 from gateway.clock.repair import boot_of, repaired
 from gateway.config.model import DropIf, ForwardConfig, ForwardReading
@@ -215,6 +216,38 @@ def test_readings_of_other_devices_are_reported_and_nothing_else_is() -> None:
         ("mast-07", "shed.temperature", 33.25),
         ("mast-07", "shed.humidity", 40.0),
     ]
+
+
+FLOW = Quantity("flow", "m3", "accumulated", 0.0, 400.0)
+METER = ForwardConfig("meter/+", "number", "energy", channel="{1}", scale=0.1, counter_end=1000.0)
+READINGS = ForwardConfig("readings/#")
+PUMP = ForwardConfig("pump", "number", "flow", max=90.0)
+
+
+def test_a_running_total_becomes_what_was_added() -> None:
+    intake = Intake("mast-07", Sequences("thisrun"), "mqtt.{quantity}", FixedClock(), [METER])
+    assert intake.accept("meter/a", b"990") == ()
+    assert intake.ignored["FIRST_TOTAL"] == 1
+    # Each on its own: another meter's total is no step of this one's. Past the end, doubled, and begun anew.
+    assert intake.accept("meter/b", b"500") == ()
+    found = [made(intake.accept("meter/a", each)) for each in (b"995", b"15", b"15", b"500", b"3")]
+    assert [each.value for each in found] == pytest.approx([0.5, 2.0, 0.0, 48.5, 0.3])
+    assert [each.raw for each in found] == [995.0, 15.0, 15.0, 500.0, 3.0]
+    assert {(each.unit, each.raw_unit, each.extra) for each in found} == {("kW.h", None, None)}
+    assert made(intake.accept("meter/b", b"510")).value == pytest.approx(1.0)
+    back = letter(intake.accept("meter/b", b"505"))
+    assert (back.reason, back.detail) == ("TOTAL_WENT_BACK", "from 510 to 505")
+    # Counted on from there.
+    assert made(intake.accept("meter/b", b"507")).value == pytest.approx(0.2)
+
+
+def test_a_quantity_of_the_configs_own_has_its_unit_and_kind_in_each_reading() -> None:
+    intake = Intake("mast-07", Sequences("thisrun"), "mqtt.{quantity}", FixedClock(), [PUMP, READINGS])
+    intake.quantities = {**QUANTITIES, "flow": FLOW}
+    reading = made(intake.accept("pump", b"12"))
+    assert (reading.channel, reading.unit, reading.extra) == ("pump.flow", "m3", {"kind": "accumulated"})
+    other = replace(READING, gateway="mast-08", channel="x.flow", quantity="flow", unit="m3")
+    assert made(intake.accept("readings/x", encode_reading(other))) == other
 
 
 def test_a_message_that_comes_again_is_another_reading() -> None:
