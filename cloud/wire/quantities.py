@@ -64,12 +64,12 @@ QUANTITIES: Final[Quantities] = {
 
 
 KIND: Final = "kind"
-"""Field of a reading whose quantity isn't built in."""
+"""Field of a reading whose quantity isn't built in, and not linear."""
 
 
 def kind_field(quantity: Quantity) -> dict[str, str]:
-    """What a reading of a quantity has beside a reading's fields: its kind, where readers can't know it."""
-    return {} if quantity.name in QUANTITIES else {KIND: quantity.kind}
+    """What a reading of a quantity has beside the usual fields: its kind, unless readers take it for that."""
+    return {} if quantity.name in QUANTITIES or quantity.kind == "linear" else {KIND: quantity.kind}
 
 
 def unit_problem(quantity: str, unit: str) -> str | None:

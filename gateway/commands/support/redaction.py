@@ -16,6 +16,7 @@ from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, driver_type
 from gateway.config.keys import field_names
 from gateway.config.model import SECTIONS, ForwardConfig, SensorCommon
+from gateway.config.quantities import QuantityConfig
 from gateway.config.secrets import is_reference
 
 HIDDEN: Final = "(hidden)"
@@ -112,6 +113,8 @@ def _keys_of(section: str, table: Mapping[str, Any]) -> frozenset[str]:
         return frozenset(("kind", *(field_names(BOARDS[kind]) if kind in BOARDS else ())))
     if section == "forward":
         return frozenset(field_names(ForwardConfig))
+    if section == "quantity":
+        return frozenset(field_names(QuantityConfig))
     if section not in SECTIONS:
         return frozenset()
     return frozenset(field_names(SECTIONS[section])) - _HIDDEN_KEYS.get(section, frozenset())

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cloud.wire.quantities import QUANTITIES, Quantity, kind_field
-from drivers.interface import Channel
+from drivers.interface import Channel, Measurement
 from gateway.calibration.record import configured
+from gateway.clock.system_clock import SystemClock
+from gateway.commands.support.redaction import shown_config
 from gateway.config import Config, load
 from gateway.config.kafka import wanted_topics
+from gateway.sampling.readings import ReadingFactory
+from gateway.sampling.run_context import RunContext
+from gateway.sampling.schedule import Period
+from gateway.sequences import Sequences
 
 LEVEL = Quantity("water_level", "m", "linear", -1.0, 12.0)
 FLOW = Quantity("flow", "m3/h", "accumulated", 0.0, 400.0)
@@ -80,6 +88,7 @@ def test_a_forwards_range_is_its_quantitys_as_far_as_it_has_none(config: Config)
 
 def test_a_reading_has_the_kind_of_a_quantity_that_readers_cannot_know() -> None:
     assert kind_field(FLOW) == {"kind": "accumulated"}
+    assert kind_field(LEVEL) == {}
     assert kind_field(QUANTITIES["precipitation"]) == {}
 
 
@@ -90,3 +99,45 @@ def test_a_reload_takes_a_changed_one_over(config: Config, tmp_path: Path) -> No
     path.write_text(TEXT.replace("range = [-1, 12]", "range = [0, 12]"))
     changes = compare(config, load(path))
     assert (changes.sensors.changed, changes.settings, changes.restart) == (("river",), (("quantity",),), ())
+
+
+class Gauge:
+    """Stands for a driver of the river's sensor."""
+
+    accumulates = False
+
+    def __init__(self, channel: Channel) -> None:
+        self.channels = (channel,)
+
+    def start(self) -> None:
+        pass
+
+    def read(self) -> tuple[Measurement, ...]:
+        return ()
+
+    def stop(self) -> None:
+        pass
+
+
+def test_its_readings_have_the_kind_and_lie_in_its_range_or_fail(config: Config) -> None:
+    (river,) = config.sensors
+    (channel,) = river.channels
+    context = RunContext("mast-07", "run", SystemClock("always"), Sequences("run"), lambda *_: None, "boot")
+    factory = ReadingFactory(river, Gauge(channel), context, 1_000_000_000)
+    high, low = (
+        factory.make(channel, Period(at_ns, 0, synced=True), Measurement("water_level", value, 2.0))
+        for at_ns, value in ((0, 5.0), (3_600_000_000_000, -1.5))
+    )
+    # Readers take it for a linear one.
+    assert (high.channel, high.unit, high.quality, high.extra) == ("river.water_level", "m", 1, None)
+    assert (low.quality, low.reasons) == (4, ("UNDER_RANGE",))
+    turned = replace(river, own={"water_level": replace(LEVEL, kind="direction")})
+    factory = ReadingFactory(turned, Gauge(channel), context, 1_000_000_000)
+    reading = factory.make(channel, Period(0, 0, synced=True), "READ_ERROR")
+    assert (reading.seq, reading.extra) == (3, {"kind": "direction"})
+
+
+def test_a_support_bundle_shows_it(config: Config) -> None:
+    shown, hidden = shown_config(tomllib.loads(TEXT), position=False)
+    assert shown["quantity"][0] == {"name": "water_level", "unit": "m", "range": [-1, 12]}
+    assert not hidden & {"water_level", "m", "flow"}
