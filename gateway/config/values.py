@@ -55,10 +55,9 @@ class Context:
 
 
 def no_quantity(name: str, quantities: Quantities) -> tuple[str, str | None]:
-    """What is wrong with the name of a quantity that there isn't, and the name that is meant."""
-    guess = nearest(name, quantities)
-    otherwise = "" if guess else " that is built in: describe it in a [[quantity]], with name, unit and range"
-    return f"{quote(name)} is no quantity{otherwise}", guess
+    """What is wrong with the name of a quantity that there isn't, and the name that may be meant."""
+    remedy = "describe it in a [[quantity]], with name, unit and range"
+    return f"{quote(name)} is no quantity that is built in: {remedy}", nearest(name, quantities)
 
 
 def checked(check: Callable[[Any], Any]) -> AfterValidator:
