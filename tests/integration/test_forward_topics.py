@@ -6,10 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from cloud.wire.reading_records import DEAD_LETTER_TOPIC, parse_dead_letter, parse_reading
+from cloud.wire.reading_records import (
+    DEAD_LETTER_TOPIC,
+    Reading,
+    encode_reading,
+    parse_dead_letter,
+    parse_reading,
+)
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.integration.test_third_party import headers, send, settled
 from tests.support.config import config_text, dht
@@ -142,3 +149,57 @@ def test_a_field_of_the_gateway_is_in_each_reading_of_its_sensors(
     ours = [each for each in found if each["gateway"] == name]
     assert ours
     assert {each["site"] for each in ours} == {"north"}
+
+
+OWN = """
+[[quantity]]
+name = "{quantity}"
+unit = "m3"
+kind = "accumulated"
+range = [0, 50]
+[[forward]]
+filter = "meter/+"
+payload = "number"
+quantity = "{quantity}"
+channel = "{1}"
+scale = 0.1
+counter_end = 10000
+[[forward]]
+filter = "loggers/#"
+"""
+
+
+def test_a_quantity_of_the_configs_own_has_a_topic_like_any_other(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    name = unique_name("mast")
+    quantity = name.replace("-", "_")
+    text = config_text(gateway={"id": name}) + OWN.replace("{quantity}", quantity)
+    made = fieldgate("provision", "topics", "--bootstrap-servers", provisioned, "--quantity", quantity)
+    assert f"created  mqtt.{quantity}" in made.stdout.splitlines()
+    wrong = fieldgate("provision", "topics", "--bootstrap-servers", provisioned, "--quantity", "water level")
+    assert "water level is no quantity's name" in wrong.stderr
+    device = Reading(
+        gateway="logger-9", channel=f"x.{quantity}", quantity=quantity, unit="m3",
+        time_us=1_780_000_000_000_000, period_ms=1000, value=1.0, raw=None, raw_unit=None, quality=1,
+        reasons=(), run="r", seq=1, clock="synced", cal=None,
+    )  # fmt: skip
+    with run_gateway(tmp_path, text, name, provisioned, mosquitto) as mast:
+        eventually(lambda: mast.status_now().get("mqtt_connected"))
+        totals = [("meter/a", b"%d" % total) for total in (9990, 5, 25, 1000)]
+        send(mosquitto, [*totals, ("loggers/9", encode_reading(device))])
+        status = eventually(
+            mast.status_now, until=lambda now: now["received"] == len(totals) + 1 and not now["in_flight"]
+        )
+        assert (status["ignored"]["FIRST_TOTAL"], status["dead_letters"]) == (1, 0)
+        assert mast.stop() == 0
+    readings = [parse_reading(each.value() or b"") for each in records(provisioned, [f"mqtt.{quantity}"])]
+    ours = [each for each in readings if each.gateway == name]
+    assert [each.value for each in ours] == pytest.approx([1.5, 2.0, 97.5])
+    assert [(each.raw, each.quality, each.reasons) for each in ours] == [
+        (5.0, 1, ()), (25.0, 1, ()), (1000.0, 4, ("OVER_RANGE",)),
+    ]  # fmt: skip
+    assert {(each.channel, each.unit, each.extra["kind"]) for each in ours if each.extra} == {
+        (f"a.{quantity}", "m3", "accumulated")
+    }
+    assert [each for each in readings if each.gateway == "logger-9"] == [device]
