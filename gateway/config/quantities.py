@@ -60,6 +60,8 @@ def read_quantities(source: Source) -> Quantities:
         given = validate(QuantityConfig, raw, path, source.error)
         if given is None:
             continue
+        if given.kind == "direction" and given.unit != "deg":
+            source.error((*path, "unit"), f'must be "deg" of kind = "direction", not {quote(given.unit)}')
         if given.name in known and given.name not in QUANTITIES:
             source.error((*path, "name"), f"{quote(given.name)} is a second quantity's name: keep one")
         known.setdefault(given.name, Quantity(given.name, given.unit, given.kind, *given.range))
